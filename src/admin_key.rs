@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_key_is_said_to_be_where_it_is() {
         let file = Path::new("data/admin.key");
-        let error = || std::io::Error::other("no answer");
+        let error = || std::io::Error::other("no response");
         let path = Path::new("data/admin.key.new").to_owned();
         let unnamed = NotPublished::Name {
             path,

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_key_tells_where_the_key_came_from() {
+    fn a_refused_key_names_the_source_of_the_key() {
         let text = explained(403, r#"{"error":{"message":"not an admin key"}}"#);
         assert!(text.starts_with("error: not an admin key\n"), "{text}");
         assert!(text.contains("the key from x was sent"), "{text}");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_scheme_is_answered_with_the_right_one() {
+    fn a_wrong_scheme_gets_the_right_one_suggested() {
         for (server, right) in [
             (
                 "https://gpu.example:8080/llm",
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_error_object_is_told_apart() {
+    fn a_body_that_is_not_an_error_object_is_recognized() {
         assert!(Refusal::read(404, "<html>", None).is_none());
         assert!(Refusal::read(404, r#"{"detail":"Not Found"}"#, None).is_none());
     }

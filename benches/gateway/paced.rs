@@ -117,7 +117,7 @@ async fn stream(address: &str, tokens: u64) -> Vec<Duration> {
     // The number of held bytes that have been searched.
     let mut seen = 0;
     loop {
-        let count = socket.read_buf(&mut held).await.expect("an answer");
+        let count = socket.read_buf(&mut held).await.expect("a response");
         let shown = || String::from_utf8_lossy(&held).into_owned();
         assert!(count > 0, "{address} ended a stream early: {}", shown());
         seen += read_tokens(&held[seen..], &mut late);

@@ -1,6 +1,6 @@
 //! The parts of the gateway bench: plain responses, streams, the cost of a token, idle streams, APIs. Each part except the last
-//! runs `model-pool bench` against every place in turn and reports medians over the rounds, as text and as JSON. One file because
-//! the parts share the rounds and the form of their results.
+//! runs `model-pool bench` against every place in turn and reports medians over the rounds, as text and as JSON.
+//! One file because the parts share the rounds and the form of their results.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

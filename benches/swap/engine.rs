@@ -132,7 +132,7 @@ pub fn stream(address: &str, model: &str, tokens: u32) -> Answer {
         r#"{{"model":"{model}","stream":true,"max_tokens":{tokens},"messages":[{{"role":"user","content":"Hi"}}]}}"#
     );
     let response = exchange(address, "POST", "/v1/chat/completions", &body);
-    let response = response.expect("an answer");
+    let response = response.expect("a response");
     assert_eq!(response.status, 200, "{}", response.text);
     response
 }

@@ -98,7 +98,7 @@ fn ask_while_the_other_leaves(pool: &Pool, name: &str, leaving: &str) -> Duratio
             pool.request("POST", "/llm/admin/unload", &body, Some(&key))
         });
         let first = ask(pool.address(), name);
-        let (status, text, _) = unloading.join().expect("an answer");
+        let (status, text, _) = unloading.join().expect("a response");
         assert_eq!(status, 200, "{text}");
         first
     })

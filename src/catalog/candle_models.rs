@@ -149,10 +149,10 @@ pub(super) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
 fn of_decoder(path: &Path, keys: &Keys) -> Serves {
     let sentences = Keys::read(&path.join("config_sentence_transformers.json"));
     let is_cross_encoder = |keys: &Keys| keys.text("model_type") == Some("CrossEncoder");
-    let reads_answers = keys.list("classifier_from_token").is_some()
+    let reads_responses = keys.list("classifier_from_token").is_some()
         || keys.flag("is_original_qwen3_reranker") == Some(true);
     let modules = std::fs::read_to_string(path.join(POOLING[0])).unwrap_or_default();
-    if reads_answers
+    if reads_responses
         || modules.contains("LogitScore")
         || sentences.as_ref().is_ok_and(is_cross_encoder)
     {

@@ -14,7 +14,7 @@ impl Entry {
     /// `max_tokens` for a conversation without a limit, for engines whose text route would otherwise stop after a few tokens. The
     /// embedded engine bounds it by the space the prompt leaves; null means the same to vLLM; others refuse a sum above their
     /// context and get a quarter of it. llama-server has no limit by default.
-    pub fn room_for_answers(&self) -> Option<Value> {
+    pub fn room_for_responses(&self) -> Option<Value> {
         let kind = match &self.recipe {
             Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
             Recipe::Server(server) => server.engine.kind,

@@ -51,7 +51,7 @@ impl EarlierApplications {
         let mut looks = LateLooks::new(&self.writers, self.keep);
         let mut pause = PAUSE;
         let mut due = pin!(sleep(pause));
-        while !self.writers.unanswered().is_empty() {
+        while !self.writers.without_response().is_empty() {
             let look = tokio::select! {
                 Some(look) = looks.looked() => Some(look),
                 () = due.as_mut() => None,

@@ -47,14 +47,14 @@ pub struct Waiting {
     pub ticket: Ticket,
     response: oneshot::Receiver<Result<Lease, Refusal>>,
     inbox: mpsc::UnboundedSender<Message>,
-    answered: bool,
+    responded: bool,
 }
 
 impl Waiting {
     /// Waits for the seat, or for the reason it is refused. Cancel safe.
     pub async fn seat(&mut self) -> Result<Lease, Refusal> {
         let response = (&mut self.response).await;
-        self.answered = true;
+        self.responded = true;
         response.unwrap_or(Err(Refusal::ShuttingDown))
     }
 }
@@ -62,7 +62,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         // A seat that has been granted in the meantime is dropped with the channel, and so given back.
-        if !self.answered {
+        if !self.responded {
             let _ = self.inbox.send(Message::Left {
                 ticket: self.ticket,
             });
@@ -169,7 +169,7 @@ impl Handle {
             ticket,
             response,
             inbox: self.inbox.clone(),
-            answered: false,
+            responded: false,
         }))
     }
 

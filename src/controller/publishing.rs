@@ -25,7 +25,7 @@ pub(super) struct Publishing {
     /// Number of snapshots published, for readers that wait for the next.
     pub published: watch::Sender<u64>,
     /// The last sign of life, as the time at which it was requested.
-    pub answered: Arc<AtomicU64>,
+    pub responded: Arc<AtomicU64>,
     at: Time,
     /// Minimum time from `at` to the next snapshot.
     pause: Span,
@@ -41,7 +41,7 @@ impl Publishing {
             snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
             load_path: Arc::default(),
             published: watch::Sender::default(),
-            answered: Arc::default(),
+            responded: Arc::default(),
             at: Time(0),
             pause: PUBLISH_EVERY,
             took: Span::ZERO,

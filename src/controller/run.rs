@@ -122,7 +122,7 @@ impl Control {
             snapshot: Arc::clone(&self.publishing.snapshot),
             routes: Arc::clone(&self.publishing.routes),
             inbox: self.inbox.clone(),
-            answered: Arc::clone(&self.publishing.answered),
+            responded: Arc::clone(&self.publishing.responded),
             clock: self.clock,
             load_path: Arc::clone(&self.publishing.load_path),
             serve_writers: Arc::clone(&self.engines.serve_writers),
@@ -228,7 +228,7 @@ impl Control {
             Message::KeptAlive { replica, keep } => self.turn(Event::KeptAlive { replica, keep }),
             Message::Sign { requested } => self
                 .publishing
-                .answered
+                .responded
                 .store(requested.0, Ordering::Relaxed),
             Message::Order {
                 order,

@@ -22,7 +22,7 @@ const PROGRESS_MAX: Span = Span::from_secs(60);
 pub(super) struct Picture {
     pub now: Time,
     /// Age of the oldest message to the loop without a response.
-    pub unanswered: Option<Span>,
+    pub without_response: Option<Span>,
     pub replicas: Vec<ReplicaSample>,
     /// Models with waiting requests and a ready replica that has a free seat.
     pub servable: Vec<Servable>,
@@ -115,7 +115,7 @@ impl Watchdog {
                 });
             }
         };
-        if let Some(behind) = picture.unanswered {
+        if let Some(behind) = picture.without_response {
             stuck(behind, LOOP_MAX, &|| {
                 format!("the control loop has not answered for {behind}")
             });
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn a_loop_that_does_not_answer_is_stuck() {
-        let unanswered = |age| Picture {
-            unanswered: Some(seconds(age)),
+        let without_response = |age| Picture {
+            without_response: Some(seconds(age)),
             ..Picture::default()
         };
-        assert_eq!(found(&unanswered(5)), []);
-        assert_eq!(found(&unanswered(9)), [(true, 4)]);
+        assert_eq!(found(&without_response(5)), []);
+        assert_eq!(found(&without_response(9)), [(true, 4)]);
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn the_worst_is_reported() {
         let mut picture = loading(400, 1);
-        picture.unanswered = Some(seconds(30));
+        picture.without_response = Some(seconds(30));
         let path = Watchdog::default().judge(&picture);
         let worst = path.stuck().expect("stuck");
         assert!(

@@ -27,7 +27,7 @@ pub(super) struct Sights {
     pub routes: Arc<ArcSwap<Routes>>,
     pub inbox: mpsc::UnboundedSender<Message>,
     /// Time of the last request to which the loop responded.
-    pub answered: Arc<AtomicU64>,
+    pub responded: Arc<AtomicU64>,
     pub clock: Clock,
     pub load_path: Arc<ArcSwap<LoadPath>>,
     pub serve_writers: Arc<ServeWriters>,
@@ -42,15 +42,15 @@ pub(super) async fn run(sights: Sights) {
     loop {
         looks.tick().await;
         let now = sights.clock.now();
-        let mut unanswered = None;
-        if sights.answered.load(Ordering::Relaxed) >= requested.0 {
+        let mut without_response = None;
+        if sights.responded.load(Ordering::Relaxed) >= requested.0 {
             requested = now;
             // Fails only while the process ends.
             let _ = sights.inbox.send(Message::Sign { requested });
         } else {
-            unanswered = Some(now.since(requested));
+            without_response = Some(now.since(requested));
         }
-        let path = watchdog.judge(&picture(&sights, now, unanswered));
+        let path = watchdog.judge(&picture(&sights, now, without_response));
         // Logs each finding when it appears, not every second.
         let mut found = BTreeSet::new();
         for finding in &path.findings {
@@ -72,7 +72,7 @@ pub(super) async fn run(sights: Sights) {
     }
 }
 
-fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
+fn picture(sights: &Sights, now: Time, without_response: Option<Span>) -> Picture {
     let snapshot = sights.snapshot.load();
     let routes = sights.routes.load();
     // The snapshot may be older if nothing has happened since.
@@ -80,7 +80,7 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
     let servable = |model: &&ModelView| model.waiting > 0;
     Picture {
         now,
-        unanswered,
+        without_response,
         replicas: snapshot
             .pool
             .models

@@ -17,7 +17,7 @@ pub struct ActivityMeter {
     /// Requests that wait for their first token.
     asking: AtomicU32,
     /// Requests that have received tokens and wait for the next.
-    answering: AtomicU32,
+    responding: AtomicU32,
     /// A token has arrived since the last sample.
     spoke: AtomicBool,
     /// Non-streaming requests; they are included in `asking` or `answering`.
@@ -50,7 +50,7 @@ struct Counter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ActivitySample {
     pub asking: u32,
-    pub answering: u32,
+    pub responding: u32,
     /// A token has arrived since the last sample.
     pub spoke: bool,
 }
@@ -59,7 +59,7 @@ pub(super) struct ActivitySample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActivityReport {
     pub asking: u32,
-    pub answering: u32,
+    pub responding: u32,
     /// A token has arrived since the last report.
     pub spoke: bool,
     pub worked: bool,
@@ -138,7 +138,7 @@ impl ActivityMeter {
             FIRST => {
                 beat.0.store(state & PLAIN | ANSWERING, Ordering::Relaxed);
                 self.asking.fetch_sub(1, Ordering::Relaxed);
-                self.answering.fetch_add(1, Ordering::Relaxed);
+                self.responding.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}
         }
@@ -175,7 +175,7 @@ impl ActivityMeter {
 
     fn waiting(&self, state: u8) -> &AtomicU32 {
         match state & !PLAIN {
-            ANSWERING => &self.answering,
+            ANSWERING => &self.responding,
             _ => &self.asking,
         }
     }
@@ -222,12 +222,12 @@ impl ActivityMeter {
     pub fn report(&self) -> ActivityReport {
         let ActivitySample {
             asking,
-            answering,
+            responding,
             spoke,
         } = self.look();
         ActivityReport {
             asking,
-            answering,
+            responding,
             spoke,
             worked: self.has_worked(),
             failures: self.failures.load(Ordering::Relaxed),
@@ -238,7 +238,7 @@ impl ActivityMeter {
     /// Takes over the counters of another process. When its reports stop, pass zeros: it is then unknown whether requests wait.
     pub fn mirror(&self, report: ActivityReport) {
         self.asking.store(report.asking, Ordering::Relaxed);
-        self.answering.store(report.answering, Ordering::Relaxed);
+        self.responding.store(report.responding, Ordering::Relaxed);
         if report.spoke {
             self.spoke.store(true, Ordering::Relaxed);
         }
@@ -259,7 +259,7 @@ impl ActivityMeter {
         let has_token = u32::from(has_plain && self.has_plain_token());
         ActivitySample {
             asking: asking - has_token,
-            answering: self.answering.load(Ordering::Relaxed) + has_token,
+            responding: self.responding.load(Ordering::Relaxed) + has_token,
             spoke: self.spoke.swap(false, Ordering::Relaxed),
         }
     }
@@ -271,7 +271,7 @@ mod tests {
 
     fn counts(pulse: &ActivityMeter) -> (u32, u32, bool) {
         let seen = pulse.look();
-        (seen.asking, seen.answering, seen.spoke)
+        (seen.asking, seen.responding, seen.spoke)
     }
 
     #[test]

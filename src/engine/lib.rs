@@ -58,7 +58,7 @@ mod ray_serve_late;
 mod ray_serve_program;
 #[cfg(test)]
 mod ray_serve_testing;
-mod ray_serve_unanswered;
+mod ray_serve_silence;
 mod read_ahead;
 mod remote;
 mod remote_run;

@@ -90,7 +90,7 @@ enum Miss {
     Silent,
     /// The engine no longer listens. A busy engine would.
     Refused,
-    Answered(u16),
+    Responded(u16),
 }
 
 /// The result of a request for one token.
@@ -150,7 +150,7 @@ impl Judge {
     }
 
     fn waiting(&self) -> u32 {
-        self.sample.asking + self.sample.answering
+        self.sample.asking + self.sample.responding
     }
 
     fn good_health(&mut self) {
@@ -167,7 +167,7 @@ impl Judge {
             _ => 0,
         };
         self.last_miss = match miss {
-            Miss::Answered(status) => Some(status),
+            Miss::Responded(status) => Some(status),
             _ => None,
         };
         self.verdict()
@@ -232,7 +232,7 @@ impl Judge {
                 None => format!("answered no health probe for {}", text(self.health_silence)),
             });
         }
-        let allowed = match self.sample.answering {
+        let allowed = match self.sample.responding {
             0 => limits.first_token_after,
             _ => limits.stall_after,
         };
@@ -242,7 +242,7 @@ impl Judge {
         let silent = self.stall.min(self.health_silence);
         (self.misses > 0 && silent >= limits.stall_after).then(|| {
             format!(
-                "neither a token nor an answer from its health route for {} while {waiting}",
+                "neither a token nor a response from its health route for {} while {waiting}",
                 text(silent)
             )
         })
@@ -360,7 +360,7 @@ fn ask(
             Ok(Ok(response)) if is_success(response.status) => Ok(()),
             // An endpoint that rate-limits probes is alive.
             Ok(Ok(response)) if response.status == 429 && is_remote => Ok(()),
-            Ok(Ok(response)) => Err(Miss::Answered(response.status)),
+            Ok(Ok(response)) => Err(Miss::Responded(response.status)),
             Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),
             Ok(Err(_)) | Err(_) => Err(Miss::Silent),
         }

@@ -115,7 +115,7 @@ async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), 
     let what = format!("{} {}", call.method, call.path);
     let (status, body) = tokio::time::timeout(timeout, ask(endpoint, call))
         .await
-        .map_err(|_| format!("{what}: no answer within {} s", timeout.as_secs()))?
+        .map_err(|_| format!("{what}: no response within {} s", timeout.as_secs()))?
         .map_err(|error| format!("{what}: {error}"))?;
     if (200..300).contains(&status) {
         return Ok(());

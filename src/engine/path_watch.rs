@@ -80,7 +80,7 @@ fn try_give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct PathWatch {
     /// Bytes sent since something was received.
-    unanswered: usize,
+    without_response: usize,
     is_sending_much: bool,
     dead_after: Duration,
 }
@@ -94,22 +94,22 @@ impl PathWatch {
         probe(socket, dead_after);
         give_up_after(socket, dead_after);
         PathWatch {
-            unanswered: 0,
+            without_response: 0,
             is_sending_much: false,
             dead_after,
         }
     }
 
     pub fn sent(&mut self, socket: &TcpStream, bytes: usize) {
-        self.unanswered = self.unanswered.saturating_add(bytes);
-        if self.unanswered > TAKEN_UNREAD && !self.is_sending_much {
+        self.without_response = self.without_response.saturating_add(bytes);
+        if self.without_response > TAKEN_UNREAD && !self.is_sending_much {
             self.is_sending_much = true;
             give_up_after(socket, DEAD_AFTER_SENDING);
         }
     }
 
     pub fn received(&mut self, socket: &TcpStream) {
-        self.unanswered = 0;
+        self.without_response = 0;
         if std::mem::take(&mut self.is_sending_much) {
             give_up_after(socket, self.dead_after);
         }

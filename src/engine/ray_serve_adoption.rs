@@ -122,14 +122,14 @@ pub(super) async fn resolve_looks(
     is_streaming: &impl Fn(ReplicaId) -> bool,
     resolved: &mut Resolved,
 ) {
-    let (mut answered, mut looked) = (Vec::new(), Vec::new());
+    let (mut responded, mut looked) = (Vec::new(), Vec::new());
     for (place, look) in looks {
         match look {
             Look::Unknown => continue,
             Look::WithoutServe => {}
             Look::Listed(looked_at) => looked.push(looked_at),
         }
-        answered.push(place);
+        responded.push(place);
     }
     let mut adopted = BTreeSet::new();
     let mut others = BTreeMap::new();
@@ -185,12 +185,12 @@ pub(super) async fn resolve_looks(
     // A Ray cluster may have two addresses, and lists an application at both: the application is left over only if it is adopted at
     // neither. All must be queried before any is removed.
     others.retain(|name, _| !adopted.contains(name));
-    let is_answered = |application: &Awaiting| {
-        answered
+    let has_response = |application: &Awaiting| {
+        responded
             .iter()
             .any(|place| place.address == application.address)
     };
-    for application in writers.awaited(is_answered) {
+    for application in writers.awaited(has_response) {
         // It was seen in the cluster that has responded, which is the same one.
         if !writers.shared.is_own(&application.name) && !others.contains_key(&application.name) {
             give_up_awaited(writers, application, "its model is in another Ray");
@@ -201,8 +201,8 @@ pub(super) async fn resolve_looks(
     {
         writers.spare(application);
     }
-    for place in &answered {
-        resolved.holds.extend(writers.answered(place));
+    for place in &responded {
+        resolved.holds.extend(writers.responded(place));
     }
     for looked_at in &looked {
         if own(looked_at)
@@ -222,7 +222,7 @@ async fn remove_left_over(writer: &ServeWriter) {
     let why = match removed {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {LOOK_MAX:?}"),
+        Err(_) => format!("no response within {LOOK_MAX:?}"),
     };
     tracing::warn!(
         "left-over applications are still in Ray Serve: {why}; the pool tries to remove them until they are gone"
@@ -243,11 +243,11 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
         }
         Ok(Err(error)) => return unknown(writers, place, &error.to_string()),
         Err(_) => {
-            let why = format!("no answer within {LOOK_MAX:?}");
+            let why = format!("no response within {LOOK_MAX:?}");
             return unknown(writers, place, &why);
         }
     };
-    if writers.shared.is_unanswered(&place.address) {
+    if writers.shared.has_no_response(&place.address) {
         // No start waits for this cluster, so it is queried again later.
         if keep && !is_settled(writers, place, &listing) && writers.settles(place) {
             return Look::Unknown;
@@ -323,7 +323,7 @@ async fn judge(
     let recipe = recipe_of(&model, &arguments).map_err(NotAdopted::Unneeded)?;
     let address = &recipe.place.address;
     if *address != looked.place.address {
-        return if writers.shared.is_unanswered(address) {
+        return if writers.shared.has_no_response(address) {
             Err(NotAdopted::Yet(address.clone()))
         } else {
             unneeded("its model file names another Ray now")

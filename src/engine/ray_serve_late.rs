@@ -53,7 +53,7 @@ impl<'a> LateLooks<'a> {
             self.removed.clear();
         }
         let (writers, keep) = (self.writers, self.keep);
-        for place in writers.unanswered() {
+        for place in writers.without_response() {
             if self.looked_at.insert(place.address.clone()) {
                 self.looks.push(Box::pin(async move {
                     let look = look(writers, &place, keep).await;

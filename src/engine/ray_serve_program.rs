@@ -9,7 +9,7 @@ use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay
 use tokio::time::{Instant, sleep};
 
 use super::found::Found;
-use super::ray_serve_unanswered::Unanswered;
+use super::ray_serve_silence::WithoutResponse;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
@@ -32,7 +32,7 @@ pub struct ServeWriters {
     pub(super) shared: Arc<ServeShared>,
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
     /// Ray clusters that have not responded since the start.
-    unanswered: Mutex<Unanswered>,
+    without_response: Mutex<WithoutResponse>,
     awaiting: Mutex<Vec<Awaiting>>,
     streaming: Mutex<Vec<Streaming>>,
 }
@@ -124,36 +124,36 @@ impl ServeWriters {
     }
 
     /// Ray clusters that have not responded since the start.
-    pub fn unanswered(&self) -> Vec<RayPlace> {
-        locked(&self.unanswered).places()
+    pub fn without_response(&self) -> Vec<RayPlace> {
+        locked(&self.without_response).places()
     }
 
     /// Returns true if such a cluster responds and its applications are still changing.
     pub fn is_settling(&self) -> bool {
-        locked(&self.unanswered).is_settling()
+        locked(&self.without_response).is_settling()
     }
 
     /// Keeps applications of earlier processes until the cluster responds. Returns true if the silence should be logged.
     pub(super) fn expect_response(&self, place: &RayPlace) -> bool {
         self.shared.expect_response(&place.address);
-        locked(&self.unanswered).found_silent(place, now())
+        locked(&self.without_response).found_silent(place, now())
     }
 
     /// Records that a silent cluster responds and not all of its applications are ready. Returns true if that may still change on
     /// its own.
     pub(super) fn settles(&self, place: &RayPlace) -> bool {
-        locked(&self.unanswered).settles(place, now())
+        locked(&self.without_response).settles(place, now())
     }
 
     /// Records that the cluster's applications have been judged. If it was silent at the start, loads may wait for it; they
     /// continue when the returned hold is dropped.
-    pub(super) fn answered(&self, place: &RayPlace) -> Option<Hold> {
-        if !self.shared.is_unanswered(&place.address) {
+    pub(super) fn responded(&self, place: &RayPlace) -> Option<Hold> {
+        if !self.shared.has_no_response(&place.address) {
             return None;
         }
         let hold = self.shared.hold(&place.address);
-        locked(&self.unanswered).forget(place);
-        self.shared.answered(&place.address);
+        locked(&self.without_response).forget(place);
+        self.shared.responded(&place.address);
         Some(hold)
     }
 
@@ -221,7 +221,7 @@ impl ServeWriters {
 
     /// The number of Ray clusters that have not responded since the start, or whose applications have not been judged.
     pub fn silent_rays(&self) -> usize {
-        locked(&self.unanswered).count()
+        locked(&self.without_response).count()
     }
 
     fn all(&self) -> Vec<Arc<ServeWriter>> {

@@ -1,5 +1,5 @@
-//! OpenAI's error object, and all status codes. Every refusal of the pool gets its status, code and `Retry-After` here. One file
-//! because it is the list of all refusals with their status and code.
+//! OpenAI's error object, and all status codes. Every refusal of the pool gets its status, code and `Retry-After` here.
+//! One file because it is the list of all refusals with their status and code.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -107,8 +107,8 @@ impl Answer for Front {
             (Ok(()), Some(route)) => {
                 let (mut body, record) = (PlainBody::new(body), &exchange.record);
                 // Boxed to keep connections without a request small.
-                let answered = direct::respond(app.clone(), parts, &mut body, record, route);
-                let response = work(Box::pin(answered), record).await;
+                let responded = direct::respond(app.clone(), parts, &mut body, record, route);
+                let response = work(Box::pin(responded), record).await;
                 (response, body.takes_another(waits).await)
             }
             (Ok(()), None) => {
@@ -167,7 +167,7 @@ impl Answer for Front {
         edge.dress(path, response.headers_mut());
         let status = response.status().as_u16();
         connection.moving.take(response.extensions_mut(), version);
-        response.map(|body| exchange.answered(status, body))
+        response.map(|body| exchange.responded(status, body))
     }
 }
 
@@ -184,16 +184,16 @@ where
 
 /// Awaits the response. If the handler panics, responds with 500.
 async fn work(
-    answered: impl Future<Output = Response<Body>>,
+    responded: impl Future<Output = Response<Body>>,
     record: &Arc<Record>,
 ) -> Response<Body> {
-    let answered = AssertUnwindSafe(answered).catch_unwind();
-    let answered = async {
-        answered.await.unwrap_or_else(|_| {
+    let responded = AssertUnwindSafe(responded).catch_unwind();
+    let responded = async {
+        responded.await.unwrap_or_else(|_| {
             tracing::error!("a handler panicked");
             let message = "internal error; see the server log";
             Failure::internal(message).into_response()
         })
     };
-    record::within(Arc::clone(record), answered).await
+    record::within(Arc::clone(record), responded).await
 }

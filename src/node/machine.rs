@@ -148,7 +148,7 @@ impl Machine {
         let mut inner = self.lock();
         for (replica, report) in activity {
             if let Some(engine) = inner.engines.get_mut(&replica) {
-                let is_busy = report.asking + report.answering > 0;
+                let is_busy = report.asking + report.responding > 0;
                 if engine.is_busy && !is_busy {
                     engine.idle_since = Some(now());
                 }

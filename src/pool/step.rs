@@ -30,6 +30,7 @@ impl Pool {
         self.devices_of_demand(&mut actions);
         self.note_idle_nodes();
         self.scale();
+        self.agenda.replicas.extend(&self.leaving_later);
         self.retry_demands();
         self.refresh_demands();
         self.press();

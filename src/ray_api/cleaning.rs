@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_fails_is_tried_again_without_an_end_and_ever_more_rarely() {
+    fn a_failing_removal_is_retried_forever_at_growing_intervals() {
         let mut at = now();
         let mut cleaning = Cleaning::default();
         assert!(cleaning.is_clean());
@@ -110,7 +110,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             assert!(cleaning.is_due(at));
-            cleaning.failed("no answer", at);
+            cleaning.failed("no response", at);
             let mut pause = 0;
             while !cleaning.is_due(at) {
                 at += Duration::from_secs(1);
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn a_reason_is_new_once() {
         let mut cleaning = Cleaning::default();
-        assert!(cleaning.failed("no answer", now()));
-        assert!(!cleaning.failed("no answer", now()));
+        assert!(cleaning.failed("no response", now()));
+        assert!(!cleaning.failed("no response", now()));
         assert!(cleaning.failed("refused", now()));
     }
 
     #[test]
-    fn a_look_before_the_end_of_doubt_does_not_say_that_nothing_is_left() {
+    fn a_look_before_the_end_of_doubt_does_not_prove_that_nothing_is_left() {
         let start = now();
         let end = start + Duration::from_secs(75);
         let mut cleaning = Cleaning::default();

@@ -67,7 +67,7 @@ struct Names {
     /// have the name of such a load.
     waiting: BTreeSet<String>,
     /// Addresses that have not responded since the start. The applications of earlier processes there are not known yet, and stay.
-    unanswered: BTreeSet<String>,
+    without_response: BTreeSet<String>,
     /// The number of [`Hold`]s per address.
     held: BTreeMap<String, u32>,
     /// Applications that this process wanted while an address was unanswered, and that are not certainly gone.
@@ -127,23 +127,23 @@ impl ServeShared {
 
     /// Keeps the applications of earlier processes at this address until [`ServeShared::answered`]. Returns true if that is new.
     pub fn expect_response(&self, address: &str) -> bool {
-        self.lock().unanswered.insert(address.to_owned())
+        self.lock().without_response.insert(address.to_owned())
     }
 
     /// Records that the address has responded and its applications have been assessed. Applications that stayed only for that
     /// reason are left over from now on.
-    pub fn answered(&self, address: &str) {
+    pub fn responded(&self, address: &str) {
         let mut names = self.lock();
-        names.unanswered.remove(address);
-        if names.unanswered.is_empty() {
+        names.without_response.remove(address);
+        if names.without_response.is_empty() {
             names.own.clear();
         }
         let is_over = |why: &Spared| matches!(why, Spared::UntilResponse(of) if of == address);
         names.spared.retain(|_, why| !is_over(why));
     }
 
-    pub fn is_unanswered(&self, address: &str) -> bool {
-        self.lock().unanswered.contains(address)
+    pub fn has_no_response(&self, address: &str) -> bool {
+        self.lock().without_response.contains(address)
     }
 
     /// Prevents deployments at this address while the result lives.
@@ -160,7 +160,7 @@ impl ServeShared {
     /// needed.
     pub fn is_held(&self, address: &str) -> bool {
         let names = self.lock();
-        names.unanswered.contains(address) || names.held.contains_key(address)
+        names.without_response.contains(address) || names.held.contains_key(address)
     }
 
     /// Reserves the name for a load until its application may be deployed.
@@ -209,7 +209,7 @@ impl ServeShared {
     pub(super) fn keep(&self, name: &str) {
         let mut names = self.lock();
         names.alive.insert(name.to_owned());
-        if !names.unanswered.is_empty() {
+        if !names.without_response.is_empty() {
             names.own.insert(name.to_owned());
         }
     }
@@ -227,11 +227,11 @@ impl ServeShared {
     /// `address` is the Ray's; `None` if no response is outstanding.
     pub(super) fn kept_at(&self, address: Option<&str>) -> Kept {
         let names = self.lock();
-        let is_unanswered = address.is_some_and(|address| names.unanswered.contains(address));
+        let has_no_response = address.is_some_and(|address| names.without_response.contains(address));
         Kept {
             alive: names.alive.union(&names.waiting).cloned().collect(),
             spared: names.spared.keys().cloned().collect(),
-            all_but: is_unanswered.then(|| names.own.clone()),
+            all_but: has_no_response.then(|| names.own.clone()),
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stays_at_an_address_without_an_answer_but_what_this_process_has_deployed() {
+    fn at_a_silent_address_all_stay_except_this_process_own_applications() {
         let shared = ServeShared::default();
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
         assert!(shared.expect_response(HERE));
@@ -266,19 +266,19 @@ mod tests {
         assert_eq!(shared.kept_at(Some(HERE)).all_but, Some(names(&["r2"])));
         assert!(shared.kept_at(Some("http://other:8265")).all_but.is_none());
         assert!(shared.is_own("r2") && !shared.is_own("r1"));
-        shared.answered(HERE);
+        shared.responded(HERE);
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
         assert!(!shared.is_own("r2"));
     }
 
     #[test]
-    fn nothing_is_deployed_at_an_address_before_what_runs_there_is_adopted_or_given_up() {
+    fn nothing_is_deployed_at_an_address_before_its_applications_are_adopted_or_given_up() {
         let shared: Arc<ServeShared> = Arc::default();
         assert!(!shared.is_held(HERE));
         shared.expect_response(HERE);
         assert!(shared.is_held(HERE), "it is not known what runs there");
         let (one, other) = (shared.hold(HERE), shared.hold(HERE));
-        shared.answered(HERE);
+        shared.responded(HERE);
         drop(one);
         assert!(shared.is_held(HERE), "not adopted yet");
         assert!(!shared.is_held("http://other:8265"));
@@ -297,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_for_an_answer_is_named_by_it_and_streams_are_ended_by_none() {
+    fn a_response_releases_only_applications_that_waited_for_it() {
         let shared = ServeShared::default();
         shared.expect_response(HERE);
         shared.spare("r1", Spared::UntilResponse(HERE.to_owned()));
         shared.spare("r3", Spared::Streams);
         assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
-        shared.answered(HERE);
+        shared.responded(HERE);
         assert_eq!(shared.kept_at(None).spared, names(&["r3"]));
         assert!(shared.is_streaming("r3") && !shared.is_streaming("r1"));
         shared.release("r3");

@@ -281,7 +281,7 @@ impl ServeWriter {
         let may_come = self.shared.doubts.names();
         let is_empty = state.wanted.is_empty()
             && self.cleaning().is_clean()
-            && !self.shared.is_unanswered(&self.used.address)
+            && !self.shared.has_no_response(&self.used.address)
             && !merge::has_former(seen, &own)
             && !may_come.iter().any(|name| own.is_former(name));
         if !is_empty {

@@ -1,6 +1,7 @@
 //! Stories: a scenario as text, played through the pool, with every decision written between its lines. A line of the story is
 //! `TIME WHAT …`; a line of the transcript begins with `>`. The story plays the engines (`ready`, `exits`, `crash`); gates and the
-//! store respond on their own. One file because the lines of a story and what they do to the pool are one table.
+//! store respond on their own.
+//! One file because the lines of a story and what they do to the pool are one table.
 //!
 //! ```text
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]

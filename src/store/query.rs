@@ -208,7 +208,7 @@ impl Query {
 
 /// The same error as a failed connection, to be handled in the same way.
 pub(super) fn too_slow(within: Duration) -> sqlx::Error {
-    let problem = format!("no answer within {} s", within.as_secs());
+    let problem = format!("no response within {} s", within.as_secs());
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, problem))
 }
 
@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_for_a_value_becomes_a_numbered_one_outside_of_quotes() {
+    fn a_placeholder_becomes_numbered_outside_of_quotes() {
         for (sql, expected) in [
             ("SELECT 1", "SELECT 1"),
             ("VALUES (?, ?, ?)", "VALUES ($1, $2, $3)"),

@@ -195,7 +195,7 @@ impl Client {
         self.0.write_all(request.as_bytes()).expect("sent");
         let (mut response, mut part) = (Vec::new(), [0; 16 << 10]);
         while !is_whole(&response) {
-            let length = self.0.read(&mut part).expect("an answer");
+            let length = self.0.read(&mut part).expect("a response");
             assert!(length > 0, "{}", String::from_utf8_lossy(&response));
             response.extend_from_slice(&part[..length]);
         }

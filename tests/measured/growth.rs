@@ -1,6 +1,6 @@
 //! Resources that clients can make grow: each test floods the real binary in one way for a while, and then checks rows, bytes,
-//! lines, series, memory and the time of the next start. `GROWTH_SECONDS` and `GROWTH_ROWS` increase the load. One file because
-//! every test floods one pool and counts the remains.
+//! lines, series, memory and the time of the next start. `GROWTH_SECONDS` and `GROWTH_ROWS` increase the load.
+//! One file because every test floods one pool and counts the remains.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -262,7 +262,7 @@ fn one_request_asks_for_as_many_answers_as_a_seat_is_for() {
 }
 
 #[test]
-fn an_event_of_an_engine_that_does_not_end_is_no_memory_and_no_answer() {
+fn an_event_of_an_engine_that_does_not_end_is_no_memory_and_no_response() {
     let _alone = super::ALONE.blocking_lock();
     let endless = stub("endless", ", \"--raw\", \"endless-event\"", "");
     let pool = Pool::with_models(&[endless], "");

@@ -86,7 +86,7 @@ fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
 }
 
 #[test]
-fn it_computes_an_answer_on_the_processor_where_there_is_no_gpu() {
+fn it_computes_a_response_on_the_processor_where_there_is_no_gpu() {
     let Some(program) = program() else {
         return;
     };
@@ -121,7 +121,7 @@ fn it_computes_an_answer_on_the_processor_where_there_is_no_gpu() {
     let body = body.to_string();
     let more = format!("Content-Length: {}\r\n{close}", body.len());
     let request = net::head("POST", "/v1/chat/completions", &more) + &body;
-    let (status, text) = exchange(&socket, &request).expect("an answer");
+    let (status, text) = exchange(&socket, &request).expect("a response");
     assert_eq!(status, 200, "{text}: {}", printed());
     let response: Value = serde_json::from_str(&text).expect("JSON");
     let tokens = response["usage"]["completion_tokens"].as_u64();

@@ -109,7 +109,7 @@ impl Prometheus {
         let response: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         match response["data"]["result"].as_array() {
             Some(found) => Ok(found.clone()),
-            None => Err(response["error"].as_str().unwrap_or("no answer").to_owned()),
+            None => Err(response["error"].as_str().unwrap_or("no response").to_owned()),
         }
     }
 }
@@ -131,7 +131,7 @@ fn sent(expression: &str) -> String {
 }
 
 #[test]
-fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
+fn a_real_prometheus_has_a_response_to_every_query_of_the_dashboard() {
     if is_for_later() || !has("prometheus") || !has("curl") {
         let why = "prometheus or curl is missing. Install prometheus with `bash .ci/prometheus`, and run `cargo test --test outside grafana::`";
         return skipped("promtool", why);

@@ -100,7 +100,7 @@ fn reasons(pool: &Pool, kind: &str) -> String {
 }
 
 #[test]
-fn it_answers_plainly_and_as_a_stream_under_the_pools_own_name() {
+fn it_responds_plainly_and_as_a_stream_under_the_pools_own_name() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -218,7 +218,7 @@ fn a_file_that_is_cut_off_is_named_and_starts_no_engine() {
 }
 
 #[test]
-fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
+fn killed_in_the_middle_of_a_response_it_ends_the_stream_with_an_error() {
     let Some(program) = llama_server() else {
         return;
     };

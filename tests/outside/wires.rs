@@ -105,7 +105,7 @@ fn aiperf_loads_the_pool_and_measures_it() {
 }
 
 #[test]
-fn every_answer_and_event_with_reasoning_and_tools_is_what_openai_and_anthropic_published() {
+fn every_response_and_event_with_reasoning_and_tools_is_what_openai_and_anthropic_published() {
     let Some(program) = brought("venv/bin/python") else {
         return;
     };

@@ -1,5 +1,6 @@
 //! The configuration file, overridden by environment variables, as an operator uses them. The catalogue and the memory figures have
-//! separate files. One file because every test reads one configuration and compares its values or its error.
+//! separate files.
+//! One file because every test reads one configuration and compares its values or its error.
 
 mod catalog;
 mod cluster;

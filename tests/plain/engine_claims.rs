@@ -1,5 +1,5 @@
-//! Generates the table of tested features per engine in docs/guides/engines.md. Each cell names an existing test as evidence. One
-//! file because the table is one list.
+//! Generates the table of tested features per engine in docs/guides/engines.md. Each cell names an existing test as evidence.
+//! One file because the table is one list.
 
 use std::path::Path;
 

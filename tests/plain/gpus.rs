@@ -1,5 +1,5 @@
-//! The inventory on machines with linked, lost, failing, slow or shared GPUs, through the real NVML wrapper. One file because every
-//! test builds a machine and reads it through the same wrapper.
+//! The inventory on machines with linked, lost, failing, slow or shared GPUs, through the real NVML wrapper.
+//! One file because every test builds a machine and reads it through the same wrapper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! The inventory of this machine's memory, of configured devices, and of NVML with a library that reads its GPUs from a file. One
-//! file because every test opens an inventory and reads it.
+//! The inventory of this machine's memory, of configured devices, and of NVML with a library that reads its GPUs from a file.
+//! One file because every test opens an inventory and reads it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -18,7 +18,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         let one = NodeStorm::new(seed).run();
         assert!(one.broken.is_empty(), "seed {seed}: {:#?}", one.broken);
         all.steps += one.steps;
-        all.answered += one.answered;
+        all.responded += one.responded;
         all.launches += one.launches;
         all.silences += one.silences;
         all.gone += one.gone;
@@ -34,7 +34,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
     }
     println!("{all:?}");
     // The storms must cover enough cases to be meaningful.
-    let lively = [all.answered, all.launches, all.silences, all.gone];
+    let lively = [all.responded, all.launches, all.silences, all.gone];
     assert!(
         lively.iter().all(|count| *count > seeds),
         "too quiet: {all:?}"

@@ -67,7 +67,7 @@ fn a_repetition_penalty_reaches_tgi_and_a_least_number_of_tokens_is_told() {
 }
 
 #[test]
-fn token_ids_that_end_an_answer_stay_where_the_engine_has_them() {
+fn token_ids_that_end_a_response_stay_where_the_engine_has_them() {
     let stops =
         json!({"generation": {"stopping_sequences": ["</s>", 2, "7"], "stopping_tokens": [32000]}});
     for kind in ["VLLMEngine", "SGLangEngine", "TRTLLMEngine"] {

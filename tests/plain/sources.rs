@@ -1,5 +1,5 @@
-//! Downloads from a hub: the files, their location, and failures of hub, network and disk. One file because every test downloads
-//! from the same hub, which fails in a different way each time.
+//! Downloads from a hub: the files, their location, and failures of hub, network and disk.
+//! One file because every test downloads from the same hub, which fails in a different way each time.
 
 mod gguf;
 mod peers;

@@ -1,5 +1,5 @@
-//! Persistence of the store on a real database: everything confirmed is present after a reopen. One file because every test writes,
-//! reopens and reads the same store.
+//! Persistence of the store on a real database: everything confirmed is present after a reopen.
+//! One file because every test writes, reopens and reads the same store.
 
 use std::sync::Arc;
 

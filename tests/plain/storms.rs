@@ -61,10 +61,10 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 fn wrong(report: &StormReport) -> Option<String> {
-    let answered = report.seated_by_gate + report.granted + report.refused + report.left;
+    let responded = report.seated_by_gate + report.granted + report.refused + report.left;
     if !report.broken.is_empty() {
         Some(format!("{:#?}", report.broken))
-    } else if answered != report.requests {
+    } else if responded != report.requests {
         Some(format!("a request was not answered: {report:?}"))
     } else {
         None
@@ -98,7 +98,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
 }
 
 #[test]
-fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
+fn every_request_is_served_exactly_once_and_no_rule_is_broken() {
     let seeds = count("STORMS", 5_000);
     let (all, broken) = play(seeds, |seed| Storm {
         check_every: if seed < PROVED_WHOLLY { 1 } else { 40 },
@@ -177,7 +177,7 @@ fn a_gate_that_claims_to_be_idle_is_caught() {
 }
 
 #[test]
-fn an_answer_given_twice_is_caught() {
+fn a_response_given_twice_is_caught() {
     assert!(caught(Fault::AnsweredTwice, "Q4"));
 }
 

@@ -2,6 +2,7 @@
 //! manifests determine permitted dependencies.
 
 mod circles;
+mod plain_language;
 mod private_words;
 mod unsafe_blocks;
 
@@ -249,6 +250,15 @@ fn names_and_comments_have_no_private_words() {
         })
         .collect();
     assert_none(&breaches);
+}
+
+#[test]
+fn comments_and_code_read_as_those_of_the_field() {
+    let mut files = rust_files();
+    // Holds the patterns and an example of each.
+    files.retain(|file| !file.ends_with("plain_language.rs"));
+    let texts: Vec<String> = files.iter().map(|file| read(root(), file)).collect();
+    assert_none(&plain_language::breaches(texts.iter().map(String::as_str)));
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn fixture(name: &str) -> Value {
 }
 
 #[test]
-fn the_first_requests_of_coding_agents_are_answered_and_say_what_had_no_effect() {
+fn the_first_requests_of_coding_agents_are_served_and_say_what_had_no_effect() {
     let pool = pool(&["--echo"]);
     let of_codex = ["tools.web_search", "client_metadata"];
     for (name, path, named) in [

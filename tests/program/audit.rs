@@ -255,7 +255,7 @@ fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9()
 }
 
 #[test]
-fn a_client_that_leaves_before_the_answer_is_kept_all_the_same() {
+fn a_client_that_leaves_before_the_response_is_kept_all_the_same() {
     let file = support::stub::model("slow", &["--ready-after-ms", "60000"], "memory_gib: 1");
     let pool = Pool::with_models(&[file], "");
     let body = r#"{"model":"slow"}"#;

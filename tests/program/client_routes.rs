@@ -1,5 +1,5 @@
-//! Routes, addresses and headers of known clients, over the real socket. One file because every test sends a client's request and
-//! checks the response.
+//! Routes, addresses and headers of known clients, over the real socket.
+//! One file because every test sends a client's request and checks the response.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

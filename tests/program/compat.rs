@@ -412,7 +412,7 @@ fn texts_that_a_models_file_does_not_allow_are_refused_before_it_is_loaded() {
 }
 
 #[test]
-fn texts_are_cleaned_where_the_file_says_so_and_the_answer_tells() {
+fn texts_are_cleaned_where_the_file_says_so_and_the_response_tells() {
     let rule = ", validation: {max_characters: 12, pattern: \"[^$*]\", on_violation: clean}";
     let pool = Pool::with_models(&[stub("kind", &[], rule)], "compat: {run: true}\n");
     let body = json!({"data": "*What* is 5 $ in euros?", "num_tokens": 1});

@@ -1,5 +1,6 @@
 //! Other APIs for chats, with the real program: Anthropic's Messages and OpenAI's Responses, plain and streamed, with tools, and
-//! errors in each client's form. One file because both dialects are tested with the same conversation.
+//! errors in each client's form.
+//! One file because both dialects are tested with the same conversation.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -60,7 +61,7 @@ fn with(mut body: Value, more: Value) -> Value {
 }
 
 #[test]
-fn a_message_is_answered_whole_and_as_events_with_the_same_words() {
+fn a_message_is_served_whole_and_as_events_with_the_same_words() {
     let pool = pool();
     let (status, whole) = ask(&pool, MESSAGES, &message(json!({"system": "Be kind."})));
     assert_eq!(status, 200, "{whole}");
@@ -149,7 +150,7 @@ fn a_message_calls_a_tool_and_goes_on_with_its_result() {
 }
 
 #[test]
-fn a_response_is_answered_whole_and_as_events_with_the_same_words() {
+fn a_response_is_served_whole_and_as_events_with_the_same_words() {
     let pool = pool();
     let (status, whole) = ask(
         &pool,

@@ -74,7 +74,7 @@ fn view(pool: &Pool, name: &str) -> Value {
 }
 
 #[test]
-fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
+fn who_waits_hears_how_far_the_weights_are_and_then_gets_a_response() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));

@@ -160,7 +160,7 @@ impl Drop for OverAtDrop<'_> {
 fn decide(pool: &Pool, name: &str, is_over: &AtomicBool) -> u64 {
     let key = pool.admin_key();
     let model = json!({"model": name});
-    let mut answered = 0;
+    let mut responded = 0;
     while !is_over.load(Ordering::Relaxed) {
         for (method, path, body) in [
             ("POST", "/llm/admin/plan", &model),
@@ -171,10 +171,10 @@ fn decide(pool: &Pool, name: &str, is_over: &AtomicBool) -> u64 {
         ] {
             let (status, response) = pool.call(Some(&key), method, path, body);
             assert_eq!(status, 200, "{path}: {response}");
-            answered += 1;
+            responded += 1;
         }
     }
-    answered
+    responded
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_flood_of_decisions_delays_no_token() {
     let warm = pool.post("/v1/chat/completions", &chat("flood", false));
     assert_eq!(warm.0, 200, "{}", warm.1);
     let is_over = AtomicBool::new(false);
-    let (mut gaps, answered) = thread::scope(|scope| {
+    let (mut gaps, responded) = thread::scope(|scope| {
         let end = OverAtDrop(&is_over);
         let (pool, is_over) = (&pool, &is_over);
         let deciding = LOADED[..ADMINISTRATORS]
@@ -194,12 +194,12 @@ fn a_flood_of_decisions_delays_no_token() {
         let deciding: Vec<_> = deciding.collect();
         let gaps = gaps_of(pool);
         drop(end);
-        let answered = deciding.into_iter().map(|thread| thread.join().unwrap());
-        (gaps, answered.sum::<u64>())
+        let responded = deciding.into_iter().map(|thread| thread.join().unwrap());
+        (gaps, responded.sum::<u64>())
     });
     assert!(gaps.len() > 100, "{} gaps", gaps.len());
     assert!(part(&mut gaps, 9) < TOKEN_MAX, "{gaps:?}");
-    assert!(answered > 20, "{answered} responses are not a flood");
+    assert!(responded > 20, "{responded} responses are not a flood");
 }
 
 /// The times between the tokens of a stream.

@@ -210,7 +210,7 @@ fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
         let (_, events) = pool.admin("GET", path, &Value::Null);
         events.to_string().contains("device_failed")
     });
-    wait_for("an answer", || ask(&pool, "hot").0 == 200);
+    wait_for("a response", || ask(&pool, "hot").0 == 200);
 }
 
 #[test]

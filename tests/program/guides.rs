@@ -319,7 +319,7 @@ fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
 }
 
 #[test]
-fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_answered() {
+fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_served() {
     let text = section("From RayLLM and Aviary");
     let [file] = &blocks(&text, "yaml")[..] else {
         panic!("one file");
@@ -354,7 +354,7 @@ fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_answered() 
 }
 
 #[test]
-fn what_users_are_told_to_send_is_answered() {
+fn what_users_are_told_to_send_is_served() {
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\nauth: {inference: key}\n");
     let body = json!({"name": "a user", "role": "user"}).to_string();
     let (status, made, _) = pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));

@@ -1,5 +1,5 @@
-//! `model-pool import`: configurations of llama-swap and LiteLLM become model files that the program checks and serves. One file
-//! because both importers have the same requirements.
+//! `model-pool import`: configurations of llama-swap and LiteLLM become model files that the program checks and serves.
+//! One file because both importers have the same requirements.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Permissions, limits and lifetimes of keys, with the real program. One file because every test creates a key and uses it.
+//! Permissions, limits and lifetimes of keys, with the real program.
+//! One file because every test creates a key and uses it.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -413,7 +414,7 @@ fn a_client_that_does_not_wait_is_told_so_at_once_and_causes_no_load() {
 }
 
 #[test]
-fn an_answer_that_is_not_whole_in_its_time_is_given_up() {
+fn a_response_that_is_not_whole_in_its_time_is_given_up() {
     let pool = pool("");
     let ask = |stream: bool| {
         let body = json!({"model": "slow", "stream": stream, "messages": [{"role": "user", "content": "Hello"}]});

@@ -67,8 +67,8 @@ fn send(pool: &Pool, kept: &mut Option<TcpStream>, case: &Case) {
         let text = String::from_utf8_lossy(&case.bytes[..case.bytes.len().min(400)]).into_owned();
         format!("{}: {text:?}", case.kind)
     };
-    let answered = respond(&mut socket);
-    match (answered, case.expect) {
+    let responded = respond(&mut socket);
+    match (responded, case.expect) {
         (Some((200, _)), Expect::RefusedOrServed) => {}
         (Some((status, is_kept)), _) => {
             assert!((400..500).contains(&status), "{status} to {}", shown());

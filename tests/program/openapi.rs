@@ -190,7 +190,7 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
 }
 
 #[test]
-fn every_example_of_an_answer_is_valid() {
+fn every_example_of_a_response_is_valid() {
     let pool = Pool::with_models(&[], COMPAT);
     let document = document(&pool, None);
     let mut checked = 0;

@@ -95,7 +95,7 @@ fn plain_requests(pool: &Pool) -> u64 {
 }
 
 #[test]
-fn a_plain_answer_is_the_engines_own_bytes_and_its_tokens_are_counted() {
+fn a_plain_response_is_the_engines_own_bytes_and_its_tokens_are_counted() {
     let pool = double("", "VLLM_DOUBLE_TOKENS: '7'", "");
     let before = plain_requests(&pool);
     let counted = |kind: &str| {
@@ -177,7 +177,7 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
         let ask = head("GET", "/metrics", "Connection: close\r\n");
         socket.write_all(ask.as_bytes()).expect("sent");
         let mut text = String::new();
-        socket.read_to_string(&mut text).expect("an answer");
+        socket.read_to_string(&mut text).expect("a response");
         number(&text, &format!("candle_engine_{name} "))
     };
     let before = own("sampled_tokens_total");
@@ -216,7 +216,7 @@ fn an_engine_whose_core_stands_still_under_a_plain_request_is_found_by_its_count
 }
 
 #[test]
-fn an_engine_whose_counter_moves_is_alive_however_long_a_plain_answer_takes() {
+fn an_engine_whose_counter_moves_is_alive_however_long_a_plain_response_takes() {
     let env = "VLLM_DOUBLE_TOKENS: '20', VLLM_DOUBLE_TOKEN_MS: '200'";
     let limits = "stall_after: 1s, first_token_after: 1s, idle_probe: off";
     let pool = double(limits, env, "");
@@ -235,7 +235,7 @@ fn peak_kib(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_long_plain_answer_passes_and_is_never_held_whole() {
+fn a_long_plain_response_passes_and_is_never_held_whole() {
     let tokens = "VLLM_DOUBLE_TOKENS: '2000000'";
     let pool = double("", tokens, "");
     let expected = direct(&pool, &chat(&json!({})));

@@ -31,7 +31,7 @@ fn chat(pool: &Pool, model: &str, more: Value) -> (u16, Value) {
 }
 
 #[test]
-fn a_conversation_is_answered_as_the_text_that_the_prompt_format_makes_of_it() {
+fn a_conversation_is_served_as_the_text_that_the_prompt_format_makes_of_it() {
     let pool = Pool::with_models(
         &[model("formatted", &format!("{{prompt_format: {FORMAT}}}"))],
         "",

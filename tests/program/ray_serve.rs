@@ -256,7 +256,7 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
             view(&pool)["replicas"][0]["replica"] == "r2"
         });
         ray.set_down(false);
-        let body = waiting.join().expect("an answer");
+        let body = waiting.join().expect("a response");
         assert!(body.contains(FIRST), "{body}");
     });
     wait_for("the load to be gone", || {
@@ -290,7 +290,7 @@ fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_applic
                 .is_some_and(|words| words.contains("refuses"))
         });
         ray.set_without_serve(false);
-        let body = waiting.join().expect("an answer");
+        let body = waiting.join().expect("a response");
         assert!(body.contains(FIRST), "{body}");
     });
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
@@ -311,7 +311,7 @@ fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_nu
             view(&pool)["replicas"][0]["replica"] == "r1"
         });
         ray.set_down(false);
-        let body = waiting.join().expect("an answer");
+        let body = waiting.join().expect("a response");
         assert!(body.contains(FIRST), "{body}");
     });
     assert_eq!(ray.names(), [FIRST]);

@@ -119,12 +119,12 @@ fn programs_are_called_only_after_the_path_is_set() {
 fn the_first_conversation_and_the_first_session_work_as_typed() {
     let pool = clone();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut answered = 0;
+    let mut responded = 0;
     for words in calls("A first conversation", "model-pool") {
         let ended = typed(&pool, folder.path(), &words).done();
-        answered += usize::from(words[1] == "run" && ended.stdout.contains("loaded"));
+        responded += usize::from(words[1] == "run" && ended.stdout.contains("loaded"));
     }
-    assert_eq!(answered, 1, "tiny-guide knows what keep-hot is");
+    assert_eq!(responded, 1, "tiny-guide knows what keep-hot is");
     let session = calls("A first session with admin-client", "admin-client");
     assert!(session.len() >= 10, "{session:?}");
     for words in session {

@@ -174,7 +174,7 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
         without.is_empty(),
         "write the labels of {without:#?} into LABELS"
     );
-    let mut text = format!(
+    let mut text = String::from(
         "# Metrics\n\n\
          What `/metrics` has for Prometheus. [keys.md](../guides/keys.md#prometheus) says how Prometheus may read it, and\n\
          [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Labels have the names of the catalogue and known codes, never text from a client. A\n\

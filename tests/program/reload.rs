@@ -68,7 +68,7 @@ fn a_changed_priority_restarts_nothing_and_a_changed_context_only_its_own_model(
 }
 
 #[test]
-fn an_answer_that_has_begun_is_finished_by_the_engine_that_began_it() {
+fn a_response_that_has_begun_is_finished_by_the_engine_that_began_it() {
     let pool = Pool::with_models(&[model("a", 512, 0)], "");
     let stream = pool.stream("/v1/chat/completions", &body("a", true));
     wait_for("the answer to begin", || stream.text().contains("content"));

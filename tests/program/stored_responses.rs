@@ -1,5 +1,6 @@
 //! Responses that are stored for later turns, with the real program: conversations continued by id, references to single items,
-//! ownership, restarts, and limits. One file because every test continues a stored conversation.
+//! ownership, restarts, and limits.
+//! One file because every test continues a stored conversation.
 
 mod lasting;
 

@@ -29,7 +29,7 @@ fn request(address: &str, path: &str, body: &str) -> Result<(), String> {
     if response.starts_with("HTTP/1.1 200") {
         Ok(())
     } else {
-        Err(response.lines().next().unwrap_or("no answer").to_owned())
+        Err(response.lines().next().unwrap_or("no response").to_owned())
     }
 }
 

@@ -192,7 +192,7 @@ fn verdict(status: u16, body: &str) -> String {
                 .iter()
                 .any(|code| **code == "model_not_found" || **code == "not_found_error"));
     match status {
-        0 => panic!("no answer"),
+        0 => panic!("no response"),
         // Permitted, and refused because a file defines the model.
         403 if body["error"]["code"] == "from_file" => "yes".to_owned(),
         401 | 403 | 415 | 421 | 429 => status.to_string(),

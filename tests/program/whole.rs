@@ -1,5 +1,5 @@
-//! The program from a user's perspective: the real binary with the demo models over HTTP. One file because every test uses one
-//! program as a user does.
+//! The program from a user's perspective: the real binary with the demo models over HTTP.
+//! One file because every test uses one program as a user does.
 
 use std::time::Duration;
 

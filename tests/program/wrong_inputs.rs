@@ -433,7 +433,7 @@ fn rows(title: &str, wrong: &[Wrong], said: impl Fn(&str) -> String) -> (String,
 }
 
 #[test]
-fn every_answer_to_a_wrong_input_names_the_place_and_says_what_to_do() {
+fn every_response_to_a_wrong_input_names_the_place_and_says_what_to_do() {
     let pool = Pool::demo_with(
         "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\n",
     );

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_is_answered_with_the_one_that_was_meant() {
+    fn a_wrong_command_gets_the_intended_one_suggested() {
         for (line, name) in [
             ("admin-client lod m", "'load'"),
             ("admin-client event", "'events'"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_command_the_help_of_what_there_is_is_shown() {
+    fn without_a_command_the_help_is_shown() {
         let help = |words: &[&str]| help_for(words.iter().map(|word| (*word).to_owned()));
         let whole = help(&["--wide"]);
         assert!(whole.contains("Load and unload:\n  load "), "{whole}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_priority_is_answered_with_what_priorities_are() {
+    fn a_negative_priority_is_refused_with_the_allowed_range() {
         let text = expected("admin-client load m --priority -1");
         assert!(
             text.contains("a priority is 0 or more; 0 is the default"),

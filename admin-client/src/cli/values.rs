@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_priority_is_answered_with_what_priorities_are() {
+    fn a_wrong_priority_is_refused_with_the_allowed_range() {
         assert_eq!(priority("0"), Ok(0));
         assert_eq!(priority("1000000"), Ok(1_000_000));
         for wrong in ["-1", "high", "1.5", "", "99999999999"] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_is_answered_with_its_range() {
+    fn a_wrong_number_is_refused_with_its_range() {
         assert_eq!(replicas("64"), Ok(64));
         for wrong in ["0", "65", "-1", "two", "1.5"] {
             assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_time_is_answered_with_how_times_are_written() {
+    fn a_wrong_time_is_refused_with_the_accepted_forms() {
         assert_eq!(duration("1h 30m"), Ok("1h 30m".to_owned()));
         let missing = duration("10").expect_err("no unit");
         assert!(

@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_no_mapping_is_refused() {
+    fn a_file_that_is_not_a_mapping_is_refused() {
         for text in ["", "- a\n", "just text\n"] {
             assert_eq!(document("m.yaml", text).expect_err(text).exit_status(), 2);
         }
     }
 
     #[test]
-    fn an_engine_that_is_mistyped_is_answered_with_the_nearest() {
+    fn a_mistyped_engine_gets_the_nearest_name_suggested() {
         for (engine, kind) in [
             ("VLLM", "VLLMEngine"),
             ("llama.cpp", "LlamaCppEngine"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_the_hub_is_told_from_a_file() {
+    fn a_hub_name_is_distinguished_from_a_file() {
         assert!(is_hub_name("Qwen/Qwen3-8B") && is_hub_name("org/m-GGUF:Q4_K_M"));
         for file in [
             "model.yaml",

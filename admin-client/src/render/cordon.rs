@@ -79,14 +79,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_cordon_tells_what_left_what_drains_and_when_it_ends() {
+    fn a_cordon_shows_what_left_what_drains_and_when_it_ends() {
         let response: CordonResponse = serde_json::from_value(json!({
             "device": "gpu3",
             "cordon": {"reason": "new fan", "since_at": "2026-11-21T12:00:00Z", "until_at": "2026-11-21T14:00:00Z", "failed": false},
             "left": ["r1"],
             "draining": [{"replica": "r3", "model": "org/m", "state": "draining", "in_flight": 2, "bytes": 1u64 << 30}],
             "cut_at": "2026-11-21T12:10:00Z", "order": "o5", "took_ms": 3}))
-        .expect("an answer");
+        .expect("a response");
         assert_eq!(
             cordoned(&response, noon(), Style::PLAIN),
             "gpu3 is cordoned\n\
@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_device_says_that_nothing_was_on_it() {
+    fn an_empty_device_is_reported_as_empty() {
         let response: CordonResponse =
-            serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
+            serde_json::from_value(json!({"device": "gpu0"})).expect("a response");
         let text = cordoned(&response, noon(), Style::PLAIN);
         assert!(text.contains("no replica was on it"), "{text}");
         let back: UncordonResponse =
-            serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
+            serde_json::from_value(json!({"device": "gpu0"})).expect("a response");
         assert_eq!(uncordoned(&back, Style::PLAIN), "gpu0 is back in service\n");
     }
 }

@@ -23,7 +23,7 @@ fn contents() -> Vec<String> {
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an answer")
+    serde_json::from_value(value).expect("a response")
 }
 
 fn model(text: &str) -> Value {
@@ -107,7 +107,7 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_whatever_it_holds() {
+fn no_line_is_wider_than_the_terminal_for_any_content() {
     for text in contents() {
         for columns in [40, 80, 120] {
             for (name, screen) in screens(&text, noon(), Style::terminal(columns)) {
@@ -160,7 +160,7 @@ fn without_a_terminal_and_with_wide_nothing_is_cut() {
 }
 
 #[test]
-fn usual_contents_take_one_line_each_at_80_columns() {
+fn usual_rows_take_one_line_each_at_80_columns() {
     let hot = json!({
         "model": "meta-llama/Llama-3.1-70B-Instruct", "state": "quarantined", "priority": 2, "always_hot": true,
         "waiting": 12, "needs": {"devices": 4, "bytes_per_device": 40u64 << 30},

@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_leaves_and_what_is_loaded_stands_with_its_reason() {
+    fn leaving_replicas_and_loads_are_shown_with_their_reasons() {
         let response: WhatIf = serde_json::from_value(json!({
             "leaving": [{"replica": "r1", "model": "hot", "priority": 2, "in_flight": 1,
                 "devices": [{"device": "gpu1", "bytes": 1_073_741_824}], "reason": "device gpu1 is cordoned (M7)"}],
@@ -66,7 +66,7 @@ mod tests {
                 "devices": [{"device": "gpu0", "bytes": 1_073_741_824}], "reason": "always-hot, priority 2 (P4)"}],
             "next": [{"model": "big", "feasible": false, "reason": "does not fit"}]
         }))
-        .expect("an answer");
+        .expect("a response");
         let text = what_if(&response, "gpu1 were cordoned", Style::PLAIN);
         for part in [
             "If gpu1 were cordoned:",

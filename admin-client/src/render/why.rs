@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_decision_names_who_left_and_who_stayed_and_why() {
+    fn a_decision_names_victims_and_survivors_with_reasons() {
         let view: Why = serde_json::from_value(json!({
             "event": 118, "at": "2026-11-21T11:59:00Z", "model": "org/m", "what": "evict",
             "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "decided_by": null,
@@ -114,7 +114,7 @@ mod tests {
                     "memory_bytes": 1_u64 << 30, "chosen": false, "words": "stays, always-hot (P4): priority 2"}],
             "memory": [{"device": "gpu0", "before_bytes": 1_u64 << 30, "after_bytes": 0}],
             "words": ["org/large, priority 1, needs 4.0 GiB on 1 device; the least recently used leaves first since 2026-11-21T11:00:00.000Z: that"]}))
-        .expect("an answer");
+        .expect("a response");
         let text = why(&view, noon(), Style::PLAIN);
         for part in [
             "evict org/m (event 118)",
@@ -137,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_nothing_in_it_is_still_a_text() {
-        let view: Why = serde_json::from_value(json!({})).expect("an answer");
+    fn an_empty_response_still_produces_text() {
+        let view: Why = serde_json::from_value(json!({})).expect("a response");
         assert!(why(&view, noon(), Style::PLAIN).contains("the pool"));
     }
 }

@@ -22,7 +22,7 @@ use crate::render::quantity::tests::noon;
 const GIB: u64 = 1 << 30;
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an answer")
+    serde_json::from_value(value).expect("a response")
 }
 
 fn replica(name: &str, state: &str, gib: u64, in_flight: u64) -> Value {
@@ -148,7 +148,7 @@ fn an_empty_queue_is_one_line_and_leaves_its_room_to_the_others() {
 }
 
 #[test]
-fn a_wide_window_has_the_events_beside_the_models_and_every_column() {
+fn a_wide_window_has_the_events_next_to_the_models_and_every_column() {
     let frame = frame(&mut app(), 200, 50);
     has(
         &frame,
@@ -263,7 +263,7 @@ fn a_plan_that_is_refused_cannot_be_confirmed() {
 }
 
 #[test]
-fn an_unload_says_what_it_cuts_and_a_model_that_vanishes_is_not_unloaded() {
+fn an_unload_shows_the_cut_requests_and_a_vanished_model_is_not_unloaded() {
     let mut app = app();
     letters(&mut app, "u");
     has(
@@ -285,7 +285,7 @@ fn an_unload_says_what_it_cuts_and_a_model_that_vanishes_is_not_unloaded() {
 }
 
 #[test]
-fn the_decision_behind_an_event_and_behind_a_models_last_one_is_a_key_away() {
+fn a_key_opens_the_decision_behind_an_event_or_a_models_last_decision() {
     let mut app = app();
     let of_model = letters(&mut app, "w");
     let model = "org/large".to_owned();
@@ -365,7 +365,7 @@ fn a_click_marks_a_row_and_a_click_on_a_title_sorts() {
 }
 
 #[test]
-fn a_lost_connection_is_said_with_its_time_and_its_end_too() {
+fn a_lost_connection_and_its_end_are_shown_with_the_time() {
     let mut app = app();
     let before = noon().now - chrono::TimeDelta::seconds(12);
     app.take(News::Lost("connection refused".to_owned()), before);
@@ -455,7 +455,7 @@ fn nothing_in_a_name_or_a_log_controls_the_terminal() {
 }
 
 #[test]
-fn a_row_that_cannot_be_acted_on_says_what_to_do() {
+fn a_row_without_a_model_explains_what_to_do() {
     let mut app = app();
     assert_eq!(letters(&mut app, "1l"), None);
     has(&frame(&mut app, 80, 24), &["press 2 for the models"]);
@@ -471,7 +471,7 @@ fn a_row_that_cannot_be_acted_on_says_what_to_do() {
 }
 
 #[test]
-fn control_c_and_q_end_it_also_while_something_is_open() {
+fn control_c_and_q_exit_even_while_a_dialog_is_open() {
     let mut app = app();
     assert_eq!(letters(&mut app, "q"), Some(Request::Quit));
     letters(&mut app, "?");

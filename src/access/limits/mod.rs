@@ -257,7 +257,7 @@ impl Limits {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             admitted.member = format!("{}-{number}", shared.name());
             match self.admit_together(admitted, day).await? {
-                SharedOutcome::Answered(admitted) => return Ok(admitted),
+                SharedOutcome::Responded(admitted) => return Ok(admitted),
                 SharedOutcome::Outage(back) => admitted = back,
             }
             match shared.on_outage() {
@@ -292,7 +292,7 @@ impl Limits {
                 Some(Ok(standing)) => {
                     admitted.standing = standing;
                     admitted.counted = Counted::Shared;
-                    Ok(SharedOutcome::Answered(admitted))
+                    Ok(SharedOutcome::Responded(admitted))
                 }
             };
             // If the caller has left, the outcome is dropped here.
@@ -345,7 +345,7 @@ impl Limits {
 
 /// The result of a request to the shared counts.
 enum SharedOutcome {
-    Answered(Admitted),
+    Responded(Admitted),
     /// The shared counts cannot be reached.
     Outage(Admitted),
 }

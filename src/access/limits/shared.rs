@@ -254,7 +254,7 @@ impl Inner {
                 return Some(response);
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {:?}", self.timeout),
+            Err(_) => format!("no response within {:?}", self.timeout),
         };
         let until = (self.now)() + PAUSE;
         self.paused_until.store(until.0, Ordering::Relaxed);
@@ -312,7 +312,7 @@ mod tests {
     use config::Limit;
 
     #[test]
-    fn answers_of_the_script_are_read_and_others_are_an_outage() {
+    fn responses_of_the_script_are_parsed_and_others_are_an_outage() {
         let bucket = Bucket {
             id: "key:1".to_owned(),
             description: "the key k1".to_owned(),

@@ -57,7 +57,7 @@ async fn status(client: &Kubernetes) -> Vec<(String, Option<u64>, String)> {
 }
 
 #[tokio::test]
-async fn each_request_gets_a_deployment_of_its_own_until_there_are_no_more() {
+async fn each_request_gets_its_own_deployment_until_all_are_used() {
     let (double, client) = double(8);
     assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
     assert_eq!(request(&client, 8).await, Ok(TWO.to_owned()));
@@ -82,7 +82,7 @@ async fn each_request_gets_a_deployment_of_its_own_until_there_are_no_more() {
 }
 
 #[tokio::test]
-async fn a_number_that_another_has_changed_is_read_again() {
+async fn a_number_that_another_program_changed_is_read_again() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.conflicts = 2);
     assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
@@ -96,10 +96,10 @@ async fn a_number_that_another_has_changed_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_request_whose_answer_is_lost_is_found_by_its_number() {
+async fn a_request_whose_response_is_lost_is_found_by_its_number() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.loses_response = true);
-    let error = request(&client, 7).await.expect_err("no answer");
+    let error = request(&client, 7).await.expect_err("no response");
     assert!(error.is_unknown(), "{error}");
     let leases = client.status().await.expect("it answers");
     assert_eq!(leases.len(), 1);
@@ -109,7 +109,7 @@ async fn a_request_whose_answer_is_lost_is_found_by_its_number() {
 }
 
 #[tokio::test]
-async fn the_node_that_is_given_back_goes_and_not_the_one_that_waits() {
+async fn a_release_ends_the_chosen_node_and_not_a_pending_one() {
     let (double, client) = double(1);
     for demand in [7, 8] {
         request(&client, demand).await.expect("a lease");
@@ -162,7 +162,7 @@ async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_says_nothing_about_its_pods() {
+async fn a_server_that_does_not_respond_says_nothing_about_its_pods() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.is_away = true);
     let error = client.status().await.expect_err("away");
@@ -179,7 +179,7 @@ async fn a_server_that_does_not_answer_says_nothing_about_its_pods() {
 }
 
 #[tokio::test]
-async fn what_the_account_may_not_do_is_refused_with_the_rule_that_is_missing() {
+async fn a_forbidden_call_is_refused_with_the_missing_rule() {
     let (double, client) = double(8);
     for (rule, expected) in [
         (
@@ -276,7 +276,7 @@ async fn all_pages_of_pods_are_read() {
 }
 
 #[tokio::test]
-async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
+async fn an_inspection_names_each_missing_thing_and_changes_nothing() {
     let (double, client) = double(8);
     let texts = |findings: Vec<Finding>| {
         let text = |finding| match finding {

@@ -10,10 +10,10 @@ fn judge() -> Judge {
     Judge::default()
 }
 
-fn seen(asking: u32, answering: u32, spoke: bool) -> ActivitySample {
+fn seen(asking: u32, responding: u32, spoke: bool) -> ActivitySample {
     ActivitySample {
         asking,
-        answering,
+        responding,
         spoke,
     }
 }
@@ -49,7 +49,7 @@ fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
 }
 
 #[test]
-fn a_busy_engine_that_answers_no_health_question_lives_while_tokens_come() {
+fn a_busy_engine_that_responds_no_health_question_lives_while_tokens_come() {
     let mut judge = judge();
     for _ in 0..100 {
         assert_eq!(after(&mut judge, 10, seen(0, 3, true)), None);
@@ -91,7 +91,7 @@ fn neither_health_nor_tokens_is_death_before_the_first_token_is_due() {
     assert_eq!(second, 40);
     assert_eq!(
         words,
-        "neither a token nor an answer from its health route for 60 s while 2 requests wait"
+        "neither a token nor a response from its health route for 60 s while 2 requests wait"
     );
 }
 
@@ -120,7 +120,7 @@ fn an_engine_that_closed_its_port_is_dead_however_busy_it_is() {
 fn a_health_route_that_turns_bad_is_told_with_its_status() {
     let mut judge = judge();
     after(&mut judge, 12, seen(0, 0, false));
-    let verdict = (0..3).find_map(|_| judge.bad_health(Miss::Answered(503)));
+    let verdict = (0..3).find_map(|_| judge.bad_health(Miss::Responded(503)));
     let words = "its health route has answered 503 for 12 s";
     assert_eq!(verdict.as_deref(), Some(words));
 }

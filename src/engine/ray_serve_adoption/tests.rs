@@ -31,7 +31,7 @@ async fn start(
 }
 
 /// Queries each Ray cluster once that has not responded since the start.
-async fn resolve_unanswered(
+async fn resolve_without_response(
     writers: &ServeWriters,
     keep: bool,
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
@@ -77,15 +77,15 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
     ray.set_down(true);
     let at_start = start(&writers, &places, recipe_of, false).await;
     assert!(names(&at_start).is_empty());
-    assert_eq!(writers.unanswered(), places);
-    let still_down = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert_eq!(writers.without_response(), places);
+    let still_down = resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert!(names(&still_down).is_empty());
 
     ray.set_down(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let late = resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert_eq!(names(&late), [NAME]);
     assert!(late.others.is_empty(), "{:?}", late.others);
-    assert!(writers.unanswered().is_empty());
+    assert!(writers.without_response().is_empty());
     assert!(ray.writes().is_empty());
 }
 
@@ -105,7 +105,7 @@ async fn a_ray_that_never_answers_delays_none_of_the_others() {
     let look = looks.looked().await.expect("one has answered");
     let found = looks.judge(look, &recipe_of, &|_| false).await;
     assert_eq!(names(&found), [NAME]);
-    assert_eq!(writers.unanswered(), [hanging]);
+    assert_eq!(writers.without_response(), [hanging]);
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn an_application_that_two_addresses_show_is_removed_with_one_record() {
     let gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
     start(&writers, &places, gone, false).await;
     ray.set_down(false);
-    let late = resolve_unanswered(&writers, true, gone, |_| false).await;
+    let late = resolve_without_response(&writers, true, gone, |_| false).await;
     assert_eq!(late.others.len(), 1, "{:?}", late.others);
     until_empty(&writers, &ray).await;
 }
@@ -133,16 +133,16 @@ async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence
     start(&writers, &places, recipe_of, false).await;
     ray.set_down(false);
     ray.set_restarting(true);
-    let early = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let early = resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert!(names(&early).is_empty() && early.others.is_empty());
-    assert_eq!(writers.unanswered(), places, "it is looked at again");
+    assert_eq!(writers.without_response(), places, "it is looked at again");
     assert!(writers.is_settling());
     assert_eq!(ray.names(), [NAME]);
 
     ray.set_restarting(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let late = resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert_eq!(names(&late), [NAME]);
-    assert!(writers.unanswered().is_empty());
+    assert!(writers.without_response().is_empty());
 }
 
 #[tokio::test]
@@ -153,12 +153,12 @@ async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise
     let places = [place(&format!("{}/none", ray.address()))];
     let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
     start(&writers, &places, recipe_of, false).await;
-    assert!(writers.unanswered().is_empty());
+    assert!(writers.without_response().is_empty());
 
     let config = application::config(&recipe(&places[0]), NAME, "far", "").expect("JSON");
     writers.writer_for(&places[0]).own(NAME, config).await;
     start(&writers, &places, recipe_of, false).await;
-    assert_eq!(writers.unanswered(), places);
+    assert_eq!(writers.without_response(), places);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn an_application_that_no_model_needs_is_removed_when_its_ray_answers() {
     ray.set_down(true);
     start(&writers, &places, recipe_of, false).await;
     ray.set_down(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let late = resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert_eq!(late.others.len(), 1);
     assert!(ray.names().is_empty());
 }
@@ -217,7 +217,7 @@ async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_i
 }
 
 #[tokio::test]
-async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_answers() {
+async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_responses() {
     let (ray, silent) = (deployed(), RayServe::start());
     let writers = ServeWriters::default();
     let places = [place(&ray.address()), place(&silent.address())];
@@ -234,7 +234,7 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     assert_eq!(ray.names(), [NAME]);
     // They are two clusters.
     silent.set_down(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| true).await;
+    let late = resolve_without_response(&writers, true, recipe_of, |_| true).await;
     assert!(names(&late).is_empty());
     writers
         .writer_for(&places[0])
@@ -258,11 +258,11 @@ async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_
     let recipe_of = |_: &str, _: &str| Ok(recipe(&places[1]));
     silent.set_down(true);
     start(&writers, &places, recipe_of, false).await;
-    resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    resolve_without_response(&writers, true, recipe_of, |_| false).await;
     assert!(writers.release(|_| false).is_empty());
 
     let is_gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
-    resolve_unanswered(&writers, true, is_gone, |_| false).await;
+    resolve_without_response(&writers, true, is_gone, |_| false).await;
     let released = writers.release(|_| false);
     assert_eq!(released.len(), 1);
     assert!(released[0].reason.contains("catalogue"), "{released:?}");

@@ -1,5 +1,5 @@
-//! API keys: list, create, change, revoke. A key's text is returned once, when it is created. One file because the four routes
-//! share the checks of a key's fields.
+//! API keys: list, create, change, revoke. A key's text is returned once, when it is created.
+//! One file because the four routes share the checks of a key's fields.
 
 use axum::Json;
 use axum::extract::State;

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_named_as_the_answers_name_it() {
+    fn a_replica_is_named_as_the_responses_name_it() {
         let unload =
             |json: &str| UnloadRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The registry: list, register, change and remove models. One file because the four methods of one route share how a model is
-//! shown and refused.
+//! The registry: list, register, change and remove models.
+//! One file because the four methods of one route share how a model is shown and refused.
 
 use axum::Json;
 use axum::extract::{Request, State};

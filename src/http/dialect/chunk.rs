@@ -321,7 +321,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_chunk_and_a_whole_answer_are_read_alike() {
+    fn a_chunk_and_a_whole_response_are_read_alike() {
         let calls =
             json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
         let response = json!({"choices": [{"message": {"content": "hi", "tool_calls": calls}, "finish_reason": "tool_calls"}],

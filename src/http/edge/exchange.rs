@@ -80,7 +80,7 @@ impl Exchange {
     }
 
     /// Starts sending the response.
-    pub fn answered(mut self, status: u16, body: AnyBody) -> Sent {
+    pub fn responded(mut self, status: u16, body: AnyBody) -> Sent {
         self.status = Some(status);
         self.is_complete = self.is_head_only || body.is_end_stream();
         Sent {

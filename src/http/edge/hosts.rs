@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_its_own_names_and_the_configured_ones_are_answered() {
+    fn on_loopback_only_its_own_names_and_the_configured_ones_are_served() {
         for (host, expected) in [
             ("localhost", 200),
             ("LOCALHOST:8080", 200),

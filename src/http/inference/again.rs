@@ -10,7 +10,7 @@ use axum::response::Response;
 use crate::error::{ENGINE_CRASHED, Failure};
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answered::Call;
+use crate::inference::call::Call;
 use crate::inference::request::failed::Failed;
 use crate::inference::seated::{Seated, seat};
 use crate::inference::upstream::remote;
@@ -68,8 +68,8 @@ async fn place_again(
     call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
-            let answered = call.respond(context, lease).await;
-            answered.map_err(|again| match again.body.error.code {
+            let responded = call.respond(context, lease).await;
+            responded.map_err(|again| match again.body.error.code {
                 Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
                 _ => fail(again),
             })

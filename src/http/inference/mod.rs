@@ -10,7 +10,7 @@ pub mod upstream;
 mod adapters;
 pub mod admission;
 mod again;
-mod answered;
+mod call;
 pub mod gateway;
 mod received;
 mod response_head;

@@ -9,7 +9,7 @@ use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answered::Call;
+use crate::inference::call::Call;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::understood::Understood;

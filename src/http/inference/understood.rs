@@ -183,7 +183,7 @@ fn outgoing_of(
     entry: &Entry,
     (reasoning, plain, refuses_tools): (ReasoningRequest, bool, bool),
 ) -> Result<Outgoing, Failure> {
-    let room = entry.room_for_answers();
+    let room = entry.room_for_responses();
     let ask = match path {
         CHAT => Ask::Chat,
         _ => Ask::Completion,

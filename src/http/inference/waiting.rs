@@ -10,7 +10,7 @@ use crate::edge::fed::{self, Frames};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answered::{Call, Refused};
+use crate::inference::call::{Call, Refused};
 use crate::inference::request::failed;
 use crate::inference::response::stream::{self, Forwarding, event_stream, work};
 use crate::inference::response::wait;
@@ -101,7 +101,7 @@ impl Call {
             }
             Ok(Err(refused)) => {
                 let Refused { served, head, body } = *refused;
-                served.answered(head.status.as_u16());
+                served.responded(head.status.as_u16());
                 served.give_back();
                 let body = remote::masked(&served.lease, body);
                 let body = overflow_error(head.status, &body).unwrap_or(body);

@@ -58,7 +58,7 @@ pub(super) enum Cut {
 }
 
 /// The leader's response on its way to the client.
-pub(super) struct Answering {
+pub(super) struct Responding {
     body: Incoming,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
     /// The response is an event stream, so an error can be sent as an event.
@@ -67,14 +67,14 @@ pub(super) struct Answering {
     _permit: Permit,
 }
 
-impl Answering {
+impl Responding {
     pub fn new(
         body: Incoming,
         gone: WaitForCancellationFutureOwned,
         is_events: bool,
         permit: Permit,
-    ) -> Answering {
-        Answering {
+    ) -> Responding {
+        Responding {
             body,
             gone: Box::pin(gone),
             is_events,
@@ -94,7 +94,7 @@ impl Answering {
     }
 }
 
-impl Body for Answering {
+impl Body for Responding {
     type Data = Bytes;
     type Error = Cut;
 

@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::http::uri::{Scheme, Uri};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 
-use super::bodies::{Answering, Sending};
+use super::bodies::{Responding, Sending};
 use super::leader::Leader;
 use crate::edge::ClientAddress;
 use crate::error::Failure;
@@ -52,11 +52,11 @@ pub(super) async fn forward(
     sender: &Sender,
 ) -> Result<Response<Body>, Failure> {
     let request = onward(leader, parts, sender)?.map(|()| body);
-    let answered = tokio::select! {
-        answered = leader.client.request(request) => answered,
+    let responded = tokio::select! {
+        responded = leader.client.request(request) => responded,
         () = leader.gone.cancelled() => return Err(lost("it is no longer the leader")),
     };
-    let response = answered.map_err(|error| if error.is_connect() { Failure::new(
+    let response = responded.map_err(|error| if error.is_connect() { Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
         "no_leader",
@@ -72,7 +72,7 @@ pub(super) async fn forward(
     let kind = head.headers.get(header::CONTENT_TYPE);
     let is_events = kind.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
     let gone = leader.gone.clone().cancelled_owned();
-    let body = Body::new(Answering::new(body, gone, is_events, permit));
+    let body = Body::new(Responding::new(body, gone, is_events, permit));
     let mut reply = Response::new(body);
     *reply.status_mut() = head.status;
     *reply.headers_mut() = head.headers;

@@ -298,6 +298,6 @@ impl Answer for Standby {
         }
         response.headers_mut().insert(REQUEST_ID, id);
         let status = response.status().as_u16();
-        response.map(|body| exchange.answered(status, body))
+        response.map(|body| exchange.responded(status, body))
     }
 }

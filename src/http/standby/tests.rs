@@ -69,7 +69,7 @@ impl Scene {
         let mut response = String::new();
         timeout(PATIENCE, socket.read_to_string(&mut response))
             .await
-            .expect("an answer")
+            .expect("a response")
             .expect("text");
         response
     }
@@ -115,7 +115,7 @@ async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn d4_it_answers_of_itself_and_tells_nodes_who_leads() {
+async fn d4_it_responds_of_itself_and_tells_nodes_who_leads() {
     let scene = Scene::new().await;
     scene.follow();
     let leader = scene.leader.local_addr().expect("an address").to_string();
@@ -134,7 +134,7 @@ async fn d4_it_answers_of_itself_and_tells_nodes_who_leads() {
 }
 
 #[tokio::test]
-async fn d4_an_answer_passes_piece_by_piece_and_ends_with_its_leader() {
+async fn d4_a_response_passes_piece_by_piece_and_ends_with_its_leader() {
     let scene = Scene::new().await;
     scene.follow();
     let mut client = scene.send("GET /llm/v1/stream HTTP/1.1").await;
@@ -224,7 +224,7 @@ async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
     socket
         .read_to_string(&mut response)
         .await
-        .expect("an answer");
+        .expect("a response");
     assert!(response.starts_with("HTTP/1.1 503"), "{response}");
     assert!(response.contains("cannot be reached"), "{response}");
     drop(standby);

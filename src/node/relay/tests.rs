@@ -69,7 +69,7 @@ impl Scene {
         engine.read_exact(&mut piece).await.expect("a question");
         assert_eq!(&piece, b"one?");
         engine.write_all(b"two!").await.expect("taken");
-        gateway.read_exact(&mut piece).await.expect("an answer");
+        gateway.read_exact(&mut piece).await.expect("a response");
         assert_eq!(&piece, b"two!");
         (gateway, engine)
     }
@@ -125,13 +125,13 @@ async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
                 gateway_out.flush().await.expect("sent");
             };
             let response = engine_out.write_all(&much);
-            let (_, answered, to_engine, to_gateway) = tokio::join!(
+            let (_, responded, to_engine, to_gateway) = tokio::join!(
                 question,
                 response,
                 read(&mut engine_in, much.len()),
                 read(&mut gateway_in, much.len()),
             );
-            answered.expect("taken");
+            responded.expect("taken");
             assert!(
                 to_engine == much && to_gateway == much,
                 "the bytes are others"
@@ -167,7 +167,7 @@ async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
 }
 
 #[tokio::test]
-async fn an_engine_that_answers_and_ends_before_it_has_read_the_request_is_heard() {
+async fn an_engine_that_responds_and_ends_before_it_has_read_the_request_is_heard() {
     // More than the buffers on the way hold.
     let (request, response) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
     for is_plain in [true, false] {

@@ -166,7 +166,7 @@ fn refused(pair: &mut Pair, far_gateway: &mut std::net::TcpStream, now: Instant)
 }
 
 #[test]
-fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
+fn the_response_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
     let (mut pair, mut far_gateway, mut far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());
     engine_event(&mut pair, false);
@@ -191,7 +191,7 @@ fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_th
 }
 
 #[test]
-fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_does_not_break_the_answer()
+fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_does_not_break_the_response()
  {
     let (mut pair, mut far_gateway, mut far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::types::action::{Action, GateMode, Outcome, RecordKind};
+use crate::types::action::{Action, GateMode, Outcome, Record, RecordKind};
 use crate::types::decision::{Decision, Drain};
 use crate::types::event::{Command, Remedy};
 use crate::types::ids::{OrderId, ReplicaId, Span};
@@ -29,6 +29,7 @@ impl Pool {
                 granting.seats.taken(granting.in_flight, self.now);
                 granting.in_flight += 1;
                 granting.entered += 1;
+                granting.entered_at = now;
                 let served_first = granting.entered == granting.entered_when_launched + 1;
                 let model = self
                     .models
@@ -85,6 +86,7 @@ impl Pool {
             }
             Decision::Drain(drain) => self.drain(drain, actions),
             Decision::Reopen { replica } => self.reopen(replica, actions),
+            Decision::Stay { replica } => self.stays(replica, actions),
             Decision::Stop { replica, reason } => self.stop(replica, reason, actions),
             Decision::Promise {
                 plan,
@@ -192,6 +194,11 @@ impl Pool {
             StopReason::KeepHot { .. } | StopReason::Unload { .. } | StopReason::Cleanup { .. }
         );
         let since = replica.ready_since().expect("only a ready replica drains");
+        let announced = replica.leaves_with.take();
+        let is_recorded = announced.as_ref().is_some_and(|with| with.reason == reason);
+        let record = (!is_recorded).then(|| self.exit_record(id, &reason));
+        self.leaving_later.remove(&id);
+        let replica = self.replicas.get_mut(&id).expect("drained while alive");
         replica.gate = None;
         replica.phase = Phase::Draining {
             ready_since: since,
@@ -201,12 +208,12 @@ impl Pool {
             for_load,
             closed: false,
         };
-        let (shares, busy, entered) = (replica.shares.clone(), replica.in_flight, replica.entered);
-        for share in &shares {
-            self.devices
-                .get_mut(&share.device)
-                .expect("held")
-                .starts_leaving(share.bytes);
+        let (shares, entered) = (replica.shares.clone(), replica.entered);
+        if announced.is_none() {
+            for share in &shares {
+                let device = self.devices.get_mut(&share.device).expect("held");
+                device.starts_leaving(share.bytes);
+            }
         }
         if by_itself {
             self.scaled_down(model);
@@ -225,6 +232,12 @@ impl Pool {
             replica: id,
             if_idle_at: only_if_idle.then_some(entered),
         });
+        actions.extend(record.map(Action::Record));
+    }
+
+    /// The history's record of a ready replica that leaves.
+    pub(crate) fn exit_record(&self, id: ReplicaId, reason: &StopReason) -> Record {
+        let replica = &self.replicas[&id];
         let kind = match reason {
             StopReason::Preempted { .. }
             | StopReason::TurnEnded { .. }
@@ -233,13 +246,14 @@ impl Pool {
             StopReason::Unload { .. } => RecordKind::Unload,
             _ => RecordKind::Drain,
         };
-        let mut record = self.record(kind, Some(model), format!("{reason}; {busy} in flight"));
+        let text = format!("{reason}; {} in flight", replica.in_flight);
+        let mut record = self.record(kind, Some(replica.model), text);
         record.cause = Some(reason.name());
         record.replica = Some(id);
         record.order = reason.order();
-        record.placement = shares;
-        record.took = Some(now.since(since));
-        actions.push(Action::Record(record));
+        record.placement = replica.shares.clone();
+        record.took = replica.ready_since().map(|since| self.now.since(since));
+        record
     }
 
     fn reopen(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
@@ -276,6 +290,8 @@ impl Pool {
         }
         let replica = self.replicas.get_mut(&id).expect("stopped while alive");
         let was_leaving = replica.is_leaving();
+        replica.leaves_with = None;
+        self.leaving_later.remove(&id);
         for share in replica.keeps() {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.starts_leaving(share.bytes);

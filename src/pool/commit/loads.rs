@@ -15,7 +15,7 @@ use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::LoadWish;
 use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
-use crate::types::replica::{Phase, Planned, Replica};
+use crate::types::replica::{LeavesWith, Phase, Planned, Replica};
 use crate::types::share::Share;
 
 impl Pool {
@@ -105,6 +105,18 @@ impl Pool {
             }
             if forced.is_some() && self.hot.contains(&victim.model) {
                 self.keep_away(victim.model, actions);
+            }
+            if victim.serves_on {
+                let drain = deadline.map(|deadline| deadline.since(self.now));
+                let record = self.exit_record(victim.replica, &reason);
+                actions.push(Action::Record(record));
+                let with = LeavesWith {
+                    load,
+                    reason,
+                    drain,
+                };
+                self.leaves_later(victim.replica, with);
+                continue;
             }
             self.drain(
                 Drain {
@@ -232,6 +244,8 @@ impl Pool {
             leave_when_served: None,
             may_be_spared: false,
             parked: None,
+            leaves_with: None,
+            entered_at: now,
         };
         self.replicas.insert(load, replica);
         self.schedule_moves_of(load);

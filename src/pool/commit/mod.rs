@@ -4,3 +4,4 @@ pub(crate) mod decisions;
 pub(crate) mod loads;
 pub(crate) mod record;
 pub(crate) mod sleep;
+pub(crate) mod together;

@@ -1,5 +1,5 @@
-//! The facts of the pool. `plan` chooses; `observe` and `commit` change facts. One file because it is the list of the pool's facts,
-//! with what is computed from several of them.
+//! The facts of the pool. `plan` chooses; `observe` and `commit` change facts.
+//! One file because it is the list of the pool's facts, with what is computed from several of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -122,6 +122,8 @@ pub struct Pool {
     /// The ledger of each node's host memory for sleepers.
     pub(crate) hosts: BTreeMap<NodeId, Host>,
     pub(crate) asleep: BTreeSet<ReplicaId>,
+    /// Victims that serve until the others of their load have nearly finished (P8).
+    pub(crate) leaving_later: BTreeSet<ReplicaId>,
     pub(crate) tickets: BTreeMap<Ticket, Waiting>,
     pub(crate) deadlines: BTreeSet<(Time, Ticket)>,
     pub(crate) orders: BTreeMap<OrderId, Order>,
@@ -200,6 +202,7 @@ impl Pool {
             planned: BTreeMap::new(),
             hosts: BTreeMap::new(),
             asleep: BTreeSet::new(),
+            leaving_later: BTreeSet::new(),
             tickets: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orders: BTreeMap::new(),

@@ -114,6 +114,8 @@ impl Pool {
             leave_when_served: None,
             may_be_spared: false,
             parked: None,
+            leaves_with: None,
+            entered_at: self.now,
         };
         self.replicas.insert(id, replica);
         self.schedule_moves_of(id);

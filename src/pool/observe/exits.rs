@@ -36,10 +36,13 @@ impl Pool {
             was_launching: false,
         };
         let model = replica.model;
-        for share in &replica.shares {
-            let device = self.devices.get_mut(&share.device).expect("held");
-            device.starts_leaving(share.bytes);
+        if replica.leaves_with.take().is_none() {
+            for share in &replica.shares {
+                let device = self.devices.get_mut(&share.device).expect("held");
+                device.starts_leaving(share.bytes);
+            }
         }
+        self.leaving_later.remove(&id);
         self.touch_model(model);
         self.grows_at(id);
     }
@@ -50,6 +53,7 @@ impl Pool {
         let Some(replica) = self.replicas.remove(&id) else {
             return self.is_off_the_node(id);
         };
+        self.leaving_later.remove(&id);
         let memory = self.take_back(id, &replica);
         self.schedule_moves(self.node_of(&replica));
         if let Some(parked) = &replica.parked {

@@ -29,6 +29,9 @@ impl Pool {
         replica.seats.taken(0, now);
         replica.in_flight = in_flight;
         replica.entered = replica.entered.max(entered);
+        if new > 0 {
+            replica.entered_at = now;
+        }
         replica.last_end = replica.last_end.max(last_end);
         let ended = replica.entered.saturating_sub(u64::from(in_flight));
         let counted = replica.seats.counted(ended, in_flight == 0);

@@ -24,6 +24,7 @@ pub(crate) mod readings;
 pub(crate) mod requirements;
 pub(crate) mod scaling;
 pub(crate) mod stall;
+pub(crate) mod together;
 pub(crate) mod victims;
 
 pub(crate) use next::{due_at, next, wake};

@@ -1,6 +1,6 @@
 //! The only code that makes choices. `next` reads the facts and returns one decision or none; it changes nothing. Cheap decisions
-//! come first, then the phases of replicas, then memory for the first demand in rank order. One file because the order of the
-//! choices is the rule and is read from top to bottom.
+//! come first, then the phases of replicas, then memory for the first demand in rank order.
+//! One file because the order of the choices is the rule and is read from top to bottom.
 
 use crate::facts::state::Pool;
 use crate::plan::fetches;
@@ -11,6 +11,7 @@ use crate::plan::node_demand;
 use crate::plan::orders;
 use crate::plan::parking;
 use crate::plan::stall;
+use crate::plan::together;
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
@@ -200,7 +201,9 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             only_if_idle: false,
             for_load: None,
         })),
-        (Phase::Ready { .. }, None) => leaves_by_itself(pool, id),
+        (Phase::Ready { .. }, None) => {
+            together::leaves(pool, id).or_else(|| leaves_by_itself(pool, id))
+        }
         (
             Phase::Parking {
                 deadline, reason, ..
@@ -323,7 +326,10 @@ fn usually_due_at(pool: &Pool, id: ReplicaId, replica: &Replica) -> Option<Time>
             let reads = replica.reads_until.filter(|until| *until > pool.now);
             Some(reads.map_or(*deadline, |until| until.min(*deadline)))
         }
-        Phase::Ready { .. } => keep_hot_ends(pool, id),
+        Phase::Ready { .. } => {
+            let ends = keep_hot_ends(pool, id).into_iter();
+            ends.chain(together::due_at(pool, replica)).min()
+        }
         Phase::Draining { deadline, .. } => *deadline,
         Phase::Parking { deadline, .. } => Some(*deadline),
         Phase::Asleep { since, .. } => Some(*since + pool.limits.keep_asleep),

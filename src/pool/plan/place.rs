@@ -13,6 +13,7 @@ use crate::plan::holders::FullDevice;
 use crate::plan::obstacles;
 use crate::plan::parking;
 use crate::plan::requirements::never_fits;
+use crate::plan::together;
 use crate::plan::victims::{self};
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
@@ -123,6 +124,11 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
                 .iter()
                 .map(|victim| victim.describe(pool))
                 .collect();
+            let waits = |victim| together::may_wait(pool, &plan, victim);
+            let serves_on: Vec<bool> = plan.victims.iter().map(waits).collect();
+            for (victim, serves_on) in plan.victims.iter_mut().zip(serves_on) {
+                victim.serves_on = serves_on;
+            }
         }
         None => {
             (plan.prospect, plan.retry) = obstacles::prospect(pool, &claim, &full);
@@ -283,6 +289,7 @@ impl Evictable {
             asleep: pool.asleep.contains(&self.replica),
             planned: self.planned,
             lease: pool.models[&self.model].lease_left(pool.wall()),
+            serves_on: false,
         }
     }
 }

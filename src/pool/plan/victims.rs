@@ -200,6 +200,9 @@ fn protection(
     model: &Model,
 ) -> Option<Protection> {
     let requirements = claim.requirements;
+    if replica.leaves_with.is_some() {
+        return Some(Protection::Leaving);
+    }
     let since = match replica.phase {
         Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. } => {
             return Some(Protection::Leaving);

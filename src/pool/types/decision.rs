@@ -60,6 +60,8 @@ pub struct Victim {
     pub planned: bool,
     /// The time until its model's lease ends (P7).
     pub lease: Option<Span>,
+    /// It is idle and serves until the busy victims of the plan have nearly finished (P8).
+    pub serves_on: bool,
 }
 
 /// The maximum number of candidates in a record of the history: the chosen one, and the first of the others.
@@ -131,6 +133,10 @@ pub(crate) enum Decision {
     SetGate {
         replica: ReplicaId,
         gate: GateMode,
+    },
+    /// A victim that was to leave with others serves on for good (P8).
+    Stay {
+        replica: ReplicaId,
     },
     Drain(Drain),
     Reopen {

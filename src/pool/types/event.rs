@@ -1,4 +1,5 @@
-//! All events that the pool reacts to. A closed list. One file because it is that list, with the data of its entries.
+//! All events that the pool reacts to. A closed list.
+//! One file because it is that list, with the data of its entries.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -15,6 +15,7 @@ impl RecordKind {
         RecordKind::Crash,
         RecordKind::Drain,
         RecordKind::Evict,
+        RecordKind::Stay,
         RecordKind::Unload,
         RecordKind::Sleep,
         RecordKind::Gone,
@@ -60,6 +61,7 @@ impl RecordKind {
             RecordKind::Evict => {
                 "A replica leaves because another model needs its memory (P2, P3, P6). `took` is how long it had been ready."
             }
+            RecordKind::Stay => "A victim of a load stays after all: the load began without its memory, or was dropped.",
             RecordKind::Unload => {
                 "A replica leaves because an administrator unloaded it. `took` is how long it had been ready."
             }

@@ -1,5 +1,6 @@
 //! The reason of every decision. Logs, the admin API, the store, the stories and the simulator print the same text. Rules are cited
-//! by number. One file because it is the list of all reasons with their texts, which keeps their wording consistent.
+//! by number.
+//! One file because it is the list of all reasons with their texts, which keeps their wording consistent.
 
 use alloc::string::String;
 use alloc::vec::Vec;

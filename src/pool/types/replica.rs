@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::action::GateMode;
-use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
+use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Span, Time};
 use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::Tier;
 use crate::types::occupancy::Seats;
@@ -87,6 +87,8 @@ pub struct Replica {
     pub(crate) in_flight: u32,
     /// The total number of requests that have ever had a seat.
     pub(crate) entered: u64,
+    /// When a request last got a seat.
+    pub(crate) entered_at: Time,
     /// The value of `entered` when it was launched or woken.
     pub(crate) entered_when_launched: u64,
     pub(crate) seats: Seats,
@@ -106,6 +108,17 @@ pub struct Replica {
     pub(crate) may_be_spared: bool,
     /// The host memory it holds, from falling asleep until it is awake again.
     pub(crate) parked: Option<Parked>,
+    /// Set while it serves on as a victim of a load whose other victims have not finished. Its memory counts as leaving (P8).
+    pub(crate) leaves_with: Option<LeavesWith>,
+}
+
+/// The exit of a victim that waits for the others of its load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeavesWith {
+    pub(crate) load: ReplicaId,
+    pub(crate) reason: StopReason,
+    /// How long its requests may last once it leaves; `None`: without a limit.
+    pub(crate) drain: Option<Span>,
 }
 
 impl Replica {
@@ -114,10 +127,11 @@ impl Replica {
     }
 
     pub fn is_leaving(&self) -> bool {
-        matches!(
+        let has_begun = matches!(
             self.phase,
             Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. }
-        )
+        );
+        has_begun || self.leaves_with.is_some()
     }
 
     /// The part of its shares that stays while it falls asleep.

@@ -48,7 +48,7 @@ async fn clean(writer: &ServeWriter) {
 }
 
 #[tokio::test]
-async fn a_removal_that_was_given_up_is_reported_and_carried_out_when_ray_answers_again() {
+async fn an_abandoned_removal_is_reported_and_carried_out_when_ray_responds_again() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     let shared = shared(&store);
@@ -113,7 +113,7 @@ async fn nothing_is_deployed_that_a_restart_would_not_find() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_wrote_at_last_is_removed_though_it_comes_up_after_the_start() {
+async fn the_last_write_of_a_killed_process_is_removed_even_if_it_appears_after_the_start() {
     let ray = RayServe::start();
     let shared = Arc::new(ServeShared::with_doubt(Duration::from_millis(500)));
     let writer = writer(&ray, &shared);
@@ -126,7 +126,7 @@ async fn what_a_killed_process_wrote_at_last_is_removed_though_it_comes_up_after
 }
 
 #[tokio::test]
-async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_answers() {
+async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_responds() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -154,7 +154,7 @@ async fn applications_of_a_former_name_of_the_pool_are_reported_and_stay() {
 }
 
 #[tokio::test]
-async fn what_runs_where_no_answer_has_come_since_the_start_stays_until_it_is_judged() {
+async fn applications_in_a_silent_ray_stay_until_they_are_assessed() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -167,7 +167,7 @@ async fn what_runs_where_no_answer_has_come_since_the_start_stays_until_it_is_ju
     assert_eq!(ray.names(), [FIRST]);
     assert_eq!(remembered(&store), [ray.address()]);
 
-    shared.answered(writer.address());
+    shared.responded(writer.address());
     writer.expect_late_writes(false);
     while !ray.names().is_empty() {
         writer.sweep_if_due().await;
@@ -193,7 +193,7 @@ async fn an_application_with_streams_of_an_earlier_process_stays_until_it_is_rel
 }
 
 #[tokio::test]
-async fn an_application_that_comes_up_late_is_removed_within_seconds() {
+async fn an_application_that_appears_late_is_removed_within_seconds() {
     let ray = RayServe::start();
     let writer = writer(&ray, &Arc::default());
     ray.cut_off_next_write();
@@ -215,7 +215,7 @@ async fn an_application_that_comes_up_late_is_removed_within_seconds() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_lead_any_more_writes_nothing() {
+async fn a_process_that_is_no_longer_the_leader_cannot_write() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     let writer = writer(&ray, &shared(&store));
@@ -230,7 +230,7 @@ async fn a_process_that_does_not_lead_any_more_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_another_writer_of_this_process_has_is_not_removed() {
+async fn an_application_of_another_writer_of_this_process_is_not_removed() {
     let ray = RayServe::start();
     let shared: Arc<ServeShared> = Arc::default();
     let (here, there) = (writer(&ray, &shared), writer(&ray, &shared));

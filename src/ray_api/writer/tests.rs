@@ -36,7 +36,7 @@ async fn until_gone(writer: &ServeWriter, name: &str) {
 }
 
 #[tokio::test]
-async fn two_replicas_that_start_at_once_are_both_there_and_leave_one_by_one() {
+async fn two_replicas_that_start_simultaneously_both_exist_and_leave_one_by_one() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     let (first, second) = tokio::join!(
@@ -51,7 +51,7 @@ async fn two_replicas_that_start_at_once_are_both_there_and_leave_one_by_one() {
 }
 
 #[tokio::test]
-async fn what_others_have_deployed_is_written_back_as_it_was() {
+async fn applications_of_others_are_written_back_unchanged() {
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     let writer = writer(&ray);
@@ -77,7 +77,7 @@ async fn a_change_between_the_look_and_the_write_is_noticed_and_merged() {
 }
 
 #[tokio::test]
-async fn what_another_program_has_overwritten_is_written_again() {
+async fn applications_overwritten_by_another_program_are_written_again() {
     let ray = RayServe::start();
     ray.after_write(|all| {
         all.remove(FIRST);
@@ -89,7 +89,7 @@ async fn what_another_program_has_overwritten_is_written_again() {
 }
 
 #[tokio::test]
-async fn left_over_applications_of_this_pool_go_and_those_of_another_stay() {
+async fn left_over_applications_of_this_pool_are_removed_and_another_pools_stay() {
     let ray = RayServe::start();
     let others = [
         "model-pool.lab.r0",
@@ -110,7 +110,7 @@ async fn left_over_applications_of_this_pool_go_and_those_of_another_stay() {
 }
 
 #[tokio::test]
-async fn a_refused_application_does_not_stand_in_the_way_of_others() {
+async fn a_refused_application_does_not_block_others() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     let broken = RawValue::from_string(format!(r#"{{"name":"{FIRST}"}}"#)).expect("JSON");
@@ -122,7 +122,7 @@ async fn a_refused_application_does_not_stand_in_the_way_of_others() {
 }
 
 #[tokio::test]
-async fn a_dashboard_that_does_not_answer_leaves_everything_unknown() {
+async fn a_dashboard_that_does_not_respond_leaves_everything_unknown() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     writer.add(FIRST, config(FIRST)).await.expect("added");
@@ -143,7 +143,7 @@ async fn a_dashboard_that_does_not_answer_leaves_everything_unknown() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_missing_or_wrong_is_said() {
+async fn a_missing_or_wrong_token_is_reported() {
     let ray = RayServe::start();
     ray.require("the-token");
     let folder = std::env::temp_dir().join(format!("ray-token-{}", std::process::id()));
@@ -164,7 +164,7 @@ async fn a_token_that_is_missing_or_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn an_application_whose_write_was_cut_off_is_removed_again_when_it_comes_up_late() {
+async fn an_application_of_an_interrupted_write_is_removed_when_it_appears_late() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     ray.cut_off_next_write();
@@ -184,7 +184,7 @@ async fn an_application_whose_write_was_cut_off_is_removed_again_when_it_comes_u
 }
 
 #[tokio::test]
-async fn a_cut_off_removal_of_one_may_bring_back_another() {
+async fn an_interrupted_removal_may_bring_back_another_application() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     for name in [FIRST, SECOND] {
@@ -206,7 +206,7 @@ async fn a_cut_off_removal_of_one_may_bring_back_another() {
 }
 
 #[tokio::test]
-async fn doubt_ends_and_an_application_that_was_never_written_is_gone_at_once() {
+async fn doubt_ends_and_an_application_that_was_never_written_is_gone_immediately() {
     let ray = RayServe::start();
     let shared = ServeShared::with_doubt(Duration::from_millis(200));
     let writer = writer_of(&ray, Arc::new(shared));
@@ -239,7 +239,7 @@ async fn two_addresses_of_one_ray_do_not_remove_each_others_applications() {
 }
 
 #[tokio::test]
-async fn two_writers_of_one_ray_that_write_at_once_keep_both_changes() {
+async fn two_writers_of_one_ray_that_write_simultaneously_keep_both_changes() {
     let ray = RayServe::start();
     let shared: Arc<ServeShared> = Arc::default();
     let (one, other) = (
@@ -255,7 +255,7 @@ async fn two_writers_of_one_ray_that_write_at_once_keep_both_changes() {
 }
 
 #[tokio::test]
-async fn names_of_applications_that_are_gone_are_not_kept_while_another_ray_is_silent() {
+async fn names_of_gone_applications_are_not_kept_while_another_ray_is_silent() {
     let ray = RayServe::start();
     let shared: Arc<ServeShared> = Arc::default();
     let writer = writer_of(&ray, Arc::clone(&shared));
@@ -273,6 +273,6 @@ async fn names_of_applications_that_are_gone_are_not_kept_while_another_ray_is_s
     assert!(writer.remove(SECOND).await.is_err());
     writer.leave(SECOND);
     ray.set_down(false);
-    while !writer.sweep().await.expect("an answer").is_empty() {}
+    while !writer.sweep().await.expect("a response").is_empty() {}
     assert_eq!(kept(), Some(BTreeSet::new()));
 }

@@ -46,7 +46,7 @@ pub struct NodeStorm {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeStormReport {
     pub steps: u64,
-    pub answered: u64,
+    pub responded: u64,
     pub launches: u64,
     pub silences: u64,
     pub gone: u64,
@@ -294,7 +294,7 @@ impl Play {
         self.world.now = self.world.now.max(at);
         for replica in self.truth.replicas_of(model) {
             if self.world.enter(ticket, replica, seats, at) {
-                self.report.answered += 1;
+                self.report.responded += 1;
                 return self.is_served(at, ticket);
             }
         }

@@ -223,12 +223,12 @@ impl Play {
     pub(super) fn carry_out(&mut self, at: Time, action: &Action) {
         match action {
             Action::Grant { ticket, .. } => {
-                self.report.answered += 1;
+                self.report.responded += 1;
                 self.waiting.remove(ticket);
                 self.is_served(at, *ticket);
             }
             Action::Refuse { ticket, .. } => {
-                self.report.answered += 1;
+                self.report.responded += 1;
                 self.waiting.remove(ticket);
             }
             Action::Launch {

@@ -26,7 +26,7 @@ pub(super) struct Truth {
     pub processes: BTreeMap<ReplicaId, Process>,
     /// The nodes that the pool was informed are unreachable.
     out_of_reach: BTreeSet<NodeId>,
-    answered: BTreeSet<Ticket>,
+    responded: BTreeSet<Ticket>,
 }
 
 impl Truth {
@@ -49,7 +49,7 @@ impl Truth {
             devices,
             processes: BTreeMap::new(),
             out_of_reach: BTreeSet::new(),
-            answered: BTreeSet::new(),
+            responded: BTreeSet::new(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Truth {
                 }
             }
             Action::Grant { ticket, .. } | Action::Refuse { ticket, .. }
-                if !self.answered.insert(*ticket) =>
+                if !self.responded.insert(*ticket) =>
             {
                 broken.push(format!("Q4: {ticket} is answered twice"));
             }

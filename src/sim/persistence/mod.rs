@@ -1,6 +1,7 @@
 //! Storms of wishes: administrators who give orders faster than a slow store writes, leases that end, loads and devices that fail,
 //! models that leave the catalogue, and a controller that is killed at any time and restarts from the store. `expected` checks what
-//! must hold (D1). One file because the agenda of a storm and what each of its entries does are one table.
+//! must hold (D1).
+//! One file because the agenda of a storm and what each of its entries does are one table.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;

@@ -31,6 +31,9 @@ impl Referee {
             ));
         }
         self.victims.push(victim);
+        if let Some(seen) = self.replicas.get_mut(&victim) {
+            seen.marked = true;
+        }
     }
 
     pub(super) fn load_decided(&mut self, now: Time, load: ReplicaId, record: &Record) {

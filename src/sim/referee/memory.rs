@@ -1,5 +1,6 @@
 //! The referee's record of devices: held and unreturned memory, devices out of service (M2–M5, M7), and what is being read from
-//! each disk or link. One file because reserved, returned and read bytes are one account.
+//! each disk or link.
+//! One file because reserved, returned and read bytes are one account.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -198,6 +199,7 @@ impl Referee {
             closed: None,
             stopping: None,
             idle_since: None,
+            marked: false,
             used: false,
             reads_until: loader.map_or(now, |loader| now + loader.takes),
             sleeper: None,

@@ -1,7 +1,7 @@
 //! Checks a storm from outside, with its own record of memory, seats, priorities, failures and responses, derived from the orders,
 //! the real state and the actions. It trusts the pool only for dropped loads, which no action shows; for expected reload times,
-//! which are estimates; and for the cost of following the better rule, which is a sum of estimates. One file because its records
-//! are changed by the same actions and compared at the same times.
+//! which are estimates; and for the cost of following the better rule, which is a sum of estimates.
+//! One file because its records are changed by the same actions and compared at the same times.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -81,6 +81,8 @@ struct ReplicaRecord {
     launched: Time,
     ready: Option<Time>,
     closed: Option<Time>,
+    /// It is a victim, and may serve until the others of its load have finished (P8).
+    marked: bool,
     stopping: Option<StopReason>,
     idle_since: Option<Time>,
     used: bool,
@@ -97,7 +99,12 @@ impl ReplicaRecord {
             .sleeper
             .as_ref()
             .is_some_and(|sleeper| sleeper.since.is_some());
-        self.stopping.is_none() && (self.closed.is_none() || asleep)
+        self.serves() && !self.marked || asleep && self.stopping.is_none()
+    }
+
+    /// Its gate is open.
+    fn serves(&self) -> bool {
+        self.stopping.is_none() && self.closed.is_none()
     }
 }
 
@@ -311,13 +318,13 @@ impl Referee {
     pub fn action(&mut self, now: Time, action: &Action, in_flight: impl Fn(ReplicaId) -> u32) {
         match action {
             Action::Grant { ticket, replica } => {
-                self.answered(*ticket);
+                self.responded(*ticket);
                 self.seat_taken(*replica);
                 match self.replicas.get(replica) {
                     None => self.broken.push(format!(
                         "Q4: {ticket} got a seat on {replica}, which does not exist"
                     )),
-                    Some(seen) if !seen.stays() => {
+                    Some(seen) if !seen.serves() => {
                         self.broken.push(format!(
                             "L1: {ticket} got a seat on {replica}, which leaves"
                         ));
@@ -327,7 +334,7 @@ impl Referee {
             }
             Action::Refuse { ticket, refusal } => {
                 self.refused(*ticket, refusal);
-                self.answered(*ticket);
+                self.responded(*ticket);
             }
             Action::Launch {
                 replica,
@@ -344,7 +351,9 @@ impl Referee {
             Action::Wake { replica, .. } => self.woken(now, *replica),
             Action::SetGate { replica, .. } => {
                 if let Some(seen) = self.replicas.get_mut(replica) {
-                    seen.closed = None;
+                    if seen.closed.take().is_some() {
+                        seen.marked = false;
+                    }
                 }
             }
             Action::CloseGate {
@@ -375,6 +384,11 @@ impl Referee {
                     self.evicted(now, victim, &record.reason);
                 }
                 (RecordKind::Load, Some(load)) => self.load_decided(now, load, record),
+                (RecordKind::Stay, Some(victim)) => {
+                    if let Some(seen) = self.replicas.get_mut(&victim) {
+                        seen.marked = false;
+                    }
+                }
                 _ => {}
             },
             _ => {}
@@ -414,7 +428,7 @@ impl Referee {
         }
     }
 
-    fn answered(&mut self, ticket: Ticket) {
+    fn responded(&mut self, ticket: Ticket) {
         if self.open_tickets.remove(&ticket).is_none() {
             self.broken
                 .push(format!("Q4: {ticket} was answered twice, or after it left"));

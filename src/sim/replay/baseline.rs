@@ -1,6 +1,6 @@
 //! The simulation of the baselines: the same devices, models, load times, seats and requests as a replay of the core, with another
-//! rule for placement and eviction. Contains what the rules have in common; `baselines` has the rules. One file because the world
-//! and the loop that moves it are one simulation.
+//! rule for placement and eviction. Contains what the rules have in common; `baselines` has the rules.
+//! One file because the world and the loop that moves it are one simulation.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;

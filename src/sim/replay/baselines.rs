@@ -1,5 +1,6 @@
 //! Published eviction rules of comparable systems, and two yardsticks: recency, and knowledge of the future. Each rule names its
-//! source and its omissions. One file because it is a list of short rules that are compared with each other.
+//! source and its omissions.
+//! One file because it is a list of short rules that are compared with each other.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

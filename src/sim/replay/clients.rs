@@ -39,7 +39,7 @@ pub fn run_clients(
     play.responses = Some(Vec::new());
     // Groups of clients of one model may differ. Each response goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];
-    let mut answered: Vec<u64> = vec![0; clients.len()];
+    let mut responded: Vec<u64> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
     for (group, members) in clients.iter().enumerate() {
         sends.extend((0..members.count).map(|_| Reverse((members.from, group))));
@@ -59,8 +59,8 @@ pub fn run_clients(
                 out[group] -= 1;
                 let think = Span(clients[group].think.0.max(1));
                 let (every, late) = clients[group].late;
-                answered[group] += 1;
-                let is_late = answered[group].checked_rem(every) == Some(0);
+                responded[group] += 1;
+                let is_late = responded[group].checked_rem(every) == Some(0);
                 let late = if is_late { late } else { Span::ZERO };
                 sends.push(Reverse((at + think + late, group)));
             }

@@ -1,5 +1,6 @@
 //! The production core under a virtual clock. As in production, a request for a ready model takes a seat at its gate without the
-//! core, so a day of a million requests takes seconds. One file because the clock, the gates and the core take turns in one loop.
+//! core, so a day of a million requests takes seconds.
+//! One file because the clock, the gates and the core take turns in one loop.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::string::String;
@@ -257,10 +258,10 @@ impl<'a> Play<'a> {
         }
         let model = gate.model;
         self.push(now + service, Due::Ended(id));
-        self.answered(model, now + service);
+        self.responded(model, now + service);
     }
 
-    fn answered(&mut self, model: ModelId, at: Time) {
+    fn responded(&mut self, model: ModelId, at: Time) {
         if let Some(responses) = &mut self.responses {
             responses.push((model, at));
         }
@@ -393,7 +394,7 @@ impl<'a> Play<'a> {
             }
             Action::Refuse { ticket, refusal } => {
                 let waiting = self.waiting.remove(&ticket).expect("refused once");
-                self.answered(waiting.model, self.now);
+                self.responded(waiting.model, self.now);
                 match refusal {
                     Refusal::TimedOut { .. } => {
                         self.accounts.timed_out(waiting.model, waiting.at, self.now);

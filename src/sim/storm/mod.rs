@@ -1,6 +1,7 @@
 //! Storms: a seeded world of devices, models, impatient clients, administrators, engines that crash and send false reports, failing
 //! devices, memory that is returned late and a slow store, run against the real core until it has shut down. The same seed gives
-//! the same transcript. One file because the agenda of a storm and what each of its entries does are one table.
+//! the same transcript.
+//! One file because the agenda of a storm and what each of its entries does are one table.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;

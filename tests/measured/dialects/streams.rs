@@ -166,7 +166,7 @@ impl Api {
     fn read(&self, socket: &mut TcpStream) {
         let (mut response, mut part) = (Vec::new(), [0; 16 << 10]);
         while !response.ends_with(b"\r\n0\r\n\r\n") {
-            let length = socket.read(&mut part).expect("an answer");
+            let length = socket.read(&mut part).expect("a response");
             response.extend_from_slice(&part[..length]);
             let is_well =
                 length > 0 && response.starts_with(&b"HTTP/1.1 200"[..response.len().min(12)]);

@@ -165,7 +165,7 @@ impl Watch {
             while !enough.load(Ordering::SeqCst) {
                 let start = SystemTime::now();
                 socket.write_all(text.as_bytes()).expect("sent");
-                let count = socket.read(&mut response).expect("an answer");
+                let count = socket.read(&mut response).expect("a response");
                 assert!(
                     response[..count].starts_with(b"HTTP/1.1 200"),
                     "it is not well"

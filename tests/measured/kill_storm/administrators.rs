@@ -139,7 +139,7 @@ pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(
     world.changing.store(false, Ordering::SeqCst);
     match response {
         Ok((503, _)) => {
-            add(&world.tally.unanswered);
+            add(&world.tally.without_response);
             None
         }
         Ok((status @ (200 | 202), response)) => {
@@ -154,7 +154,7 @@ pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(
             None
         }
         Err(error) => {
-            add(&world.tally.unanswered);
+            add(&world.tally.without_response);
             if !world.excuses(span) {
                 world.lost(format!("{method} {path} {body}: {error}"));
             }

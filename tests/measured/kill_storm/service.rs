@@ -1,5 +1,5 @@
-//! The service under test: its numbered processes, their kills and takeovers. One file because a single table holds the processes
-//! of a service.
+//! The service under test: its numbered processes, their kills and takeovers.
+//! One file because a single table holds the processes of a service.
 
 use std::fs;
 use std::net::TcpListener;

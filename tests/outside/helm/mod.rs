@@ -306,7 +306,7 @@ fn wrong_values_are_refused_with_their_name() {
 }
 
 #[test]
-fn the_double_of_the_api_server_answers_in_the_published_form() {
+fn the_double_of_the_api_server_responds_in_the_published_form() {
     let kubernetes = Kubernetes::start("lab", 1);
     kubernetes.deploy("one", 1);
     kubernetes.deploy("two", 1);

@@ -40,7 +40,7 @@ fn content(response: &Value) -> &str {
 }
 
 #[test]
-fn what_it_has_beside_plain_answers_comes_through_the_pool() {
+fn what_it_has_beside_plain_responses_comes_through_the_pool() {
     let Some((pool, _folder)) = ready_pool("") else {
         return;
     };

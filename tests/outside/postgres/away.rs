@@ -199,12 +199,12 @@ fn a_minute_without_postgresql_costs_no_request() {
     assert_eq!(set_priority(&pool, "a", 1).0, 200);
     server.freeze();
     let began = std::time::SystemTime::now();
-    let (mut answered, mut slowest) = (0_u32, Duration::ZERO);
+    let (mut responded, mut slowest) = (0_u32, Duration::ZERO);
     while began.elapsed().unwrap() < Duration::from_secs(seconds) {
         let asked = std::time::SystemTime::now();
         assert_eq!(asks(&pool, "a").0, 200);
         slowest = slowest.max(asked.elapsed().unwrap());
-        answered += 1;
+        responded += 1;
     }
     // No request waits longer than two writes may take, and requests that wait together are refused together.
     let asked = std::time::SystemTime::now();
@@ -229,7 +229,7 @@ fn a_minute_without_postgresql_costs_no_request() {
         ready(&pool).0 == 200 && set_priority(&pool, "a", 3).0 == 200
     });
     println!(
-        "PostgreSQL stood still for {seconds} s: {answered} requests answered, 0 lost, the slowest {slowest:.1?}; \
+        "PostgreSQL stood still for {seconds} s: {responded} requests answered, 0 lost, the slowest {slowest:.1?}; \
          five orders were refused after {refused_after:.1?}; orders were taken again {:.1?} after it went on",
         thawed.elapsed().unwrap()
     );

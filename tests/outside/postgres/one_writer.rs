@@ -119,7 +119,7 @@ async fn a_server_that_stands_still_ends_a_write_after_ten_seconds_and_writing_g
     server.thaw();
     assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
     assert!(
-        fault.to_string().contains("no answer within 10 s"),
+        fault.to_string().contains("no response within 10 s"),
         "{fault}"
     );
     store.probe().await.expect("it answers again");

@@ -1,5 +1,5 @@
-//! The catalogue: the files it reads, name collisions, and the reference. One file because every test writes a folder of models and
-//! reads it.
+//! The catalogue: the files it reads, name collisions, and the reference.
+//! One file because every test writes a folder of models and reads it.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Model documents: permitted keys, errors and warnings. One file because every test changes one document and compares what is
-//! read.
+//! Model documents: permitted keys, errors and warnings.
+//! One file because every test changes one document and compares what is read.
 
 use model_pool::catalog::{
     CatalogError, ComputeDevice, Entry, Listen, Recipe, Reference, Source, Warning,

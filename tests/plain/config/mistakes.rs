@@ -1,5 +1,5 @@
-//! Common mistakes in the configuration. Each message contains the location, the value, and the remedy. One file because every test
-//! loads one wrong configuration and reads its message.
+//! Common mistakes in the configuration. Each message contains the location, the value, and the remedy.
+//! One file because every test loads one wrong configuration and reads its message.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! Memory needs of models, from real `config.json` and safetensors files, complete and broken; and an administrator's or a measured
-//! figure instead. One file because every test writes one folder of weights and compares one figure.
+//! figure instead.
+//! One file because every test writes one folder of weights and compares one figure.
 
 use std::path::Path;
 

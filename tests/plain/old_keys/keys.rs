@@ -1,4 +1,5 @@
-//! The keys of older systems' releases, each with a value they accepted and the expected notice. One file because it is one list.
+//! The keys of older systems' releases, each with a value they accepted and the expected notice.
+//! One file because it is one list.
 
 use serde_json::{Value, json};
 

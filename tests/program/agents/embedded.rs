@@ -54,7 +54,7 @@ fn chat(more: &Value) -> Value {
 }
 
 #[test]
-fn an_answer_goes_back_as_it_was_and_hints_may_stand_anywhere() {
+fn a_response_goes_back_as_it_was_and_hints_may_stand_anywhere() {
     let pool = pool("");
     let response = json!({"role": "assistant", "content": "Hello", "annotations": null, "audio": null, "function_call": null,
         "reasoning_content": "I greet.", "refusal": null, "tool_calls": null});
@@ -66,7 +66,7 @@ fn an_answer_goes_back_as_it_was_and_hints_may_stand_anywhere() {
 }
 
 #[test]
-fn forms_of_answers_have_their_newer_name_and_may_stand_beside_a_call() {
+fn forms_of_responses_have_their_newer_name_and_may_stand_beside_a_call() {
     let pool = pool("");
     let choice = json!({"structured_outputs": {"choice": ["yes", "no"]}});
     let (status, response, _) = ask(&pool, CHAT, &chat(&choice));
@@ -124,7 +124,7 @@ fn a_grammar_that_no_text_satisfies_is_refused_at_once() {
 }
 
 #[test]
-fn a_strict_tool_that_may_be_called_changes_no_answer_in_words() {
+fn a_strict_tool_that_may_be_called_changes_no_response_in_words() {
     let pool = pool("");
     let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let tools = |strict: bool| {

@@ -34,7 +34,7 @@ fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
 }
 
 #[test]
-fn an_answer_that_would_be_too_long_says_by_how_much_in_the_words_of_messages() {
+fn a_response_that_would_be_too_long_says_by_how_much_in_the_words_of_messages() {
     let words = "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 2500 input tokens (32000 > 32768 - 2500).";
     let pool = pool(&["--refuse", words]);
     let (_, response, _) = ask(&pool, MESSAGES, &message(&json!({})));

@@ -63,7 +63,7 @@ impl Double {
         )
         .expect("asked");
         let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
+        stream.read_to_string(&mut text).expect("a response");
         let status = text.split(' ').nth(1).and_then(|word| word.parse().ok());
         let (_, body) = text.split_once("\r\n\r\n").expect("a body");
         let body = serde_json::from_str(body).unwrap_or_else(|_| json!(body));

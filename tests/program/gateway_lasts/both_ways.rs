@@ -8,13 +8,13 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const LIMIT: (&str, &str) = ("MODEL_POOL__SERVER__BODY_LIMIT", "1KiB");
 
 /// The status line, the names of the headers and the body.
-fn answered(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<String>, String) {
+fn responded(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<String>, String) {
     let length = body.len();
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n{body}"
     );
     let response = raw(pool, request.as_bytes());
-    let (head, body) = response.split_once("\r\n\r\n").expect("an answer");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a response");
     let (status, headers) = head.split_once("\r\n").expect("headers");
     let names = headers.lines().filter_map(|line| line.split_once(':'));
     let names = names.map(|(name, _)| name.to_ascii_lowercase());
@@ -25,7 +25,7 @@ fn answered(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<St
 }
 
 #[test]
-fn past_the_routing_table_and_through_it_the_answers_are_the_same() {
+fn past_the_routing_table_and_through_it_the_responses_are_the_same() {
     let cors = "{origins: [\"https://lab.example.org\"]}";
     let past = Pool::with_env(&[stub("m", &[])], "", &[LIMIT]);
     let through = [LIMIT, ("MODEL_POOL__SERVER__CORS", cors)];
@@ -74,8 +74,8 @@ fn past_the_routing_table_and_through_it_the_answers_are_the_same() {
         ),
     ] {
         let (one, other) = (
-            answered(&past, path, &lines, &body),
-            answered(&through, path, &lines, &body),
+            responded(&past, path, &lines, &body),
+            responded(&through, path, &lines, &body),
         );
         assert!(one.0.contains(expected), "{path} {lines} {body}: {one:?}");
         assert_eq!((&one.0, &one.1), (&other.0, &other.1), "{path} {lines}");

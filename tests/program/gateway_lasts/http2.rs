@@ -103,7 +103,7 @@ fn a_flood_of_resets_harms_nobody_else_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn requests_that_are_pipelined_are_answered_in_their_order() {
+fn requests_that_are_pipelined_are_served_in_their_order() {
     let pool = Pool::demo();
     let one = "GET /llm/health HTTP/1.1\r\nHost: localhost\r\nx-request-id: ID\r\n\r\n";
     let last = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-request-id: last\r\n\r\n";

@@ -61,7 +61,7 @@ fn on_loopback_a_web_page_under_another_name_reaches_nothing() {
 }
 
 #[test]
-fn elsewhere_every_name_is_answered_until_some_are_listed() {
+fn elsewhere_every_name_is_served_until_some_are_listed() {
     let listen = ("MODEL_POOL__SERVER__LISTEN", "0.0.0.0:0");
     let pool = Pool::with_env(&[], "", &[listen]);
     let port = pool.address().rsplit_once(':').unwrap().1;

@@ -104,7 +104,7 @@ fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
 }
 
 #[test]
-fn a_busy_engine_that_answers_no_health_question_lives_while_tokens_come() {
+fn a_busy_engine_that_responds_no_health_question_lives_while_tokens_come() {
     // Its health route hangs on the second request.
     let flags = [
         "--health-answers",
@@ -181,7 +181,7 @@ fn broken_chunks_end_in_an_error_and_never_in_a_false_end() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_for_ever_is_no_answer() {
+fn a_head_that_comes_byte_by_byte_for_ever_is_no_response() {
     let scene = Scene::with(&["--raw", "slow-head"], &[("idle_probe", "off")]);
     scene.load();
     scene.ask().is(503, "engine_crashed", &["no token for"]);
@@ -201,7 +201,7 @@ fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
 }
 
 #[test]
-fn no_error_follows_an_answer_that_is_whole_not_even_one_that_its_engine_writes_behind_it() {
+fn no_error_follows_a_response_that_is_whole_not_even_one_that_its_engine_writes_behind_it() {
     let scene = Scene::with(&["--raw", "error-after-done"], &[("idle_probe", "off")]);
     scene.load();
     let text = scene.stream().whole();

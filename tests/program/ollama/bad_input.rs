@@ -216,7 +216,7 @@ fn pages_of_strangers_and_wrong_keys_get_nothing() {
 }
 
 #[test]
-fn a_schema_that_no_answer_can_follow_is_refused_by_the_engine_and_the_next_request_is_answered() {
+fn a_schema_that_no_response_can_follow_is_refused_by_the_engine_and_the_next_request_is_served() {
     let pool = demo();
     for format in [
         json!({"type": "nonsense"}),
@@ -233,7 +233,7 @@ fn a_schema_that_no_answer_can_follow_is_refused_by_the_engine_and_the_next_requ
 }
 
 #[test]
-fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_answer_says_how_to_switch_it_on()
+fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_response_says_how_to_switch_it_on()
 {
     let pool = Pool::with_models(&[stub("writer", &[], "")], "");
     for (method, path) in [

@@ -155,7 +155,7 @@ fn b1_a_caller_with_many_long_bodies_delays_another_by_one() {
 }
 
 #[test]
-fn b1_an_idle_body_is_answered_when_others_of_its_caller_wait() {
+fn b1_an_idle_body_is_served_when_others_of_its_caller_wait() {
     let env = [
         ("MODEL_POOL__SERVER__BODIES_MEMORY", "4MiB"),
         ("MODEL_POOL__SERVER__BODY_LIMIT", "2MiB"),
@@ -164,18 +164,18 @@ fn b1_an_idle_body_is_answered_when_others_of_its_caller_wait() {
     let one = user_key(&pool, "one");
     let large = 3 * MIB / 2;
     let mut idle = announce(connect(&pool), "/v1/completions", Some(&one), large);
-    let is_answered = &AtomicBool::new(false);
+    let has_response = &AtomicBool::new(false);
     let (pool, one) = (&pool, &one);
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
             let body = format!(r#"{{"model":"talker","prompt":"{}"}}"#, "x".repeat(large));
-            while !is_answered.load(Ordering::Relaxed) {
+            while !has_response.load(Ordering::Relaxed) {
                 let (status, text, _) = pool.request("POST", "/v1/completions", &body, Some(one));
                 assert_eq!(status, 200, "{text}");
             }
         });
         let said = rest(&mut idle);
-        is_answered.store(true, Ordering::Relaxed);
+        has_response.store(true, Ordering::Relaxed);
         assert_eq!(status(&said), 503, "{said}");
         assert!(said.contains("arrived slowly"), "{said}");
         waiting.join().unwrap();

@@ -33,7 +33,7 @@ fn chat(server: &Written, input: &str) -> std::process::Output {
 }
 
 #[test]
-fn a_script_talks_line_by_line_and_gets_the_answers_alone() {
+fn a_script_talks_line_by_line_and_gets_the_responses_alone() {
     let server = streaming(&[piece("A"), piece("1")]);
     let output = chat(&server, "one\n\ntwo");
     assert_eq!(out(&output), "A1\nA1\n");
@@ -149,7 +149,7 @@ fn a_model_that_is_not_there_is_told_before_the_first_prompt() {
 }
 
 #[test]
-fn ctrl_c_stops_the_answer_and_not_the_program() {
+fn ctrl_c_stops_the_response_and_not_the_program() {
     let flags = ["--token-ms", "20", "--tokens", "100000"];
     let pool = Pool::with_models(&[stub("m", &flags)], "");
     let folder = folder();

@@ -15,7 +15,7 @@ fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn the_answers_of_models_stand_beside_each_other_with_their_sums() {
+fn the_responses_of_models_stand_beside_each_other_with_their_sums() {
     let pool = Pool::with_models(&[stub("one", &[]), stub("two", &[])], "");
     let folder = folder_with("questions.txt", "Hello\n\nAnd you?\n");
     let env = [("MODEL_POOL_SERVER", pool.address())];
@@ -220,7 +220,7 @@ fn favouring(part: &str, question: &str) -> String {
 }
 
 #[test]
-fn a_model_judges_the_answers_without_knowing_who_wrote_them() {
+fn a_model_judges_the_responses_without_knowing_who_wrote_them() {
     let server = judged(|question| favouring("says two", question));
     let folder = folder_with("q.txt", "First?\nSecond?\nThird?\n");
     let url = server.url("");

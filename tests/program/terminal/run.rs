@@ -16,7 +16,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_answer_goes_to_standard_output_and_nothing_else_does() {
+fn the_response_goes_to_standard_output_and_nothing_else_does() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
@@ -82,7 +82,7 @@ fn standard_input_comes_before_the_prompt_and_options_reach_the_request() {
 }
 
 #[test]
-fn json_is_the_whole_answer_and_a_refusal_is_the_servers_own() {
+fn json_is_the_whole_response_and_a_refusal_is_the_servers_own() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];

@@ -71,7 +71,7 @@ fn the_stage_of_a_load_is_shown_while_it_lasts() {
 }
 
 #[test]
-fn reasoning_is_dimmed_and_the_answer_is_not() {
+fn reasoning_is_dimmed_and_the_response_is_not() {
     let server = streaming(&[reasoning("let me "), reasoning("think"), piece("\n\nfour")]);
     let folder = folder();
     let words = ["run", "m", "2+2?", "--server", &server.url("")];

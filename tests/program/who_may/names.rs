@@ -196,7 +196,7 @@ fn a_stream_that_is_cut_names_no_model_that_is_not_for_the_key() {
     };
     let lines = [("Authorization", line.as_str())];
     let cut = pool.stream_with("/v1/chat/completions", &body("mine"), &lines);
-    wait_for("an answer", || cut.text().contains("content"));
+    wait_for("a response", || cut.text().contains("content"));
     let line = format!("Bearer {admin}");
     let lines = [("Authorization", line.as_str())];
     let wanted = pool.stream_with("/v1/chat/completions", &body("secret"), &lines);

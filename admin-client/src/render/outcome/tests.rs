@@ -5,7 +5,7 @@ use crate::render::quantity::tests::noon;
 use serde_json::json;
 
 #[test]
-fn a_cleanup_says_until_when_always_hot_models_stay_away() {
+fn a_cleanup_shows_when_always_hot_models_return() {
     let off = "`admin-client load MODEL`, because evening.reopen is off";
     for (reopen_at, until) in [
         (json!("2026-11-22T06:00:00Z"), "Sun 06:00"),
@@ -15,7 +15,7 @@ fn a_cleanup_says_until_when_always_hot_models_stay_away() {
         (Value::Null, off),
     ] {
         let response = json!({"unloaded": ["r3"], "reopen_at": reopen_at});
-        let response: CleanupResponse = serde_json::from_value(response).expect("an answer");
+        let response: CleanupResponse = serde_json::from_value(response).expect("a response");
         let shown =
             format!("unloaded r3; always-hot models are loaded on request only until {until}\n");
         assert_eq!(cleanup(&response, noon(), Style::PLAIN), shown);
@@ -23,13 +23,13 @@ fn a_cleanup_says_until_when_always_hot_models_stay_away() {
 }
 
 #[test]
-fn a_load_tells_where_it_is_and_who_left() {
+fn a_load_shows_its_devices_and_victims() {
     let response: LoadResponse = serde_json::from_value(json!({
         "model": "m", "status": "partial", "wanted_replicas": 2,
         "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 1u64 << 30}]}],
         "evicted": [{"replica": "r1", "model": "old", "priority": 0, "bytes": 2u64 << 30, "reason": "idle, same priority"}],
         "shortfall": "needs 1.0 GiB on 1 device", "fits_when_empty": 1, "order": "o5", "took_ms": 2100}))
-    .expect("an answer");
+    .expect("a response");
     assert_eq!(
         load(&response, Style::PLAIN),
         "m is partly ready: 1 of 2 replicas, after 2.1 s\n\
@@ -40,10 +40,10 @@ fn a_load_tells_where_it_is_and_who_left() {
 }
 
 #[test]
-fn a_load_that_was_only_started_says_how_to_watch_it() {
+fn a_load_that_was_only_started_names_the_command_to_watch_it() {
     let response: LoadResponse =
         serde_json::from_value(json!({"model": "m", "status": "started", "order": "o5"}))
-            .expect("an answer");
+            .expect("a response");
     assert_eq!(
         load(&response, Style::PLAIN),
         "m is loading (order o5)\n  `admin-client show m` shows its progress\n"
@@ -54,7 +54,7 @@ fn a_load_that_was_only_started_says_how_to_watch_it() {
 fn an_unload_names_the_replicas() {
     let response: UnloadResponse =
         serde_json::from_value(json!({"model": "m", "unloaded": ["r1", "r2"], "took_ms": 40}))
-            .expect("an answer");
+            .expect("a response");
     assert_eq!(
         unload(&response, Style::PLAIN),
         "m: unloaded r1, r2, after 40 ms\n"
@@ -62,14 +62,14 @@ fn an_unload_names_the_replicas() {
 }
 
 #[test]
-fn a_reload_names_what_changed_or_says_that_nothing_did() {
+fn a_reload_lists_the_changes_or_reports_none() {
     assert_eq!(
         reload(&ReloadResponse::default(), Style::PLAIN),
         "no changes\n"
     );
     let response: ReloadResponse =
         serde_json::from_value(json!({"added": ["a"], "removed": ["b", "c"], "warnings": ["w"]}))
-            .expect("an answer");
+            .expect("a response");
     assert_eq!(
         reload(&response, Style::PLAIN),
         "added: a\nremoved: b, c\nwarning: w\n"
@@ -82,7 +82,7 @@ fn a_reload_names_what_changed_or_says_that_nothing_did() {
         "needs_restart": [{"key": "inventory.devices", "from": [], "to": [{"name": "a"}]}],
         "unchanged": 77
     }))
-    .expect("an answer");
+    .expect("a response");
     let text = reload(&response, Style::PLAIN);
     for line in [
         "pool.keep_hot: 10m -> 30m\n",
@@ -94,7 +94,7 @@ fn a_reload_names_what_changed_or_says_that_nothing_did() {
 }
 
 #[test]
-fn keys_show_their_prefix_only_and_a_new_key_stands_alone_on_the_last_line() {
+fn keys_show_only_their_prefix_and_a_new_key_is_alone_on_the_last_line() {
     let list: KeyList = serde_json::from_value(json!({"keys": [{"id": "k1", "name": "ann", "role": "user",
         "prefix": "mp-ab", "created_at": "2026-11-21T11:00:00Z", "last_used_at": null, "expires_at": null}]}))
     .expect("keys");

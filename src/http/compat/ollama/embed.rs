@@ -132,7 +132,7 @@ async fn begin(
         check_has(&route, Extra::Embeddings).map_err(fail)?;
         let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
         served.lease.keep(keep);
-        served.answered(200);
+        served.responded(200);
         let response_out = match form {
             Form::Embed => json!({"model": named, "embeddings": []}),
             Form::Embeddings => json!({"embedding": []}),

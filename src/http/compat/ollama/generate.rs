@@ -123,7 +123,7 @@ async fn begin(
     check_generates(&route, "/api/generate").map_err(fail)?;
     let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
     served.lease.keep(keep);
-    served.answered(200);
+    served.responded(200);
     let loaded = Json(writer.without_text("load")).into_response();
     Ok(note(loaded, &ignored))
 }

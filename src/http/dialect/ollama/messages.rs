@@ -21,7 +21,7 @@ const PICTURES: [(&str, &str); 4] = [
 
 /// Calls without a result so far.
 #[derive(Default)]
-struct UnansweredCalls {
+struct CallsWithoutResponse {
     /// Ids in call order.
     calls: BTreeMap<u64, String>,
     by_id: BTreeMap<String, u64>,
@@ -30,7 +30,7 @@ struct UnansweredCalls {
     count: u64,
 }
 
-impl UnansweredCalls {
+impl CallsWithoutResponse {
     fn next(&mut self) -> String {
         self.count += 1;
         format!("call_{}", self.count)
@@ -49,7 +49,7 @@ impl UnansweredCalls {
     }
 
     /// Returns the id of the call that a result belongs to: the given id, or the tool's next call, or the next call of any tool.
-    fn answered(&mut self, id: Option<String>, name: Option<&str>) -> String {
+    fn responded(&mut self, id: Option<String>, name: Option<&str>) -> String {
         if let Some(id) = id {
             if let Some(nth) = self.by_id.remove(&id) {
                 self.calls.remove(&nth);
@@ -74,7 +74,7 @@ pub(super) fn messages(
     items: Vec<Value>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Value>, Failure> {
-    let mut open = UnansweredCalls::default();
+    let mut open = CallsWithoutResponse::default();
     let items = items.into_iter().enumerate();
     let read = items.map(|(nth, value)| {
         let message = Taken::new(format!("messages[{nth}]"), value)?;
@@ -85,7 +85,7 @@ pub(super) fn messages(
 
 fn translate(
     mut message: Taken,
-    open: &mut UnansweredCalls,
+    open: &mut CallsWithoutResponse,
     ignored: &mut Vec<String>,
 ) -> Result<Value, Failure> {
     let role = message.need_text("role")?.to_ascii_lowercase();
@@ -113,7 +113,7 @@ fn translate(
     let name = message.text("tool_name")?.or(message.text("name")?);
     let id = message.text("tool_call_id")?;
     if role == "tool" {
-        let id = open.answered(id, name.as_deref());
+        let id = open.responded(id, name.as_deref());
         translated.insert("tool_call_id".to_owned(), json!(id));
     }
     // Templates of reasoning models drop old reasoning on their own.
@@ -143,7 +143,7 @@ fn push_once(ignored: &mut Vec<String>, name: &str) {
 }
 
 /// Translates a tool call. OpenAI's form has its arguments as a string.
-fn call(mut call: Taken, open: &mut UnansweredCalls) -> Result<Value, Failure> {
+fn call(mut call: Taken, open: &mut CallsWithoutResponse) -> Result<Value, Failure> {
     let id = call.text("id")?;
     let function = call.object("function")?;
     let mut function = function.ok_or_else(|| call.missing("function"))?;

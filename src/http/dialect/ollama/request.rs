@@ -185,7 +185,7 @@ impl<'a> Request<'a> {
                 self.set("suffix", json!(suffix));
             }
             // OpenAI's route stops after a few tokens by default; Ollama's does not.
-            if let Some(room) = self.entry.and_then(Entry::room_for_answers) {
+            if let Some(room) = self.entry.and_then(Entry::room_for_responses) {
                 self.set("max_tokens", room);
             }
             return Ok(Some(COMPLETIONS));

@@ -1,5 +1,5 @@
-//! The `response` object: the request's fields, the output items, and the final status. `events` writes its events. One file
-//! because it is one object of the protocol, with its items and their states.
+//! The `response` object: the request's fields, the output items, and the final status. `events` writes its events.
+//! One file because it is one object of the protocol, with its items and their states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -426,7 +426,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_whole_answer_has_its_items_its_usage_and_what_was_asked() {
+    fn a_whole_response_has_its_items_its_usage_and_what_was_asked() {
         let shown = whole(
             &json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
                 {"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}],
@@ -449,7 +449,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_cut_short_is_incomplete_and_says_why() {
+    fn a_response_that_was_cut_short_is_incomplete_and_says_why() {
         for (finish, reason) in [
             ("length", "max_output_tokens"),
             ("content_filter", "content_filter"),

@@ -83,7 +83,7 @@ impl Answer for Streams {
         connection
             .moving
             .take(response.extensions_mut(), parts.version);
-        response.map(|()| exchange.answered(200, body))
+        response.map(|()| exchange.responded(200, body))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rewrites a request for the model's engine: the engine's name for the model, the prompt as text if the model file has a prompt
-//! format, and the model's default values and stop strings. Fields that the pool does not read are copied unparsed. One file
-//! because adding, renaming and removing fields is one pass over the body.
+//! format, and the model's default values and stop strings. Fields that the pool does not read are copied unparsed.
+//! One file because adding, renaming and removing fields is one pass over the body.
 
 use axum::body::Bytes;
 use serde_json::value::RawValue;
@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
     pub path: &'static str,
     pub body: Vec<u8>,
     /// The engine completes text, and the client expects a chat response.
-    pub answers_chat: bool,
+    pub serves_chat: bool,
     /// The body does not request a stream, because the engine's complete response can be forwarded unchanged. [`streamed`] turns it
     /// into a streaming request.
     pub is_plain: bool,
@@ -247,7 +247,7 @@ pub(crate) fn outgoing(
         } else {
             written.finish(served_name, is_continuous && wishes.continuous_usage)
         },
-        answers_chat: format.is_some(),
+        serves_chat: format.is_some(),
         is_plain,
         ignored,
         reasoning,

@@ -17,8 +17,8 @@
 //! 9. The response is complete at `[DONE]`, or at a proper end of the body once each choice has its `finish_reason`.
 //! 10. A body that is a single JSON object is the response itself.
 //!
-//! Each byte is read a bounded number of times, and memory is proportional to the bytes received. One file because its functions
-//! implement these rules.
+//! Each byte is read a bounded number of times, and memory is proportional to the bytes received.
+//! One file because its functions implement these rules.
 
 pub(crate) mod calls;
 mod merge;

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_event_with_data_says_whether_there_is_an_answer() {
+    fn the_first_event_with_data_says_whether_there_is_a_response() {
         for (text, is_error, is_response) in [
             ("", false, false),
             (": waiting\n\n", false, false),

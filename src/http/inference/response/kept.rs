@@ -151,7 +151,7 @@ mod tests {
     use super::{USAGE, announces_end, has_value};
 
     #[test]
-    fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_an_answer() {
+    fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_a_response() {
         let words = ["EngineCore encountered an issue"];
         let farewell = b"data: {\"error\": {\"message\": \"EngineCore encountered an issue. See stack trace\", \"code\": 500}}\n\n";
         assert!(announces_end(farewell, &words));

@@ -216,7 +216,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     }
                 }
                 if progress.done {
-                    served.answered(200);
+                    served.responded(200);
                 }
                 if is_ending {
                     served.lease.worked(false);
@@ -226,7 +226,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     heard = clock.now();
                 }
                 if telling.is_held() {
-                    served.answered(200);
+                    served.responded(200);
                     return Box::pin(close(stream, frames)).await;
                 }
                 if progress.done {
@@ -281,7 +281,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     if let Some(failure) = failure
         && !progress.done
     {
-        served.answered(failure.status.as_u16());
+        served.responded(failure.status.as_u16());
         last(frames, telling.failed(&failure)).await;
     }
 }

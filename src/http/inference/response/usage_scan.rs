@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_breaks_off_is_not_whole() {
+    fn a_response_that_breaks_off_is_not_whole() {
         for text in [
             "",
             "{",

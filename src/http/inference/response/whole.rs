@@ -91,7 +91,7 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
     if let Some(usage) = scan.usage() {
         served.tokens(usage);
     }
-    served.answered(200);
+    served.responded(200);
 }
 
 /// The response with its headers, which are added to `map` to reuse its memory.
@@ -182,7 +182,7 @@ fn passed_on(
             Some(true) => end(&served, &scan),
             Some(false) => {
                 served.lease.worked(false);
-                served.answered(502);
+                served.responded(502);
                 let _ = sender.try_send(Err(BrokenOff));
             }
             // The client has disconnected.

@@ -169,7 +169,7 @@ async fn heard(
             let mut response = Response::new(Body::from(bytes));
             let kind = kind.unwrap_or(JSON);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
-            served.answered(200);
+            served.responded(200);
             Ok(note(response, &ignored))
         }
     }
@@ -198,7 +198,7 @@ async fn spoken(
         .await
         .map_err(fail)?;
     if !response.status().is_success() {
-        served.answered(response.status().as_u16());
+        served.responded(response.status().as_u16());
         return Ok(engine_error(response, &served).await);
     }
     Ok(note(flowing(served, response, None), &ignored))

@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`. The input is checked before anything is loaded for it. Engines return numbers, and the pool converts them
-//! to base64 itself, which gives the same result for all engines. One file because the request and its vectors are one route.
+//! to base64 itself, which gives the same result for all engines.
+//! One file because the request and its vectors are one route.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -111,7 +112,7 @@ pub(crate) async fn vectors(
             let bytes = app.reading.run(length, computed).await;
             let response = finish(app, &served, bytes.map_err(fail)?, None).await;
             let response = response.map_err(fail)?;
-            served.answered(200);
+            served.responded(200);
             Ok(note(response, &ignored))
         }
     }

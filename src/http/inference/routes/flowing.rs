@@ -40,7 +40,7 @@ pub(super) fn flowing(
                 () = served.ending.cancelled() => None,
                 () = pieces.closed() => return,
                 () = &mut late => {
-                    served.answered(504);
+                    served.responded(504);
                     let timeout_error = std::io::Error::other("the deadline of x-request-timeout has passed");
                     fail(timeout_error);
                     return;
@@ -73,13 +73,13 @@ pub(super) fn flowing(
                         return;
                     }
                 }
-                Some(None) => return served.answered(200),
+                Some(None) => return served.responded(200),
                 broken @ (Some(Some(Err(_))) | None) => {
                     if broken.is_some() {
                         served.lease.worked(false);
                     }
                     let why = why(&served).await;
-                    served.answered(why.status.as_u16());
+                    served.responded(why.status.as_u16());
                     let timeout_error = std::io::Error::other(why.body.error.message.clone());
                     fail(timeout_error);
                     return;

@@ -192,7 +192,7 @@ async fn pass(
 ) -> Result<Response, Failure> {
     let (served, response) = reach(app, served, extra.engine_path(), body).await?;
     if !response.status().is_success() {
-        served.answered(response.status().as_u16());
+        served.responded(response.status().as_u16());
         return Ok(engine_error(response, &served).await);
     }
     Ok(flowing(served, response, None))

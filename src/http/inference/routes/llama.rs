@@ -187,7 +187,7 @@ async fn completed(
         .await
         .map_err(fail)?;
     if !response.status().is_success() {
-        served.answered(response.status().as_u16());
+        served.responded(response.status().as_u16());
         return Ok(engine_error(response, &served).await);
     }
     Ok(flowing(served, response, Some(TokenScan::default())))
@@ -209,7 +209,7 @@ async fn listed(
         .await
         .map_err(fail)?;
     if !response.status().is_success() {
-        served.answered(response.status().as_u16());
+        served.responded(response.status().as_u16());
         return Ok(engine_error(response, &served).await);
     }
     Ok(flowing(served, response, None))

@@ -1,5 +1,6 @@
 //! Tokenization routes in vLLM's form for every engine that supports them, and token counts of messages. If the model has a prompt
-//! format, conversations are rendered with it. One file because the three routes share the engine's response and its errors.
+//! format, conversations are rendered with it.
+//! One file because the three routes share the engine's response and its errors.
 
 mod counting;
 
@@ -366,7 +367,7 @@ async fn tokens_of(
                 .reading
                 .run(bytes.len(), move || counted(&of_model, &bytes));
             let reply = counted.await.map_err(fail)?;
-            served.answered(200);
+            served.responded(200);
             Ok(EngineResponse::Tokens(reply))
         }
     }
@@ -441,7 +442,7 @@ async fn text(
             let (of_model, length) = (model.clone(), bytes.len());
             let read = move || text_of(&of_model, &bytes, field);
             let text = app.reading.run(length, read).await.map_err(fail)?;
-            served.answered(200);
+            served.responded(200);
             Ok(EngineResponse::Passed(json!({"prompt": text})))
         }
     }

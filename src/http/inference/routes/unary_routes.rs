@@ -131,7 +131,7 @@ async fn try_pass(
         Answer::Refused(response) => Ok(response),
         Answer::Complete(served, _, bytes) => {
             let response = finish(app, &served, bytes, most).await.map_err(fail)?;
-            served.answered(200);
+            served.responded(200);
             Ok(note(response, &ignored))
         }
     }
@@ -220,7 +220,7 @@ pub(crate) async fn ask(
 ) -> Result<Answer, Failure> {
     let (served, response) = reach(app, served, path, body).await?;
     if !response.status().is_success() {
-        served.answered(response.status().as_u16());
+        served.responded(response.status().as_u16());
         return Ok(Answer::Refused(engine_error(response, &served).await));
     }
     // The response head counts as progress of the engine.

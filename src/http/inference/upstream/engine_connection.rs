@@ -29,7 +29,7 @@ pub(crate) struct EngineConnection {
     /// Bytes received after the response head.
     pub early: BytesMut,
     /// The connection has carried a response before.
-    pub answered: bool,
+    pub responded: bool,
     /// The connection may carry another request.
     pub keeps: bool,
     /// The emptied header map of the last response, reused for the next request.
@@ -42,7 +42,7 @@ impl EngineConnection {
         Ok(EngineConnection {
             stream,
             early: BytesMut::new(),
-            answered: false,
+            responded: false,
             keeps: true,
             headers: HeaderMap::new(),
         })
@@ -94,7 +94,7 @@ impl EngineConnection {
         if response.status.is_success() {
             let _ = poll_fn(|context| outgoing.poll_write(&mut self.stream, context)).await;
         }
-        self.answered = true;
+        self.responded = true;
         self.keeps = response.keeps && outgoing.is_sent();
         self.early = received;
         Ok(response)

@@ -137,7 +137,7 @@ impl InFlightRequest {
 
     /// Counts the request by its status. Later calls have no effect: what the engine does after a complete response does not
     /// matter, because clients leave at `[DONE]`.
-    pub fn answered(&self, code: u16) {
+    pub fn responded(&self, code: u16) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
             self.metrics.request(&self.model, code);
         }

@@ -63,7 +63,7 @@ impl Upstream {
             request.method_mut().clone_from(&method);
             *request.headers_mut() = headers;
             tries += 1;
-            let answered_before = wire.answered;
+            let responded_before = wire.responded;
             match wire.send(request).await {
                 Ok(response) => return Ok(Incoming::new(response, wire, replica, &self.wires)),
                 // The request has not reached the engine.
@@ -71,7 +71,7 @@ impl Upstream {
                 Err(error)
                     if tries < TRIES_MAX
                         && remote.is_none()
-                        && answered_before
+                        && responded_before
                         && error.is_without_response() => {}
                 Err(error) => return Err(error),
             }

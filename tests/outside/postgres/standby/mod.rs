@@ -91,7 +91,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
     let before = generation(&server, &url);
 
     let is_over = AtomicBool::new(false);
-    let (killed, answered, asked) = thread::scope(|scope| {
+    let (killed, responded, asked) = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
                 scope.spawn(|| {
@@ -124,7 +124,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
                 thread::park_timeout(Duration::from_millis(10));
             }
         }));
-        let answered = SystemTime::now();
+        let responded = SystemTime::now();
         thread::park_timeout(Duration::from_secs(2));
         is_over.store(true, Ordering::Relaxed);
         let asked = clients
@@ -134,10 +134,10 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
         if let Err(panic) = taken {
             std::panic::resume_unwind(panic);
         }
-        (killed, answered, asked)
+        (killed, responded, asked)
     });
 
-    let took = answered.duration_since(killed).unwrap();
+    let took = responded.duration_since(killed).unwrap();
     let refused = asked.iter().filter(|request| request.status == 503).count();
     let lost: Vec<&Asked> = asked
         .iter()

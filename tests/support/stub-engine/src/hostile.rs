@@ -27,8 +27,8 @@ pub struct Hostile {
     /// `--never-answer`: completions get no response at all.
     pub never_response: bool,
     /// `--health-answers N`: number of good health responses before the route hangs.
-    pub health_answers: Option<usize>,
-    pub health_answered: AtomicUsize,
+    pub health_responds: Option<usize>,
+    pub health_responded: AtomicUsize,
     /// `--status N`: every completion gets this status.
     pub status: Option<u16>,
     /// `--exit-when-ready`: exits with 0 after its first good health response.
@@ -75,7 +75,7 @@ impl Hostile {
             "--print-mib" => self.print_mib = number(name, value()?)?,
             "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
             "--never-answer" => self.never_response = true,
-            "--health-answers" => self.health_answers = Some(number(name, value()?)?),
+            "--health-answers" => self.health_responds = Some(number(name, value()?)?),
             "--status" => self.status = Some(number(name, value()?)?),
             "--exit-when-ready" => self.exit_when_ready = true,
             "--squat" => self.squat = Some(value()?.into()),
@@ -144,8 +144,8 @@ impl Hostile {
 
     /// Returns true once the health route has given all its good responses.
     pub fn hangs_now(&self) -> bool {
-        let before = self.health_answered.fetch_add(1, Ordering::SeqCst);
-        self.health_answers.is_some_and(|most| before >= most)
+        let before = self.health_responded.fetch_add(1, Ordering::SeqCst);
+        self.health_responds.is_some_and(|most| before >= most)
     }
 
     /// Prints on a separate thread, which ends when everything is printed or the pipe is closed.

@@ -118,7 +118,7 @@ fn a_chat_stream_has_a_role_the_words_a_reason_the_usage_and_an_end_mark() {
 }
 
 #[test]
-fn a_plain_answer_is_cut_where_the_client_wants() {
+fn a_plain_response_is_cut_where_the_client_wants() {
     let stub = Stub::start(&[]);
     let body = r#"{"model":"m","prompt":"hi","max_tokens":2}"#;
     let (_, body) = stub.ask("POST /v1/completions", body);

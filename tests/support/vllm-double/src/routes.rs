@@ -1,5 +1,6 @@
 //! vLLM's routes: health, models, completions, metrics, and the sleep routes if enabled. `response.rs` writes the responses,
-//! `sglang.rs` has SGLang's routes. One file because it is the table of one server's routes.
+//! `sglang.rs` has SGLang's routes.
+//! One file because it is the table of one server's routes.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

@@ -129,7 +129,7 @@ fn an_error_ends_the_stream_and_nothing_follows_it() {
 }
 
 #[test]
-fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
+fn a_whole_response_has_its_blocks_its_reason_and_its_usage() {
     let response = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
             {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
@@ -239,7 +239,7 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
 }
 
 #[test]
-fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+fn more_tools_than_a_response_calls_end_it_with_an_error() {
     let mut message = message();
     let mut written_out = String::new();
     let call = |index: usize| json!({"index": index, "function": {"name": "f"}});

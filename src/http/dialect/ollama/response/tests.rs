@@ -86,7 +86,7 @@ fn calls_are_told_whole_with_objects_for_arguments() {
 }
 
 #[test]
-fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
+fn arguments_that_are_none_are_an_error_unless_the_response_was_cut() {
     let call =
         json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a\""}}]});
     for (finish, is_error) in [("tool_calls", true), ("length", false)] {
@@ -106,7 +106,7 @@ fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
 }
 
 #[test]
-fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
+fn a_whole_response_is_one_object_and_a_prompts_has_its_text_in_response() {
     let body = json!({"choices": [{"message": {"content": "Hi", "reasoning_content": "hm"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
     let output = respond(Ask::Generate)
@@ -156,7 +156,7 @@ fn an_error_is_the_last_line() {
 }
 
 #[test]
-fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+fn more_tools_than_a_response_calls_end_it_with_an_error() {
     let mut response = respond(Ask::Chat);
     let mut output = String::new();
     let calls: Vec<Value> = (0..CALLS_MAX + 9)

@@ -100,7 +100,7 @@ fn functions_are_called_after_the_text_and_their_arguments_grow() {
 }
 
 #[test]
-fn an_answer_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
+fn a_response_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
     let mut response = response();
     let mut shown = String::new();
     response.chunk(chunk(json!({}), Some("length")), &mut shown);
@@ -235,7 +235,7 @@ fn an_error_that_is_the_requests_own_is_told_by_its_code() {
 }
 
 #[test]
-fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+fn more_tools_than_a_response_calls_end_it_with_an_error() {
     let mut response = response();
     let mut shown = String::new();
     let call = |index: usize| json!({"index": index, "function": {"name": "f"}});

@@ -137,7 +137,7 @@ fn only_the_fields_that_must_change_do() {
         String::from_utf8(outgoing.body).unwrap(),
         r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
     );
-    assert_eq!((outgoing.path, outgoing.answers_chat), (CHAT, false));
+    assert_eq!((outgoing.path, outgoing.serves_chat), (CHAT, false));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn damage(choices_max: usize, chunks: &[Value]) -> Option<Damaged> {
 }
 
 #[test]
-fn more_answers_than_were_requested_are_no_answer() {
+fn more_answers_than_were_requested_are_no_response() {
     let choice = |index: u64| json!({"index": index, "delta": {"content": "a"}});
     let of_one_event = json!({"choices": [choice(0), choice(1), choice(2)]});
     let of_three = [0, 1, 2].map(|index| json!({"choices": [choice(index)]}));
@@ -145,7 +145,7 @@ fn more_answers_than_were_requested_are_no_answer() {
 }
 
 #[test]
-fn an_answer_has_a_bounded_number_of_tool_calls() {
+fn a_response_has_a_bounded_number_of_tool_calls() {
     let calls = |from: usize, count: usize| {
         let calls: Vec<Value> = (from..from + count)
             .map(|index| json!({"index": index}))
@@ -162,7 +162,7 @@ fn an_answer_has_a_bounded_number_of_tool_calls() {
 }
 
 #[test]
-fn an_event_that_cannot_be_read_is_no_answer() {
+fn an_event_that_cannot_be_read_is_no_response() {
     for event in [
         &b"data: {\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}\n\n"[..],
         b"data: {\"choices\":[\n\n",
@@ -176,7 +176,7 @@ fn an_event_that_cannot_be_read_is_no_answer() {
 }
 
 #[test]
-fn nothing_behind_the_end_is_part_of_an_answer() {
+fn nothing_behind_the_end_is_part_of_a_response() {
     let event = |text: &str| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };

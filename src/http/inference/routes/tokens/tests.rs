@@ -69,7 +69,7 @@ fn an_engine_that_cannot_says_so_before_it_is_loaded() {
 }
 
 #[test]
-fn every_answer_is_told_in_vllms_words() {
+fn every_response_is_told_in_vllms_words() {
     let shown = |response: Value| counted("m", &response.to_string().into());
     let body = |tokens: Tokens| -> Value { serde_json::from_slice(&tokens.body).unwrap() };
     assert_eq!(shown(json!({"tokens": [1, 2]})).unwrap().count, 2);

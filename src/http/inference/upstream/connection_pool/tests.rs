@@ -59,7 +59,7 @@ async fn a_connection_whose_answer_was_read_serves_the_next_request() {
         (StatusCode::NOT_FOUND, "no"),
         (StatusCode::OK, "until the end"),
     ] {
-        let response = ask(&pool, &endpoint).await.expect("an answer");
+        let response = ask(&pool, &endpoint).await.expect("a response");
         assert_eq!(response.status(), status);
         let body = response.into_body().collect().await.expect("all of it");
         assert_eq!(body.to_bytes(), text);
@@ -70,11 +70,11 @@ async fn a_connection_whose_answer_was_read_serves_the_next_request() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error_after_what_came() {
+async fn a_response_that_breaks_off_is_an_error_after_what_came() {
     let (endpoint, _serving) =
         engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
     let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let response = ask(&pool, &endpoint).await.expect("a response");
     let mut body = response.into_body();
     let mut received = Vec::new();
     let error = loop {
@@ -94,7 +94,7 @@ async fn what_came_before_a_broken_chunk_comes_before_the_error() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nno size\r\n",
     ]]);
     let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let response = ask(&pool, &endpoint).await.expect("a response");
     let mut body = response.into_body();
     let mut received = Vec::new();
     let error = loop {
@@ -109,28 +109,28 @@ async fn what_came_before_a_broken_chunk_comes_before_the_error() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_closed_before_the_answer_may_be_tried_again() {
+async fn a_connection_that_is_closed_before_the_response_may_be_tried_again() {
     let (endpoint, _serving) = engine(&[&[]]);
     let pool = Arc::new(ConnectionPool::default());
-    let error = ask(&pool, &endpoint).await.err().expect("no answer");
+    let error = ask(&pool, &endpoint).await.err().expect("no response");
     assert!(error.is_without_response(), "{error}");
 }
 
 #[tokio::test]
-async fn one_that_is_closed_within_the_head_of_an_answer_is_not_tried_again() {
+async fn one_that_is_closed_within_the_head_of_a_response_is_not_tried_again() {
     let (endpoint, _serving) = engine(&[
         &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"],
         &["HTTP/1.1 200 OK\r\ncontent-le"],
     ]);
     let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let response = ask(&pool, &endpoint).await.expect("a response");
     response.into_body().collect().await.expect("all of it");
-    let error = ask(&pool, &endpoint).await.err().expect("no answer");
+    let error = ask(&pool, &endpoint).await.err().expect("no response");
     assert!(!error.is_without_response(), "{error}");
 }
 
 #[tokio::test]
-async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_all() {
+async fn the_rest_of_a_request_is_sent_to_an_engine_that_responds_before_it_has_all() {
     /// More than the sockets buffer.
     const BYTES: usize = 32 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -154,7 +154,7 @@ async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_a
     let mut wire = pool.take(REPLICA, &endpoint).await.expect("a connection");
     let request = Request::post("/v1/x").body(Bytes::from(vec![b'x'; BYTES]));
     let response = wire.send(request.expect("a request")).await;
-    let response = Incoming::new(response.expect("an answer"), wire, REPLICA, &pool);
+    let response = Incoming::new(response.expect("a response"), wire, REPLICA, &pool);
     let body = response.into_body().collect().await.expect("all of it");
     assert_eq!(body.to_bytes(), "ok");
     serving.join().expect("all of the request");
@@ -169,7 +169,7 @@ async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
         "0\r\n\r\n",
     ]]);
     let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let response = ask(&pool, &endpoint).await.expect("a response");
     let mut body = response.into_body();
     let mut received = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,5 +1,6 @@
 //! Splits a response into a stream as its engine would: the fields of each event, the labels of calls, the position of the usage,
-//! the event format, and the end of the stream. One file because every function adds to the same chunks.
+//! the event format, and the end of the stream.
+//! One file because every function adds to the same chunks.
 
 use serde_json::{Map, Value, json};
 

@@ -15,20 +15,20 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 const LOG_EVERY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default)]
-pub(super) struct Unanswered(Vec<SilentRay>);
+pub(super) struct WithoutResponse(Vec<SilentRay>);
 
 #[derive(Debug)]
 struct SilentRay {
     place: RayPlace,
     /// Start of the period in which it responds while its applications still change.
-    answers_since: Option<Instant>,
+    responds_since: Option<Instant>,
     /// The last query has failed.
     has_failed: bool,
     /// Time of the last log line about it.
     logged: Instant,
 }
 
-impl Unanswered {
+impl WithoutResponse {
     pub fn places(&self) -> Vec<RayPlace> {
         self.0.iter().map(|ray| ray.place.clone()).collect()
     }
@@ -42,7 +42,7 @@ impl Unanswered {
         if let Some(known) = self.get_mut(place) {
             // A single query may fail by chance. After a second failure in a row, the cluster may be restarting.
             if std::mem::replace(&mut known.has_failed, true) {
-                known.answers_since = None;
+                known.responds_since = None;
             }
             let is_due = now.saturating_duration_since(known.logged) >= LOG_EVERY;
             if is_due {
@@ -52,7 +52,7 @@ impl Unanswered {
         }
         self.0.push(SilentRay {
             place: place.clone(),
-            answers_since: None,
+            responds_since: None,
             has_failed: true,
             logged: now,
         });
@@ -64,14 +64,14 @@ impl Unanswered {
     pub fn settles(&mut self, place: &RayPlace, now: Instant) -> bool {
         self.get_mut(place).is_some_and(|ray| {
             ray.has_failed = false;
-            let since = *ray.answers_since.get_or_insert(now);
+            let since = *ray.responds_since.get_or_insert(now);
             now.saturating_duration_since(since) < SETTLES_WITHIN
         })
     }
 
     /// Returns true if a cluster responds and has not been judged yet.
     pub fn is_settling(&self) -> bool {
-        self.0.iter().any(|ray| ray.answers_since.is_some())
+        self.0.iter().any(|ray| ray.responds_since.is_some())
     }
 
     /// Removes a cluster whose applications have been judged.
@@ -96,29 +96,29 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_that_answers_again_has_a_minute_until_it_is_judged() {
+    fn a_ray_that_responds_again_has_a_minute_until_it_is_judged() {
         let (place, start) = (place("http://ray:8265"), start());
-        let mut unanswered = Unanswered::default();
-        assert!(unanswered.found_silent(&place, start));
-        assert!(!unanswered.is_settling());
-        assert!(unanswered.settles(&place, start));
-        assert!(unanswered.is_settling());
+        let mut without_response = WithoutResponse::default();
+        assert!(without_response.found_silent(&place, start));
+        assert!(!without_response.is_settling());
+        assert!(without_response.settles(&place, start));
+        assert!(without_response.is_settling());
         let nearly = start + SETTLES_WITHIN - Duration::from_secs(1);
-        assert!(unanswered.settles(&place, nearly));
-        assert!(!unanswered.settles(&place, start + SETTLES_WITHIN));
-        unanswered.forget(&place);
-        assert!(unanswered.places().is_empty());
+        assert!(without_response.settles(&place, nearly));
+        assert!(!without_response.settles(&place, start + SETTLES_WITHIN));
+        without_response.forget(&place);
+        assert!(without_response.places().is_empty());
     }
 
     #[test]
     fn a_ray_that_does_not_answer_is_counted_and_named_in_the_log_once_an_hour() {
         let (place, start) = (place("http://ray:8265"), start());
-        let mut unanswered = Unanswered::default();
-        assert!(unanswered.found_silent(&place, start));
+        let mut without_response = WithoutResponse::default();
+        assert!(without_response.found_silent(&place, start));
         let minute = Duration::from_secs(60);
-        let named = (1..=130).filter(|nth| unanswered.found_silent(&place, start + minute * *nth));
+        let named = (1..=130).filter(|nth| without_response.found_silent(&place, start + minute * *nth));
         assert_eq!(named.collect::<Vec<u32>>(), [60, 120]);
-        assert_eq!(unanswered.count(), 1);
+        assert_eq!(without_response.count(), 1);
     }
 
     #[test]
@@ -126,14 +126,14 @@ mod tests {
         let (place, start) = (place("http://ray:8265"), start());
         let over = start + SETTLES_WITHIN;
         for (failed_looks, begins_anew) in [(1, false), (2, true), (3, true)] {
-            let mut unanswered = Unanswered::default();
-            unanswered.found_silent(&place, start);
-            unanswered.settles(&place, start);
+            let mut without_response = WithoutResponse::default();
+            without_response.found_silent(&place, start);
+            without_response.settles(&place, start);
             for _ in 0..failed_looks {
-                unanswered.found_silent(&place, start);
+                without_response.found_silent(&place, start);
             }
             assert_eq!(
-                unanswered.settles(&place, over),
+                without_response.settles(&place, over),
                 begins_anew,
                 "{failed_looks}"
             );
@@ -143,14 +143,14 @@ mod tests {
     #[test]
     fn looks_that_fail_now_and_then_do_not_put_the_judgement_off() {
         let (place, start) = (place("http://ray:8265"), start());
-        let mut unanswered = Unanswered::default();
-        unanswered.found_silent(&place, start);
+        let mut without_response = WithoutResponse::default();
+        without_response.found_silent(&place, start);
         for seconds in [0, 20, 40] {
             let now = start + Duration::from_secs(seconds);
-            assert!(unanswered.settles(&place, now));
-            unanswered.found_silent(&place, now);
-            assert!(unanswered.is_settling());
+            assert!(without_response.settles(&place, now));
+            without_response.found_silent(&place, now);
+            assert!(without_response.is_settling());
         }
-        assert!(!unanswered.settles(&place, start + SETTLES_WITHIN));
+        assert!(!without_response.settles(&place, start + SETTLES_WITHIN));
     }
 }

@@ -105,7 +105,7 @@ impl Call {
                     return Err(self.ended(&served).await);
                 }
                 Beginning::Refused(refusal) => {
-                    served.answered(refusal.status.as_u16());
+                    served.responded(refusal.status.as_u16());
                     served.give_back();
                     return Ok(refusal.into_response());
                 }
@@ -136,7 +136,7 @@ impl Call {
         if head.status.is_server_error() && self.is_exit_message(&String::from_utf8_lossy(&body)) {
             return Err(self.ended(&served).await);
         }
-        served.answered(head.status.as_u16());
+        served.responded(head.status.as_u16());
         Ok(engine_error_of((head, body), &served))
     }
 
@@ -160,7 +160,7 @@ impl Call {
     }
 
     fn as_chat(&self) -> Option<AsChat> {
-        self.request.outgoing.answers_chat.then(AsChat::default)
+        self.request.outgoing.serves_chat.then(AsChat::default)
     }
 
     /// The engine's response on its way to the client: the bytes received so far, and the rest.
@@ -351,7 +351,7 @@ impl Call {
         // Responses for other APIs, and chats that the pool renders as text, need translation.
         self.is_plain = is_plain
             && matches!(self.request.teller, Teller::Plain)
-            && !self.request.outgoing.answers_chat;
+            && !self.request.outgoing.serves_chat;
     }
 
     /// Records that the response has begun. The request cannot be retried afterwards.
@@ -450,7 +450,7 @@ impl Call {
             if self.ends(&refusal) {
                 return Err(self.ended(&served).await);
             }
-            served.answered(refusal.status.as_u16());
+            served.responded(refusal.status.as_u16());
             return Ok(refusal.into_response());
         }
         if !assembled.done {
@@ -473,7 +473,7 @@ impl Call {
         };
         // Boxed because its captured state would be part of each request's future several times.
         let mut response = Box::pin(self.app.reading.run(size, translated)).await?;
-        served.answered(200);
+        served.responded(200);
         // Frees the seat for other requests while the response is written.
         drop(served);
         if self.request.teller.stored().await.is_err() {

@@ -1,0 +1,111 @@
+//! Decides when an idle victim leaves for a load that also waits for busy victims (P8). It serves until they have nearly finished, and
+//! all of them free their memory at about the same time.
+//!
+//! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that is
+//! longer: a request that has lasted a minute rarely ends in the next second. An idle victim leaves once that time is no longer than
+//! what it needs itself, and at the latest when the last busy victim has finished.
+
+use crate::facts::state::Pool;
+use crate::types::decision::{Decision, Drain, Plan, Victim};
+use crate::types::ids::{ReplicaId, Span, Time};
+use crate::types::policy::Part;
+use crate::types::replica::{Phase, Planned, Replica};
+
+/// Returns true if the victim stays until the others of its plan have nearly finished. A victim of higher priority leaves now: it yields
+/// because it is idle, and that may change.
+pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
+    let is_idle = !victim.busy && !victim.planned && !victim.asleep;
+    if !is_idle || victim.priority > plan.priority || !pool.limits.policy.has(Part::LateEviction) {
+        return false;
+    }
+    let Some(replica) = pool.replicas.get(&victim.replica) else {
+        return false;
+    };
+    let needs = time_to_leave(pool, replica);
+    let busy = plan.victims.iter().filter(|other| other.busy);
+    let busy = busy.filter_map(|other| pool.replicas.get(&other.replica));
+    let last = busy.map(|other| pool.now + finishes_in(pool, other, pool.now, None)).max();
+    last.is_some_and(|last| last > pool.now + needs)
+}
+
+/// The decision for a ready replica that is to leave with the other victims of a load.
+pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
+    let replica = &pool.replicas[&id];
+    let with = replica.leaves_with.as_ref()?;
+    let stays = Decision::Stay { replica: id };
+    let leave = |for_load| {
+        Some(Decision::Drain(Drain {
+            replica: id,
+            deadline: with.drain.map(|drain| pool.now + drain),
+            reason: with.reason.clone(),
+            only_if_idle: false,
+            for_load,
+        }))
+    };
+    let Some(planned) = pool.planned.get(&with.load) else {
+        // The load has begun without it or was dropped. Another load may count on the memory meanwhile.
+        let has_room = replica.shares.iter().all(|share| {
+            let more = pool.excess(id, share.device);
+            pool.free_later(share.device) >= share.bytes + more
+        });
+        return if has_room { Some(stays) } else { leave(None) };
+    };
+    if is_protected_now(pool, replica, planned) {
+        return Some(stays);
+    }
+    let due = due(pool, replica, planned);
+    if due <= pool.now {
+        leave(Some(with.load))
+    } else {
+        None
+    }
+}
+
+/// When time alone makes the replica leave.
+pub(crate) fn due_at(pool: &Pool, replica: &Replica) -> Option<Time> {
+    let planned = pool.planned.get(&replica.leaves_with.as_ref()?.load)?;
+    Some(due(pool, replica, planned))
+}
+
+/// A lease, an administrator's priority or always-hot protection has come since the plan.
+fn is_protected_now(pool: &Pool, replica: &Replica, planned: &Planned) -> bool {
+    let order = planned.order.and_then(|order| pool.orders.get(&order)?.load());
+    if order.is_some_and(|load| load.force) {
+        return false;
+    }
+    let model = &pool.models[&replica.model];
+    let is_above = model.priority() > pool.priority(planned.model);
+    let is_leased = model.lease_left(pool.wall()).is_some();
+    let is_equal = model.priority() == pool.priority(planned.model);
+    pool.is_protected(replica.model) || is_above || (is_leased && is_equal)
+}
+
+/// `now`: no victim of the load still serves.
+fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
+    let victims = planned.victims.iter().filter_map(|id| pool.replicas.get(id));
+    let last = victims.filter_map(|victim| match victim.phase {
+        Phase::Draining {
+            since, deadline, ..
+        } if victim.in_flight > 0 => Some(pool.now + finishes_in(pool, victim, since, deadline)),
+        _ => None,
+    });
+    let needs = time_to_leave(pool, replica);
+    last.max().map_or(pool.now, |last| Time(last.0.saturating_sub(needs.0)))
+}
+
+/// How long a busy victim is expected to serve and to stop.
+fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time>) -> Span {
+    let model = &pool.models[&victim.model];
+    let usual = model.drain_takes.max(model.requests_take(1));
+    let left = usual.0.saturating_sub(pool.now.since(since).0);
+    let lasted = pool.now.since(victim.entered_at).0;
+    let serves = Span(left.max(lasted));
+    let cut = deadline.map_or(serves, |deadline| deadline.since(pool.now));
+    serves.min(cut) + model.stop_takes
+}
+
+/// How long a victim that serves few requests takes to finish one and to stop.
+fn time_to_leave(pool: &Pool, replica: &Replica) -> Span {
+    let model = &pool.models[&replica.model];
+    model.requests_take(1) + model.stop_takes
+}
