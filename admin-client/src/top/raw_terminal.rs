@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     const OWN: &str =
-        "top::raw_terminal::tests::a_panic_gives_the_terminal_back_before_it_is_reported";
+        "top::raw_terminal::tests::a_panic_restores_the_terminal_before_it_is_reported";
     /// Set in the process that panics.
     const PANICS: &str = "MODEL_POOL_TEST_PANICS";
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_is_reported() {
+    fn a_panic_restores_the_terminal_before_it_is_reported() {
         if std::env::var_os(PANICS).is_some() {
             let _entered = RawTerminal::enter().expect("the output is open");
             panic!("in the middle of a frame");

@@ -201,7 +201,7 @@ async fn a_request_submits_the_script_and_gives_the_id_of_the_job() {
 }
 
 #[tokio::test]
-async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that_help() {
+async fn missing_refusing_hanging_and_broken_programs_are_errors_with_advice() {
     let (_folder, pbs) = with_programs(&[]);
     let error = pbs.request("a2", None, &[]).await.expect_err("missing");
     assert!(error.to_string().contains("/opt/pbs/bin"), "{error}");
