@@ -10,7 +10,7 @@ use crate::serve::lock::StateLock;
 use config::Config;
 use pool::{KeyId, Time};
 use private_files::{NotPublished, PrivateFile};
-use store::{KeyHash, KeyUse, NEW_ADMIN_KEY, NewKey, RevokedKey, Role, Store, StoreFault};
+use store::{KeyHash, KeyUse, NEW_ADMIN_KEY, NewKey, RevokedKey, Role, Store, StoreError};
 
 const COMMAND: &str = "model-pool admin-key new";
 
@@ -80,7 +80,7 @@ async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
     }
     match Store::open(&url).await {
         Ok(store) => Ok((store, None)),
-        Err(StoreFault::InUse { .. } | StoreFault::DatabaseInUse { .. }) => {
+        Err(StoreError::InUse { .. } | StoreError::DatabaseInUse { .. }) => {
             // A service with another data folder uses the same database.
             let store = Store::open_beside(&url).await.map_err(line)?;
             Ok((store, None))

@@ -6,7 +6,7 @@ use crate::cli::{BackupArgs, BackupCommand, RestoreArgs};
 use crate::file_owner::check_owner;
 use crate::serve::lock::StateLock;
 use config::Config;
-use store::{Backup, BackupContents, BackupFault, StoreFault};
+use store::{Backup, BackupContents, BackupError, StoreError};
 
 pub fn run(args: &BackupArgs) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -52,7 +52,7 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
     let restored = store::restore(&url, &args.file, hash)
         .await
         .map_err(|fault| match fault {
-            BackupFault::Store(StoreFault::NotADatabase { path }) if path == args.file => format!(
+            BackupError::Store(StoreError::NotADatabase { path }) if path == args.file => format!(
                 "{} is not a backup; name a file that `model-pool backup FILE` has written",
                 path.display()
             ),

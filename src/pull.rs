@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use catalog::Fetch;
 use config::Config;
-use source::{Progress, SourceFault, Sources};
+use source::{Progress, SourceError, Sources};
 
 use crate::cli::PullArgs;
 use crate::fetching;
@@ -93,12 +93,12 @@ fn pull(args: &PullArgs) -> Result<(), End> {
     Ok(())
 }
 
-fn ended(fault: SourceFault) -> End {
+fn ended(fault: SourceError) -> End {
     match fault {
-        SourceFault::Unreachable { .. } | SourceFault::NoClient { .. } => {
+        SourceError::Unreachable { .. } | SourceError::NoClient { .. } => {
             End::Unreachable(fault.to_string())
         }
-        SourceFault::NoRepository { .. } => End::NoSuchModel(fault.to_string()),
+        SourceError::NoRepository { .. } => End::NoSuchModel(fault.to_string()),
         fault => End::Failed(fault.to_string()),
     }
 }

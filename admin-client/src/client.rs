@@ -9,7 +9,7 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::failure::{Failure, Refusal};
+use crate::error::{CommandError, Refusal};
 use crate::settings::Settings;
 use crate::sse;
 
@@ -36,9 +36,9 @@ impl Answer {
     /// Parses the body as `T`.
     ///
     /// # Errors
-    /// `Failure::Shape` if the body does not match `T`.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_str(&self.text).map_err(|source| Failure::Shape {
+    /// `CommandError::Shape` if the body does not match `T`.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
+        serde_json::from_str(&self.text).map_err(|source| CommandError::Shape {
             path: self.path.clone(),
             source,
         })
@@ -54,8 +54,8 @@ pub struct Client {
 
 impl Client {
     /// # Errors
-    /// `Failure::Request` if the HTTP client cannot be created, for example without root certificates.
-    pub fn new(settings: Settings) -> Result<Client, Failure> {
+    /// `CommandError::Request` if the HTTP client cannot be created, for example without root certificates.
+    pub fn new(settings: Settings) -> Result<Client, CommandError> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .redirect(reqwest::redirect::Policy::none())
@@ -66,10 +66,10 @@ impl Client {
             builder = builder.no_proxy();
         }
         if let Some(file) = &settings.ca_file {
-            let config = terminal::trust::client_config(file).map_err(Failure::Usage)?;
+            let config = terminal::trust::client_config(file).map_err(CommandError::Usage)?;
             builder = builder.tls_backend_preconfigured(config);
         }
-        let http = builder.build().map_err(|source| Failure::Request {
+        let http = builder.build().map_err(|source| CommandError::Request {
             server: settings.base.clone(),
             source,
         })?;
@@ -78,14 +78,14 @@ impl Client {
 
     /// # Errors
     /// As `call`.
-    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer, Failure> {
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer, CommandError> {
         self.call(Method::GET, path, query, None, Patience::Short)
             .await
     }
 
     /// # Errors
     /// As `call`.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, CommandError> {
         self.call(Method::POST, path, &[], Some(body), Patience::Long)
             .await
     }
@@ -103,7 +103,7 @@ impl Client {
         query: &[(&str, &str)],
         body: Option<&Value>,
         patience: Patience,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, CommandError> {
         let (status, _, text) = self.sent(method, path, query, body, patience).await?;
         if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err() {
             return Err(self.not_the_pool(path, status, &text));
@@ -123,7 +123,7 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
         media_type: &str,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, CommandError> {
         let sent = self.sent(Method::GET, path, query, None, Patience::Short);
         let (status, has, text) = sent.await?;
         if has.starts_with(media_type) {
@@ -141,7 +141,7 @@ impl Client {
         query: &[(&str, &str)],
         body: Option<&Value>,
         patience: Patience,
-    ) -> Result<(u16, String, String), Failure> {
+    ) -> Result<(u16, String, String), CommandError> {
         let mut request = self.request(method, path, query)?;
         if let Some(body) = body {
             request = request.json(body);
@@ -179,7 +179,7 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
         last_event_id: Option<&str>,
-    ) -> Result<Stream, Failure> {
+    ) -> Result<Stream, CommandError> {
         let mut request = self
             .request(Method::GET, path, query)?
             .header("accept", "text/event-stream");
@@ -216,10 +216,10 @@ impl Client {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-    ) -> Result<RequestBuilder, Failure> {
+    ) -> Result<RequestBuilder, CommandError> {
         let address = format!("{}/{path}", self.settings.base);
         let mut url = Url::parse(&address)
-            .map_err(|error| Failure::Usage(format!("{address:?} is not a URL: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("{address:?} is not a URL: {error}")))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -230,12 +230,12 @@ impl Client {
         })
     }
 
-    fn lost(&self, source: reqwest::Error) -> Failure {
+    fn lost(&self, source: reqwest::Error) -> CommandError {
         lost(&self.settings.base, source)
     }
 
     /// Classifies a request that got no response. The URL may have the wrong scheme.
-    async fn lost_or_misled(&self, error: reqwest::Error) -> Failure {
+    async fn lost_or_misled(&self, error: reqwest::Error) -> CommandError {
         if self.is_tls() {
             return if chain_contains(&error, NOT_TLS) {
                 self.wrong_scheme()
@@ -276,23 +276,29 @@ impl Client {
         self.settings.base.starts_with("https:")
     }
 
-    fn wrong_scheme(&self) -> Failure {
-        Failure::WrongScheme {
+    fn wrong_scheme(&self) -> CommandError {
+        CommandError::WrongScheme {
             server: self.settings.base.clone(),
             speaks_tls: !self.is_tls(),
         }
     }
 
-    fn refused(&self, path: &str, status: u16, text: &str, request_id: Option<String>) -> Failure {
+    fn refused(
+        &self,
+        path: &str,
+        status: u16,
+        text: &str,
+        request_id: Option<String>,
+    ) -> CommandError {
         match Refusal::read(status, text, request_id) {
-            Some(refusal) => Failure::Refused(Box::new(refusal)),
+            Some(refusal) => CommandError::Refused(Box::new(refusal)),
             None => self.not_the_pool(path, status, text),
         }
     }
 
-    fn not_the_pool(&self, path: &str, status: u16, text: &str) -> Failure {
+    fn not_the_pool(&self, path: &str, status: u16, text: &str) -> CommandError {
         let line = text.lines().next().unwrap_or_default().trim();
-        Failure::NotThePool {
+        CommandError::NotThePool {
             server: self.settings.base.clone(),
             path: path.to_owned(),
             status,
@@ -340,7 +346,7 @@ impl Stream {
     ///
     /// # Errors
     /// `Unreachable` if the connection broke.
-    pub async fn next(&mut self) -> Result<Option<sse::Event>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<sse::Event>, CommandError> {
         self.next_within(None).await
     }
 
@@ -352,7 +358,7 @@ impl Stream {
     pub async fn next_within(
         &mut self,
         silence_max: Option<Duration>,
-    ) -> Result<Option<sse::Event>, Failure> {
+    ) -> Result<Option<sse::Event>, CommandError> {
         loop {
             if let Some(event) = self.ready.next() {
                 return Ok(Some(event));
@@ -373,15 +379,15 @@ impl Stream {
     }
 }
 
-fn lost(server: &str, source: reqwest::Error) -> Failure {
+fn lost(server: &str, source: reqwest::Error) -> CommandError {
     let server = server.to_owned();
     if source.is_builder() {
-        return Failure::Request { server, source };
+        return CommandError::Request { server, source };
     }
     if let Some(problem) = terminal::trust::problem(&source) {
-        return Failure::Untrusted { server, problem };
+        return CommandError::Untrusted { server, problem };
     }
-    Failure::Unreachable {
+    CommandError::Unreachable {
         server,
         refused: source.is_connect(),
         // `server` already contains the address.

@@ -1,14 +1,14 @@
 //! The program `admin-client`: runs one command against a pool's admin API. The exit status is 0
 //! (success), 1 (refused or failed), 2 (wrong usage) or 3 (cannot reach the server).
 
-mod responses;
 mod assumed;
 mod cli;
 mod client;
 mod commands;
-mod failure;
+mod error;
 mod past;
 mod render;
+mod responses;
 mod screen;
 mod settings;
 mod sse;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::cli::{Cli, Command, help};
 use crate::client::Client;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::screen::Screen;
 use crate::settings::Settings;
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command. Also returns the source of the admin key, for the message about a refused key.
-fn run(cli: Cli) -> (Result<(), Failure>, Option<String>) {
+fn run(cli: Cli) -> (Result<(), CommandError>, Option<String>) {
     if let Command::Completions { shell } = cli.command {
         return (commands::completions(shell), None);
     }
@@ -58,14 +58,14 @@ fn run(cli: Cli) -> (Result<(), Failure>, Option<String>) {
     (connect_and_run(cli, settings), Some(hint))
 }
 
-fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
+fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), CommandError> {
     // The TLS library is built without a default provider. An error means that one is installed
     // already, which is fine.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::Runtime)?;
+        .map_err(CommandError::Runtime)?;
     let session = Session {
         client: Arc::new(Client::new(settings)?),
         screen: Screen::of_stdout().wide(cli.wide),
@@ -74,7 +74,9 @@ fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
     let outcome = runtime.block_on(commands::run(&session, cli.command));
     match outcome {
         // The reader of the output closed it, as `| head` does.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(CommandError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Ok(())
+        }
         other => other,
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::style::Style;
 
 /// Responses that take longer are announced.
@@ -47,8 +47,8 @@ impl Screen {
     /// Prints text to standard output, and a line end if the text lacks one.
     ///
     /// # Errors
-    /// `Failure::Output` if the output is closed or full.
-    pub fn print(&self, text: &str) -> Result<(), Failure> {
+    /// `CommandError::Output` if the output is closed or full.
+    pub fn print(&self, text: &str) -> Result<(), CommandError> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| {
@@ -59,7 +59,7 @@ impl Screen {
                 }
             })
             .and_then(|()| out.flush())
-            .map_err(Failure::Output)
+            .map_err(CommandError::Output)
     }
 }
 
@@ -102,22 +102,22 @@ pub fn can_ask() -> bool {
 /// Asks on standard error, which keeps standard output clean. Confirms without asking if there is no terminal, as in a script.
 ///
 /// # Errors
-/// `Failure::Declined` unless the answer is `y` or `yes`.
-pub fn confirm(question: &str) -> Result<(), Failure> {
+/// `CommandError::Declined` unless the answer is `y` or `yes`.
+pub fn confirm(question: &str) -> Result<(), CommandError> {
     if !can_ask() {
         return Ok(());
     }
     let mut err = io::stderr().lock();
     write!(err, "{question} [y/N] ")
         .and_then(|()| err.flush())
-        .map_err(Failure::Output)?;
+        .map_err(CommandError::Output)?;
     let mut response = String::new();
     io::stdin()
         .lock()
         .read_line(&mut response)
-        .map_err(Failure::Question)?;
+        .map_err(CommandError::Question)?;
     match response.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::Declined),
+        _ => Err(CommandError::Declined),
     }
 }

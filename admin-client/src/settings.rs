@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 
 use crate::cli::{Cli, Key};
-use crate::failure::Failure;
+use crate::error::CommandError;
 
 /// The default path of a pool's admin key, relative to its working directory.
 const DEFAULT_KEY_FILE: &str = "data/admin.key";
@@ -30,8 +30,8 @@ impl Settings {
     /// Combines flags, environment and key file.
     ///
     /// # Errors
-    /// `Failure::Usage` if the URL is invalid or a named key file cannot be read.
-    pub fn find(cli: &Cli) -> Result<Settings, Failure> {
+    /// `CommandError::Usage` if the URL is invalid or a named key file cannot be read.
+    pub fn find(cli: &Cli) -> Result<Settings, CommandError> {
         let (base, local) = base_of(&cli.server)?;
         let explicit = cli.key.clone().filter(|key| !key.0.is_empty());
         let (key, key_story) = match (explicit, &cli.key_file) {
@@ -41,7 +41,7 @@ impl Settings {
             ),
             (None, Some(file)) => {
                 let key = read_key(file).map_err(|source| {
-                    Failure::Usage(format!(
+                    CommandError::Usage(format!(
                         "cannot read the key file {} (--key-file or MODEL_POOL_ADMIN_KEY_FILE): {source}",
                         file.display()
                     ))
@@ -100,9 +100,9 @@ fn read_key(file: &Path) -> io::Result<Key> {
 }
 
 /// The base URL of the API, and true if it is on this machine.
-fn base_of(server: &str) -> Result<(String, bool), Failure> {
+fn base_of(server: &str) -> Result<(String, bool), CommandError> {
     let wrong = |why: String| {
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "--server (MODEL_POOL_SERVER) {server:?} is not a URL: {why}; write it as http://host:8080"
         ))
     };

@@ -7,7 +7,7 @@ use super::adapter_files::{check_description, check_size, checked, without_folde
 use super::adapter_lookups::{AdapterError, AdapterFound};
 use catalog::{AdapterBucket, AdapterConfig, DynamicAdapters};
 use pool::{Remedy, Span};
-use source::{ADAPTER_FILES_MAX, ListedAdapter, SourceFault, Sources};
+use source::{ADAPTER_FILES_MAX, ListedAdapter, SourceError, Sources};
 
 /// The adapter's description.
 const CONFIG: &str = "adapter_config.json";
@@ -51,8 +51,8 @@ pub(super) async fn look(
     }
 }
 
-fn is_offline(fault: &SourceFault) -> bool {
-    matches!(fault, SourceFault::Offline { .. })
+fn is_offline(fault: &SourceError) -> bool {
+    matches!(fault, SourceError::Offline { .. })
 }
 
 async fn bring(
@@ -96,7 +96,7 @@ fn unusable(name: &str, problem: String) -> AdapterError {
     }
 }
 
-fn unreachable(name: &str, fault: &SourceFault) -> AdapterError {
+fn unreachable(name: &str, fault: &SourceError) -> AdapterError {
     tracing::warn!(adapter = name, %fault, "an adapter cannot be fetched");
     AdapterError::Unreachable {
         name: name.to_owned(),

@@ -12,18 +12,18 @@ use super::hub_lookups::{HUB_LOOKUPS_MAX, HubRegistrationError};
 use super::routing::Route;
 use catalog::{Entry, Source};
 use pool::{Bytes, Remedy};
-use source::{NO_TOKEN, SourceFault};
+use source::{NO_TOKEN, SourceError};
 
 /// Names on the hub are shorter.
 const NAME_BYTES_MAX: usize = 200;
 
 /// The message to a user about a repository that does not exist or is not public.
-fn for_user(fault: &SourceFault, may_be_private: bool) -> String {
+fn for_user(fault: &SourceError, may_be_private: bool) -> String {
     match fault {
-        SourceFault::NoRepository { id, endpoint, .. } if !may_be_private => format!(
+        SourceError::NoRepository { id, endpoint, .. } if !may_be_private => format!(
             "there is no {id} at {endpoint} that is public; an administrator may load a private one, or allow them with catalog.unknown_private"
         ),
-        SourceFault::Gated { id, endpoint, .. } if !may_be_private => format!(
+        SourceError::Gated { id, endpoint, .. } if !may_be_private => format!(
             "{id} at {endpoint} is gated; an administrator may load it, or allow gated ones with catalog.unknown_private"
         ),
         fault => fault.public(),

@@ -13,7 +13,7 @@ use super::message::{Message, Readings};
 use super::nodes::FIRST_NUMBER;
 use super::snapshot::Snapshot;
 use config::Provider;
-use inventory::{self, DeviceEvent, DeviceFault, DeviceTrouble, Inventory};
+use inventory::{self, DeviceError, DeviceEvent, DeviceTrouble, Inventory};
 use pool::{NodeId, ReplicaId, Time, reading_interval};
 
 /// A reading that takes longer is reported as failed; its figures count when they arrive.
@@ -64,7 +64,7 @@ pub(super) async fn run(
                 match reading {
                     Ok(used) => readings.devices.push(used),
                     Err(fault) => {
-                        if matches!(fault, DeviceFault::Lost { .. }) {
+                        if matches!(fault, DeviceError::Lost { .. }) {
                             let what = DeviceTrouble::Lost;
                             readings.lost.push(DeviceEvent { device, what });
                         }

@@ -13,7 +13,7 @@ use super::message::Message;
 pub(super) use super::trimming::Trimming;
 use super::unwritten::Waiting;
 use pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
-use store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMinute};
+use store::{Circumstances, Measurement, Store, StoreError, StoredRecord, UsageMinute};
 
 #[derive(Clone, Debug)]
 pub(super) enum Job {
@@ -219,7 +219,7 @@ impl Keeper {
         }
     }
 
-    fn remembers(&mut self, fault: &StoreFault) {
+    fn remembers(&mut self, fault: &StoreError) {
         let is_slow = self.store.path().is_none();
         if is_slow && fault.is_logged_by_the_store() {
             self.failed = Some(fault.to_string());
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     /// Writes the waiting jobs, oldest first.
-    async fn catches_up(&mut self) -> Result<(), StoreFault> {
+    async fn catches_up(&mut self) -> Result<(), StoreError> {
         while let Some((place, job)) = self.waiting.places.pop_first() {
             match write(&self.store, &job).await {
                 Err(fault) if fault.is_logged_by_the_store() => {
@@ -280,7 +280,7 @@ impl Keeper {
     }
 }
 
-async fn write(store: &Store, job: &Job) -> Result<(), StoreFault> {
+async fn write(store: &Store, job: &Job) -> Result<(), StoreError> {
     match job {
         Job::Wish { wish, .. } => match wish {
             NamedWish::Override { model, over } => store.save_override(model, over).await,

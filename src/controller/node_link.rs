@@ -23,7 +23,7 @@ use node_link::{
     write_frame,
 };
 use pool::{NodeId, ReplicaId, Time, reading_interval};
-use store::{NodePass, Store, StoreFault, generate_key};
+use store::{NodePass, Store, StoreError, generate_key};
 
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
 /// Interval at which the connection checks for messages to send.
@@ -47,7 +47,7 @@ pub(super) enum LinkEnd {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
-    Store(#[from] StoreFault),
+    Store(#[from] StoreError),
     #[error("it did not greet")]
     NoGreeting,
     #[error("{}", .0.message)]

@@ -15,7 +15,7 @@ use super::snapshot::ModelFacts;
 use catalog::{Catalog, Changes, Entry, Source, Warning};
 use config::Config;
 use pool::{Event, FetchEnd, ModelId, Remedy};
-use store::{Store, StoreFault};
+use store::{Store, StoreError};
 
 impl Control {
     /// Replaces the catalogue. Returns the events for the core: models that are new or changed, and models that are gone.
@@ -350,7 +350,7 @@ async fn register(
     Ok((catalog, specs, warnings))
 }
 
-fn not_saved(fault: StoreFault) -> ChangeError {
+fn not_saved(fault: StoreError) -> ChangeError {
     ChangeError::NotSaved {
         message: fault.to_string(),
     }

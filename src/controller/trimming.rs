@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clock::Clock;
 use config::LiveConfig;
 use pool::{Span, Time};
-use store::{ResponseBounds, Retention, Store, StoreFault};
+use store::{ResponseBounds, Retention, Store, StoreError};
 
 /// Pause between rounds.
 const ROUND_EVERY: Span = Span::from_secs(600);
@@ -77,7 +77,7 @@ impl Trimming {
     }
 
     /// Returns true if the stage has more rows to delete.
-    async fn write(&self, store: &Store) -> Result<bool, StoreFault> {
+    async fn write(&self, store: &Store) -> Result<bool, StoreError> {
         let (now, config) = (self.clock.now(), self.config.get());
         let keep = Retention {
             age: config.state.history.keep.0,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::{KeepRays, RayLedger, RayWrite, ServeWriters, UsedRay};
-use store::{KeptRay, Store, StoreFault};
+use store::{KeptRay, Store, StoreError};
 
 #[derive(Debug)]
 struct RaysInStore(Arc<Store>);
@@ -38,7 +38,7 @@ impl KeepRays for RaysInStore {
 pub async fn open_serve_writers(
     store: &Arc<Store>,
     file: &Path,
-) -> Result<ServeWriters, StoreFault> {
+) -> Result<ServeWriters, StoreError> {
     let left = import(store, file).await;
     let stored = store.used_rays().await?;
     // While the file lists them, they are not needed in the store.

@@ -7,22 +7,22 @@ use std::ffi::OsString;
 use super::cuda_program::choose;
 use super::cuda_trouble;
 use super::{
-    CandleDevice, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program, health,
+    CandleDevice, Endpoint, EngineDriver, EngineError, Failure, Launch, Prepared, Program, health,
 };
 
 pub(super) struct CandleDriver;
 
 impl EngineDriver for CandleDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
         let (Program::Candle(program), Endpoint::Unix(socket)) = (&launch.program, endpoint) else {
             // The driver table and the endpoint are chosen by the program, so this cannot happen.
-            return Err(EngineFault::WrongEndpoint {
+            return Err(EngineError::WrongEndpoint {
                 model: launch.model_name.clone(),
                 endpoint: endpoint.clone(),
             });
         };
         let Some(mut device) = devices(program.device, launch.devices.len()) else {
-            return Err(EngineFault::CandleDevices {
+            return Err(EngineError::CandleDevices {
                 model: launch.model_name.clone(),
                 count: launch.devices.len(),
             });

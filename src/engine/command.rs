@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 use super::{
-    CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program,
+    CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineError, Launch, Prepared, Program,
     health,
 };
 
 pub(super) struct CommandDriver;
 
 impl EngineDriver for CommandDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
         let model = &launch.model_name;
         let Program::Command(program) = &launch.program else {
             // Drivers are chosen by the program, so this cannot happen.
-            return Err(EngineFault::WrongEndpoint {
+            return Err(EngineError::WrongEndpoint {
                 model: model.clone(),
                 endpoint: endpoint.clone(),
             });
@@ -30,7 +30,7 @@ impl EngineDriver for CommandDriver {
             argv.push(word.into());
         }
         if argv.first().is_none_or(|program| *program == *"") {
-            return Err(EngineFault::EmptyCommand {
+            return Err(EngineError::EmptyCommand {
                 model: model.clone(),
             });
         }
@@ -67,12 +67,12 @@ pub(super) fn stage_or_message(body: &[u8]) -> Option<(String, Option<u8>)> {
 }
 
 /// The path becomes part of a request line.
-fn check_ready_path(model: &str, path: &str) -> Result<(), EngineFault> {
+fn check_ready_path(model: &str, path: &str) -> Result<(), EngineError> {
     let is_plain = path.chars().all(|c| c.is_ascii_graphic());
     if path.starts_with('/') && is_plain {
         Ok(())
     } else {
-        Err(EngineFault::ReadyPath {
+        Err(EngineError::ReadyPath {
             model: model.to_owned(),
             path: path.to_owned(),
         })
@@ -84,10 +84,10 @@ fn values(
     launch: &Launch,
     program: &CommandProgram,
     endpoint: &Endpoint,
-) -> Result<BTreeMap<String, Value>, EngineFault> {
+) -> Result<BTreeMap<String, Value>, EngineError> {
     let text = |path: &std::path::Path| match path.to_str() {
         Some(text) => Ok(Value::from(text)),
-        None => Err(EngineFault::PathNotText {
+        None => Err(EngineError::PathNotText {
             model: launch.model_name.clone(),
             path: path.to_owned(),
         }),
@@ -139,11 +139,11 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn render(&self, template: &str, field: impl Fn() -> String) -> Result<String, EngineFault> {
+    fn render(&self, template: &str, field: impl Fn() -> String) -> Result<String, EngineError> {
         let values = Value::from_pairs(self.values.clone());
         self.environment
             .render_str(template, values)
-            .map_err(|source| EngineFault::Template {
+            .map_err(|source| EngineError::Template {
                 model: self.model.to_owned(),
                 field: field(),
                 names: self

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::cuda_trouble::{CudaTrouble, version};
-use super::{CandleDevice, CandleProgram, DeviceKind, EngineFault, Failure, Launch};
+use super::{CandleDevice, CandleProgram, DeviceKind, EngineError, Failure, Launch};
 
 /// File name of the program, next to `model-pool` unless the configuration names another.
 pub const CUDA_PROGRAM: &str = "model-pool-cuda";
@@ -112,13 +112,13 @@ impl fmt::Display for CudaProgram {
 pub(super) fn choose(
     program: &CandleProgram,
     launch: &Launch,
-) -> Result<(PathBuf, BTreeMap<String, String>), EngineFault> {
+) -> Result<(PathBuf, BTreeMap<String, String>), EngineError> {
     if program.device != CandleDevice::Cuda {
         return Ok((program.executable.clone(), program.env.clone()));
     }
     let mut devices = launch.devices.iter();
     if devices.any(|device| device.kind == DeviceKind::Host) {
-        return Err(EngineFault::CudaWithoutGpu {
+        return Err(EngineError::CudaWithoutGpu {
             model: launch.model_name.clone(),
         });
     }
@@ -135,7 +135,7 @@ pub(super) fn choose(
             let trouble = other
                 .trouble()
                 .unwrap_or_else(|| CudaTrouble::new(Failure::Crashed, "its program is not known"));
-            Err(EngineFault::CudaProgram {
+            Err(EngineError::CudaProgram {
                 model: launch.model_name.clone(),
                 problem: trouble.problem,
                 failure: trouble.failure,

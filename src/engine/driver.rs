@@ -7,15 +7,15 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::endpoint::Endpoint;
+use super::error::EngineError;
 use super::failure::Failure;
-use super::fault::EngineFault;
 use super::launch::Launch;
 
 /// Starts one kind of engine and reads its health responses. Stateless.
 pub trait EngineDriver: Send + Sync {
     /// The command line, environment and routes that start `launch` listening on `endpoint`. Errors name the field of the recipe
     /// that cannot be used.
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault>;
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError>;
 
     /// The load's progress in the body of a 503 health response: a short stage, and a percentage if the engine reports it. `None`
     /// if the body contains neither.

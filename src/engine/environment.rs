@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DeviceAddress, DeviceKind, EngineFault};
+use super::{DeviceAddress, DeviceKind, EngineError};
 
 /// Variables passed on by exact name.
 const NAMES: [&str; 25] = [
@@ -49,10 +49,10 @@ const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 pub(super) const TAG: &str = "MODEL_POOL_ENGINE";
 
 /// Refuses a recipe that sets a reserved variable: the engine would use devices that are not reserved for it.
-pub(super) fn check(model: &str, recipe: &BTreeMap<String, String>) -> Result<(), EngineFault> {
+pub(super) fn check(model: &str, recipe: &BTreeMap<String, String>) -> Result<(), EngineError> {
     match RESERVED.iter().find(|name| recipe.contains_key(**name)) {
         None => Ok(()),
-        Some(name) => Err(EngineFault::ReservedVariable {
+        Some(name) => Err(EngineError::ReservedVariable {
             model: model.to_owned(),
             name: (*name).to_owned(),
         }),

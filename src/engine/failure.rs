@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::EngineFault;
+use super::EngineError;
 use super::journal::is_full;
 
 /// The kinds of failure.
@@ -301,21 +301,21 @@ fn shows_usage(output: &str) -> bool {
 }
 
 /// The kind of failure for an engine that could not be started.
-pub(super) fn of_fault(fault: &EngineFault) -> Failure {
+pub(super) fn of_fault(fault: &EngineError) -> Failure {
     match fault {
-        EngineFault::Start { source, .. } => of_start(source),
-        EngineFault::Port { .. } => Failure::NoPort,
-        EngineFault::Journal { source, .. } if is_full(source) => Failure::DiskFull,
-        EngineFault::Placement { problem, .. } => classify(problem),
-        EngineFault::CudaProgram { failure, .. } => *failure,
-        EngineFault::EmptyCommand { .. }
-        | EngineFault::WrongEndpoint { .. }
-        | EngineFault::Template { .. }
-        | EngineFault::PathNotText { .. }
-        | EngineFault::ReservedVariable { .. }
-        | EngineFault::ReadyPath { .. }
-        | EngineFault::CandleDevices { .. }
-        | EngineFault::CudaWithoutGpu { .. } => Failure::WrongArguments,
+        EngineError::Start { source, .. } => of_start(source),
+        EngineError::Port { .. } => Failure::NoPort,
+        EngineError::Journal { source, .. } if is_full(source) => Failure::DiskFull,
+        EngineError::Placement { problem, .. } => classify(problem),
+        EngineError::CudaProgram { failure, .. } => *failure,
+        EngineError::EmptyCommand { .. }
+        | EngineError::WrongEndpoint { .. }
+        | EngineError::Template { .. }
+        | EngineError::PathNotText { .. }
+        | EngineError::ReservedVariable { .. }
+        | EngineError::ReadyPath { .. }
+        | EngineError::CandleDevices { .. }
+        | EngineError::CudaWithoutGpu { .. } => Failure::WrongArguments,
         // A problem of the entire pool, or of a disk that may recover.
         _ => Failure::NotStarted,
     }

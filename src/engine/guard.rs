@@ -17,7 +17,7 @@ use super::guardians::{Fresh, Guardians, Leaving, Use};
 use super::journal::{Kept, Record};
 use super::log::ReplicaLog;
 use super::reserved::Reserved;
-use super::{EngineFault, Launch};
+use super::{EngineError, Launch};
 use guardian::protocol::{self, End, Line, News, Order};
 use guardian::{cgroup, proc};
 
@@ -84,14 +84,14 @@ impl Started {
         launch: &Launch,
         fresh: Fresh,
         mut record: Record,
-        order: Result<Order, EngineFault>,
+        order: Result<Order, EngineError>,
         install: Option<&'static str>,
-    ) -> Result<Started, EngineFault> {
+    ) -> Result<Started, EngineError> {
         let order = order?;
         let journal = &guardians.journal;
         journal
             .write(&record)
-            .map_err(|source| EngineFault::Journal {
+            .map_err(|source| EngineError::Journal {
                 path: journal.path_of(launch.replica),
                 source,
             })?;
@@ -118,13 +118,13 @@ impl Started {
             other => {
                 journal.remove(launch.replica);
                 return Err(match other {
-                    Some(Err(source)) => EngineFault::Start {
+                    Some(Err(source)) => EngineError::Start {
                         model: launch.model_name.clone(),
                         program: program_of(&order),
                         install,
                         source,
                     },
-                    _ => EngineFault::GuardianGone,
+                    _ => EngineError::GuardianGone,
                 });
             }
         };
@@ -158,7 +158,7 @@ impl Guard {
         reserved: Reserved,
         log_file: Option<PathBuf>,
         environment: impl Fn(&str) -> std::collections::BTreeMap<String, String>,
-    ) -> Result<Guard, EngineFault> {
+    ) -> Result<Guard, EngineError> {
         // The spare guardian may have been killed; the second one is new.
         let fresh = guardians.take().await?;
         let attempt = |fresh: Fresh| {
@@ -170,7 +170,7 @@ impl Guard {
             Started::begin(guardians, launch, fresh, record, order, plan.install)
         };
         let started = match attempt(fresh).await {
-            Err(EngineFault::GuardianGone) => attempt(guardians.spawn().await?).await?,
+            Err(EngineError::GuardianGone) => attempt(guardians.spawn().await?).await?,
             done => done?,
         };
         Ok(Guard {
@@ -395,8 +395,8 @@ fn order_of(
     plan: &Plan,
     record: &Record,
     env: std::collections::BTreeMap<String, String>,
-) -> Result<Order, EngineFault> {
-    let own = |source| EngineFault::Guardian { source };
+) -> Result<Order, EngineError> {
+    let own = |source| EngineError::Guardian { source };
     // The guardian runs in another directory.
     let absolute = |path: PathBuf| std::path::absolute(path).map_err(own);
     let working_dir = match &plan.working_dir {

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
-use super::EngineFault;
+use super::EngineError;
 use super::journal::Journal;
 use super::reserved::make_private;
 use guardian::protocol::{MARK, ProcessId};
@@ -153,7 +153,7 @@ impl Guardians {
     }
 
     /// The spare guardian, or a new one.
-    pub(super) async fn take(self: &Arc<Guardians>) -> Result<Fresh, EngineFault> {
+    pub(super) async fn take(self: &Arc<Guardians>) -> Result<Fresh, EngineError> {
         let spare = lock(&self.spare).take();
         match spare.filter(|fresh| fresh.id.lives()) {
             Some(fresh) => Ok(fresh),
@@ -161,17 +161,17 @@ impl Guardians {
         }
     }
 
-    pub(super) async fn spawn(self: &Arc<Guardians>) -> Result<Fresh, EngineFault> {
+    pub(super) async fn spawn(self: &Arc<Guardians>) -> Result<Fresh, EngineError> {
         let guardians = Arc::clone(self);
         let spawned = tokio::task::spawn_blocking(move || {
             make_private(&guardians.settings.runtime_dir)?;
             guardians
                 .try_spawn()
-                .map_err(|source| EngineFault::Guardian { source })
+                .map_err(|source| EngineError::Guardian { source })
         });
         spawned.await.unwrap_or_else(|error| {
             let source = io::Error::other(error.to_string());
-            Err(EngineFault::Guardian { source })
+            Err(EngineError::Guardian { source })
         })
     }
 

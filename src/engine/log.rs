@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::broadcast;
 
-use super::EngineFault;
+use super::EngineError;
 use guardian::protocol::{Line, Stream};
 use guardian::{LogFile, Masking};
 use pool::ReplicaId;
@@ -81,7 +81,7 @@ impl ReplicaLog {
         log_dir: &Path,
         model_name: &str,
         replica: ReplicaId,
-    ) -> Result<ReplicaLog, EngineFault> {
+    ) -> Result<ReplicaLog, EngineError> {
         let log = ReplicaLog::in_memory();
         log.open_file(log_dir, model_name, replica)?;
         log.remove_others(log_dir, model_name);
@@ -95,13 +95,13 @@ impl ReplicaLog {
         log_dir: &Path,
         model_name: &str,
         replica: ReplicaId,
-    ) -> Result<(), EngineFault> {
+    ) -> Result<(), EngineError> {
         if self.file.get().is_some() {
             return Ok(());
         }
         let stem = file_stem(model_name);
         let path = log_dir.join(format!("{stem}-{replica}.log"));
-        let fault = |source| EngineFault::LogFile {
+        let fault = |source| EngineError::LogFile {
             path: path.clone(),
             source,
         };

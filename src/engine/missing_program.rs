@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::EngineFault;
+use super::EngineError;
 use super::explain::explain;
 use super::failure::of_fault;
 use catalog::{Recipe, find_program};
@@ -42,7 +42,7 @@ pub fn missing_program(model: &str, recipe: &Recipe) -> Option<String> {
     } else {
         nix::libc::ENOENT
     });
-    let fault = EngineFault::Start {
+    let fault = EngineError::Start {
         model: model.to_owned(),
         program: program.to_owned(),
         install,

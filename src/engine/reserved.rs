@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use super::EngineFault;
+use super::EngineError;
 use super::endpoint::Endpoint;
 use super::short_paths::short_path;
 use pool::ReplicaId;
@@ -46,19 +46,19 @@ impl Reserved {
 
     /// Reserves a currently free loopback port. Another program may still take it before the engine does;
     /// [`is_taken`](Reserved::is_taken) shows that afterwards.
-    pub fn port() -> Result<Reserved, EngineFault> {
+    pub fn port() -> Result<Reserved, EngineError> {
         Reserved::free_port(Ipv4Addr::LOCALHOST)
     }
 
     /// Reserves this port of a loopback address, or any free one for `None`.
-    pub fn at(address: Ipv4Addr, port: Option<u16>) -> Result<Reserved, EngineFault> {
+    pub fn at(address: Ipv4Addr, port: Option<u16>) -> Result<Reserved, EngineError> {
         let Some(port) = port else {
             return Reserved::free_port(address);
         };
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         let address = SocketAddr::from((address, port));
         if !ports.insert(address) {
-            return Err(EngineFault::OwnPort {
+            return Err(EngineError::OwnPort {
                 address,
                 source: io::ErrorKind::AddrInUse.into(),
             });
@@ -67,21 +67,21 @@ impl Reserved {
             Ok(_) => Ok(Reserved::new(Endpoint::Tcp(address))),
             Err(source) => {
                 ports.remove(&address);
-                Err(EngineFault::OwnPort { address, source })
+                Err(EngineError::OwnPort { address, source })
             }
         }
     }
 
-    fn free_port(address: Ipv4Addr) -> Result<Reserved, EngineFault> {
+    fn free_port(address: Ipv4Addr) -> Result<Reserved, EngineError> {
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         // Ports that are already reserved stay bound during the search, which makes each attempt return another port.
         let mut passed_over = Vec::new();
         loop {
             let listener =
-                TcpListener::bind((address, 0)).map_err(|source| EngineFault::Port { source })?;
+                TcpListener::bind((address, 0)).map_err(|source| EngineError::Port { source })?;
             let address = listener
                 .local_addr()
-                .map_err(|source| EngineFault::Port { source })?;
+                .map_err(|source| EngineError::Port { source })?;
             if ports.insert(address) {
                 return Ok(Reserved::new(Endpoint::Tcp(address)));
             }
@@ -90,9 +90,9 @@ impl Reserved {
     }
 
     /// Reserves a socket in `runtime_dir`, which is created if needed. Removes a file left there by an earlier engine.
-    pub fn socket(runtime_dir: &Path, replica: ReplicaId) -> Result<Reserved, EngineFault> {
+    pub fn socket(runtime_dir: &Path, replica: ReplicaId) -> Result<Reserved, EngineError> {
         make_private(runtime_dir)?;
-        let fault = |source| EngineFault::RuntimeDir {
+        let fault = |source| EngineError::RuntimeDir {
             path: runtime_dir.to_owned(),
             source,
         };
@@ -135,8 +135,8 @@ impl Drop for Reserved {
 
 /// Creates the folder of sockets, and checks that no other account can create sockets there: access to the folder is access to
 /// every engine without a key.
-pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
-    private_files::make_private(directory).map_err(|source| EngineFault::RuntimeDirOpen { source })
+pub(super) fn make_private(directory: &Path) -> Result<(), EngineError> {
+    private_files::make_private(directory).map_err(|source| EngineError::RuntimeDirOpen { source })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use super::memory::{Mapped, Meter};
 use super::oom::{self, OutOfMemory, kernel_kills};
 use super::reserved::Reserved;
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, container,
+    EngineDriver, EngineError, ExitReport, Launch, Listen, Program, Report, Watch, container,
     driver_of, environment, ray_serve, remote_run, scrape,
 };
 
@@ -214,7 +214,7 @@ async fn start(
     kept: Kept,
     driver: &dyn EngineDriver,
     log: &ReplicaLog,
-) -> Result<Guard, EngineFault> {
+) -> Result<Guard, EngineError> {
     let reserved = match launch.program.listen() {
         Listen::Port => Reserved::port()?,
         Listen::At { address, port } => Reserved::at(address, port)?,
@@ -224,7 +224,7 @@ async fn start(
     environment::check(&launch.model_name, &prepared.env)?;
     // Otherwise the system's error would read as if the program were missing.
     if let Some(path) = prepared.working_dir.clone().filter(|path| !path.is_dir()) {
-        return Err(EngineFault::WorkingDir {
+        return Err(EngineError::WorkingDir {
             model: launch.model_name.clone(),
             path,
         });

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::command::stage_or_message;
 use super::short_paths::{LONGEST_NAME, short_path};
 use super::{
-    DeviceKind, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program,
+    DeviceKind, Endpoint, EngineDriver, EngineError, Failure, Launch, Prepared, Program,
     ServerProgram,
 };
 use catalog::{FailureClass, Place, PlacedDevice, Where};
@@ -14,10 +14,10 @@ use catalog::{FailureClass, Place, PlacedDevice, Where};
 pub(super) struct ServerDriver;
 
 impl EngineDriver for ServerDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault> {
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
         let Some(program) = program_of(launch) else {
             // Drivers are chosen by the program, so this cannot happen.
-            return Err(EngineFault::WrongEndpoint {
+            return Err(EngineError::WrongEndpoint {
                 model: launch.model_name.clone(),
                 endpoint: endpoint.clone(),
             });
@@ -42,7 +42,7 @@ impl EngineDriver for ServerDriver {
                 Endpoint::Tcp(address) => Where::Port(address.port()),
                 Endpoint::Unix(path) => Where::Socket(path),
                 Endpoint::Remote(_) | Endpoint::Node(_) => {
-                    return Err(EngineFault::WrongEndpoint {
+                    return Err(EngineError::WrongEndpoint {
                         model: launch.model_name.clone(),
                         endpoint: endpoint.clone(),
                     });
@@ -57,7 +57,7 @@ impl EngineDriver for ServerDriver {
         };
         let command = recipe
             .command(&place)
-            .map_err(|problem| EngineFault::Placement {
+            .map_err(|problem| EngineError::Placement {
                 model: launch.model_name.clone(),
                 engine: recipe.engine.name(),
                 problem,
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    fn prepare(launch: &Launch) -> Result<Prepared, EngineFault> {
+    fn prepare(launch: &Launch) -> Result<Prepared, EngineError> {
         ServerDriver.prepare(launch, &Endpoint::Tcp(([127, 0, 0, 1], 4321).into()))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use access::limits::Limits;
 use pool::{KeyId, Time};
-use store::{KeyUsage, Store, StoreFault, UnsavedUsage};
+use store::{KeyUsage, Store, StoreError, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// Largest number of unwritten counts (keys times models). Further ones are dropped while the store cannot be written.
@@ -127,7 +127,7 @@ impl KeyUsages {
         key: KeyId,
         days: u32,
         limit: u32,
-    ) -> Result<(Vec<KeyUsage>, i64), StoreFault> {
+    ) -> Result<(Vec<KeyUsage>, i64), StoreError> {
         let today = self.limits.today();
         let _turn = self.writing.lock().await;
         let mut rows = self
@@ -192,7 +192,7 @@ impl KeyUsages {
     /// Keeps counts that could not be written for the next attempt.
     fn keep(&self, unsaved: UnsavedUsage) {
         let fault = unsaved.fault.as_ref();
-        let refused = if fault.is_some_and(StoreFault::is_of_a_value) {
+        let refused = if fault.is_some_and(StoreError::is_of_a_value) {
             unsaved.rows.len()
         } else {
             0

@@ -13,7 +13,7 @@ use crate::inference::admission;
 use crate::openapi::{ListingErrors, VoteErrors};
 use crate::state::App;
 use pool::KeyId;
-use store::{NewVote, StoreFault, Voted};
+use store::{NewVote, StoreError, Voted};
 
 /// Number of models in a comparison.
 const MODELS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -180,7 +180,7 @@ fn place_of(winner: &str, sent: &[String], models: &[String]) -> Result<usize, F
     })
 }
 
-fn not_stored(fault: StoreFault) -> Failure {
+fn not_stored(fault: StoreError) -> Failure {
     tracing::error!(%fault, "a vote could not be stored");
     let message = "the vote could not be stored and is not counted; see the server log";
     Failure::new(

@@ -27,7 +27,7 @@ pub struct Written {
 
 /// The reason why writing failed.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteFault {
+pub enum WriteError {
     #[error("{} exists; name another folder with --into, or replace the files with --force", path.display())]
     Exists { path: PathBuf },
     #[error("cannot write {}: {source}; name another folder with --into", path.display())]
@@ -60,8 +60,8 @@ impl Import {
     /// Writes `model-pool.yaml` and a file for each model below `folder`.
     ///
     /// # Errors
-    /// [`WriteFault`] names the file. If one exists and `replace` is false, nothing is written.
-    pub fn write(&self, folder: &Path, replace: bool) -> Result<Written, WriteFault> {
+    /// [`WriteError`] names the file. If one exists and `replace` is false, nothing is written.
+    pub fn write(&self, folder: &Path, replace: bool) -> Result<Written, WriteError> {
         let models_dir = folder.join(MODELS);
         let names = file_names(self.models.iter().map(|model| model.name.as_str()));
         let written = Written {
@@ -74,11 +74,11 @@ impl Import {
         }
         let paths = || std::iter::once(&written.config).chain(&written.models);
         if let Some(path) = paths().find(|path| !replace && path.exists()) {
-            return Err(WriteFault::Exists { path: path.clone() });
+            return Err(WriteError::Exists { path: path.clone() });
         }
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |source| WriteFault::Write { path, source }
+            move |source| WriteError::Write { path, source }
         };
         std::fs::create_dir_all(&models_dir).map_err(failed(&models_dir))?;
         for (path, text) in paths().zip(&texts) {
@@ -96,7 +96,7 @@ impl Import {
         Ok(written)
     }
 
-    fn config_text(&self, path: &Path, models_dir: &Path) -> Result<String, WriteFault> {
+    fn config_text(&self, path: &Path, models_dir: &Path) -> Result<String, WriteError> {
         let absolute = std::path::absolute(models_dir).unwrap_or_else(|_| models_dir.to_owned());
         let mut settings = self.settings.clone();
         settings.insert("catalog".to_owned(), json!({"models_dir": absolute}));
@@ -108,7 +108,7 @@ impl Import {
         with_yaml(path, head, &Value::Object(settings))
     }
 
-    fn model_text(&self, model: &ImportedModel, path: &Path) -> Result<String, WriteFault> {
+    fn model_text(&self, model: &ImportedModel, path: &Path) -> Result<String, WriteError> {
         let mut head = format!(
             "# From {} of {}, {}. docs/guides/models.md explains every key.\n",
             one_line(&self.source.display().to_string()),
@@ -135,8 +135,8 @@ fn one_line(text: &str) -> String {
 }
 
 /// Appends the value as YAML, after checking that it reads back unchanged.
-fn with_yaml(path: &Path, head: String, value: &Value) -> Result<String, WriteFault> {
-    let failed = |problem: String| WriteFault::Form {
+fn with_yaml(path: &Path, head: String, value: &Value) -> Result<String, WriteError> {
+    let failed = |problem: String| WriteError::Form {
         path: path.to_owned(),
         problem,
     };

@@ -14,7 +14,7 @@ mod options;
 mod outcome;
 mod secrets;
 
-pub use files::{WriteFault, Written};
+pub use files::{WriteError, Written};
 pub use litellm::litellm;
 pub use llama_swap::llama_swap;
 pub use notes::Note;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{DeviceInfo, InventoryFault};
+use super::{DeviceInfo, InventoryError};
 use pool::{Bytes, DeviceId};
 
 /// One GPU as configured under provider `nvml`. It is found by its `uuid`, else by its `index`, else by its `name` (`gpu0`); the
@@ -38,20 +38,20 @@ impl fmt::Display for DeviceChoice {
 pub(super) fn choose(
     found: Vec<DeviceInfo>,
     choices: &[DeviceChoice],
-) -> Result<Vec<DeviceInfo>, InventoryFault> {
+) -> Result<Vec<DeviceInfo>, InventoryError> {
     if choices.is_empty() {
         return Ok(found);
     }
     let mut chosen: Vec<DeviceInfo> = Vec::with_capacity(choices.len());
     let mut named = BTreeMap::new();
     for (index, choice) in choices.iter().enumerate() {
-        let no_such = |problem| InventoryFault::NoSuchGpu {
+        let no_such = |problem| InventoryError::NoSuchGpu {
             index,
             wanted: choice.to_string(),
             problem,
             known: list(&found),
         };
-        let named_twice = |earlier| InventoryFault::NamedTwice {
+        let named_twice = |earlier| InventoryError::NamedTwice {
             index,
             earlier,
             wanted: choice.to_string(),
@@ -68,7 +68,7 @@ pub(super) fn choose(
         }
         if let Some(memory) = choice.memory {
             if memory > device.installed {
-                return Err(InventoryFault::MoreThanThere {
+                return Err(InventoryError::MoreThanThere {
                     index,
                     wanted: choice.to_string(),
                     memory,

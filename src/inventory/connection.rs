@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::InventoryFault;
-use super::fault::driver_is_gone;
+use super::InventoryError;
+use super::error::driver_is_gone;
 
 /// The driver installs the first; the second comes with development packages.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
@@ -28,8 +28,8 @@ struct Held {
 }
 
 impl Connection {
-    pub fn open(library: Option<&Path>) -> Result<Connection, InventoryFault> {
-        let nvml = load(library).map_err(|source| InventoryFault::NoLibrary {
+    pub fn open(library: Option<&Path>) -> Result<Connection, InventoryError> {
+        let nvml = load(library).map_err(|source| InventoryError::NoLibrary {
             tried: names(library)
                 .map(|name| name.to_string_lossy().into_owned())
                 .collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 
 use pool::{Bytes, DeviceId, NodeId};
 
-use super::fault::DeviceFault;
+use super::error::DeviceError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
@@ -69,7 +69,7 @@ pub struct DeviceUse {
 }
 
 /// The result of one device's reading.
-pub type Reading = Result<DeviceUse, DeviceFault>;
+pub type Reading = Result<DeviceUse, DeviceError>;
 
 /// This machine's host name.
 pub(super) fn machine_name() -> String {

@@ -12,7 +12,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
 use super::connection::Connection;
-use super::fault::driver_is_gone;
+use super::error::driver_is_gone;
 use super::links::find;
 use super::{DeviceEvent, DeviceInfo, DeviceTrouble};
 

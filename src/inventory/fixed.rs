@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Link};
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError, Link};
 use pool::{Bytes, DeviceId, NodeId};
 
 /// A device from the configuration.
@@ -19,9 +19,9 @@ pub struct FixedDevice {
     pub labels: Vec<String>,
 }
 
-pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryFault> {
+pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryError> {
     if written.is_empty() {
-        return Err(InventoryFault::NoFixedDevices);
+        return Err(InventoryError::NoFixedDevices);
     }
     let mut names = BTreeSet::new();
     let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     let mut products: BTreeMap<(Bytes, Option<&str>), u32> = BTreeMap::new();
     let mut devices: Vec<DeviceInfo> = Vec::with_capacity(written.len());
     for (index, device) in written.iter().enumerate() {
-        let wrong = |problem| InventoryFault::FixedDevice {
+        let wrong = |problem| InventoryError::FixedDevice {
             index,
             name: device.name.clone(),
             problem,

@@ -10,15 +10,15 @@ use std::path::Path;
 
 use super::device::machine_name;
 use super::source::Source;
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryFault};
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError};
 use pool::{Bytes, DeviceId, NodeId};
 
 #[derive(Debug)]
 pub(super) struct Host;
 
-pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
+pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), InventoryError> {
     if budget == Bytes::ZERO {
-        return Err(InventoryFault::NoHostMemory);
+        return Err(InventoryError::NoHostMemory);
     }
     let device = DeviceInfo {
         id: DeviceId(0),

@@ -15,8 +15,8 @@ mod attribution;
 mod choice;
 mod connection;
 mod device;
+mod error;
 mod events;
-mod fault;
 mod fixed;
 mod host;
 mod links;
@@ -31,8 +31,8 @@ use std::time::Duration;
 pub use attribution::{Attribution, attribute};
 pub use choice::DeviceChoice;
 pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
+pub use error::{DeviceError, InventoryError};
 pub use events::Watch;
-pub use fault::{DeviceFault, InventoryFault};
 pub use fixed::FixedDevice;
 pub use host::{MachineMemory, machine_memory};
 pub use trouble::{DeviceEvent, DeviceTrouble, Reach};
@@ -75,9 +75,9 @@ impl Inventory {
     /// Finds the devices. Blocks for up to a minute.
     ///
     /// # Errors
-    /// [`InventoryFault`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond,
+    /// [`InventoryError`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond,
     /// if the settings name a GPU that does not exist, or if a setting leaves a device without memory.
-    pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
+    pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryError> {
         Inventory::open_within(settings, OPEN_DEADLINE)
     }
 
@@ -88,7 +88,7 @@ impl Inventory {
     pub fn open_within(
         settings: &InventorySettings,
         deadline: Duration,
-    ) -> Result<Inventory, InventoryFault> {
+    ) -> Result<Inventory, InventoryError> {
         let nvml = || nvml::open(settings.nvml_library.as_deref(), deadline);
         let (mut devices, source) = match settings.provider {
             Provider::Host => host::open(settings.host_memory)?,
@@ -97,7 +97,7 @@ impl Inventory {
             Provider::Auto => match nvml() {
                 Ok(found) => found,
                 // A driver exists but does not respond: host memory would not be a replacement.
-                Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
+                Err(fault @ InventoryError::Hangs { .. }) => return Err(fault),
                 // A named library that does not work is probably a mistake; a missing driver is not.
                 Err(fault) => {
                     let reason = fault.why_no_gpu();
@@ -176,8 +176,8 @@ impl Inventory {
     /// The devices that could be measured. The memory use of the others is unknown, not zero.
     ///
     /// # Errors
-    /// [`InventoryFault::Unreadable`] if no device could be read.
-    pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryFault> {
+    /// [`InventoryError::Unreadable`] if no device could be read.
+    pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryError> {
         let mut read = Vec::with_capacity(self.devices.len());
         let mut last_error = String::new();
         for (_, reading) in self.measure(ours) {
@@ -190,7 +190,7 @@ impl Inventory {
             }
         }
         if read.is_empty() {
-            Err(InventoryFault::Unreadable { last_error })
+            Err(InventoryError::Unreadable { last_error })
         } else {
             Ok(read)
         }
@@ -208,10 +208,10 @@ impl Inventory {
     }
 }
 
-fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryFault> {
+fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryError> {
     let size = wanted.resolve(device.total);
     if size >= device.total {
-        return Err(InventoryFault::MemoryPart {
+        return Err(InventoryError::MemoryPart {
             headroom: size,
             device: device.name.clone(),
             total: device.total,

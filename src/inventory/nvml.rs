@@ -24,7 +24,7 @@ use super::device::machine_name;
 use super::events::{self, Watch};
 use super::links::{self, find};
 use super::source::Source;
-use super::{DeviceEvent, DeviceFault, DeviceInfo, DeviceKind, DeviceUse, InventoryFault, Reading};
+use super::{DeviceError, DeviceEvent, DeviceInfo, DeviceKind, DeviceUse, InventoryError, Reading};
 use pool::{Bytes, DeviceId, NodeId};
 
 #[derive(Clone)]
@@ -58,13 +58,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn open(
     library: Option<&Path>,
     deadline: Duration,
-) -> Result<(Vec<DeviceInfo>, Source), InventoryFault> {
+) -> Result<(Vec<DeviceInfo>, Source), InventoryError> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
     let (devices, connection) = within_deadline(deadline, move || {
         let connection = Connection::open(library.as_deref())?;
         let nvml = connection
             .get()
-            .map_err(|source| InventoryFault::Count { source })?;
+            .map_err(|source| InventoryError::Count { source })?;
         let devices = list(&nvml)?;
         Ok((devices, connection))
     })??;
@@ -80,24 +80,24 @@ pub(super) fn open(
 fn within_deadline<T: Send + 'static>(
     deadline: Duration,
     act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, InventoryFault> {
+) -> Result<T, InventoryError> {
     let (sender, results) = mpsc::channel();
     let ask = move || drop(sender.send(act()));
     thread::Builder::new()
         .name("nvml".into())
         .spawn(ask)
-        .map_err(|source| InventoryFault::Thread { source })?;
+        .map_err(|source| InventoryError::Thread { source })?;
     results
         .recv_timeout(deadline)
-        .map_err(|_| InventoryFault::Hangs {
+        .map_err(|_| InventoryError::Hangs {
             seconds: deadline.as_secs(),
         })
 }
 
-fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
+fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
     let count = nvml
         .device_count()
-        .map_err(|source| InventoryFault::Count { source })?;
+        .map_err(|source| InventoryError::Count { source })?;
     let node_name = machine_name();
     let mut devices = Vec::new();
     let mut products: BTreeMap<Option<String>, u32> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
         });
     }
     if devices.is_empty() {
-        return Err(InventoryFault::NoGpu { last_error });
+        return Err(InventoryError::NoGpu { last_error });
     }
     Ok(devices)
 }
@@ -147,7 +147,7 @@ impl Gpus {
         &self,
         devices: &mut Vec<DeviceInfo>,
         deadline: Duration,
-    ) -> Result<(), InventoryFault> {
+    ) -> Result<(), InventoryError> {
         let (connection, mut these) = (Arc::clone(&self.connection), devices.clone());
         *devices = within_deadline(deadline, move || {
             if let Ok(nvml) = connection.get() {
@@ -201,7 +201,7 @@ impl Gpus {
             if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
                 lock(&self.memory.running).remove(&device.id);
                 let device_name = device.name.clone();
-                let fault = DeviceFault::Thread {
+                let fault = DeviceError::Thread {
                     device: device_name,
                     source,
                 };
@@ -218,7 +218,7 @@ impl Gpus {
         let each = devices.iter().map(|device| {
             let stale = || {
                 let since = running.get(&device.id).unwrap_or(&began).elapsed();
-                Err(DeviceFault::Stale {
+                Err(DeviceError::Stale {
                     device: device.name.clone(),
                     since,
                 })
@@ -232,7 +232,7 @@ impl Gpus {
     }
 
     fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> Reading {
-        let fault = |error| DeviceFault::new(&device.name, error);
+        let fault = |error| DeviceError::new(&device.name, error);
         let nvml = self.connection.get().map_err(fault)?;
         match self.ask(&nvml, device, ours) {
             Ok(read) => Ok(read),

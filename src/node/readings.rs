@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
 use super::weights::Weights;
-use inventory::{DeviceFault, DeviceTrouble, Inventory};
+use inventory::{DeviceError, DeviceTrouble, Inventory};
 use node_link::{NodeReading, NodeReadings, NodeReport, WeightsReport};
 use pool::{DeviceId, ReplicaId};
 
@@ -120,7 +120,7 @@ fn read(
                 });
             }
             Err(fault) => {
-                if matches!(fault, DeviceFault::Lost { .. }) {
+                if matches!(fault, DeviceError::Lost { .. }) {
                     lost.push(device.clone());
                 }
                 readings.faults.push((device, fault.to_string()));

@@ -16,7 +16,7 @@ use catalog::{Fetch, WeightsListing, complete_below};
 use engine::{ExitReport, Failure, Program};
 use node_link::WeightsForm;
 use pool::{Bytes, Remedy};
-use source::{Peer, Progress, SharedFileSystem, SourceFault, Sources, shared_file_system};
+use source::{Peer, Progress, SharedFileSystem, SourceError, Sources, shared_file_system};
 
 use super::peer_client::PeerNode;
 
@@ -58,7 +58,7 @@ pub(super) struct Moved {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WeightsError {
     #[error(transparent)]
-    Source(#[from] SourceFault),
+    Source(#[from] SourceError),
     #[error(
         "this node has no place for weights: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir in its configuration"
     )]
@@ -243,8 +243,8 @@ pub(super) fn relocate(program: &mut Program, moved: &Moved) {
 pub(super) fn not_fetched(node: &str, error: &WeightsError) -> ExitReport {
     let failure = match error {
         WeightsError::NoCache => Failure::ModelMissing,
-        WeightsError::Source(SourceFault::Gated { .. }) => Failure::GatedModel,
-        WeightsError::Source(SourceFault::NoRoom { .. }) => Failure::DiskFull,
+        WeightsError::Source(SourceError::Gated { .. }) => Failure::GatedModel,
+        WeightsError::Source(SourceError::NoRoom { .. }) => Failure::DiskFull,
         WeightsError::Source(fault) if fault.remedy() == Remedy::Change => Failure::ModelMissing,
         WeightsError::Source(_) => Failure::NotStarted,
     };

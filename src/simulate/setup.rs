@@ -5,7 +5,7 @@ mod devices;
 use std::collections::BTreeMap;
 
 use super::models;
-use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
+use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadError};
 use crate::args::{SimulateArgs, UnknownModels};
 use catalog::Catalog;
 use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length};
@@ -31,7 +31,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn arrivals(&self) -> Result<impl Iterator<Item = Arrival> + '_, WorkloadFault> {
+    pub fn arrivals(&self) -> Result<impl Iterator<Item = Arrival> + '_, WorkloadError> {
         let arrivals = self.workload.arrivals()?;
         Ok(arrivals.filter_map(|arrival| {
             let model = self.mapping[arrival.model.0 as usize]?;
@@ -153,7 +153,7 @@ fn match_models(
         None if missing.is_empty() => UnknownModels::Add,
         None => {
             let first: Vec<&str> = missing.iter().take(5).map(|name| name.as_str()).collect();
-            return Err(WorkloadFault::Unknown {
+            return Err(WorkloadError::Unknown {
                 path: workload.path.clone(),
                 count: missing.len(),
                 names: first.join(", "),

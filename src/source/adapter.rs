@@ -15,7 +15,7 @@ use sha1::Digest as _;
 
 use super::Sources;
 use super::adapter_cache;
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::Listing;
 use super::part::Part;
 use super::progress::Progress;
@@ -95,10 +95,10 @@ impl Sources {
         &self,
         bucket: &AdapterBucket,
         name: &str,
-    ) -> Result<Option<ListedAdapter>, SourceFault> {
+    ) -> Result<Option<ListedAdapter>, SourceError> {
         let mut listing = match self.list(&bucket.fetch(name)).await {
             Ok(listing) => listing,
-            Err(SourceFault::Empty { .. }) => return Ok(None),
+            Err(SourceError::Empty { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         // Subfolders are training checkpoints, which engines do not read.
@@ -131,7 +131,7 @@ impl Sources {
         &self,
         listed: &ListedAdapter,
         file: &str,
-    ) -> Result<PathBuf, SourceFault> {
+    ) -> Result<PathBuf, SourceError> {
         let partial = listed.partial();
         let part = listed.listing.parts.iter().find(|part| part.path == file);
         if let Some(part) = part {
@@ -149,7 +149,7 @@ impl Sources {
         &self,
         bucket: &AdapterBucket,
         listed: &ListedAdapter,
-    ) -> Result<PathBuf, SourceFault> {
+    ) -> Result<PathBuf, SourceError> {
         let partial = listed.partial();
         let (cache, most) = (bucket.fetch.cache.clone(), bucket.cache_bytes_max);
         let (own, needed) = (partial.clone(), listed.bytes());
@@ -158,7 +158,7 @@ impl Sources {
             move || adapter_cache::make_room(&cache, &own, needed, most)
         })
         .await?
-        .map_err(|in_use| SourceFault::AdaptersFull {
+        .map_err(|in_use| SourceError::AdaptersFull {
             needs: needed.0,
             in_use: in_use.0,
             most: most.0,
@@ -215,7 +215,7 @@ impl Sources {
         part: &Part,
         partial: &Path,
         progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let path = partial.join(&part.path);
         // In the same folder as the files, to be removed with them.
         let lock = partial.join(adapter_cache::LOCKS).join(&part.path);
@@ -227,9 +227,9 @@ impl Sources {
 async fn blocking<T: Send + 'static>(
     at: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, SourceFault> {
+) -> Result<T, SourceError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(io::Error::other)
         .flatten()
-        .map_err(SourceFault::disk(at))
+        .map_err(SourceError::disk(at))
 }

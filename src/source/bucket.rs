@@ -17,7 +17,7 @@ use sha1::Digest as _;
 use wildmatch::WildMatch;
 
 use super::credentials;
-use super::fault::{SourceFault, root_of};
+use super::error::{SourceError, root_of};
 use super::listing::{Listing, Origins};
 use super::part::{CONNECT_MAX, Check, Opened, Part, STALL_MAX, Trouble};
 use super::write::hex;
@@ -54,7 +54,7 @@ pub(super) async fn open(
     bucket: &Bucket,
     wanted: &Fetch,
     http: &reqwest::Client,
-) -> Result<Store, SourceFault> {
+) -> Result<Store, SourceError> {
     let mut variables: BTreeMap<String, String> = wanted
         .env
         .iter()
@@ -162,7 +162,7 @@ pub(super) async fn open(
 }
 
 /// Lists the objects under the address. A file named `hash` contains the state's name, as in RayLLM's mirrors.
-pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceFault> {
+pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceError> {
     let wrong = |error: Error| fault(&error, uri);
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
     let mut objects = store.objects.list(Some(&prefix));
@@ -174,7 +174,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
         let path = below.trim_start_matches('/').to_owned();
         has_hash |= path == "hash" && object.size <= HASH_FILE_MAX;
         if parts.len() >= LISTING_MAX {
-            return Err(SourceFault::Bucket {
+            return Err(SourceError::Bucket {
                 uri: uri.to_string(),
                 why: format!("there are more than {LISTING_MAX} objects"),
                 advice: "set bucket_uri to the folder of one model",
@@ -199,7 +199,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
         });
     }
     if parts.is_empty() {
-        return Err(SourceFault::Empty {
+        return Err(SourceError::Empty {
             uri: uri.to_string(),
         });
     }
@@ -226,7 +226,7 @@ impl Store {
         matching.is_none_or(|(includes, _)| *includes)
     }
 
-    async fn hash(&self) -> Result<String, SourceFault> {
+    async fn hash(&self) -> Result<String, SourceError> {
         let wrong = |error: Error| fault(&error, &self.uri);
         let path = self.place("hash").map_err(wrong)?;
         let got = self.objects.get(&path).await.map_err(wrong)?;
@@ -241,7 +241,7 @@ impl Store {
         if is_name {
             Ok(text)
         } else {
-            Err(SourceFault::Bucket {
+            Err(SourceError::Bucket {
                 uri: format!("{}/hash", self.uri),
                 why: format!("it must be one word of at most {HASH_MAX} letters and digits"),
                 advice: "write the commit of the weights into it, or remove it",
@@ -283,7 +283,7 @@ impl Store {
     }
 }
 
-fn fault(error: &Error, uri: &BucketUri) -> SourceFault {
+fn fault(error: &Error, uri: &BucketUri) -> SourceError {
     let why = shortened(error);
     let advice = match (error, why.as_str()) {
         (Error::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => "see bucket_uri",
@@ -294,7 +294,7 @@ fn fault(error: &Error, uri: &BucketUri) -> SourceFault {
         (_, why) if why.contains("SecretAccessKey") || why.contains("AccessKeyId") => KEYS,
         _ => "check the address, the region and the network",
     };
-    SourceFault::Bucket {
+    SourceError::Bucket {
         uri: uri.to_string(),
         lasting: is_lasting(error) || advice == KEYS || advice == "see bucket_uri",
         why,

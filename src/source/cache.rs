@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use sha1::Digest as _;
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::Listing;
 use super::part::Part;
 use super::write::hex;
@@ -54,7 +54,7 @@ impl Layout {
     }
 
     /// Accepts a complete model that another program has downloaded. Returns `None` if there is none.
-    pub async fn cached(&self, wanted: &Fetch) -> Result<Option<()>, SourceFault> {
+    pub async fn cached(&self, wanted: &Fetch) -> Result<Option<()>, SourceError> {
         let (layout, wanted) = (self.clone(), wanted.clone());
         let found = tokio::task::spawn_blocking(move || {
             let Some(folder) = wanted.snapshot_of_others() else {
@@ -67,7 +67,7 @@ impl Layout {
             shown.map(Some)
         });
         let found = found.await.map_err(io::Error::other).and_then(|done| done);
-        found.map_err(SourceFault::disk(&self.root))
+        found.map_err(SourceError::disk(&self.root))
     }
 
     /// Makes a complete set of files visible, with the manifest last. `extra` has the destinations of additional files.
@@ -76,7 +76,7 @@ impl Layout {
         wanted: &Fetch,
         listing: &Listing,
         extra: Vec<(PathBuf, Part)>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let (layout, wanted, listing) = (self.clone(), wanted.clone(), listing.clone());
         let made = tokio::task::spawn_blocking(move || {
             layout.link_snapshot(&wanted, &listing)?;
@@ -100,7 +100,7 @@ impl Layout {
             layout.show(&wanted, &set, commit, (files.collect(), outside), false)
         });
         let made = made.await.map_err(io::Error::other).and_then(|done| done);
-        made.map_err(SourceFault::disk(&self.root))
+        made.map_err(SourceError::disk(&self.root))
     }
 
     /// Links the snapshot for Hugging Face's own tools. Correct links stay, because others may use the cache.

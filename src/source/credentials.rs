@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fault::{SourceFault, root_of};
+use super::error::{SourceError, root_of};
 use catalog::{CredentialsUrl, Fetch};
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -48,8 +48,8 @@ pub(super) async fn by_url(
     source_url: &CredentialsUrl,
     wanted: &Fetch,
     http: &reqwest::Client,
-) -> Result<BTreeMap<String, String>, SourceFault> {
-    let failed = |why: String, lasting| SourceFault::Credentials {
+) -> Result<BTreeMap<String, String>, SourceError> {
+    let failed = |why: String, lasting| SourceError::Credentials {
         url: source_url.shown(),
         why,
         lasting,

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::progress::Progress;
 
 /// The running fetches.
@@ -38,11 +38,11 @@ impl Rooms {
         folder: &Path,
         keep: u64,
         progress: &Arc<Progress>,
-    ) -> Result<Room, SourceFault> {
+    ) -> Result<Room, SourceError> {
         let model = folder.to_owned();
         let folder = existing(folder);
         let device = std::fs::metadata(&folder)
-            .map_err(SourceFault::disk(&folder))?
+            .map_err(SourceError::disk(&folder))?
             .dev();
         let free = free_on(&folder)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Rooms {
         let (needs, free) = (progress.left(), free.saturating_sub(taken));
         // A completed fetch needs no space, even on a full disk.
         if needs > 0 && needs.saturating_add(keep) > free {
-            return Err(SourceFault::NoRoom {
+            return Err(SourceError::NoRoom {
                 needs,
                 free,
                 keep,
@@ -78,9 +78,9 @@ impl Drop for Room {
     }
 }
 
-pub(super) fn free_on(folder: &Path) -> Result<u64, SourceFault> {
+pub(super) fn free_on(folder: &Path) -> Result<u64, SourceError> {
     let there =
-        rustix::fs::statvfs(folder).map_err(|errno| SourceFault::disk(folder)(errno.into()))?;
+        rustix::fs::statvfs(folder).map_err(|errno| SourceError::disk(folder)(errno.into()))?;
     Ok(there.f_bavail.saturating_mul(there.f_frsize))
 }
 

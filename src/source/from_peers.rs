@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 
 use super::Sources;
 use super::cache::Layout;
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::{Listing, Origins};
 use super::part::{Check, Part};
 use super::peer::{Peer, PeerSource};
@@ -41,7 +41,7 @@ impl Sources {
         known: &WeightsListing,
         peers: Vec<Box<dyn Peer>>,
         progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let layout = Layout::new(wanted);
         if let Some(listing) = self
             .copied_from_peers(&layout, known, peers, progress)
@@ -60,7 +60,7 @@ impl Sources {
         known: &WeightsListing,
         peers: Vec<Box<dyn Peer>>,
         progress: &Arc<Progress>,
-    ) -> Result<Option<Listing>, SourceFault> {
+    ) -> Result<Option<Listing>, SourceError> {
         let peers = peers.into_iter().take(PEERS_MAX);
         let peers: Vec<Arc<PeerSource>> =
             peers.map(|peer| Arc::new(PeerSource::new(peer))).collect();
@@ -127,14 +127,14 @@ impl Sources {
         peer: &Arc<PeerSource>,
         layout: &Layout,
         progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let origins = Origins::Peer(Arc::clone(peer));
         while let Some(part) = take(queue) {
             progress.set_stage(&format!("fetching from node {}", peer.node()));
             let (path, lock) = (layout.blob(&part), layout.lock_of(&part));
             match transfer::bring(&part, &path, &lock, &origins, self, progress).await {
                 Ok(()) => {}
-                Err(fault @ (SourceFault::Peer { .. } | SourceFault::BrokenOff { .. })) => {
+                Err(fault @ (SourceError::Peer { .. } | SourceError::BrokenOff { .. })) => {
                     tracing::warn!("{fault}");
                     // Count the partial file again.
                     let mut again = [part];

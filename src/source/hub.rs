@@ -11,7 +11,7 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, RANGE, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
-use super::fault::{SourceFault, root_of};
+use super::error::{SourceError, root_of};
 use super::listing::{Listing, Origins};
 use super::part::{Check, Opened, Part, Trouble};
 
@@ -81,13 +81,13 @@ impl Hub {
         }
     }
 
-    pub async fn list(&self, id: &str, revision: &str) -> Result<Listing, SourceFault> {
+    pub async fn list(&self, id: &str, revision: &str) -> Result<Listing, SourceError> {
         let url = format!(
             "{}/api/models/{id}/revision/{}?blobs=true",
             self.endpoint,
             quoted(revision, "")
         );
-        let unreachable = |error: reqwest::Error| SourceFault::Unreachable {
+        let unreachable = |error: reqwest::Error| SourceError::Unreachable {
             endpoint: self.shown(),
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
@@ -110,7 +110,7 @@ impl Hub {
     }
 
     /// Parses a listing in the hub's format.
-    pub fn listing(&self, id: &str, body: &[u8]) -> Result<Listing, SourceFault> {
+    pub fn listing(&self, id: &str, body: &[u8]) -> Result<Listing, SourceError> {
         let no_hub = |why: String| self.no_hub(id, why);
         let read: Repository =
             serde_json::from_slice(body).map_err(|error| no_hub(error.to_string()))?;
@@ -133,8 +133,8 @@ impl Hub {
         })
     }
 
-    fn no_hub(&self, id: &str, why: String) -> SourceFault {
-        SourceFault::NoHub {
+    fn no_hub(&self, id: &str, why: String) -> SourceError {
+        SourceError::NoHub {
             what: format!("{}/api/models/{id}", self.shown()),
             why,
         }
@@ -165,7 +165,7 @@ impl Hub {
             status if status.is_success() => 0,
             // The local file is longer than the remote one is now.
             StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Err(Trouble::Lasting(SourceFault::Refused {
+                return Err(Trouble::Lasting(SourceError::Refused {
                     what: format!("{}/{id}, {}", self.shown(), part.path),
                     status: 416,
                     message: "the file differs from the one that the hub listed".to_owned(),
@@ -189,7 +189,7 @@ impl Hub {
     }
 
     /// The hub gives the reason in a header. A missing repository looks the same as a private one.
-    async fn refused(&self, id: &str, revision: &str, response: Response) -> SourceFault {
+    async fn refused(&self, id: &str, revision: &str, response: Response) -> SourceError {
         let status = response.status().as_u16();
         let header = |name: &str| {
             let value = response.headers().get(name)?.to_str().ok()?;
@@ -199,25 +199,25 @@ impl Hub {
         let has_token = self.token.is_some();
         let message = header("x-error-message").unwrap_or_default();
         match (header("x-error-code").as_deref(), status) {
-            (Some("GatedRepo"), _) => SourceFault::Gated {
+            (Some("GatedRepo"), _) => SourceError::Gated {
                 id,
                 endpoint,
                 has_token,
             },
-            (Some("RevisionNotFound"), _) => SourceFault::NoRevision {
+            (Some("RevisionNotFound"), _) => SourceError::NoRevision {
                 id,
                 revision: revision.to_owned(),
                 endpoint,
             },
             (_, 401) if has_token && message.contains("Invalid") => {
-                SourceFault::BadToken { endpoint }
+                SourceError::BadToken { endpoint }
             }
-            (Some("RepoNotFound"), _) | (None, 401 | 404) => SourceFault::NoRepository {
+            (Some("RepoNotFound"), _) | (None, 401 | 404) => SourceError::NoRepository {
                 id,
                 endpoint,
                 has_token,
             },
-            _ => SourceFault::Refused {
+            _ => SourceError::Refused {
                 what: format!("{endpoint}/{id}"),
                 status,
                 message,

@@ -15,7 +15,7 @@ mod bucket;
 mod cache;
 mod credentials;
 mod disk;
-mod fault;
+mod error;
 mod file_system;
 mod from_peers;
 #[doc(hidden)]
@@ -42,7 +42,7 @@ use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
 pub use credentials::NO_TOKEN;
-pub use fault::SourceFault;
+pub use error::SourceError;
 pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
 pub use peer::{Peer, PeerError, PeerFile};
 pub use progress::Progress;
@@ -54,13 +54,13 @@ use listing::{Listing, Origins};
 use part::{CONNECT_MAX, Part, STALL_MAX};
 
 /// The error for weights that this program can never fetch, because a feature was not built in.
-pub fn not_built(wanted: &Fetch) -> Option<SourceFault> {
+pub fn not_built(wanted: &Fetch) -> Option<SourceError> {
     let uri = match &wanted.origin {
         Origin::Bucket(bucket) => Some(&bucket.uri),
         Origin::Hub { .. } => wanted.extra_files.first().map(|extra| &extra.uri),
     };
     let uri = uri.filter(|_| !cfg!(feature = "s3"))?.to_string();
-    Some(SourceFault::NotBuilt { uri })
+    Some(SourceError::NotBuilt { uri })
 }
 
 /// Time limit for requesting a model's description before it is fetched.
@@ -109,7 +109,7 @@ impl Sources {
 
     /// Fetches everything in `wanted` to this machine and makes it visible. Dropping the future cancels the fetch; partial files
     /// are kept for the next one. Errors give advice; none contains a token.
-    pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
+    pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceError> {
         progress.set_stage("listing the files");
         let layout = Layout::new(wanted);
         let listing = match self.list(wanted).await {
@@ -148,7 +148,7 @@ impl Sources {
     }
 
     /// Checks that `wanted` exists in a form that its engine reads, without fetching it. Returns the number of bytes to fetch.
-    pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+    pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceError> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
             // The local snapshot may be private. Only the hub knows who may read it.
@@ -169,10 +169,10 @@ impl Sources {
     ///
     /// # Errors
     /// If the hub does not have the model, or cannot be reached.
-    pub async fn describe(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+    pub async fn describe(&self, wanted: &Fetch) -> Result<u64, SourceError> {
         let described_in_time = tokio::time::timeout(DESCRIBE_MAX, self.described(wanted)).await;
         described_in_time.unwrap_or_else(|_| {
-            Err(SourceFault::NoHub {
+            Err(SourceError::NoHub {
                 what: wanted.describe(),
                 why: format!(
                     "it did not report the size within {} s",
@@ -182,7 +182,7 @@ impl Sources {
         })
     }
 
-    async fn described(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+    async fn described(&self, wanted: &Fetch) -> Result<u64, SourceError> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
             Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
@@ -223,7 +223,7 @@ impl Sources {
         };
         let written = tokio::task::spawn_blocking(write).await;
         let written = written.map_err(std::io::Error::other).flatten();
-        written.map_err(SourceFault::disk(&place))?;
+        written.map_err(SourceError::disk(&place))?;
         Ok(all)
     }
 
@@ -237,16 +237,16 @@ impl Sources {
         words: &str,
         limit: usize,
         like: &Fetch,
-    ) -> Result<Vec<Found>, SourceFault> {
+    ) -> Result<Vec<Found>, SourceError> {
         if self.settings.offline {
-            return Err(SourceFault::OfflineSearch);
+            return Err(SourceError::OfflineSearch);
         }
         self.hub(like).await?.search(words, limit).await
     }
 
-    async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceFault> {
+    async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceError> {
         match &wanted.origin {
-            _ if self.settings.offline => Err(SourceFault::Offline {
+            _ if self.settings.offline => Err(SourceError::Offline {
                 id: wanted.id.clone(),
                 cache: wanted.cache.clone(),
             }),
@@ -262,7 +262,7 @@ impl Sources {
         }
     }
 
-    async fn list_extra(&self, wanted: &Fetch, extra: &ExtraFiles) -> Result<Listing, SourceFault> {
+    async fn list_extra(&self, wanted: &Fetch, extra: &ExtraFiles) -> Result<Listing, SourceError> {
         let by = wanted.extra_by.clone();
         let bucket = Bucket {
             uri: extra.uri.clone(),
@@ -279,7 +279,7 @@ impl Sources {
         layout: &Layout,
         listings: &mut [Listing],
         progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let (mut total, mut there) = (0, 0);
         for listing in listings.iter_mut() {
             there += transfer::count(&mut listing.parts, layout).await;
@@ -320,19 +320,19 @@ impl Sources {
         layout: &Layout,
         origins: &Origins,
         progress: &Arc<Progress>,
-    ) -> Result<(), SourceFault> {
+    ) -> Result<(), SourceError> {
         let (path, lock) = (layout.blob(part), layout.lock_of(part));
         transfer::bring(part, &path, &lock, origins, self, progress).await
     }
 
-    async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceFault> {
+    async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceError> {
         let named = wanted.variable("HF_ENDPOINT");
         let endpoint = named
             .as_deref()
             .map(|endpoint| endpoint.trim_end_matches('/'));
         let endpoint = endpoint.unwrap_or(&self.settings.hub).to_owned();
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
-            return Err(SourceFault::NoHub {
+            return Err(SourceError::NoHub {
                 what: "HF_ENDPOINT".to_owned(),
                 why: "it is not a URL such as https://huggingface.co".to_owned(),
             });
@@ -346,7 +346,7 @@ impl Sources {
     }
 
     /// Created on first use: a machine without certificate authorities can still serve cached models.
-    async fn http(&self) -> Result<reqwest::Client, SourceFault> {
+    async fn http(&self) -> Result<reqwest::Client, SourceError> {
         let client = self.http.get_or_try_init(|| async {
             // An earlier call has installed the same provider.
             let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
@@ -357,8 +357,8 @@ impl Sources {
                 .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")))
                 .build()
         });
-        let client = client.await.map_err(|error| SourceFault::NoClient {
-            why: fault::root_of(&error),
+        let client = client.await.map_err(|error| SourceError::NoClient {
+            why: error::root_of(&error),
         })?;
         Ok(client.clone())
     }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::Listing;
 use super::part::{Opened, Part, Trouble};
 use catalog::{Bucket, BucketUri, Fetch};
@@ -18,13 +18,13 @@ pub(super) async fn open(
     bucket: &Bucket,
     _: &Fetch,
     _: &reqwest::Client,
-) -> Result<Store, SourceFault> {
-    Err(SourceFault::NotBuilt {
+) -> Result<Store, SourceError> {
+    Err(SourceError::NotBuilt {
         uri: bucket.uri.to_string(),
     })
 }
 
-pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<Listing, SourceFault> {
+pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<Listing, SourceError> {
     match store.none {}
 }
 

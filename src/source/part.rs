@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 
 /// Connecting takes two round trips; a server that sends nothing for this long has stalled.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ pub(super) enum Trouble {
         why: String,
         after: Option<Duration>,
     },
-    Lasting(SourceFault),
+    Lasting(SourceError),
 }
 
 /// An opened file.

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use tokio::time::MissedTickBehavior;
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::part::{Opened, Part, Trouble};
 
 /// A peer that sends less than `SLOW_BYTES` in this time is dropped, because a hub is usually faster.
@@ -82,8 +82,8 @@ impl PeerSource {
         self.peer.node()
     }
 
-    pub fn fault(&self, why: String) -> SourceFault {
-        SourceFault::Peer {
+    pub fn fault(&self, why: String) -> SourceError {
+        SourceError::Peer {
             node: self.node().to_owned(),
             why,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde::Deserialize;
 
-use super::fault::{SourceFault, root_of};
+use super::error::{SourceError, root_of};
 use super::hub::{Hub, quoted};
 
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ struct Answer {
 
 impl Hub {
     /// Up to `limit` models whose names contain all the words.
-    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<Found>, SourceFault> {
+    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<Found>, SourceError> {
         let fields = ["downloads", "pipeline_tag", "tags", "gated"];
         let fields: String = fields
             .iter()
@@ -54,7 +54,7 @@ impl Hub {
             self.endpoint,
             quoted(words, "")
         );
-        let unreachable = |error: reqwest::Error| SourceFault::Unreachable {
+        let unreachable = |error: reqwest::Error| SourceError::Unreachable {
             endpoint: self.shown(),
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
@@ -64,12 +64,12 @@ impl Hub {
         match response.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(SourceFault::BadToken {
+                return Err(SourceError::BadToken {
                     endpoint: self.shown(),
                 });
             }
             status => {
-                return Err(SourceFault::Refused {
+                return Err(SourceError::Refused {
                     what: format!("{}/api/models", self.shown()),
                     status: status.as_u16(),
                     message: String::new(),
@@ -86,8 +86,8 @@ impl Hub {
         found(&body, limit).map_err(|why| self.no_search(why))
     }
 
-    fn no_search(&self, why: String) -> SourceFault {
-        SourceFault::NoHub {
+    fn no_search(&self, why: String) -> SourceError {
+        SourceError::NoHub {
             what: format!("{}/api/models", self.shown()),
             why,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::{Listing, Origins};
 use super::part::Part;
 use super::quantization;
@@ -39,7 +39,7 @@ const NAME_MAX: usize = 512;
 const FILES_MAX: usize = 20_000;
 
 /// Reduces the listing to what `wanted` needs.
-pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, SourceFault> {
+pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, SourceError> {
     check_names(&listing)?;
     let where_ = where_of(&listing);
     let extension = |part: &Part| {
@@ -101,18 +101,18 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
     let of_root = needed.iter().any(|part| folder(part).is_empty());
     if !wanted.pickles && of_root {
         let files = described(&needed);
-        return Err(SourceFault::Pickle { where_, files });
+        return Err(SourceError::Pickle { where_, files });
     }
     if safe.is_empty() && (needed.is_empty() || !wanted.pickles) {
         let files = described(&all);
-        return Err(SourceFault::NoWeights { where_, files });
+        return Err(SourceError::NoWeights { where_, files });
     }
     if !all
         .iter()
         .any(|part| ["config.json", "params.json"].contains(&part.path.as_str()))
     {
         let files = described(&all);
-        return Err(SourceFault::NoConfig { where_, files });
+        return Err(SourceError::NoConfig { where_, files });
     }
     let is_other = |part: &Part| OTHERS.contains(&extension(part).as_str());
     let is_unused_pickle =
@@ -124,7 +124,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
 }
 
 /// The parts of a GGUF model and the small files in its folder, if `wanted` requires a GGUF file.
-fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceFault> {
+fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceError> {
     let is_gguf = |path: &str| path.to_lowercase().ends_with(".gguf");
     let is_other = |part: &&Part| part.path.ends_with(".safetensors");
     let models = |is_candidate: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
@@ -142,7 +142,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
                 "append a quantization to the name, such as {id}:{first} (there are {known}), or "
             )
         });
-        SourceFault::GgufChoice {
+        SourceError::GgufChoice {
             where_: wanted.describe(),
             hint: hint.unwrap_or_default(),
             files: few(models),
@@ -162,7 +162,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
             match quantization::choose(&known, name) {
                 Some(found) if found.len() == 1 => found.first().cloned().unwrap_or_default(),
                 Some(found) => {
-                    return Err(SourceFault::ManyOfQuantization {
+                    return Err(SourceError::ManyOfQuantization {
                         where_,
                         wanted: name.clone(),
                         files: few(found.clone()),
@@ -174,7 +174,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
                     } else {
                         format!("it has {}", few(known.into_keys().collect()))
                     };
-                    return Err(SourceFault::NoQuantization {
+                    return Err(SourceError::NoQuantization {
                         where_,
                         wanted: name.clone(),
                         known,
@@ -223,7 +223,7 @@ fn model_of(path: &str) -> String {
 }
 
 /// Refuses names that would be outside the target folder.
-pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
+pub(super) fn check_names(listing: &Listing) -> Result<(), SourceError> {
     let is_plain = |path: &str| {
         let parts = path.split('/');
         path.len() <= NAME_MAX
@@ -236,7 +236,7 @@ pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     let wrong = listing.parts.iter().find(|part| !is_plain(&part.path));
     let many = listing.parts.get(FILES_MAX);
     match wrong.or(many) {
-        Some(part) => Err(SourceFault::UnsafeName {
+        Some(part) => Err(SourceError::UnsafeName {
             where_: where_of(listing),
             name: part.path.clone(),
         }),

@@ -12,7 +12,7 @@ use sha1::Digest as _;
 use super::Sources;
 use super::cache::Layout;
 use super::disk::free_on;
-use super::fault::SourceFault;
+use super::error::SourceError;
 use super::listing::Origins;
 use super::lock::{Lock, lock};
 use super::part::{Check, Part, Trouble};
@@ -34,7 +34,7 @@ pub(super) async fn bring(
     origins: &Origins,
     sources: &Sources,
     progress: &Arc<Progress>,
-) -> Result<(), SourceFault> {
+) -> Result<(), SourceError> {
     let incomplete = incomplete(path);
     let mut seen = part.counted;
     if is_there(path, part).await {
@@ -47,7 +47,7 @@ pub(super) async fn bring(
         progress.found(now.saturating_sub(seen));
         seen = seen.max(now);
     });
-    let held = held.await.map_err(SourceFault::disk(lock_path))?;
+    let held = held.await.map_err(SourceError::disk(lock_path))?;
     if is_there(path, part).await {
         progress.found(part.size.saturating_sub(seen));
         return Ok(());
@@ -64,7 +64,7 @@ pub(super) async fn bring(
         let to = path.to_owned();
         let wanted = part.clone();
         let finished = blocking(move || writing.finish(&wanted, &to)).await;
-        match (finished.map_err(SourceFault::disk(path))?, origins.peer()) {
+        match (finished.map_err(SourceError::disk(path))?, origins.peer()) {
             (Finished::Right, _) => return Ok(()),
             // A peer's copy does not improve on a second attempt, and there are other sources.
             (Finished::Wrong { expected, got, .. }, Some(peer)) => {
@@ -75,7 +75,7 @@ pub(super) async fn bring(
                 )));
             }
             (Finished::Wrong { expected, got, .. }, None) if mismatched => {
-                return Err(SourceFault::Mismatch {
+                return Err(SourceError::Mismatch {
                     file: origins.describe(part),
                     expected,
                     got,
@@ -111,7 +111,7 @@ async fn complete(
     origins: &Origins,
     sources: &Sources,
     progress: &Arc<Progress>,
-) -> Result<Writing, SourceFault> {
+) -> Result<Writing, SourceError> {
     let mut tries = 0;
     let mut pause = sources.settings.pause;
     while writing.length < part.size {
@@ -126,7 +126,7 @@ async fn complete(
         }
         tries += 1;
         if tries >= TRIES_MAX {
-            return Err(SourceFault::BrokenOff {
+            return Err(SourceError::BrokenOff {
                 file: origins.describe(part),
                 tries,
                 why,
@@ -148,7 +148,7 @@ async fn once(
     mut writing: Writing,
     origins: &Origins,
     progress: &Arc<Progress>,
-) -> Result<(Writing, Broken), SourceFault> {
+) -> Result<(Writing, Broken), SourceError> {
     let opened = match origins.open(part, writing.length).await {
         Ok(opened) => opened,
         Err(Trouble::Lasting(fault)) => return Err(fault),
@@ -158,7 +158,7 @@ async fn once(
         progress.loses(writing.length);
         let again = part.clone();
         let restarted = blocking(move || writing.restart(&again).map(|()| writing)).await;
-        writing = restarted.map_err(SourceFault::disk(&part.path))?;
+        writing = restarted.map_err(SourceError::disk(&part.path))?;
     }
     let mut left = part.size - writing.length;
     let place = writing.path.clone();
@@ -198,23 +198,23 @@ async fn once(
 }
 
 /// The error for a disk that became full during the download, with numbers.
-fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceFault {
+fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceError {
     let folder = path.parent().unwrap_or(path);
     match free_on(folder) {
-        Ok(free) if source.kind() == io::ErrorKind::StorageFull => SourceFault::NoRoom {
+        Ok(free) if source.kind() == io::ErrorKind::StorageFull => SourceError::NoRoom {
             needs: progress.left(),
             free,
             keep: 0,
             path: folder.to_owned(),
         },
-        _ => SourceFault::disk(path)(source),
+        _ => SourceError::disk(path)(source),
     }
 }
 
-async fn open(incomplete: &Path, part: &Part, lock: Lock) -> Result<Writing, SourceFault> {
+async fn open(incomplete: &Path, part: &Part, lock: Lock) -> Result<Writing, SourceError> {
     let (path, wanted) = (incomplete.to_owned(), part.clone());
     let opened = blocking(move || Writing::open(&path, &wanted, lock)).await;
-    opened.map_err(SourceFault::disk(incomplete))
+    opened.map_err(SourceError::disk(incomplete))
 }
 
 async fn blocking<T: Send + 'static>(
@@ -262,7 +262,7 @@ pub(super) async fn learn_digests(
     parts: &mut [Part],
     origins: &Origins,
     progress: &Progress,
-) -> Result<(), SourceFault> {
+) -> Result<(), SourceError> {
     progress.set_stage("fetching digests");
     if let Some(sums) = parts.iter().find(|part| part.path == "SHA256SUMS") {
         let text = small(sums, origins, SUMS_MAX).await?;
@@ -313,8 +313,8 @@ pub(super) async fn small(
     part: &Part,
     origins: &Origins,
     most: u64,
-) -> Result<Vec<u8>, SourceFault> {
-    let broken = |why: String| SourceFault::BrokenOff {
+) -> Result<Vec<u8>, SourceError> {
+    let broken = |why: String| SourceError::BrokenOff {
         file: origins.describe(part),
         tries: 1,
         why,

@@ -7,7 +7,7 @@ use super::audit::insert_audit;
 use super::connection::Connection;
 use super::keys::insert_key;
 use super::query::{Row, query};
-use super::{AuditEntry, KeyHash, NewKey, Store, StoreFault, from_integer};
+use super::{AuditEntry, KeyHash, NewKey, Store, StoreError, from_integer};
 use pool::{KeyId, Time};
 
 /// The name of the key created at the first start.
@@ -33,7 +33,7 @@ impl Store {
         key: NewKey,
         former: Option<&[KeyHash]>,
         client: &str,
-    ) -> Result<(KeyId, Vec<RevokedKey>), StoreFault> {
+    ) -> Result<(KeyId, Vec<RevokedKey>), StoreError> {
         self.write("save a key", async |connection| {
             let revoked = match former {
                 Some(hashes) => revoke_generated(&mut *connection, hashes).await?,
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// A counter that increases whenever another program changes the keys.
-    pub async fn key_changes_by_commands(&self) -> Result<i64, StoreFault> {
+    pub async fn key_changes_by_commands(&self) -> Result<i64, StoreError> {
         let text = self.meta(CHANGES).await?;
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::connection::Connection;
 use super::history::FORGOTTEN_AT_ONCE;
 use super::query::{Row, query};
-use super::{Retention, Store, StoreFault, from_integer, to_integer};
+use super::{Retention, Store, StoreError, from_integer, to_integer};
 use pool::{KeyId, Time};
 
 /// A change that an administrator requested.
@@ -81,7 +81,7 @@ pub(super) async fn insert_audit(
 
 impl Store {
     /// Appends a row and returns its id.
-    pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreFault> {
+    pub async fn add_audit(&self, entry: &AuditEntry) -> Result<i64, StoreError> {
         self.write("write the audit", async |connection| {
             insert_audit(connection, entry).await
         })
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// A part of the audit, in ascending order of id.
-    pub async fn audit(&self, wanted: AuditQuery) -> Result<Vec<StoredAudit>, StoreFault> {
+    pub async fn audit(&self, wanted: AuditQuery) -> Result<Vec<StoredAudit>, StoreError> {
         let mut sql = query("SELECT * FROM (SELECT * FROM audit WHERE id < ");
         sql.push_bind(wanted.before.unwrap_or(i64::MAX));
         if let Some(key) = wanted.key {
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Deletes some entries that are too old or too many. Returns their number, at most [`FORGOTTEN_AT_ONCE`].
-    pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
+    pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreError> {
         let last = self.last_id_of("audit").await?;
         let old = query(
             "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
@@ -126,7 +126,7 @@ impl Store {
         .await
     }
 
-    fn read_audit(&self, row: &Row) -> Result<StoredAudit, StoreFault> {
+    fn read_audit(&self, row: &Row) -> Result<StoredAudit, StoreError> {
         let id: i64 = row.get("id");
         let key: Option<&str> = row.get("key");
         let key = key.map(|text| {

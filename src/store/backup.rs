@@ -10,11 +10,11 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::connection::{Connection, Database};
-use super::fault::refused_by_sqlite;
+use super::error::refused_by_sqlite;
 use super::open::{self, BUSY_TIMEOUT};
 use super::place::Place;
 use super::query::query;
-use super::{StoreFault, from_integer, migrations};
+use super::{StoreError, from_integer, migrations};
 use pool::Bytes;
 
 /// The contents of a copy, for a person to recognize the right one.
@@ -42,9 +42,9 @@ pub struct Backup {
 
 /// The error of a backup or a restore.
 #[derive(Debug, thiserror::Error)]
-pub enum BackupFault {
+pub enum BackupError {
     #[error(transparent)]
-    Store(#[from] StoreFault),
+    Store(#[from] StoreError),
 
     #[error("cannot find the database {} to back up; name the configuration of the service with --config, or run this in the folder in which the service runs", path.display())]
     NoDatabase { path: PathBuf },
@@ -81,18 +81,18 @@ pub enum BackupFault {
 /// the copy is a snapshot.
 ///
 /// # Errors
-/// [`BackupFault`] names the file and the remedy. After an error `target` is unchanged.
+/// [`BackupError`] names the file and the remedy. After an error `target` is unchanged.
 pub async fn back_up(
     database_url: &str,
     target: &Path,
     replace: bool,
-) -> Result<Backup, BackupFault> {
+) -> Result<Backup, BackupError> {
     let path = file_of(database_url)?;
     if !path.exists() {
-        return Err(BackupFault::NoDatabase { path });
+        return Err(BackupError::NoDatabase { path });
     }
     if !open::has_header(&path)? {
-        return Err(StoreFault::NotADatabase { path }.into());
+        return Err(StoreError::NotADatabase { path }.into());
     }
     check_target(&path, target, replace)?;
     let part = Part::create(target)?;
@@ -125,10 +125,10 @@ pub async fn back_up(
 }
 
 /// The file of this URL.
-pub(super) fn file_of(database_url: &str) -> Result<PathBuf, BackupFault> {
+pub(super) fn file_of(database_url: &str) -> Result<PathBuf, BackupError> {
     match open::parse(database_url)? {
         Database::Sqlite { path, .. } => Ok(path),
-        postgres => Err(BackupFault::Postgres {
+        postgres => Err(BackupError::Postgres {
             place: postgres.place(),
         }),
     }
@@ -141,7 +141,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn create(target: &Path) -> Result<Part, BackupFault> {
+    pub(super) fn create(target: &Path) -> Result<Part, BackupError> {
         let path = with_suffix(target, &format!(".part-{}", std::process::id()));
         OpenOptions::new()
             .write(true)
@@ -155,8 +155,8 @@ impl Part {
         })
     }
 
-    fn text(&self) -> Result<&str, BackupFault> {
-        self.path.to_str().ok_or_else(|| BackupFault::Target {
+    fn text(&self) -> Result<&str, BackupError> {
+        self.path.to_str().ok_or_else(|| BackupError::Target {
             path: self.path.clone(),
             problem: "the path is not UTF-8, which SQLite needs; name another file".to_owned(),
         })
@@ -181,24 +181,24 @@ impl Drop for Part {
     }
 }
 
-fn check_target(database: &Path, target: &Path, replace: bool) -> Result<(), BackupFault> {
+fn check_target(database: &Path, target: &Path, replace: bool) -> Result<(), BackupError> {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     let own = ["", "-wal", "-shm", ".lock"].map(|suffix| real(&with_suffix(database, suffix)));
     let found = real(target);
     if found.is_some() && own.contains(&found) {
-        return Err(BackupFault::Itself {
+        return Err(BackupError::Itself {
             path: target.to_owned(),
         });
     }
     match std::fs::symlink_metadata(target) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unwritten(target, &error)),
-        Ok(data) if data.is_dir() => Err(BackupFault::Target {
+        Ok(data) if data.is_dir() => Err(BackupError::Target {
             path: target.to_owned(),
             problem: "it is a folder; name a file in it".to_owned(),
         }),
         Ok(_) if replace => Ok(()),
-        Ok(_) => Err(BackupFault::Exists {
+        Ok(_) => Err(BackupError::Exists {
             path: target.to_owned(),
         }),
     }
@@ -213,7 +213,7 @@ pub(super) fn plain(path: &Path) -> SqliteConnectOptions {
 }
 
 /// Reads a copy completely and counts its contents.
-pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
+pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupError> {
     let failed = error_at(path);
     let mut copy = plain(path)
         .immutable(true)
@@ -226,7 +226,7 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
         .await
         .map_err(&failed)?;
     if verdict != "ok" {
-        return Err(StoreFault::Damaged {
+        return Err(StoreError::Damaged {
             path: path.to_owned(),
             problem: verdict.replace('\n', " "),
         }
@@ -241,11 +241,11 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
         .await?
         .is_none()
     {
-        return Err(BackupFault::Foreign {
+        return Err(BackupError::Foreign {
             path: path.to_owned(),
         });
     }
-    let mut count = async |sql: &'static str| -> Result<u64, BackupFault> {
+    let mut count = async |sql: &'static str| -> Result<u64, BackupError> {
         let rows = query(sql)
             .fetch_value(&mut copy)
             .await
@@ -283,12 +283,12 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-pub(super) fn error_at(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
+pub(super) fn error_at(path: &Path) -> impl Fn(sqlx::Error) -> BackupError {
     move |error| refused_by_sqlite(path, error).into()
 }
 
 /// Replaces the temporary name of the copy in the error with its final name.
-pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault {
+pub(super) fn named(fault: BackupError, part: &Path, name: &Path) -> BackupError {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
     let moved = |place: Place| {
         if place == Place::new(part) {
@@ -298,29 +298,29 @@ pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault
         }
     };
     match fault {
-        BackupFault::Foreign { path } => BackupFault::Foreign {
+        BackupError::Foreign { path } => BackupError::Foreign {
             path: renamed(path),
         },
-        BackupFault::Store(StoreFault::Damaged { path, problem }) => StoreFault::Damaged {
+        BackupError::Store(StoreError::Damaged { path, problem }) => StoreError::Damaged {
             path: renamed(path),
             problem,
         }
         .into(),
-        BackupFault::Store(StoreFault::NotADatabase { path }) => StoreFault::NotADatabase {
+        BackupError::Store(StoreError::NotADatabase { path }) => StoreError::NotADatabase {
             path: renamed(path),
         }
         .into(),
-        BackupFault::Store(StoreFault::Newer {
+        BackupError::Store(StoreError::Newer {
             place,
             found,
             known,
-        }) => StoreFault::Newer {
+        }) => StoreError::Newer {
             place: moved(place),
             found,
             known,
         }
         .into(),
-        BackupFault::Store(StoreFault::Open { place, source }) => StoreFault::Open {
+        BackupError::Store(StoreError::Open { place, source }) => StoreError::Open {
             place: moved(place),
             source,
         }
@@ -330,9 +330,9 @@ pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault
 }
 
 /// SQLite's result codes 11 and 26 concern the database. Any other failure of a copy concerns the target's disk.
-pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> BackupFault {
+pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> BackupError {
     match refused_by_sqlite(database, error) {
-        StoreFault::Open { source, .. } => BackupFault::Target {
+        StoreError::Open { source, .. } => BackupError::Target {
             path: target.to_owned(),
             problem: format!("{source}; {}", disk_of(target)),
         },
@@ -340,7 +340,7 @@ pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> B
     }
 }
 
-pub(super) fn unwritten(target: &Path, error: &io::Error) -> BackupFault {
+pub(super) fn unwritten(target: &Path, error: &io::Error) -> BackupError {
     let problem = match error.kind() {
         ErrorKind::NotFound => format!("{error}; create its folder, or name another one"),
         ErrorKind::PermissionDenied => {
@@ -348,7 +348,7 @@ pub(super) fn unwritten(target: &Path, error: &io::Error) -> BackupFault {
         }
         _ => format!("{error}; {}", disk_of(target)),
     };
-    BackupFault::Target {
+    BackupError::Target {
         path: target.to_owned(),
         problem,
     }

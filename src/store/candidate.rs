@@ -20,7 +20,7 @@ use super::leadership::{Advertised, try_lock};
 use super::open::parse;
 use super::open_postgres::{check_server, lead};
 use super::tenure::{WAIT_FOR_FORMER, now};
-use super::{Store, StoreFault, migrations};
+use super::{Store, StoreError, migrations};
 
 /// Time limit of one look, without the start as leader.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
@@ -70,10 +70,10 @@ impl Candidate {
     ///
     /// # Errors
     /// If the URL is not valid, or is not a PostgreSQL URL.
-    pub fn new(database_url: &str, own: Advertised) -> Result<Candidate, StoreFault> {
+    pub fn new(database_url: &str, own: Advertised) -> Result<Candidate, StoreError> {
         let database = parse(database_url)?;
         if matches!(database, Database::Sqlite { .. }) {
-            return Err(StoreFault::PostgresUrl {
+            return Err(StoreError::PostgresUrl {
                 problem:
                     "a standby process needs PostgreSQL; a SQLite file allows only one service"
                         .to_owned(),
@@ -97,7 +97,7 @@ impl Candidate {
     ///
     /// # Errors
     /// Errors that a retry does not fix: the database has another version's schema, or is unsuitable. An unreachable server is [`Standing::Leaderless`] instead.
-    pub async fn look(&mut self) -> Result<Standing, StoreFault> {
+    pub async fn look(&mut self) -> Result<Standing, StoreError> {
         // Put back at the end: a cancelled or failed look closes the session, and with it releases the lock.
         let (session, locked) = (self.session.take(), self.locked.take());
         let mut session = match session {
@@ -138,7 +138,7 @@ impl Candidate {
     ///
     /// # Errors
     /// As for [`Candidate::look`].
-    pub async fn lead(&mut self) -> Result<Result<Store, String>, StoreFault> {
+    pub async fn lead(&mut self) -> Result<Result<Store, String>, StoreError> {
         self.locked = None;
         let Some(session) = self.session.take() else {
             return Ok(Err("the session with the database is closed".to_owned()));
@@ -146,7 +146,7 @@ impl Candidate {
         let database = self.database.clone();
         match lead(database, session, Some(&self.own)).await {
             Ok(store) => Ok(Ok(store)),
-            Err(fault @ (StoreFault::Open { .. } | StoreFault::Unreachable { .. })) => {
+            Err(fault @ (StoreError::Open { .. } | StoreError::Unreachable { .. })) => {
                 Ok(Err(fault.to_string()))
             }
             Err(fault) => Err(fault),
@@ -154,7 +154,7 @@ impl Candidate {
     }
 
     /// Opens a session, or returns the reason that none can be opened.
-    async fn connect(&self) -> Result<Result<Connection, String>, StoreFault> {
+    async fn connect(&self) -> Result<Result<Connection, String>, StoreError> {
         let mut session = match self.database.connect().await {
             Ok(session) => session,
             Err(error) => return Ok(Err(self.database.refused(error).to_string())),
@@ -162,7 +162,7 @@ impl Candidate {
         match in_time_fault(check_server(&self.database, &mut session)).await {
             Ok(()) => Ok(Ok(session)),
             // The server may become the primary, or the primary again.
-            Err(Some(fault @ (StoreFault::Unreachable { .. } | StoreFault::Unsuitable { .. }))) => {
+            Err(Some(fault @ (StoreError::Unreachable { .. } | StoreError::Unsuitable { .. }))) => {
                 Ok(Err(fault.to_string()))
             }
             Err(Some(fault)) => Err(fault),
@@ -178,10 +178,10 @@ impl Candidate {
         &self,
         session: &mut Connection,
         locked: Option<Instant>,
-    ) -> Result<Result<Looked, sqlx::Error>, StoreFault> {
+    ) -> Result<Result<Looked, sqlx::Error>, StoreError> {
         let schema = match in_time_fault(migrations::check_version(&self.database, session)).await {
             Ok(schema) => schema,
-            Err(Some(StoreFault::Unreachable { source, .. })) => return Ok(Err(source)),
+            Err(Some(StoreError::Unreachable { source, .. })) => return Ok(Err(source)),
             Err(Some(fault)) => return Err(fault),
             Err(None) => return Ok(Err(super::query::too_slow(LOOK_WITHIN))),
         };
@@ -283,8 +283,8 @@ async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Err
 
 /// Returns `None` after a timeout.
 async fn in_time_fault<T>(
-    work: impl Future<Output = Result<T, StoreFault>>,
-) -> Result<T, Option<StoreFault>> {
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, Option<StoreError>> {
     match tokio::time::timeout(LOOK_WITHIN, work).await {
         Ok(done) => done.map_err(Some),
         Err(_) => Err(None),

@@ -8,7 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
 use sqlx::{ConnectOptions, Connection as _, Executor, Row as _};
 
 use super::dialect::Dialect;
-use super::fault::{StoreFault, refused_by_sqlite};
+use super::error::{StoreError, refused_by_sqlite};
 use super::place::Place;
 use super::query::too_slow;
 
@@ -56,10 +56,10 @@ impl Database {
     }
 
     /// The error for a database that cannot be opened.
-    pub fn refused(&self, source: sqlx::Error) -> StoreFault {
+    pub fn refused(&self, source: sqlx::Error) -> StoreError {
         match self {
             Database::Sqlite { path, .. } => refused_by_sqlite(path, source),
-            Database::Postgres(_) => StoreFault::Unreachable {
+            Database::Postgres(_) => StoreError::Unreachable {
                 place: self.place(),
                 source,
             },

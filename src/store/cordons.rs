@@ -1,7 +1,7 @@
 //! Cordons of devices, by UUID or name (M7, D1).
 
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use pool::{Cordon, Time};
 
 impl Store {
@@ -10,7 +10,7 @@ impl Store {
         &self,
         device: &str,
         cordon: Option<&Cordon>,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<(), StoreError> {
         let change = match cordon {
             None => query("DELETE FROM cordons WHERE device = ?").bind(device),
             Some(cordon) => query(
@@ -32,7 +32,7 @@ impl Store {
     }
 
     /// All cordons, by device key.
-    pub async fn cordons(&self) -> Result<Vec<(String, Cordon)>, StoreFault> {
+    pub async fn cordons(&self) -> Result<Vec<(String, Cordon)>, StoreError> {
         let rows =
             query("SELECT device, reason, since_at, until_at, failed FROM cordons ORDER BY device")
                 .fetch_all(&self.readers)

@@ -8,7 +8,7 @@ use nix::fcntl::Flock;
 
 use crate::connection::{Database, Readers};
 use crate::dialect::Dialect;
-use crate::fault::StoreFault;
+use crate::error::StoreError;
 use crate::leadership::{Leadership, Release};
 use crate::place::Place;
 use crate::tenure::Tenure;
@@ -110,9 +110,9 @@ impl Store {
         self.database.dialect()
     }
 
-    pub(crate) fn failed(&self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreFault {
+    pub(crate) fn failed(&self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         let place = self.place();
-        move |source| StoreFault::Query {
+        move |source| StoreError::Query {
             doing,
             place,
             source,
@@ -124,8 +124,8 @@ impl Store {
         table: &'static str,
         row: impl ToString,
         problem: impl ToString,
-    ) -> StoreFault {
-        StoreFault::BadRow {
+    ) -> StoreError {
+        StoreError::BadRow {
             place: self.place(),
             table,
             row: row.to_string(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::connection::Connection;
 use super::history::{StoredMemory, StoredRecord, rfc3339};
 use super::query::{Row, query};
-use super::{Store, StoreFault, to_integer};
+use super::{Store, StoreError, to_integer};
 use pool::{DeviceId, Explanation, Standing};
 
 /// The decision for one load.
@@ -96,7 +96,7 @@ pub(super) async fn insert_decision(
 
 impl Store {
     /// The decision behind a row, if it was stored.
-    pub async fn decision(&self, event: i64) -> Result<Option<StoredDecision>, StoreFault> {
+    pub async fn decision(&self, event: i64) -> Result<Option<StoredDecision>, StoreError> {
         let row = query("SELECT decision FROM decisions WHERE event = ?")
             .bind(event)
             .fetch_optional(&self.readers)
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// One row of the history.
-    pub async fn event(&self, id: i64) -> Result<Option<StoredRecord>, StoreFault> {
+    pub async fn event(&self, id: i64) -> Result<Option<StoredRecord>, StoreError> {
         let row = query("SELECT * FROM history WHERE id = ?")
             .bind(id)
             .fetch_optional(&self.readers)
@@ -126,7 +126,7 @@ impl Store {
         kinds: &[&str],
         replica: Option<u64>,
         until: i64,
-    ) -> Result<Option<StoredRecord>, StoreFault> {
+    ) -> Result<Option<StoredRecord>, StoreError> {
         let mut newest: Option<StoredRecord> = None;
         for kind in kinds {
             // One seek per kind. A replica has few rows, and they are close together.

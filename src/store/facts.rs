@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::query::query;
-use super::{Store, StoreFault};
+use super::{Store, StoreError};
 
 impl Store {
     /// Saves a model's document. Replaces the previous document of the same name.
-    pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
+    pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreError> {
         self.write("save a registration", async |connection| {
             query(
                 "INSERT INTO registrations (name, document) VALUES (?, ?) \
@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// Removes a document. Returns true if it existed.
-    pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
+    pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreError> {
         self.write("remove a registration", async |connection| {
             query("DELETE FROM registrations WHERE name = ?")
                 .bind(name)
@@ -38,7 +38,7 @@ impl Store {
     }
 
     /// All registered models by name.
-    pub async fn registrations(&self) -> Result<BTreeMap<String, Value>, StoreFault> {
+    pub async fn registrations(&self) -> Result<BTreeMap<String, Value>, StoreError> {
         let rows = query("SELECT name, document FROM registrations ORDER BY name")
             .fetch_all(&self.readers)
             .await
@@ -54,7 +54,7 @@ impl Store {
     }
 
     /// Saves a small fact. Replaces the previous fact of the same name.
-    pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
+    pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreError> {
         self.write("save a fact", async |connection| {
             query(
                 "INSERT INTO meta (key, value) VALUES (?, ?) \
@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// The fact of this name, if it exists.
-    pub async fn meta(&self, key: &str) -> Result<Option<String>, StoreFault> {
+    pub async fn meta(&self, key: &str) -> Result<Option<String>, StoreError> {
         let row = query("SELECT value FROM meta WHERE key = ?")
             .bind(key)
             .fetch_optional(&self.readers)

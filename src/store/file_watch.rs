@@ -193,7 +193,7 @@ pub(super) fn trouble_of(error: &sqlx::Error) -> Option<&FileTrouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Store, StoreFault};
+    use crate::{Store, StoreError};
 
     async fn opened(folder: &Path) -> (Store, PathBuf) {
         let path = folder.join("state.db");
@@ -203,7 +203,7 @@ mod tests {
 
     async fn refused(store: &Store, words: &str) {
         let fault = store.save_meta("a", "lost").await.expect_err(words);
-        assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+        assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
         assert!(fault.to_string().contains(words), "{fault}");
         assert!(store.trouble().is_some());
     }
@@ -300,12 +300,12 @@ mod tests {
         let file = OpenOptions::new().write(true).open(&path).expect("a file");
         file.set_len(0).expect("cut off");
         let fault = Store::open(&url).await.expect_err("empty");
-        assert!(matches!(fault, StoreFault::Empty { .. }), "{fault}");
+        assert!(matches!(fault, StoreError::Empty { .. }), "{fault}");
         fs::remove_file(&path).expect("removed");
         let log = path.with_extension("db-wal");
         fs::write(&log, "changes").expect("a log");
         let fault = Store::open(&url).await.expect_err("a log alone");
-        assert!(matches!(fault, StoreFault::LogAlone { .. }), "{fault}");
+        assert!(matches!(fault, StoreError::LogAlone { .. }), "{fault}");
         assert!(!path.exists() && log.exists());
         fs::remove_file(&log).expect("removed");
         Store::open(&url).await.expect("a new one");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::connection::Connection;
 use super::decisions::{StoredDecision, insert_decision};
 use super::query::query;
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use pool::Record;
 use pool::{DeviceId, Span, Time};
 
@@ -86,7 +86,7 @@ impl Store {
         &'a self,
         records: &[Record],
         device_name: &dyn Fn(DeviceId) -> String,
-    ) -> impl Future<Output = Result<Vec<StoredRecord>, StoreFault>> + Send + use<'a> {
+    ) -> impl Future<Output = Result<Vec<StoredRecord>, StoreError>> + Send + use<'a> {
         let records = records
             .iter()
             .map(|record| stored(record, device_name))
@@ -105,7 +105,7 @@ impl Store {
 
     /// The largest numbers of a replica and of an order in the history; 0 without any. A number assigned immediately before a `kill
     /// -9` may be missing.
-    pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
+    pub async fn last_numbers(&self) -> Result<(u64, u64), StoreError> {
         let row = query(
             "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
                     (SELECT last FROM numbers WHERE name = 'order') AS order_id",
@@ -120,12 +120,12 @@ impl Store {
     }
 
     /// The id of the newest record ever appended; 0 before the first.
-    pub async fn last_id(&self) -> Result<i64, StoreFault> {
+    pub async fn last_id(&self) -> Result<i64, StoreError> {
         self.last_id_of("history").await
     }
 
     /// The last id assigned by a table.
-    pub(super) async fn last_id_of(&self, table: &'static str) -> Result<i64, StoreFault> {
+    pub(super) async fn last_id_of(&self, table: &'static str) -> Result<i64, StoreError> {
         query(self.dialect().last_id())
             .bind(table)
             .fetch_value(&self.readers)
@@ -135,7 +135,7 @@ impl Store {
 
     /// Deletes some records that are too old or too many. Returns their number, at most [`FORGOTTEN_AT_ONCE`]. Call it until it
     /// returns 0; other writes can run in between.
-    pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
+    pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreError> {
         let last = self.last_id().await?;
         let old = query(
             "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",

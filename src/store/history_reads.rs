@@ -3,7 +3,7 @@
 
 use super::history::StoredRecord;
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, from_small, to_integer};
+use super::{Store, StoreError, from_integer, from_small, to_integer};
 use pool::{OrderId, ReplicaId, Time};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -53,7 +53,7 @@ impl HistoryQuery {
 
 impl Store {
     /// A part of the history, in ascending order of id.
-    pub async fn history(&self, wanted: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
+    pub async fn history(&self, wanted: HistoryQuery) -> Result<Vec<StoredRecord>, StoreError> {
         let (first, last) = self.ids_between(wanted.since, wanted.until).await?;
         let index = wanted.index().map(|index| self.dialect().indexed_by(index));
         let mut sql = query("SELECT * FROM (SELECT * FROM history");
@@ -100,7 +100,7 @@ impl Store {
         &self,
         since: Option<Time>,
         until: Option<Time>,
-    ) -> Result<(i64, Option<i64>), StoreFault> {
+    ) -> Result<(i64, Option<i64>), StoreError> {
         if since.is_none() && until.is_none() {
             return Ok((0, None));
         }
@@ -122,7 +122,7 @@ impl Store {
         })
     }
 
-    pub(super) fn read_record(&self, row: &Row) -> Result<StoredRecord, StoreFault> {
+    pub(super) fn read_record(&self, row: &Row) -> Result<StoredRecord, StoreError> {
         let id: i64 = row.get("id");
         let bad = |error: serde_json::Error| self.bad_row("history", id, error);
         Ok(StoredRecord {

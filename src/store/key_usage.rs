@@ -2,7 +2,7 @@
 
 use super::integers::saturating_sum;
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use pool::KeyId;
 
 /// The same period as for the minutes of `usage`.
@@ -28,7 +28,7 @@ const REFUSED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct UnsavedUsage {
     pub rows: Vec<KeyUsage>,
-    pub fault: Option<StoreFault>,
+    pub fault: Option<StoreError>,
 }
 
 const ADD: &str = concat!(
@@ -65,7 +65,7 @@ impl Store {
         unsaved
     }
 
-    async fn add_together(&self, used: &[KeyUsage]) -> Result<(), StoreFault> {
+    async fn add_together(&self, used: &[KeyUsage]) -> Result<(), StoreError> {
         self.write("save the usage of keys", async |connection| {
             for usage in used {
                 query(ADD)
@@ -95,7 +95,7 @@ impl Store {
         holder: KeyId,
         day: i64,
         limit: u32,
-    ) -> Result<Vec<KeyUsage>, StoreFault> {
+    ) -> Result<Vec<KeyUsage>, StoreError> {
         let rows = query(
             "SELECT day, model, requests, prompt_tokens, completion_tokens FROM key_usage \
              WHERE holder = ? AND day >= ? ORDER BY day DESC, model LIMIT ?",

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::connection::Connection;
 use super::query::query;
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use config::Limit;
 use pool::{KeyId, Time};
 
@@ -141,12 +141,12 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// A new key from 32 bytes of the system's random source.
 ///
 /// # Errors
-/// [`StoreFault::Random`] if the system has no random bytes.
-pub fn generate_key() -> Result<KeyText, StoreFault> {
+/// [`StoreError::Random`] if the system has no random bytes.
+pub fn generate_key() -> Result<KeyText, StoreError> {
     let mut secret = [0_u8; 32];
     OsRng
         .try_fill_bytes(&mut secret)
-        .map_err(|source| StoreFault::Random { source })?;
+        .map_err(|source| StoreError::Random { source })?;
     Ok(KeyText(format!("mp-{}", base64url(&secret))))
 }
 
@@ -211,7 +211,7 @@ pub(super) async fn insert_key(
 
 impl Store {
     /// Stores a key and assigns its id.
-    pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreFault> {
+    pub async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreError> {
         let id = self
             .write("save a key", async |connection| {
                 insert_key(connection, &key).await
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// All keys in the order of creation, including revoked and expired ones.
-    pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreFault> {
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         let rows = query("SELECT * FROM keys ORDER BY id")
             .fetch_all(&self.readers)
             .await
@@ -291,7 +291,7 @@ impl Store {
         name: &str,
         allowed: &KeyUse,
         expires: Option<Time>,
-    ) -> Result<bool, StoreFault> {
+    ) -> Result<bool, StoreError> {
         let change = query(
             "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, expires_at = ? \
              WHERE id = ? AND revoked = 0",
@@ -311,7 +311,7 @@ impl Store {
     }
 
     /// Revokes a key. Returns true if it exists. It stays in the list, where the history can name it.
-    pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
+    pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreError> {
         let change = query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
         self.write("revoke a key", async |connection| {
             change.execute(connection).await
@@ -321,7 +321,7 @@ impl Store {
     }
 
     /// Records when a key was last used. Writes to disk: call it occasionally, not for every request.
-    pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreFault> {
+    pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreError> {
         let change = query(
             "UPDATE keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1",
         )

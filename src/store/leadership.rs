@@ -16,7 +16,7 @@ use sqlx::{Connection as _, Executor, Row as _};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::StoreFault;
+use super::StoreError;
 use super::connection::{Connection, Database, in_time};
 use super::tenure::{Tenure, UNCONFIRMED_MAX, now};
 
@@ -73,8 +73,8 @@ impl Leadership {
     pub async fn lock(
         database: &Database,
         connection: &mut PgConnection,
-    ) -> Result<(), StoreFault> {
-        let failed = |source| StoreFault::Open {
+    ) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Open {
             place: database.place(),
             source,
         };
@@ -84,7 +84,7 @@ impl Leadership {
             }
             if tried >= TRIES {
                 let holder = holder(connection).await.map_err(failed)?;
-                return Err(StoreFault::DatabaseInUse {
+                return Err(StoreError::DatabaseInUse {
                     place: database.place(),
                     holder: holder.map_or_else(String::new, |name| format!(" ({name})")),
                 });
@@ -103,7 +103,7 @@ impl Leadership {
         database: &Database,
         mut connection: PgConnection,
         own: Option<&Advertised>,
-    ) -> Result<Leadership, StoreFault> {
+    ) -> Result<Leadership, StoreError> {
         let (address, fingerprint) = match own {
             None => ("", ""),
             Some(own) => (
@@ -120,7 +120,7 @@ impl Leadership {
         .bind(own_name())
         .bind(address.to_owned())
         .bind(fingerprint.to_owned());
-        let failed = |source| StoreFault::Open {
+        let failed = |source| StoreError::Open {
             place: database.place(),
             source,
         };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, from_small, to_integer};
+use super::{Store, StoreError, from_integer, from_small, to_integer};
 use pool::{Bytes, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Store {
         &self,
         of: &Circumstances,
         measurement: Measurement,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<(), StoreError> {
         let save = query(
             "INSERT INTO measurements (model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at) \
              VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (model, arguments, kind, devices) DO UPDATE SET \
@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// All measurements except ones without a load time, which earlier versions stored for loads that never became ready.
-    pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
+    pub async fn measurements(&self) -> Result<Measurements, StoreError> {
         let rows = query(
             "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements \
              WHERE reload_ms > 0",
@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Replaces the stored demand of the model. Only the pool interprets the numbers.
-    pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
+    pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreError> {
         let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
         // Inserts a new row each time, so the rows with the smallest numbers are unchanged for longest.
         self.write("save the demand for a model", async |connection| {
@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// The stored demand, by model.
-    pub async fn remembered(&self) -> Result<BTreeMap<String, Vec<u64>>, StoreFault> {
+    pub async fn remembered(&self) -> Result<BTreeMap<String, Vec<u64>>, StoreError> {
         let rows = query("SELECT model, numbers FROM remembered")
             .fetch_all(&self.readers)
             .await

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::StoreFault;
+use super::StoreError;
 use super::connection::{Connection, Database};
 use super::query::query;
 
@@ -103,12 +103,12 @@ fn for_postgres(sql: &str) -> String {
 pub(super) async fn run(
     database: &Database,
     connection: &mut Connection,
-) -> Result<(), StoreFault> {
+) -> Result<(), StoreError> {
     let run = match connection {
         Connection::Sqlite(connection) => SQLITE.run(connection).await,
         Connection::Postgres(connection) => POSTGRES.run(connection).await,
     };
-    run.map_err(|source| StoreFault::Migrate {
+    run.map_err(|source| StoreError::Migrate {
         place: database.place(),
         source,
     })
@@ -124,11 +124,11 @@ pub(super) fn newest() -> i64 {
 pub(super) async fn check_version(
     database: &Database,
     first: &mut Connection,
-) -> Result<Option<i64>, StoreFault> {
+) -> Result<Option<i64>, StoreError> {
     let known = newest();
     let found = schema(database, first).await?;
     match found {
-        Some(found) if found > known => Err(StoreFault::Newer {
+        Some(found) if found > known => Err(StoreError::Newer {
             place: database.place(),
             found,
             known,
@@ -141,11 +141,11 @@ pub(super) async fn check_version(
 pub(super) async fn check_same_version(
     database: &Database,
     first: &mut Connection,
-) -> Result<(), StoreFault> {
+) -> Result<(), StoreError> {
     let found = check_version(database, first).await?.unwrap_or(0);
     let known = newest();
     if found < known {
-        Err(StoreFault::Older {
+        Err(StoreError::Older {
             place: database.place(),
             found,
             known,
@@ -159,7 +159,7 @@ pub(super) async fn check_same_version(
 pub(super) async fn schema(
     database: &Database,
     connection: &mut Connection,
-) -> Result<Option<i64>, StoreFault> {
+) -> Result<Option<i64>, StoreError> {
     let kept: i64 = query(database.dialect().has_table())
         .bind("_sqlx_migrations")
         .fetch_value(&mut *connection)

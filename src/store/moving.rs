@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use super::connection::{Connection, Database};
 use super::dialect::Dialect;
 use super::query::{Kind, Row, query};
-use super::{Place, Store, StoreFault, from_integer, open};
+use super::{Place, Store, StoreError, from_integer, open};
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
@@ -61,9 +61,9 @@ pub struct MovedTable {
 
 /// The error of a move.
 #[derive(Debug, thiserror::Error)]
-pub enum MoveFault {
+pub enum MoveError {
     #[error(transparent)]
-    Store(#[from] StoreFault),
+    Store(#[from] StoreError),
 
     #[error("cannot find the database {place} to move")]
     NoDatabase { place: Place },
@@ -96,22 +96,22 @@ pub enum MoveFault {
 /// `moved` for each table.
 ///
 /// # Errors
-/// [`MoveFault`], after which the database `to` has no rows.
+/// [`MoveError`], after which the database `to` has no rows.
 pub async fn move_store(
     from: &str,
     to: &str,
     moved: impl FnMut(&MovedTable),
-) -> Result<Vec<MovedTable>, MoveFault> {
+) -> Result<Vec<MovedTable>, MoveError> {
     let (source, target) = (open::parse(from)?, open::parse(to)?);
     if source.place() == target.place() {
-        return Err(MoveFault::Same {
+        return Err(MoveError::Same {
             place: source.place(),
         });
     }
     if let Database::Sqlite { path, .. } = &source
         && !path.exists()
     {
-        return Err(MoveFault::NoDatabase {
+        return Err(MoveError::NoDatabase {
             place: source.place(),
         });
     }
@@ -127,7 +127,7 @@ async fn all_rows(
     source: &Store,
     target: &Store,
     mut moved: impl FnMut(&MovedTable),
-) -> Result<Vec<MovedTable>, MoveFault> {
+) -> Result<Vec<MovedTable>, MoveError> {
     for (table, _) in TABLES {
         // The schema's own rows.
         if table == "numbers" {
@@ -135,7 +135,7 @@ async fn all_rows(
         }
         let rows = count(target, table).await?;
         if rows > 0 {
-            return Err(MoveFault::NotEmpty {
+            return Err(MoveError::NotEmpty {
                 place: target.place(),
                 table,
                 rows,
@@ -174,7 +174,7 @@ async fn all_rows(
     match written.await {
         Ok(()) => Ok(tables),
         Err(fault) => Err(match wrong {
-            Some((table, here, there)) => MoveFault::Count {
+            Some((table, here, there)) => MoveError::Count {
                 table,
                 from: source.place(),
                 here,
@@ -186,7 +186,7 @@ async fn all_rows(
     }
 }
 
-async fn count(store: &Store, table: &'static str) -> Result<u64, StoreFault> {
+async fn count(store: &Store, table: &'static str) -> Result<u64, StoreError> {
     let counted = count_in(store, table).await;
     counted.map_err(store.failed("count rows"))
 }

@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::query::{Row, query};
-use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
+use super::{KeyHash, KeyText, Store, StoreError, from_integer, hash_key, to_integer};
 use pool::Time;
 
 /// Limit of one node's devices with a stored number, twice the number that a node may have. Former devices are forgotten first,
@@ -58,7 +58,7 @@ impl Store {
         name: &str,
         devices: &[String],
         now: Time,
-    ) -> Result<NodeNumbers, StoreFault> {
+    ) -> Result<NodeNumbers, StoreError> {
         self.write("number a node", async |connection| {
             let known = query("SELECT id FROM nodes WHERE name = ?")
                 .bind(name)
@@ -107,7 +107,7 @@ impl Store {
     pub async fn nodes_with_credentials(
         &self,
         limit: u32,
-    ) -> Result<Vec<(u32, String)>, StoreFault> {
+    ) -> Result<Vec<(u32, String)>, StoreError> {
         let rows = query(
             "SELECT id, name FROM nodes WHERE credential IS NOT NULL ORDER BY id DESC LIMIT ?",
         )
@@ -127,7 +127,7 @@ impl Store {
         &self,
         name: &str,
         credential: Option<&KeyText>,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<(), StoreError> {
         let hash = credential.map(|text| hash_key(text.reveal()).0.to_vec());
         self.write("save a node's credential", async |connection| {
             query("UPDATE nodes SET credential = ? WHERE name = ?")
@@ -146,7 +146,7 @@ impl Store {
         &self,
         text: &str,
         now: Time,
-    ) -> Result<Result<NodePass, NoPass>, StoreFault> {
+    ) -> Result<Result<NodePass, NoPass>, StoreError> {
         let hash = hash_key(text).0.to_vec();
         let node = query("SELECT name FROM nodes WHERE credential = ?")
             .bind(&hash[..])
@@ -189,7 +189,7 @@ impl Store {
         text: &KeyText,
         now: Time,
         expires: Time,
-    ) -> Result<NodeToken, StoreFault> {
+    ) -> Result<NodeToken, StoreError> {
         let KeyHash(hash) = hash_key(text.reveal());
         let prefix = text.prefix();
         let id = self
@@ -224,7 +224,7 @@ impl Store {
     }
 
     /// All tokens in the order of creation, including invalid ones.
-    pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreFault> {
+    pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreError> {
         let rows = query("SELECT * FROM node_tokens ORDER BY id")
             .fetch_all(&self.readers)
             .await
@@ -233,7 +233,7 @@ impl Store {
     }
 
     /// Revokes a token. Returns true if it exists. Nodes that have joined with it stay.
-    pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreFault> {
+    pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreError> {
         let revoked = self
             .write("revoke a token of nodes", async |connection| {
                 query("UPDATE node_tokens SET revoked = 1 WHERE id = ? AND revoked = 0")

@@ -18,10 +18,10 @@ use sqlx::sqlite::{
 
 use super::connection::{Connection, Database, Readers};
 use super::database::Lock;
-use super::fault::refused_by_sqlite;
+use super::error::refused_by_sqlite;
 use super::file_watch::FileWatch;
 use super::writer::Writer;
-use super::{Store, StoreFault, migrations, open_postgres};
+use super::{Store, StoreError, migrations, open_postgres};
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
@@ -45,8 +45,8 @@ impl Store {
     /// `postgres://USER@HOST/DATABASE` (`open_postgres.rs`).
     ///
     /// # Errors
-    /// Every [`StoreFault`] names the file and the remedy: the URL or folder is unusable, another model-pool holds the file, or the file is not a database, damaged, or newer than this program.
-    pub async fn open(database_url: &str) -> Result<Store, StoreFault> {
+    /// Every [`StoreError`] names the file and the remedy: the URL or folder is unusable, another model-pool holds the file, or the file is not a database, damaged, or newer than this program.
+    pub async fn open(database_url: &str) -> Result<Store, StoreError> {
         let (path, options) = match parse(database_url)? {
             Database::Sqlite { path, options } => (path, options),
             Database::Postgres(options) => return open_postgres::open(*options).await,
@@ -66,7 +66,7 @@ impl Store {
         options: SqliteConnectOptions,
         is_new: bool,
         lock: Flock<File>,
-    ) -> Result<Store, StoreFault> {
+    ) -> Result<Store, StoreError> {
         // Only a new file can get this setting. An older file would have to be rewritten, and setting it again is a write, which a
         // full disk refuses.
         let for_first = if is_new {
@@ -92,7 +92,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`]. Also fails if the database does not exist, or has another schema version than this program.
-    pub async fn open_beside(database_url: &str) -> Result<Store, StoreFault> {
+    pub async fn open_beside(database_url: &str) -> Result<Store, StoreError> {
         Store::beside(parse(database_url)?).await
     }
 
@@ -100,15 +100,15 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open_beside`].
-    pub async fn open_again(&self) -> Result<Store, StoreFault> {
+    pub async fn open_again(&self) -> Result<Store, StoreError> {
         Store::beside(self.database.clone()).await
     }
 
-    async fn beside(database: Database) -> Result<Store, StoreFault> {
+    async fn beside(database: Database) -> Result<Store, StoreError> {
         let database = match database {
             Database::Sqlite { path, options } => {
                 if !has_header(&path)? {
-                    return Err(StoreFault::NotADatabase { path });
+                    return Err(StoreError::NotADatabase { path });
                 }
                 let options = options.create_if_missing(false);
                 Database::Sqlite { path, options }
@@ -126,7 +126,7 @@ impl Store {
         database: Database,
         first: Connection,
         lock: Option<Lock>,
-    ) -> Result<Store, StoreFault> {
+    ) -> Result<Store, StoreError> {
         let readers = match &database {
             Database::Sqlite { options, .. } => SqlitePoolOptions::new()
                 .max_connections(READERS)
@@ -142,7 +142,7 @@ impl Store {
         };
         let files = match &database {
             Database::Sqlite { path, .. } => {
-                let watch = FileWatch::begin(path).map_err(|source| StoreFault::Unreadable {
+                let watch = FileWatch::begin(path).map_err(|source| StoreError::Unreadable {
                     path: path.clone(),
                     source,
                 })?;
@@ -170,8 +170,8 @@ pub(super) async fn read_only(path: &Path) -> Result<Connection, sqlx::Error> {
 }
 
 /// Returns true if the file begins with SQLite's header. Does not change the file.
-pub(super) fn has_header(path: &Path) -> Result<bool, StoreFault> {
-    let unreadable = |source| StoreFault::Unreadable {
+pub(super) fn has_header(path: &Path) -> Result<bool, StoreError> {
+    let unreadable = |source| StoreError::Unreadable {
         path: path.to_path_buf(),
         source,
     };
@@ -186,11 +186,11 @@ fn is_postgres(database_url: &str) -> bool {
     database_url.starts_with("postgres:") || database_url.starts_with("postgresql:")
 }
 
-pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
+pub(super) fn parse(database_url: &str) -> Result<Database, StoreError> {
     if is_postgres(database_url) {
         return open_postgres::parse(database_url);
     }
-    let wrong = |problem: String| StoreFault::Url {
+    let wrong = |problem: String| StoreError::Url {
         url: without_password(database_url),
         problem,
     };
@@ -230,10 +230,10 @@ fn without_password(url: &str) -> String {
     }
 }
 
-pub(super) fn create_folder(path: &Path) -> Result<(), StoreFault> {
+pub(super) fn create_folder(path: &Path) -> Result<(), StoreError> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => {
-            std::fs::create_dir_all(folder).map_err(|source| StoreFault::Folder {
+            std::fs::create_dir_all(folder).map_err(|source| StoreError::Folder {
                 path: folder.to_path_buf(),
                 source,
             })
@@ -244,7 +244,7 @@ pub(super) fn create_folder(path: &Path) -> Result<(), StoreFault> {
 
 /// Locks the state: two controllers on the same state would undo each other's wishes. The lock belongs to the open file, so it ends
 /// with the process in every case. Engines do not inherit it.
-pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
+pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let lock_path = PathBuf::from(name);
@@ -254,7 +254,7 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
         .create(true)
         .truncate(false)
         .open(&lock_path)
-        .map_err(|source| StoreFault::NotWritable {
+        .map_err(|source| StoreError::NotWritable {
             path: lock_path.clone(),
             source,
         })?;
@@ -268,14 +268,14 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
                 }
                 _ => String::new(),
             };
-            return Err(StoreFault::InUse {
+            return Err(StoreError::InUse {
                 path: path.to_path_buf(),
                 lock: lock_path,
                 holder,
             });
         }
         Err((_, errno)) => {
-            return Err(StoreFault::Lock {
+            return Err(StoreError::Lock {
                 path: lock_path,
                 source: errno.into(),
             });
@@ -288,7 +288,7 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
         Ok(()) => Ok(held),
         // The lock is held; only the process id is missing from the file.
         Err(source) if source.kind() == ErrorKind::StorageFull => Ok(held),
-        Err(source) => Err(StoreFault::NotWritable {
+        Err(source) => Err(StoreError::NotWritable {
             path: lock_path,
             source,
         }),
@@ -296,8 +296,8 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
 }
 
 /// Finds problems that SQLite would report later or less clearly. Returns true if the file is new.
-fn check_file(path: &Path) -> Result<bool, StoreFault> {
-    let unwritable = |source| StoreFault::NotWritable {
+fn check_file(path: &Path) -> Result<bool, StoreError> {
+    let unwritable = |source| StoreError::NotWritable {
         path: path.to_path_buf(),
         source,
     };
@@ -315,14 +315,14 @@ fn check_file(path: &Path) -> Result<bool, StoreFault> {
         .read_to_end(&mut header)
         .map_err(unwritable)?;
     if header.is_empty() {
-        return Err(StoreFault::Empty {
+        return Err(StoreError::Empty {
             path: path.to_path_buf(),
         });
     }
     if header == HEADER {
         Ok(false)
     } else {
-        Err(StoreFault::NotADatabase {
+        Err(StoreError::NotADatabase {
             path: path.to_path_buf(),
         })
     }
@@ -330,13 +330,13 @@ fn check_file(path: &Path) -> Result<bool, StoreFault> {
 
 /// Creates the file readable only for this user, because it contains the hashes of keys. SQLite gives its other files the same
 /// mode.
-fn create_file(path: &Path) -> Result<(), StoreFault> {
+fn create_file(path: &Path) -> Result<(), StoreError> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = PathBuf::from(log);
     // SQLite would remove the log together with the changes in it.
     if std::fs::metadata(&log).is_ok_and(|about| about.len() > 0) {
-        return Err(StoreFault::LogAlone {
+        return Err(StoreError::LogAlone {
             path: path.to_path_buf(),
             log,
         });
@@ -346,7 +346,7 @@ fn create_file(path: &Path) -> Result<(), StoreFault> {
         .create_new(true)
         .mode(0o600)
         .open(path);
-    created.map(drop).map_err(|source| StoreFault::NotWritable {
+    created.map(drop).map_err(|source| StoreError::NotWritable {
         path: path.to_path_buf(),
         source,
     })
@@ -359,7 +359,7 @@ fn remove_if_empty(path: &Path) {
     }
 }
 
-async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreFault> {
+async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), StoreError> {
     let size = std::fs::metadata(path).map(|data| data.len()).unwrap_or(0);
     if size > CHECKED_BYTES {
         return Ok(());
@@ -370,7 +370,7 @@ async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), 
         .map_err(|source| refused_by_sqlite(path, source))?;
     match verdict.as_str() {
         "ok" => Ok(()),
-        _ => Err(StoreFault::Damaged {
+        _ => Err(StoreError::Damaged {
             path: path.to_path_buf(),
             problem: verdict.replace('\n', " "),
         }),

@@ -11,7 +11,7 @@ use super::connection::{Connection, Database, Readers, in_time};
 use super::database::Lock;
 use super::leadership::{Advertised, Leadership, own_name};
 use super::query::query;
-use super::{Store, StoreFault, migrations};
+use super::{Store, StoreError, migrations};
 
 /// Required for `WITH … AS MATERIALIZED`.
 const OLDEST_SERVER: i64 = 12;
@@ -45,9 +45,9 @@ const READ_ONLY: [(&str, &str); 2] = [
 ];
 
 /// # Errors
-/// [`StoreFault::PostgresUrl`], without the password.
-pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
-    let wrong = |problem: String| StoreFault::PostgresUrl { problem };
+/// [`StoreError::PostgresUrl`], without the password.
+pub(super) fn parse(database_url: &str) -> Result<Database, StoreError> {
+    let wrong = |problem: String| StoreError::PostgresUrl { problem };
     let url = DatabaseUrl::from_str(database_url).map_err(|error| wrong(error.to_string()))?;
     let options =
         PgConnectOptions::from_str(&url.reveal()).map_err(|error| wrong(error.to_string()))?;
@@ -59,7 +59,7 @@ pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
 }
 
 /// Takes the lock, migrates the schema, and raises the generation.
-pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreFault> {
+pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
     let database = Database::Postgres(Box::new(options));
     let refused = |source| database.refused(source);
     let mut first = database.connect().await.map_err(refused)?;
@@ -76,7 +76,7 @@ pub(super) async fn lead(
     database: Database,
     mut first: Connection,
     own: Option<&Advertised>,
-) -> Result<Store, StoreFault> {
+) -> Result<Store, StoreError> {
     let refused = |source| database.refused(source);
     migrations::check_version(&database, &mut first).await?;
     migrations::run(&database, &mut first).await?;
@@ -107,7 +107,7 @@ pub(super) async fn readers(options: &PgConnectOptions) -> Result<Readers, sqlx:
 
 /// Opens a connection only for reading, without the lock.
 pub(super) async fn read_only(database_url: &str) -> Result<Connection, sqlx::Error> {
-    let wrong = |fault: StoreFault| sqlx::Error::Configuration(fault.into());
+    let wrong = |fault: StoreError| sqlx::Error::Configuration(fault.into());
     let Database::Postgres(options) = parse(database_url).map_err(wrong)? else {
         return Err(sqlx::Error::PoolClosed);
     };
@@ -120,7 +120,7 @@ pub(super) async fn read_only(database_url: &str) -> Result<Connection, sqlx::Er
 pub(super) async fn check_server(
     database: &Database,
     first: &mut Connection,
-) -> Result<(), StoreFault> {
+) -> Result<(), StoreError> {
     let row = query(
         "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000 AS version, \
          CAST(current_setting('server_encoding') AS TEXT) AS encoding, \
@@ -143,7 +143,7 @@ pub(super) async fn check_server(
     } else {
         return Ok(());
     };
-    Err(StoreFault::Unsuitable {
+    Err(StoreError::Unsuitable {
         place: database.place(),
         problem,
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use pool::{Span, Time};
 
 const MINUTE_MS: u64 = 60_000;
@@ -54,7 +54,7 @@ fn add(sums: &mut Sums, place: (String, Option<String>, Option<String>), count: 
 impl Store {
     /// All events from `from` until before `to`, by kind, model and reason. Counts the period in pieces, two at a time, because
     /// SQLite's sorting for groups costs more than reading.
-    pub async fn count_events(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreFault> {
+    pub async fn count_events(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreError> {
         let middle = Time(from.0 + to.since(from).0 / 2);
         let (mut sums, second) = tokio::try_join!(
             self.count_pieces(from, middle),
@@ -66,7 +66,7 @@ impl Store {
         Ok(sums.into_values().collect())
     }
 
-    async fn count_pieces(&self, from: Time, to: Time) -> Result<Sums, StoreFault> {
+    async fn count_pieces(&self, from: Time, to: Time) -> Result<Sums, StoreError> {
         let piece = Span(PIECE.0.max(to.since(from).0 / PIECES_MAX));
         let mut sums = Sums::new();
         let mut begin = from;
@@ -81,7 +81,7 @@ impl Store {
         Ok(sums)
     }
 
-    async fn count_at_once(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreFault> {
+    async fn count_at_once(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreError> {
         let rows = query(format!(
             "SELECT kind, model, cause, count(*) AS count, CAST(coalesce(sum(took_ms), 0) AS BIGINT) AS took, \
              coalesce(max(took_ms), 0) AS longest FROM history{} WHERE at >= ? AND at < ? GROUP BY kind, model, cause",
@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// The requests for models in the minutes from `from` until before `to`.
-    pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreFault> {
+    pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreError> {
         let rows = query(
             "SELECT model, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(waited) AS BIGINT) AS waited, \
              CAST(sum(waited_ms) AS BIGINT) AS waited_ms \

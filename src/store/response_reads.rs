@@ -4,7 +4,7 @@
 use super::dialect::Dialect;
 use super::query::{Row, query};
 use super::responses::{StoredItem, StoredResponse, count};
-use super::{Store, StoreFault};
+use super::{Store, StoreError};
 
 /// Limits for following a conversation backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Store {
         &self,
         holder: &str,
         id: &str,
-    ) -> Result<Option<StoredResponse>, StoreFault> {
+    ) -> Result<Option<StoredResponse>, StoreError> {
         let rows = query(
             "SELECT r.previous, r.response, i.id, i.item, i.is_output
              FROM responses r JOIN conversations c ON c.id = r.conversation
@@ -79,7 +79,7 @@ impl Store {
         holder: &str,
         id: &str,
         bounds: ChainBounds,
-    ) -> Result<Vec<StoredLink>, StoreFault> {
+    ) -> Result<Vec<StoredLink>, StoreError> {
         let rows = query(
             "WITH RECURSIVE chain (id, previous, bytes, number, total) AS (
                  SELECT r.id, r.previous, r.bytes, 1, r.bytes
@@ -113,7 +113,7 @@ impl Store {
         &self,
         holder: &str,
         responses: &[&str],
-    ) -> Result<Vec<StoredItem>, StoreFault> {
+    ) -> Result<Vec<StoredItem>, StoreError> {
         let rows = query(format!(
             "SELECT i.id, i.item FROM {}
              JOIN responses r ON r.id = wanted.value
@@ -135,7 +135,7 @@ impl Store {
         &self,
         holder: &str,
         ids: &[&str],
-    ) -> Result<Vec<ItemPlace>, StoreFault> {
+    ) -> Result<Vec<ItemPlace>, StoreError> {
         // Takes the latest of several: the others are the same item, sent again.
         let rows = query(format!(
             "SELECT id, rowid AS place, CAST(octet_length(item) AS BIGINT) AS bytes FROM response_items WHERE rowid IN (
@@ -162,7 +162,7 @@ impl Store {
     }
 
     /// The items at these locations, if they still exist.
-    pub async fn items_at(&self, places: &[ItemPlace]) -> Result<Vec<StoredItem>, StoreFault> {
+    pub async fn items_at(&self, places: &[ItemPlace]) -> Result<Vec<StoredItem>, StoreError> {
         let rows: Vec<i64> = places.iter().map(|place| place.row).collect();
         let rows = query(format!(
             "SELECT i.id, i.item FROM {} JOIN response_items i ON i.rowid = CAST(wanted.value AS BIGINT)",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::history::FORGOTTEN_AT_ONCE;
 use super::query::query;
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 use config::ResponsesSection;
 use pool::{Bytes, Span, Time};
 
@@ -83,7 +83,7 @@ impl Store {
         responses: &[Arc<StoredResponse>],
         now: Time,
         bounds: ResponseBounds,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<(), StoreError> {
         self.write("store responses", async |connection| {
             for response in responses {
                 insert(connection, response, now).await?;
@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// Deletes a response of this holder. Returns false if it does not exist.
-    pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
+    pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
         self.write("delete a stored response", async |connection| {
             let deleted = query(
                 "DELETE FROM responses WHERE id = ?1
@@ -130,7 +130,7 @@ impl Store {
         &self,
         now: Time,
         bounds: ResponseBounds,
-    ) -> Result<bool, StoreFault> {
+    ) -> Result<bool, StoreError> {
         let bytes: i64 = query("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM responses")
             .fetch_value(&self.readers)
             .await

@@ -9,14 +9,14 @@ use chrono::Utc;
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::backup::{
-    Backup, BackupFault, Part, check, error_at, file_of, named, of_target, plain, unwritten,
+    Backup, BackupError, Part, check, error_at, file_of, named, of_target, plain, unwritten,
     with_suffix,
 };
 use super::connection::Connection;
 use super::dialect::Dialect;
 use super::moving::raise_last_id;
 use super::open;
-use super::{KeyHash, StoreFault};
+use super::{KeyHash, StoreError};
 use pool::Bytes;
 
 /// Tables whose ids are never reused.
@@ -37,15 +37,15 @@ pub struct Restored {
 /// database are not assigned again.
 ///
 /// # Errors
-/// As [`back_up`]; [`StoreFault::InUse`] while a service uses the database, [`StoreFault::Newer`] for a copy of a newer program. Until the exchange the database is unchanged.
+/// As [`back_up`]; [`StoreError::InUse`] while a service uses the database, [`StoreError::Newer`] for a copy of a newer program. Until the exchange the database is unchanged.
 pub async fn restore(
     database_url: &str,
     backup: &Path,
     key: Option<KeyHash>,
-) -> Result<Restored, BackupFault> {
+) -> Result<Restored, BackupError> {
     let path = file_of(database_url)?;
     if !open::has_header(backup)? {
-        return Err(StoreFault::NotADatabase {
+        return Err(StoreError::NotADatabase {
             path: backup.to_owned(),
         }
         .into());
@@ -53,7 +53,7 @@ pub async fn restore(
     open::create_folder(&path)?;
     let _lock = open::lock(&path)?;
     let part = Part::create(&path)?;
-    let mut from = File::open(backup).map_err(|source| BackupFault::Source {
+    let mut from = File::open(backup).map_err(|source| BackupError::Source {
         path: backup.to_owned(),
         source,
     })?;
@@ -86,7 +86,7 @@ pub async fn restore(
         None
     };
     part.take_the_place_of(&path)
-        .map_err(|source| BackupFault::Exchange {
+        .map_err(|source| BackupError::Exchange {
             path: path.clone(),
             former: former.clone().unwrap_or_default(),
             source,
@@ -190,7 +190,7 @@ impl Numbers {
 }
 
 /// Gives the database a second name, which it keeps when the copy takes the first one.
-async fn set_aside(path: &Path) -> Result<PathBuf, BackupFault> {
+async fn set_aside(path: &Path) -> Result<PathBuf, BackupError> {
     // Folds SQLite's log into the file. A damaged file keeps its log next to it instead.
     if let Ok(mut database) = plain(path).connect().await {
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -199,7 +199,7 @@ async fn set_aside(path: &Path) -> Result<PathBuf, BackupFault> {
         let _ = database.close().await;
     }
     let former = former_name(path);
-    let failed = |source| BackupFault::Exchange {
+    let failed = |source| BackupError::Exchange {
         path: path.to_owned(),
         former: path.to_owned(),
         source,

@@ -4,7 +4,7 @@
 use super::dialect::Dialect;
 use super::history::FORGOTTEN_AT_ONCE;
 use super::query::query;
-use super::{Store, StoreFault};
+use super::{Store, StoreError};
 
 /// Limit of measurements by model and circumstances. A model whose arguments change leaves its old rows behind.
 const MEASUREMENTS_MAX: i64 = 10_000;
@@ -21,7 +21,7 @@ const PAGES_KEPT: i64 = 1_024;
 
 impl Store {
     /// Deletes the oldest minute rows beyond the limit. Returns their number, at most [`FORGOTTEN_AT_ONCE`].
-    pub async fn forget_usage(&self) -> Result<u64, StoreFault> {
+    pub async fn forget_usage(&self) -> Result<u64, StoreError> {
         // An update keeps a row's number, and new rows get larger numbers.
         let old = query(
             "DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage
@@ -37,7 +37,7 @@ impl Store {
 
     /// Deletes, beyond the limits, the oldest measurements, the demand of the models unused for longest, and the tokens of the
     /// earliest addresses. Returns the number of rows.
-    pub async fn forget_facts(&self) -> Result<u64, StoreFault> {
+    pub async fn forget_facts(&self) -> Result<u64, StoreError> {
         let bounds = [
             (
                 "DELETE FROM measurements WHERE rowid IN
@@ -71,7 +71,7 @@ impl Store {
 
     /// Releases some unused pages to the disk. Returns true if there are more. A database created without this option keeps and
     /// reuses its pages, and PostgreSQL's autovacuum does this automatically.
-    pub async fn give_space_back(&self) -> Result<bool, StoreFault> {
+    pub async fn give_space_back(&self) -> Result<bool, StoreError> {
         if self.dialect() == Dialect::Postgres {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::integers::saturating_sum;
 use super::open::read_only;
 use super::query::{Query, Row, query};
-use super::{Seconds, Store, StoreFault, from_integer, to_integer};
+use super::{Seconds, Store, StoreError, from_integer, to_integer};
 
 /// Limit of stored minutes: a hundred days.
 const MINUTES_KEPT: u64 = 100 * 24 * 60;
@@ -102,7 +102,7 @@ fn lacks_a_column(error: &sqlx::Error) -> bool {
 
 impl Store {
     /// Adds to the stored minutes, and deletes minutes older than a hundred days.
-    pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
+    pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreError> {
         self.write("save usage", async |connection| {
             for usage in minutes {
                 // Two statements: on PostgreSQL a conflict would use up a row number, and upkeep counts by them.
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// Stores the tokens that the limits' buckets have used in a day, and deletes the days before `today`.
-    pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
+    pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreError> {
         self.write("save the tokens of a day", async |connection| {
             for usage in used {
                 query(
@@ -146,7 +146,7 @@ impl Store {
     }
 
     /// The usage of the stored days.
-    pub async fn day_tokens(&self) -> Result<Vec<DayUsage>, StoreFault> {
+    pub async fn day_tokens(&self) -> Result<Vec<DayUsage>, StoreError> {
         let rows = query("SELECT day, bucket, tokens FROM tokens_by_day")
             .fetch_all(&self.readers)
             .await

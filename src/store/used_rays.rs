@@ -2,7 +2,7 @@
 //! controller may start next; no other record would name the Ray.
 
 use super::query::{Row, query};
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Store, StoreError, from_integer, to_integer};
 
 /// A Ray that the pool has used, with its access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct KeptRay {
 
 impl Store {
     /// All used Rays, by address.
-    pub async fn used_rays(&self) -> Result<Vec<KeptRay>, StoreFault> {
+    pub async fn used_rays(&self) -> Result<Vec<KeptRay>, StoreError> {
         let rows = query(
             "SELECT address, prefix, token_file, timeout_ms, section FROM used_rays \
              ORDER BY address, prefix",
@@ -38,7 +38,7 @@ impl Store {
     }
 
     /// Replaces the record with the same address and prefix.
-    pub async fn save_used_ray(&self, ray: &KeptRay) -> Result<(), StoreFault> {
+    pub async fn save_used_ray(&self, ray: &KeptRay) -> Result<(), StoreError> {
         self.write("save a Ray", async |connection| {
             query(
                 "INSERT INTO used_rays (address, prefix, token_file, timeout_ms, section) \
@@ -59,7 +59,7 @@ impl Store {
     }
 
     /// Adds the Rays that are not stored yet.
-    pub async fn import_used_rays(&self, rays: &[KeptRay]) -> Result<(), StoreFault> {
+    pub async fn import_used_rays(&self, rays: &[KeptRay]) -> Result<(), StoreError> {
         self.write("import Rays", async |connection| {
             for ray in rays {
                 query(
@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// Deletes a Ray that has no application of this pool any more.
-    pub async fn delete_used_ray(&self, address: &str, prefix: &str) -> Result<(), StoreFault> {
+    pub async fn delete_used_ray(&self, address: &str, prefix: &str) -> Result<(), StoreError> {
         self.write("forget a Ray", async |connection| {
             query("DELETE FROM used_rays WHERE address = ? AND prefix = ?")
                 .bind(address)

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::elo::{self, Verdict};
 use super::history::FORGOTTEN_AT_ONCE;
 use super::query::{Row, query};
-use super::{Retention, Store, StoreFault, from_integer, to_integer};
+use super::{Retention, Store, StoreError, from_integer, to_integer};
 use pool::{Span, Time};
 
 /// The period for limiting one voter's votes.
@@ -83,7 +83,7 @@ impl Rating {
 
 impl Store {
     /// Counts a vote. `most` is a voter's limit per minute.
-    pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<Voted, StoreFault> {
+    pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<Voted, StoreError> {
         self.write("store a vote", async |connection| {
             if is_stored(connection, vote).await? {
                 return Ok(Voted::Twice);
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// All ratings, best first.
-    pub async fn ratings(&self) -> Result<Vec<Rating>, StoreFault> {
+    pub async fn ratings(&self) -> Result<Vec<Rating>, StoreError> {
         let rows = query("SELECT * FROM ratings ORDER BY rating DESC, model")
             .fetch_all(&self.readers)
             .await
@@ -108,7 +108,7 @@ impl Store {
 
     /// Deletes some votes that are too old or too many, and ratings of models that no longer have a vote. Returns the number of
     /// rows. Ratings keep the effect of deleted votes.
-    pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
+    pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreError> {
         let last = self.last_id_of("votes").await?;
         self.write("delete old votes", async |connection| {
             let votes = query(

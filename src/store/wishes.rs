@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::connection::Connection;
 use super::query::query;
-use super::{Store, StoreFault, from_integer, from_small, to_integer};
+use super::{Store, StoreError, from_integer, from_small, to_integer};
 use pool::{LoadWish, Override};
 use pool::{Priority, Span, Time};
 
@@ -20,7 +20,7 @@ pub struct KeptWish {
 
 impl Store {
     /// Replaces the model's override; an empty one deletes it.
-    pub async fn save_override(&self, model: &str, over: &Override) -> Result<(), StoreFault> {
+    pub async fn save_override(&self, model: &str, over: &Override) -> Result<(), StoreError> {
         self.write("save an override", async |connection| {
             write_override(connection, model, over).await
         })
@@ -28,7 +28,7 @@ impl Store {
     }
 
     /// Replaces the model's wish to be loaded; `None` deletes it.
-    pub async fn save_load(&self, model: &str, load: Option<&LoadWish>) -> Result<(), StoreFault> {
+    pub async fn save_load(&self, model: &str, load: Option<&LoadWish>) -> Result<(), StoreError> {
         self.write("save a load", async |connection| {
             write_load(connection, model, load).await
         })
@@ -41,7 +41,7 @@ impl Store {
         model: &str,
         load: &LoadWish,
         over: &Override,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<(), StoreError> {
         self.write("save a load and its override", async |connection| {
             write_override(connection, model, over).await?;
             write_load(connection, model, Some(load)).await
@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// Deletes all loads. Overrides stay.
-    pub async fn forget_loads(&self) -> Result<(), StoreFault> {
+    pub async fn forget_loads(&self) -> Result<(), StoreError> {
         self.write("delete the loads", async |connection| {
             query("DELETE FROM loads").execute(connection).await
         })
@@ -59,7 +59,7 @@ impl Store {
     }
 
     /// Deletes the loads that existed at that time; later ones stay.
-    pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
+    pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreError> {
         self.write("delete the loads", async |connection| {
             query("DELETE FROM loads WHERE since_at <= ?")
                 .bind(to_integer(moment.0))
@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// All wishes, by model name, including leases that have ended.
-    pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreFault> {
+    pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreError> {
         let failed = || self.failed("read the wishes");
         let overrides = query("SELECT model, priority, keep_hot_ms, expires_at FROM overrides")
             .fetch_all(&self.readers)

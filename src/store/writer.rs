@@ -11,7 +11,7 @@ use super::file_watch::FileWatch;
 use super::query::query;
 use super::tenure::Tenure;
 use super::trouble::{WriteTrouble, advice, is_trouble};
-use super::{Store, StoreFault};
+use super::{Store, StoreError};
 
 pub(super) struct Writer {
     database: Database,
@@ -204,7 +204,7 @@ async fn in_transaction<T>(
 
 impl Store {
     /// Shrinks the file by the released pages.
-    pub(super) async fn fold_log(&self) -> Result<(), StoreFault> {
+    pub(super) async fn fold_log(&self) -> Result<(), StoreError> {
         let folded = self.writer.fold_log().await;
         folded.map_err(self.failed("fold SQLite's log into the database"))
     }
@@ -214,7 +214,7 @@ impl Store {
         &self,
         doing: &'static str,
         work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
-    ) -> Result<T, StoreFault> {
+    ) -> Result<T, StoreError> {
         let within = self.database.write_within(self.trouble().is_some());
         self.written(doing, within, work).await
     }
@@ -224,7 +224,7 @@ impl Store {
         &self,
         doing: &'static str,
         work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
-    ) -> Result<T, StoreFault> {
+    ) -> Result<T, StoreError> {
         self.written(doing, None, work).await
     }
 
@@ -233,19 +233,19 @@ impl Store {
         doing: &'static str,
         within: Option<Duration>,
         work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
-    ) -> Result<T, StoreFault> {
+    ) -> Result<T, StoreError> {
         self.writer.write(within, work).await.map_err(|source| {
             let place = self.place();
             if is_trouble(self.dialect(), &source) {
                 let advice = advice(&self.database, &source);
-                StoreFault::Unwritable {
+                StoreError::Unwritable {
                     doing,
                     place,
                     source,
                     advice,
                 }
             } else {
-                StoreFault::Query {
+                StoreError::Query {
                     doing,
                     place,
                     source,
@@ -273,7 +273,7 @@ impl Store {
     }
 
     /// Writes as much as a batch of the history needs and deletes it again, to test whether writing works again.
-    pub async fn probe(&self) -> Result<(), StoreFault> {
+    pub async fn probe(&self) -> Result<(), StoreError> {
         const KEY: &str = "probe of the disk";
         self.write("write", async |connection| {
             query(
@@ -371,7 +371,7 @@ mod tests {
                     .execute(connection)
                     .await
             });
-            assert!(matches!(fault.await, Err(StoreFault::Query { .. })));
+            assert!(matches!(fault.await, Err(StoreError::Query { .. })));
             assert!(store.trouble().is_none());
         }
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::client::Client;
+use super::error::CommandError;
 use super::events::Event;
-use super::failure::Failure;
 use super::quantity::seconds;
 use super::response::{Answer, Data};
 use super::screen::Screen;
@@ -34,7 +34,7 @@ pub async fn ask(
     screen: &mut Screen,
     manner: Manner,
     stop: impl Future<Output = ()>,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, CommandError> {
     let mut response = Answer::default();
     let outcome = receive(client, body, screen, manner, stop, &mut response).await;
     if !manner.is_streamed && outcome.is_ok() {
@@ -59,7 +59,7 @@ async fn receive(
     manner: Manner,
     stop: impl Future<Output = ()>,
     response: &mut Answer,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let clock = Clock::start();
     let mut stop = pin!(stop);
     let mut waiting: Option<Waiting> = None;
@@ -109,7 +109,7 @@ async fn receive(
             // Some servers omit `[DONE]`.
             None if response.finish.is_some() => return Ok(()),
             None => {
-                return Err(Failure::Cut {
+                return Err(CommandError::Cut {
                     message: CLOSED.to_owned(),
                 });
             }
@@ -121,13 +121,13 @@ async fn receive(
             }
             Data::Piece(_) => {}
             Data::End => return Ok(()),
-            Data::Error(message) => return Err(Failure::Cut { message }),
+            Data::Error(message) => return Err(CommandError::Cut { message }),
         }
     }
 }
 
 /// Sends a request without showing the response.
-pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
+pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, CommandError> {
     let clock = Clock::start();
     let mut response = Answer::default();
     let mut stream = client.stream(body).await?;
@@ -142,7 +142,7 @@ pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
             Some(Event::Data(data)) => data,
             None if response.finish.is_some() => return Ok(response),
             None => {
-                return Err(Failure::Cut {
+                return Err(CommandError::Cut {
                     message: CLOSED.to_owned(),
                 });
             }
@@ -150,7 +150,7 @@ pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
         match response.take(&data, clock.passed()) {
             Data::Piece(_) => {}
             Data::End => return Ok(response),
-            Data::Error(message) => return Err(Failure::Cut { message }),
+            Data::Error(message) => return Err(CommandError::Cut { message }),
         }
     }
 }

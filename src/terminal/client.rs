@@ -8,8 +8,8 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
 
 use super::args::Key;
+use super::error::{CommandError, Refusal};
 use super::events::{Event, Parser};
-use super::failure::{Failure, Refusal};
 use super::settings::Settings;
 use super::trust;
 
@@ -28,7 +28,7 @@ pub struct Client {
 impl Client {
     /// # Errors
     /// If TLS cannot be set up, for example without any trusted certificates.
-    pub fn new(settings: Settings) -> Result<Client, Failure> {
+    pub fn new(settings: Settings) -> Result<Client, CommandError> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_MAX)
             .redirect(reqwest::redirect::Policy::none())
@@ -39,7 +39,7 @@ impl Client {
             builder = builder.no_proxy();
         }
         if let Some(file) = &settings.ca_file {
-            let config = trust::client_config(file).map_err(Failure::Usage)?;
+            let config = trust::client_config(file).map_err(CommandError::Usage)?;
             builder = builder.tls_backend_preconfigured(config);
         }
         let http = builder.build();
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// Returns the names of the models that the key may use.
-    pub async fn models(&self) -> Result<Vec<String>, Failure> {
+    pub async fn models(&self) -> Result<Vec<String>, CommandError> {
         let request = self.request(Method::GET, "v1/models", None)?;
         let response = self.value(request.timeout(SHORT)).await?;
         let models = response["data"].as_array();
@@ -66,14 +66,14 @@ impl Client {
     }
 
     /// Fails if the server does not have the model. Loads nothing.
-    pub async fn find(&self, model: &str) -> Result<(), Failure> {
+    pub async fn find(&self, model: &str) -> Result<(), CommandError> {
         let path = format!("v1/models/{}", encoded(model));
         let request = self.request(Method::GET, &path, None)?;
         self.value(request.timeout(SHORT)).await.map(drop)
     }
 
     /// Registers a model of the hub with the admin key. Returns the model as the admin API describes it.
-    pub async fn register(&self, model: &str) -> Result<Value, Failure> {
+    pub async fn register(&self, model: &str) -> Result<Value, CommandError> {
         let key = self.settings.admin_key.clone();
         let path = format!("admin/models?model={}", encoded(model));
         let request = self.request(Method::PUT, &path, key)?;
@@ -81,13 +81,13 @@ impl Client {
     }
 
     /// Returns the server's complete response as text. Takes as long as the model does.
-    pub async fn complete(&self, body: &Value) -> Result<String, Failure> {
+    pub async fn complete(&self, body: &Value) -> Result<String, CommandError> {
         let request = self.request(Method::POST, "v1/chat/completions", None)?;
         self.text(request.json(body)).await
     }
 
     /// Starts a streaming response.
-    pub async fn stream(&self, body: &Value) -> Result<Stream, Failure> {
+    pub async fn stream(&self, body: &Value) -> Result<Stream, CommandError> {
         let request = self.request(Method::POST, "v1/chat/completions", None)?;
         let request = request.header("accept", "text/event-stream").json(body);
         let response = self.accepted(request).await?;
@@ -115,10 +115,10 @@ impl Client {
         method: Method,
         path: &str,
         key: Option<Key>,
-    ) -> Result<RequestBuilder, Failure> {
+    ) -> Result<RequestBuilder, CommandError> {
         let address = format!("{}/{path}", self.settings.base);
         let url = Url::parse(&address)
-            .map_err(|error| Failure::Usage(format!("{address:?} is not a URL: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("{address:?} is not a URL: {error}")))?;
         let request = self.http.request(method, url);
         Ok(match key.or_else(|| self.settings.key.clone()) {
             Some(key) => request.bearer_auth(&key.0),
@@ -126,7 +126,7 @@ impl Client {
         })
     }
 
-    async fn accepted(&self, request: RequestBuilder) -> Result<Response, Failure> {
+    async fn accepted(&self, request: RequestBuilder) -> Result<Response, CommandError> {
         let response = request.send().await.map_err(|error| self.lost(error))?;
         if response.status().is_success() {
             return Ok(response);
@@ -142,7 +142,7 @@ impl Client {
         let Some((message, code)) = Refusal::read(&body) else {
             return Err(self.not_the_pool(status, &body));
         };
-        Err(Failure::Refused(Box::new(Refusal {
+        Err(CommandError::Refused(Box::new(Refusal {
             status,
             message,
             code,
@@ -154,19 +154,19 @@ impl Client {
         })))
     }
 
-    async fn text(&self, request: RequestBuilder) -> Result<String, Failure> {
+    async fn text(&self, request: RequestBuilder) -> Result<String, CommandError> {
         let response = self.accepted(request).await?;
         response.text().await.map_err(|error| self.lost(error))
     }
 
-    async fn value(&self, request: RequestBuilder) -> Result<Value, Failure> {
+    async fn value(&self, request: RequestBuilder) -> Result<Value, CommandError> {
         let text = self.text(request).await?;
         serde_json::from_str(&text).map_err(|_| self.not_the_pool(200, &text))
     }
 
-    fn not_the_pool(&self, status: u16, text: &str) -> Failure {
+    fn not_the_pool(&self, status: u16, text: &str) -> CommandError {
         let first = text.lines().next().unwrap_or_default().trim();
-        Failure::NotThePool {
+        CommandError::NotThePool {
             server: self.settings.base.clone(),
             status,
             excerpt: match first {
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    fn lost(&self, error: reqwest::Error) -> Failure {
+    fn lost(&self, error: reqwest::Error) -> CommandError {
         lost(&self.settings.base, error)
     }
 }
@@ -191,7 +191,7 @@ pub struct Stream {
 
 impl Stream {
     /// Returns the next event, or `None` if the server has closed the stream. Cancel safe.
-    pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<Event>, CommandError> {
         loop {
             if let Some(event) = self.ready.next() {
                 return Ok(Some(event));
@@ -199,7 +199,7 @@ impl Stream {
             match self.pieces.next().await {
                 Some(Ok(piece)) => {
                     let events = self.parser.push(&piece);
-                    let events = events.map_err(|_| Failure::Cut {
+                    let events = events.map_err(|_| CommandError::Cut {
                         message: "an event is longer than 16 MiB".to_owned(),
                     })?;
                     self.ready = events.into_iter();
@@ -225,13 +225,13 @@ fn encoded(name: &str) -> String {
     path
 }
 
-fn lost(server: &str, error: reqwest::Error) -> Failure {
+fn lost(server: &str, error: reqwest::Error) -> CommandError {
     let refused = error.is_connect();
     let timed_out = error.is_timeout();
     // `server` already has the address.
     let error = error.without_url();
     if let Some(problem) = trust::problem(&error) {
-        return Failure::Untrusted {
+        return CommandError::Untrusted {
             server: server.to_owned(),
             problem,
         };
@@ -240,7 +240,7 @@ fn lost(server: &str, error: reqwest::Error) -> Failure {
     while let Some(next) = cause.source() {
         cause = next;
     }
-    Failure::Unreachable {
+    CommandError::Unreachable {
         server: server.to_owned(),
         refused,
         why: if timed_out {

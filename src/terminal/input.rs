@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::command::is_command;
 use super::editor::{self, Editor, ReadlineError};
-use super::failure::Failure;
+use super::error::CommandError;
 use super::quotes::{QUOTES, closes, opens};
 
 const PROMPT: &str = ">>> ";
@@ -73,7 +73,7 @@ impl Input {
     }
 
     /// Reads the next prompt or command.
-    pub fn message(&mut self) -> Result<Message, Failure> {
+    pub fn message(&mut self) -> Result<Message, CommandError> {
         let first = match self.line(PROMPT)? {
             Line::Text(text) => text,
             Line::Interrupted => return Ok(Message::Interrupted),
@@ -101,7 +101,7 @@ impl Input {
                 Line::Interrupted => return Ok(Message::Interrupted),
                 Line::End if self.is_interactive() => return Ok(Message::End),
                 Line::End => {
-                    return Err(Failure::Usage(format!(
+                    return Err(CommandError::Usage(format!(
                         "standard input ends within a text that {QUOTES} began; end it with {QUOTES}"
                     )));
                 }
@@ -119,15 +119,15 @@ impl Input {
         })
     }
 
-    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+    fn line(&mut self, prompt: &str) -> Result<Line, CommandError> {
         match &mut self.source {
             Source::Editor { editor, .. } => match editor.readline(prompt) {
                 Ok(line) => Ok(Line::Text(line)),
                 Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
                 Err(ReadlineError::Eof) => Ok(Line::End),
                 // The terminal was closed.
-                Err(ReadlineError::Io(error)) => Err(Failure::Output(error)),
-                Err(error) => Err(Failure::Output(io::Error::other(error.to_string()))),
+                Err(ReadlineError::Io(error)) => Err(CommandError::Output(error)),
+                Err(error) => Err(CommandError::Output(io::Error::other(error.to_string()))),
             },
             Source::Plain {
                 shows_prompt,
@@ -155,12 +155,12 @@ impl Input {
     }
 }
 
-fn plain_line(input: &mut impl BufRead, number: u64) -> Result<Line, Failure> {
+fn plain_line(input: &mut impl BufRead, number: u64) -> Result<Line, CommandError> {
     let mut bytes = Vec::new();
     let mut limited = input.take(LINE_MAX + 1);
     let read = limited.read_until(b'\n', &mut bytes);
     let read =
-        read.map_err(|error| Failure::Usage(format!("cannot read standard input: {error}")))?;
+        read.map_err(|error| CommandError::Usage(format!("cannot read standard input: {error}")))?;
     if read == 0 {
         return Ok(Line::End);
     }
@@ -169,7 +169,7 @@ fn plain_line(input: &mut impl BufRead, number: u64) -> Result<Line, Failure> {
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to() + 1;
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "line {number} of standard input is not UTF-8 text, from its byte {at} on; convert it, for example with iconv"
         ))
     })?;
@@ -179,22 +179,22 @@ fn plain_line(input: &mut impl BufRead, number: u64) -> Result<Line, Failure> {
     ))
 }
 
-fn too_long() -> Failure {
-    Failure::Usage(format!("a prompt is longer than {} MiB", LINE_MAX >> 20))
+fn too_long() -> CommandError {
+    CommandError::Usage(format!("a prompt is longer than {} MiB", LINE_MAX >> 20))
 }
 
 /// Reads all of standard input.
-pub fn all(input: &mut impl Read) -> Result<String, Failure> {
+pub fn all(input: &mut impl Read) -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     let read = input.take(LINE_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::Usage(format!("cannot read standard input: {error}")))?;
+    read.map_err(|error| CommandError::Usage(format!("cannot read standard input: {error}")))?;
     if bytes.len() as u64 > LINE_MAX {
         return Err(too_long());
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "standard input is not UTF-8 text: byte {} (line {line}) is not part of a character; convert it, for example with iconv",
             good.len() + 1
         ))

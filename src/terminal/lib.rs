@@ -15,9 +15,9 @@ mod client;
 mod command;
 mod conversation;
 mod editor;
+mod error;
 mod evaluate;
 mod events;
-mod failure;
 mod input;
 mod interrupt;
 mod models;
@@ -48,7 +48,7 @@ pub use settings::Defaults;
 pub use status::StatusLine;
 
 use client::Client;
-use failure::Failure;
+use error::CommandError;
 use settings::Settings;
 
 /// Runs `model-pool chat MODEL`.
@@ -79,19 +79,19 @@ pub fn evaluate(args: &EvaluateArgs, defaults: &Defaults) -> ExitCode {
 fn with_client(
     args: &ServerArgs,
     defaults: &Defaults,
-    work: impl FnOnce(&tokio::runtime::Runtime, &Client) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    work: impl FnOnce(&tokio::runtime::Runtime, &Client) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     // Fails if another part of this program has installed it already, which is fine.
     let _installed = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::Runtime)?;
+        .map_err(CommandError::Runtime)?;
     let client = Client::new(Settings::find(args, defaults)?)?;
     work(&runtime, &client)
 }
 
-fn end(outcome: &Result<(), Failure>) -> ExitCode {
+fn end(outcome: &Result<(), CommandError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

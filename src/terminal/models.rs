@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::ask::with_status;
 use super::client::Client;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::screen::Screen;
 
 /// Removes the hub's address from a model name: `hf.co/org/name:Q4_K_M` becomes `org/name:Q4_K_M`.
@@ -24,7 +24,7 @@ pub fn may_be_of_the_hub(name: &str) -> bool {
 
 /// Checks that the pool has the model before the first prompt. Registers a model of the hub if there is an admin key; without one,
 /// the pool decides on the first request.
-pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), Failure> {
+pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), CommandError> {
     match with_status(screen, client.find(name)).await {
         Err(failure) if failure.is_unknown_model() && may_be_of_the_hub(name) => {
             if client.has_admin_key() {
@@ -42,8 +42,8 @@ pub async fn register(
     client: &Client,
     screen: &mut Screen,
     name: &str,
-    unknown: Failure,
-) -> Result<(), Failure> {
+    unknown: CommandError,
+) -> Result<(), CommandError> {
     if !may_be_of_the_hub(name) || !client.has_admin_key() {
         return Err(advised(unknown, name));
     }
@@ -53,10 +53,10 @@ pub async fn register(
             Ok(())
         }
         // The key does not belong to an administrator.
-        Err(Failure::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
+        Err(CommandError::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
             let is_off = refusal.code == "registration_off";
             Err(if is_off {
-                Failure::Refused(refusal)
+                CommandError::Refused(refusal)
             } else {
                 advised(unknown, name)
             })
@@ -66,7 +66,7 @@ pub async fn register(
 }
 
 /// Adds advice to an unknown model that the hub may have.
-pub fn advised(unknown: Failure, name: &str) -> Failure {
+pub fn advised(unknown: CommandError, name: &str) -> CommandError {
     if !unknown.is_unknown_model() || !may_be_of_the_hub(name) {
         return unknown;
     }

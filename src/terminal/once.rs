@@ -9,13 +9,13 @@ use super::args::{AskArgs, RunArgs};
 use super::ask::{Manner, ask, with_status};
 use super::client::Client;
 use super::conversation::Conversation;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::input;
 use super::interrupt::interrupted;
 use super::models::{advised, hub_name, register};
 use super::screen::Screen;
 
-pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Failure> {
+pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), CommandError> {
     let name = hub_name(&args.model);
     let mut conversation = Conversation::new(&name, args.ask.system.clone());
     set(&mut conversation, &args.ask);
@@ -32,7 +32,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Fai
         }
     };
     let outcome = runtime.block_on(work);
-    if let (true, Err(Failure::Refused(refusal))) = (args.json, &outcome) {
+    if let (true, Err(CommandError::Refused(refusal))) = (args.json, &outcome) {
         screen.print(&format!("{}\n", refusal.body.trim_end()))?;
     }
     outcome
@@ -49,7 +49,7 @@ pub fn set(conversation: &mut Conversation, args: &AskArgs) {
 }
 
 /// Joins standard input, unless it is a terminal, and the words on the command line.
-fn prompt(arguments: &[String]) -> Result<String, Failure> {
+fn prompt(arguments: &[String]) -> Result<String, CommandError> {
     let mut parts = Vec::new();
     if !io::stdin().is_terminal() {
         parts.push(input::all(&mut io::stdin().lock())?);
@@ -57,7 +57,7 @@ fn prompt(arguments: &[String]) -> Result<String, Failure> {
     parts.extend(arguments.iter().cloned());
     parts.retain(|part| !part.trim().is_empty());
     if parts.is_empty() {
-        Err(Failure::Usage(
+        Err(CommandError::Usage(
             "no prompt is given; write it after the model's name, or on standard input".to_owned(),
         ))
     } else {
@@ -70,16 +70,16 @@ async fn respond(
     args: &RunArgs,
     conversation: &Conversation,
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     if args.json {
         let body = conversation.request(false);
         let work = with_status(screen, client.complete(&body));
         let text = tokio::select! {
             text = work => text?,
-            () = interrupted() => return Err(Failure::Interrupted),
+            () = interrupted() => return Err(CommandError::Interrupted),
         };
         if serde_json::from_str::<Value>(&text).is_err() {
-            return Err(Failure::NotThePool {
+            return Err(CommandError::NotThePool {
                 server: client.server().to_owned(),
                 status: 200,
                 excerpt: json!(text.chars().take(80).collect::<String>()).to_string(),
@@ -94,7 +94,7 @@ async fn respond(
     let body = conversation.request(true);
     let response = ask(client, &body, screen, manner, interrupted()).await?;
     if response.is_interrupted {
-        Err(Failure::Interrupted)
+        Err(CommandError::Interrupted)
     } else {
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::failure::error_of;
+use super::error::error_of;
 use super::quantity::seconds;
 
 /// Minimum duration for a meaningful token rate.

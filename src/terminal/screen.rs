@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use super::clean::clean;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::status::{StatusLine, is_dumb};
 
 const FAINT: &str = "\x1b[2m";
@@ -42,7 +42,7 @@ impl Screen {
     }
 
     /// Shows a part of the response.
-    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+    pub fn text(&mut self, text: &str) -> Result<(), CommandError> {
         if self.is_reasoning && !text.is_empty() {
             self.end_reasoning()?;
         }
@@ -59,7 +59,7 @@ impl Screen {
     }
 
     /// Shows a part of the reasoning, only on a terminal.
-    pub fn reasoning(&mut self, text: &str) -> Result<(), Failure> {
+    pub fn reasoning(&mut self, text: &str) -> Result<(), CommandError> {
         if !self.is_terminal || text.is_empty() {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Screen {
         self.write(&clean(text))
     }
 
-    fn end_reasoning(&mut self) -> Result<(), Failure> {
+    fn end_reasoning(&mut self) -> Result<(), CommandError> {
         self.is_reasoning = false;
         self.is_after_reasoning = true;
         if self.is_coloured {
@@ -86,7 +86,7 @@ impl Screen {
     }
 
     /// Ends the line and resets dim text.
-    pub fn end_response(&mut self) -> Result<(), Failure> {
+    pub fn end_response(&mut self) -> Result<(), CommandError> {
         self.status.erase();
         if std::mem::take(&mut self.is_reasoning) && self.is_coloured {
             self.write(PLAIN)?;
@@ -100,7 +100,7 @@ impl Screen {
     }
 
     /// Prints text that does not belong to a conversation, unchanged.
-    pub fn print(&mut self, text: &str) -> Result<(), Failure> {
+    pub fn print(&mut self, text: &str) -> Result<(), CommandError> {
         self.status.erase();
         self.write(text)
     }
@@ -134,11 +134,11 @@ impl Screen {
         self.status.erase();
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+    fn write(&mut self, text: &str) -> Result<(), CommandError> {
         self.status.erase();
         let mut out = io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written.map_err(Failure::Output)?;
+        written.map_err(CommandError::Output)?;
         if let Some(last) = text.trim_end_matches(PLAIN).chars().last() {
             self.is_line_open = last != '\n';
         }

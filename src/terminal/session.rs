@@ -11,7 +11,7 @@ use super::ask::{Manner, ask, with_status};
 use super::client::Client;
 use super::command::{self, Command, HELP};
 use super::conversation::Conversation;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::input::{Input, Message};
 use super::interrupt::interrupted;
 use super::models;
@@ -30,7 +30,7 @@ struct Session<'a> {
     saved: BTreeSet<PathBuf>,
 }
 
-pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Failure> {
+pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), CommandError> {
     let name = models::hub_name(&args.model);
     let mut input = Input::open(!args.no_history);
     let mut conversation = Conversation::new(&name, args.ask.system.clone());
@@ -71,7 +71,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Fa
             Ok(true) => return Ok(()),
             Ok(false) => {}
             // Without output or a terminal, the conversation cannot continue.
-            Err(failure @ Failure::Output(_)) => return Err(failure),
+            Err(failure @ CommandError::Output(_)) => return Err(failure),
             Err(failure) if !session.is_interactive => return Err(failure),
             Err(failure) => {
                 if let Some(text) = failure.explain() {
@@ -84,19 +84,19 @@ pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Fa
 
 impl Session<'_> {
     /// Checks that the pool has the model. Ctrl-C cancels the lookup.
-    fn ensure(&mut self, name: &str) -> Result<(), Failure> {
+    fn ensure(&mut self, name: &str) -> Result<(), CommandError> {
         let work = models::ensure(self.client, &mut self.screen, name);
         let stop = stop(self.is_interactive);
         self.runtime.block_on(async {
             tokio::select! {
                 found = work => found,
-                () = stop => Err(Failure::Interrupted),
+                () = stop => Err(CommandError::Interrupted),
             }
         })
     }
 
     /// Requests a response to the pending prompt.
-    fn ask(&mut self) -> Result<(), Failure> {
+    fn ask(&mut self) -> Result<(), CommandError> {
         let body = self.conversation.request(true);
         let manner = Manner {
             is_streamed: true,
@@ -117,8 +117,8 @@ impl Session<'_> {
     }
 
     /// Executes a command. Returns true if it ends the conversation.
-    fn command(&mut self, line: &str) -> Result<bool, Failure> {
-        let command = command::parse(line).map_err(Failure::Usage)?;
+    fn command(&mut self, line: &str) -> Result<bool, CommandError> {
+        let command = command::parse(line).map_err(CommandError::Usage)?;
         match command {
             Command::Exit => return Ok(true),
             Command::Help => self.screen.note(HELP),
@@ -149,7 +149,7 @@ impl Session<'_> {
             }
             Command::Set { name, value } => {
                 let set = self.conversation.parameters.set(&name, &value);
-                let name = set.map_err(Failure::Usage)?;
+                let name = set.map_err(CommandError::Usage)?;
                 let now = self.conversation.parameters.as_map().get(name);
                 let now = now.map_or("the server's default".to_owned(), ToString::to_string);
                 self.screen.aside(&format!("{name} is {now}."));
@@ -164,7 +164,7 @@ impl Session<'_> {
             }
             Command::Retry if self.conversation.retry() => self.ask()?,
             Command::Retry => {
-                return Err(Failure::Usage(
+                return Err(CommandError::Usage(
                     "there is no earlier prompt to repeat".to_owned(),
                 ));
             }
@@ -174,7 +174,8 @@ impl Session<'_> {
             }
             Command::Save(path) => {
                 let replaces = self.saved.contains(&path);
-                let written = save(&self.conversation, &path, replaces).map_err(Failure::Usage)?;
+                let written =
+                    save(&self.conversation, &path, replaces).map_err(CommandError::Usage)?;
                 self.screen
                     .aside(&format!("Saved to {}.", written.display()));
                 self.saved.insert(path);
@@ -184,13 +185,13 @@ impl Session<'_> {
         Ok(false)
     }
 
-    fn list(&mut self) -> Result<(), Failure> {
+    fn list(&mut self) -> Result<(), CommandError> {
         let work = with_status(&mut self.screen, self.client.models());
         let stop = stop(self.is_interactive);
         let names = self.runtime.block_on(async {
             tokio::select! {
                 names = work => names,
-                () = stop => Err(Failure::Interrupted),
+                () = stop => Err(CommandError::Interrupted),
             }
         })?;
         let current = &self.conversation.model;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 
 use super::args::{Key, ServerArgs};
-use super::failure::Failure;
+use super::error::CommandError;
 
 /// The settings of this machine's own pool, from its configuration.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ pub struct Settings {
 
 impl Settings {
     /// # Errors
-    /// `Failure::Usage` if the URL is invalid, or a named key file cannot be read.
-    pub fn find(args: &ServerArgs, defaults: &Defaults) -> Result<Settings, Failure> {
+    /// `CommandError::Usage` if the URL is invalid, or a named key file cannot be read.
+    pub fn find(args: &ServerArgs, defaults: &Defaults) -> Result<Settings, CommandError> {
         let server = args.server.as_deref().unwrap_or(&defaults.server);
         let (base, is_local) = base_of(server)?;
         let key_option = args.key.clone().filter(|key| !key.0.is_empty());
@@ -55,7 +55,7 @@ impl Settings {
             ),
             (None, Some(file)) => {
                 let key = read_key(file).map_err(|error| {
-                    Failure::Usage(format!(
+                    CommandError::Usage(format!(
                         "cannot read the key file {} (--key-file or MODEL_POOL_KEY_FILE): {error}",
                         file.display()
                     ))
@@ -107,9 +107,9 @@ fn read_key(file: &Path) -> io::Result<Key> {
 }
 
 /// The base URL of the API, and whether it is on this machine.
-fn base_of(server: &str) -> Result<(String, bool), Failure> {
+fn base_of(server: &str) -> Result<(String, bool), CommandError> {
     let wrong = |why: &str| {
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "--server (MODEL_POOL_SERVER) {server:?} is not a URL: {why}; write it as http://host:8080"
         ))
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use model_pool::catalog::{Entry, Fetch, Reference, Source};
 use model_pool::config::Config;
-use model_pool::source::{Progress, Settings, SourceFault, Sources};
+use model_pool::source::{Progress, Settings, SourceError, Sources};
 use serde_json::Value;
 use support::family::{asks, chat, reasons, shown, stub};
 use support::hub::Hub;
@@ -327,7 +327,7 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
     let patience = Duration::from_secs(60);
     let fault = tokio::time::timeout(patience, both).await.unwrap();
     let fault = fault.expect_err("the disk is full");
-    assert!(matches!(fault, SourceFault::NoRoom { .. }), "{fault}");
+    assert!(matches!(fault, SourceError::NoRoom { .. }), "{fault}");
     let text = fault.to_string();
     assert!(text.contains("make room"), "{text}");
     let sent = hub.bytes_sent();

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use model_pool::inventory::{
-    DeviceChoice, DeviceEvent, DeviceFault, DeviceTrouble, Inventory, InventoryFault,
+    DeviceChoice, DeviceError, DeviceEvent, DeviceTrouble, Inventory, InventoryError,
     InventorySettings, Link, Provider, attribute,
 };
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
@@ -143,7 +143,7 @@ fn a_lost_gpu_is_told_by_its_reading_and_comes_back() {
         panic!("{readings:?}")
     };
     assert_eq!(*id, DeviceId(1));
-    assert!(matches!(fault, DeviceFault::Lost { .. }), "{fault}");
+    assert!(matches!(fault, DeviceError::Lost { .. }), "{fault}");
     assert!(
         fault.to_string().contains("gpu1 fell off the bus"),
         "{fault}"
@@ -154,7 +154,7 @@ fn a_lost_gpu_is_told_by_its_reading_and_comes_back() {
     let readings = inventory.measure(&BTreeSet::new());
     assert!(matches!(
         readings[0].1,
-        Err(DeviceFault::ResetRequired { .. })
+        Err(DeviceError::ResetRequired { .. })
     ));
     assert!(readings[1].1.is_ok());
 }
@@ -167,10 +167,10 @@ fn a_gpu_that_hangs_is_stale_is_asked_once_and_leaves_the_others_readable() {
     let soon = Duration::from_millis(1500);
     let first = inventory.measure_within(&BTreeSet::new(), soon);
     assert!(first[0].1.is_ok() && first[2].1.is_ok(), "{first:?}");
-    assert!(matches!(first[1].1, Err(DeviceFault::Stale { .. })));
+    assert!(matches!(first[1].1, Err(DeviceError::Stale { .. })));
     let again = inventory.measure_within(&BTreeSet::new(), PATIENCE);
     assert!(again[0].1.is_ok() && again[2].1.is_ok(), "{again:?}");
-    let Err(DeviceFault::Stale { since, .. }) = &again[1].1 else {
+    let Err(DeviceError::Stale { since, .. }) = &again[1].1 else {
         panic!("{again:?}")
     };
     assert!(*since >= soon && *since < PATIENCE, "{since:?}");
@@ -190,7 +190,7 @@ fn an_nvml_that_hangs_at_the_start_is_refused_also_when_the_host_would_do() {
         ..with(&machine, Vec::new())
     };
     let refused = Inventory::open_within(&settings, Duration::from_millis(200)).unwrap_err();
-    assert!(matches!(refused, InventoryFault::Hangs { .. }), "{refused}");
+    assert!(matches!(refused, InventoryError::Hangs { .. }), "{refused}");
     assert!(refused.to_string().contains("nvidia-smi"), "{refused}");
     machine.mend();
 }
@@ -207,7 +207,7 @@ fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
     for _ in 0..2 {
         for (_, reading) in inventory.measure(&BTreeSet::new()) {
             let fault = reading.unwrap_err();
-            assert!(matches!(fault, DeviceFault::DriverAway { .. }), "{fault}");
+            assert!(matches!(fault, DeviceError::DriverAway { .. }), "{fault}");
         }
     }
     // The GPUs are enumerated in the other order.

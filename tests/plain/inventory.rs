@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use model_pool::config::{MemoryPart, Size};
 use model_pool::inventory::{
-    DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryFault, InventorySettings, Provider,
+    DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryError, InventorySettings, Provider,
 };
 use model_pool::pool::{Bytes, DeviceId, NodeId};
 use support::machine::Machine;
@@ -80,7 +80,7 @@ fn without_a_driver_auto_is_the_host_with_its_budget() {
 fn without_a_driver_nvml_is_refused_in_the_librarys_own_words() {
     let refused = Inventory::open(&settings(Provider::Nvml)).unwrap_err();
     assert!(
-        matches!(refused, InventoryFault::NoLibrary { .. }),
+        matches!(refused, InventoryError::NoLibrary { .. }),
         "{refused:?}"
     );
     let words = refused.to_string();
@@ -268,7 +268,7 @@ fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
     };
     assert!(matches!(
         Inventory::open(&full),
-        Err(InventoryFault::MemoryPart { .. })
+        Err(InventoryError::MemoryPart { .. })
     ));
     let none = InventorySettings {
         host_memory: Bytes::ZERO,
@@ -276,7 +276,7 @@ fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
     };
     assert!(matches!(
         Inventory::open(&none),
-        Err(InventoryFault::NoHostMemory)
+        Err(InventoryError::NoHostMemory)
     ));
 }
 
@@ -394,7 +394,7 @@ fn a_gpu_that_is_lost_is_unknown_and_the_others_are_still_read() {
     assert!(
         matches!(
             refused,
-            InventoryFault::NoGpu {
+            InventoryError::NoGpu {
                 last_error: Some(_)
             }
         ),
@@ -419,7 +419,7 @@ fn a_driver_without_gpus_is_the_host_for_auto_and_a_fault_for_nvml() {
     );
     let refused = Inventory::open(&fake.settings(Provider::Nvml)).unwrap_err();
     assert!(
-        matches!(refused, InventoryFault::NoGpu { last_error: None }),
+        matches!(refused, InventoryError::NoGpu { last_error: None }),
         "{refused}"
     );
 }

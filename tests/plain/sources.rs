@@ -11,7 +11,7 @@ use std::time::Duration;
 use model_pool::catalog::{Entry, Fetch, Reference, Source};
 use model_pool::config::Config;
 use model_pool::pool::Remedy;
-use model_pool::source::{Progress, Settings, SourceFault, Sources};
+use model_pool::source::{Progress, Settings, SourceError, Sources};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use support::hub::{COMMIT, Hub};
@@ -100,12 +100,12 @@ impl Lab {
         self.wanted_with(json!({"runtime_env": {"env_vars": {"HF_HOME": "/nowhere"}}}))
     }
 
-    async fn fetch(&self, wanted: &Fetch) -> Result<Arc<Progress>, SourceFault> {
+    async fn fetch(&self, wanted: &Fetch) -> Result<Arc<Progress>, SourceError> {
         fetch_by(&Sources::new(self.settings()), wanted).await
     }
 }
 
-async fn fetch_by(sources: &Sources, wanted: &Fetch) -> Result<Arc<Progress>, SourceFault> {
+async fn fetch_by(sources: &Sources, wanted: &Fetch) -> Result<Arc<Progress>, SourceError> {
     let progress = Arc::new(Progress::default());
     let patience = Duration::from_secs(30);
     tokio::time::timeout(patience, sources.fetch(wanted, &progress))
@@ -269,7 +269,7 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
         .behave(|manners| manners.corrupt = Some(("model.safetensors".into(), 9)));
     let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
     let text = fault.to_string();
-    assert!(matches!(fault, SourceFault::Mismatch { .. }), "{text}");
+    assert!(matches!(fault, SourceError::Mismatch { .. }), "{text}");
     assert!(
         text.contains("model.safetensors") && text.contains("sha256"),
         "{text}"
@@ -372,7 +372,7 @@ async fn what_is_not_there_is_told_apart_by_what_is_missing() {
     let fault = fetch_by(&Sources::new(settings), &lab.wanted())
         .await
         .unwrap_err();
-    assert!(matches!(fault, SourceFault::Unreachable { .. }), "{fault}");
+    assert!(matches!(fault, SourceError::Unreachable { .. }), "{fault}");
     assert_eq!(fault.remedy(), Remedy::Time);
 }
 
@@ -385,7 +385,7 @@ async fn pickles_alone_are_refused_where_the_engine_reads_none_and_fetched_for_t
     ];
     lab.hub.add("lab/model", &files);
     let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-    assert!(matches!(fault, SourceFault::Pickle { .. }), "{fault}");
+    assert!(matches!(fault, SourceError::Pickle { .. }), "{fault}");
     assert!(fault.to_string().contains("runs the code in it"), "{fault}");
     assert_eq!(lab.hub.bytes_sent(), 0);
     let vllm = lab.wanted_with(json!({"type": "VLLMEngine"}));
@@ -482,7 +482,7 @@ async fn a_file_that_would_lie_elsewhere_is_refused_before_anything_comes() {
         let lab = Lab::new();
         lab.hub.add("lab/model", &[(name, weights(0))]);
         let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-        assert!(matches!(fault, SourceFault::UnsafeName { .. }), "{fault}");
+        assert!(matches!(fault, SourceError::UnsafeName { .. }), "{fault}");
         assert_eq!(lab.hub.bytes_sent(), 0);
     }
 }

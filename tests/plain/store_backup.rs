@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use model_pool::pool::Time;
 use model_pool::store::{
-    AuditQuery, BackupFault, KeptRay, KeyUse, NEW_ADMIN_KEY, NewKey, Role, Store, StoreFault,
+    AuditQuery, BackupError, KeptRay, KeyUse, NEW_ADMIN_KEY, NewKey, Role, Store, StoreError,
     back_up, generate_key, hash_key, restore,
 };
 use sqlx::Connection;
@@ -99,7 +99,7 @@ async fn a_target_that_may_not_be_written_is_refused_and_nothing_is_left() {
     let target = folder.path().join("copy.db");
     let missing = back_up(&address, &target, false).await.unwrap_err();
     assert!(
-        matches!(missing, BackupFault::NoDatabase { .. }),
+        matches!(missing, BackupError::NoDatabase { .. }),
         "{missing}"
     );
     let store = Store::open(&address).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_database_in_use_and_a_file_that_is_no_backup_are_refused() {
     back_up(&address, &good, false).await.unwrap();
     let refused = restore(&address, &good, None).await.unwrap_err();
     assert!(
-        matches!(refused, BackupFault::Store(StoreFault::InUse { .. })),
+        matches!(refused, BackupError::Store(StoreError::InUse { .. })),
         "{refused}"
     );
     store.close().await;
@@ -288,7 +288,7 @@ async fn a_store_of_an_older_schema_is_not_opened_beside_its_service() {
     )
     .await;
     let older = Store::open_beside(&address).await.unwrap_err();
-    assert!(matches!(older, StoreFault::Older { .. }), "{older}");
+    assert!(matches!(older, StoreError::Older { .. }), "{older}");
 }
 
 #[tokio::test]

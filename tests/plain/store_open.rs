@@ -4,7 +4,7 @@ use std::path::Path;
 
 use model_pool::pool::{DeviceId, Time};
 use model_pool::pool::{Record, RecordKind};
-use model_pool::store::{Store, StoreFault};
+use model_pool::store::{Store, StoreError};
 use serde_json::json;
 use sqlx::Connection;
 
@@ -44,7 +44,7 @@ async fn a_second_opener_is_refused_with_the_process_that_holds_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     let refused = Store::open(&url(folder.path())).await.unwrap_err();
-    assert!(matches!(refused, StoreFault::InUse { .. }), "{refused}");
+    assert!(matches!(refused, StoreError::InUse { .. }), "{refused}");
     let words = refused.to_string();
     assert!(
         words.contains("state.db") && words.contains(&format!("(process {})", std::process::id())),
@@ -68,7 +68,7 @@ async fn a_file_that_is_no_database_is_refused_with_its_name_and_left_alone() {
         std::fs::write(&file, content).unwrap();
         let refused = Store::open(&url(folder.path())).await.unwrap_err();
         assert!(
-            matches!(refused, StoreFault::NotADatabase { .. }),
+            matches!(refused, StoreError::NotADatabase { .. }),
             "{refused}"
         );
         assert!(
@@ -99,7 +99,7 @@ async fn a_damaged_database_is_refused_with_its_name() {
         assert!(
             matches!(
                 refused,
-                StoreFault::Damaged { .. } | StoreFault::NotADatabase { .. }
+                StoreError::Damaged { .. } | StoreError::NotADatabase { .. }
             ),
             "{refused:?}"
         );
@@ -125,7 +125,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
     assert!(
         matches!(
             refused,
-            StoreFault::Newer {
+            StoreError::Newer {
                 found: 9001,
                 known: 17,
                 ..
@@ -164,7 +164,7 @@ async fn places_that_cannot_be_written_are_refused_with_their_names() {
     let refused = Store::open("sqlite:///proc/model-pool/state.db")
         .await
         .unwrap_err();
-    assert!(matches!(refused, StoreFault::Folder { .. }), "{refused}");
+    assert!(matches!(refused, StoreError::Folder { .. }), "{refused}");
     assert!(
         refused.to_string().contains("/proc/model-pool"),
         "{refused}"
@@ -174,7 +174,7 @@ async fn places_that_cannot_be_written_are_refused_with_their_names() {
     std::fs::create_dir_all(folder.path().join("deep/state.db")).unwrap();
     let refused = Store::open(&url(folder.path())).await.unwrap_err();
     assert!(
-        matches!(refused, StoreFault::NotWritable { .. }),
+        matches!(refused, StoreError::NotWritable { .. }),
         "a folder stands where the file should be: {refused}"
     );
 }
@@ -192,7 +192,7 @@ async fn a_read_only_folder_is_refused_with_its_name() {
     }
     let refused = Store::open(&url(folder.path())).await.unwrap_err();
     assert!(
-        matches!(refused, StoreFault::NotWritable { .. }),
+        matches!(refused, StoreError::NotWritable { .. }),
         "{refused}"
     );
     assert!(refused.to_string().contains("deep/state.db"), "{refused}");
@@ -212,7 +212,7 @@ async fn urls_that_name_no_lasting_file_are_refused_without_their_password() {
     ] {
         let refused = Store::open(url).await.unwrap_err();
         assert!(
-            matches!(refused, StoreFault::Url { .. }),
+            matches!(refused, StoreError::Url { .. }),
             "{url}: {refused}"
         );
         assert!(refused.to_string().contains(says), "{url}: {refused}");

@@ -1,10 +1,10 @@
 //! `audit`: the newest changes and refused attempts, with who made them.
 
-use crate::responses::AuditList;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render;
 use crate::render::quantity::Clock;
+use crate::responses::AuditList;
 
 /// Selects entries.
 pub struct Filter {
@@ -14,7 +14,7 @@ pub struct Filter {
     pub path: Option<String>,
 }
 
-pub async fn run(session: &Session, filter: &Filter) -> Result<(), Failure> {
+pub async fn run(session: &Session, filter: &Filter) -> Result<(), CommandError> {
     let limit = filter.limit.to_string();
     let mut query = vec![("limit", limit.as_str())];
     query.extend(filter.of.as_deref().map(|key| ("of", key)));

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use crate::responses::{CordonResponse, UncordonResponse};
 use crate::cli::CordonArgs;
 use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::cordon as text;
 use crate::render::quantity::Clock;
+use crate::responses::{CordonResponse, UncordonResponse};
 
-pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure> {
+pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), CommandError> {
     let removal = Removal {
         route: "admin/devices/cordon",
         field: "device",
@@ -24,7 +24,7 @@ pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure>
     })
 }
 
-pub async fn uncordon(session: &Session, device: &str) -> Result<(), Failure> {
+pub async fn uncordon(session: &Session, device: &str) -> Result<(), CommandError> {
     let response = session
         .client
         .post("admin/devices/uncordon", &json!({ "device": device }))

@@ -3,17 +3,17 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::responses::{KeyList, KeyView, NewKey};
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
-use crate::failure::{Failure, Refusal};
+use crate::error::{CommandError, Refusal};
 use crate::render::outcome;
 use crate::render::quantity::Clock;
+use crate::responses::{KeyList, KeyView, NewKey};
 use crate::screen::{can_ask, confirm, note};
 use crate::style::clean;
 
-pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandError> {
     let client = &session.client;
     match command {
         KeysCommand::List => {
@@ -72,7 +72,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             }
             allowed_in(&mut body, allowed);
             if body == json!({}) {
-                return Err(Failure::Usage(
+                return Err(CommandError::Usage(
                     "no change is specified; see `admin-client keys set --help`".to_owned(),
                 ));
             }
@@ -94,7 +94,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
         }
         KeysCommand::Revoke { id, yes } => {
             let response = match revoke(session, &id, yes).await {
-                Err(Failure::Refused(refusal)) if is_own_key(&refusal) => {
+                Err(CommandError::Refused(refusal)) if is_own_key(&refusal) => {
                     confirm_own(&id, &refusal.message)?;
                     revoke(session, &id, true).await?
                 }
@@ -107,7 +107,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
     }
 }
 
-async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, Failure> {
+async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, CommandError> {
     let query: &[(&str, &str)] = if confirmed {
         &[("id", id), ("confirm", "true")]
     } else {
@@ -126,9 +126,9 @@ fn is_own_key(refusal: &Refusal) -> bool {
 }
 
 /// Asks for confirmation at a terminal. A script has to pass `--yes`.
-fn confirm_own(id: &str, message: &str) -> Result<(), Failure> {
+fn confirm_own(id: &str, message: &str) -> Result<(), CommandError> {
     if !can_ask() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{message}. Nothing changed; repeat the command with --yes"
         )));
     }
@@ -138,11 +138,11 @@ fn confirm_own(id: &str, message: &str) -> Result<(), Failure> {
 
 /// Refuses an empty name for a new key: the server would read an empty list as "everything", and an empty shell variable rarely
 /// means that.
-fn refuse_empty(allowed: &KeyArgs) -> Result<(), Failure> {
+fn refuse_empty(allowed: &KeyArgs) -> Result<(), CommandError> {
     let lists = [("models", &allowed.models), ("routes", &allowed.routes)];
     for (name, list) in lists {
         if list.iter().flatten().any(|text| text.trim().is_empty()) {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "--{name} has an empty name; leave --{name} out if the key may use all {name}"
             )));
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::{LoadArgs, Wish};
 use crate::client::Patience;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
 use crate::render::quantity::{Clock, count};
@@ -26,7 +26,7 @@ use crate::style::clean;
 const POLL_EVERY: Duration = Duration::from_millis(150);
 
 /// Shows the plan, then loads.
-pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
+pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), CommandError> {
     if args.dry_run {
         return plan(session, &args.model, &args.wish).await;
     }
@@ -38,8 +38,8 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             .await;
         match response {
             // The model may be on the hub without a model file; the load looks it up there.
-            Err(Failure::Refused(refusal)) if refusal.status == 404 && args.model.contains('/') => {
-            }
+            Err(CommandError::Refused(refusal))
+                if refusal.status == 404 && args.model.contains('/') => {}
             response => {
                 let plan: Plan = response?.read()?;
                 // A plan with obstacles is not printed: a refused load includes them, and a waiting load names the obstacle.
@@ -61,7 +61,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
         tokio::select! {
             response = post => response?,
             never = watch(session, args, obstacle) => match never {},
-            _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
+            _ = tokio::signal::ctrl_c() => return Err(CommandError::Interrupted(format!(
                 "stopped watching; the pool may continue the load. `admin-client show {0}` shows its state, `admin-client unload {0}` undoes it",
                 args.model
             ))),
@@ -77,7 +77,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             .for_each(|text| note(text));
     }
     match response.status.as_str() {
-        "partial" => Err(Failure::Partial(format!(
+        "partial" => Err(CommandError::Partial(format!(
             "only {} of {} ready",
             response.ready_replicas.len(),
             count(response.wanted_replicas.unwrap_or(0) as usize, "replica")
@@ -87,7 +87,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
 }
 
 /// Shows the effect of a load.
-pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), Failure> {
+pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), CommandError> {
     let response = session
         .client
         .post("admin/plan", &body(model, wish, None))
@@ -99,7 +99,7 @@ pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), Fai
     if plan.feasible {
         Ok(())
     } else {
-        Err(Failure::Infeasible(plan.model))
+        Err(CommandError::Infeasible(plan.model))
     }
 }
 
@@ -109,7 +109,7 @@ pub async fn unload(
     model: &str,
     replica: Option<&str>,
     now: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut request = json!({ "model": model });
     if let Some(replica) = replica {
         request["replica"] = replica.into();

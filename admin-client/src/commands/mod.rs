@@ -20,7 +20,7 @@ mod what_if;
 mod why;
 
 use crate::cli::{Cli, Command};
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::screen::Screen;
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -32,7 +32,7 @@ pub use session::Session;
 ///
 /// # Errors
 /// The failure of the command. With `--json`, the body of a refusal is printed already.
-pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: Command) -> Result<(), CommandError> {
     let outcome = match command {
         Command::Load(args) => load::load(session, &args).await,
         Command::Plan {
@@ -111,9 +111,9 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Chat(_) => Ok(()),
     };
     match outcome {
-        Err(Failure::Refused(refusal)) if session.json => {
+        Err(CommandError::Refused(refusal)) if session.json => {
             session.screen.print(&refusal.body)?;
-            Err(Failure::Refused(refusal))
+            Err(CommandError::Refused(refusal))
         }
         other => other,
     }
@@ -122,8 +122,8 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
 /// Prints a shell's completion script. Needs no server.
 ///
 /// # Errors
-/// `Failure::Output` if the output is closed.
-pub fn completions(shell: Shell) -> Result<(), Failure> {
+/// `CommandError::Output` if the output is closed.
+pub fn completions(shell: Shell) -> Result<(), CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "admin-client", &mut script);
     Screen::of_stdout().print(&String::from_utf8_lossy(&script))

@@ -7,23 +7,23 @@ use std::path::Path;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::responses::{ModelList, ModelView};
 use crate::cli::{Change, RegisterArgs, SetArgs};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::models as text;
 use crate::render::quantity::Clock;
+use crate::responses::{ModelList, ModelView};
 use crate::style::clean;
 
-pub async fn list(session: &Session) -> Result<(), Failure> {
+pub async fn list(session: &Session) -> Result<(), CommandError> {
     let response = session.client.get("admin/models", &[]).await?;
     session.show(&response, |list: &ModelList| {
         text::models(&list.models, Clock::read(), session.screen.style)
     })
 }
 
-pub async fn show(session: &Session, model: &str) -> Result<(), Failure> {
+pub async fn show(session: &Session, model: &str) -> Result<(), CommandError> {
     let response = session
         .client
         .get("admin/models", &[("model", model)])
@@ -36,7 +36,7 @@ pub async fn show(session: &Session, model: &str) -> Result<(), Failure> {
     })
 }
 
-pub async fn as_file(session: &Session, model: &str) -> Result<(), Failure> {
+pub async fn as_file(session: &Session, model: &str) -> Result<(), CommandError> {
     let query = [("model", model)];
     let text = session
         .client
@@ -45,7 +45,7 @@ pub async fn as_file(session: &Session, model: &str) -> Result<(), Failure> {
     session.screen.print(text.trim_end())
 }
 
-pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
+pub async fn set(session: &Session, args: &SetArgs) -> Result<(), CommandError> {
     let mut body = Map::new();
     if let Some(priority) = &args.priority {
         body.insert("priority".to_owned(), value_of(priority));
@@ -71,7 +71,7 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
     one(session, &response)
 }
 
-pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Failure> {
+pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), CommandError> {
     let document = match &args.engine {
         None if is_hub_name(&args.what) => return register_by_name(session, &args.what).await,
         None => read_document(Path::new(&args.what))?,
@@ -91,7 +91,7 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
 }
 
 /// Registers a model that the server looks up on the hub. The server chooses the engine.
-async fn register_by_name(session: &Session, name: &str) -> Result<(), Failure> {
+async fn register_by_name(session: &Session, name: &str) -> Result<(), CommandError> {
     let response = session
         .client
         .call(
@@ -153,7 +153,7 @@ fn is_hub_name(what: &str) -> bool {
 }
 
 /// The type in a model file for an engine's name. Leaves unknown types to the server.
-fn engine_type(engine: &str) -> Result<&str, Failure> {
+fn engine_type(engine: &str) -> Result<&str, CommandError> {
     let name = engine.to_lowercase();
     let find = |name: &str| ENGINES.iter().find(|(short, _)| *short == name);
     if let Some((_, kind)) = find(&name) {
@@ -172,7 +172,7 @@ fn engine_type(engine: &str) -> Result<&str, Failure> {
     }
     let near = also.or_else(|| nearest(&name, ENGINES.iter().map(|(short, _)| *short)));
     let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    Err(Failure::Usage(format!(
+    Err(CommandError::Usage(format!(
         "--engine: unknown engine {engine:?}; use {}, or a type from model files{hint}",
         engines()
     )))
@@ -218,7 +218,7 @@ fn document_of(args: &RegisterArgs, kind: &str) -> Value {
     document
 }
 
-pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {
+pub async fn remove(session: &Session, model: &str) -> Result<(), CommandError> {
     let response = session
         .client
         .call(
@@ -234,7 +234,7 @@ pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {
     })
 }
 
-fn one(session: &Session, response: &Answer) -> Result<(), Failure> {
+fn one(session: &Session, response: &Answer) -> Result<(), CommandError> {
     session.show(response, |view: &ModelView| {
         text::model(view, Clock::read(), session.screen.style)
     })
@@ -250,10 +250,10 @@ fn value_of<T: Clone + Into<Value>>(change: &Change<T>) -> Value {
 
 /// Reads a model file; `-` is standard input. Text that begins with a brace and files named `.json`
 /// are JSON, everything else is YAML.
-fn read_document(file: &Path) -> Result<Value, Failure> {
+fn read_document(file: &Path) -> Result<Value, CommandError> {
     let name = file.display();
     let unreadable = |error: std::io::Error| {
-        Failure::Usage(format!("cannot read the model file {name}: {error}"))
+        CommandError::Usage(format!("cannot read the model file {name}: {error}"))
     };
     let text = if file == Path::new("-") {
         let mut text = String::new();
@@ -277,10 +277,10 @@ fn read_document(file: &Path) -> Result<Value, Failure> {
     };
     match document {
         Ok(document @ Value::Object(_)) => Ok(document),
-        Ok(_) => Err(Failure::Usage(format!(
+        Ok(_) => Err(CommandError::Usage(format!(
             "the model file {name} is not a mapping; it must have sections such as engine_config and pool_config"
         ))),
-        Err(error) => Err(Failure::Usage(format!(
+        Err(error) => Err(CommandError::Usage(format!(
             "the model file {name} is not valid {}: {error}",
             if json { "JSON" } else { "YAML" }
         ))),
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn document(name: &str, text: &str) -> Result<Value, Failure> {
+    fn document(name: &str, text: &str) -> Result<Value, CommandError> {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join(name);
         std::fs::write(&file, text).expect("written");

@@ -4,18 +4,18 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::responses::{DrainNodeResponse, NewNodeToken, NodeList};
 use crate::cli::{DrainArgs, NodesCommand};
 use crate::client::Patience;
 use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::nodes as text;
 use crate::render::quantity::Clock;
+use crate::responses::{DrainNodeResponse, NewNodeToken, NodeList};
 use crate::screen::note;
 use crate::style::clean;
 
-pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: NodesCommand) -> Result<(), CommandError> {
     let client = &session.client;
     match command {
         NodesCommand::List => {
@@ -73,7 +73,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
     }
 }
 
-async fn drain(session: &Session, args: &DrainArgs) -> Result<(), Failure> {
+async fn drain(session: &Session, args: &DrainArgs) -> Result<(), CommandError> {
     let removal = Removal {
         route: "admin/nodes/drain",
         field: "node",
@@ -82,5 +82,7 @@ async fn drain(session: &Session, args: &DrainArgs) -> Result<(), Failure> {
         back: "nodes undrain",
     };
     let response = remove(session, &removal, &args.how).await?;
-    session.show(&response, |response: &DrainNodeResponse| text::drained(response))
+    session.show(&response, |response: &DrainNodeResponse| {
+        text::drained(response)
+    })
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::cli::OutOfServiceArgs;
 use crate::client::Answer;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::screen::announced;
 
 /// A device or a node that leaves service.
@@ -23,7 +23,7 @@ pub async fn remove(
     session: &Session,
     removal: &Removal<'_>,
     how: &OutOfServiceArgs,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, CommandError> {
     let request = body(removal, how);
     let waits = !session.json && !how.now && !how.no_wait;
     let post = announced(
@@ -40,7 +40,7 @@ pub async fn remove(
     } = removal;
     tokio::select! {
         response = post => response,
-        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted(format!(
+        _ = tokio::signal::ctrl_c() => Err(CommandError::Interrupted(format!(
             "stopped watching; {name} is still draining. `admin-client {progress}` shows its progress, `admin-client {back} {name}` puts it back into service",
         ))),
     }

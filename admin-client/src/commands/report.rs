@@ -2,11 +2,11 @@
 
 use crate::cli::ReportArgs;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::past::Report;
 use crate::render;
 
-pub async fn run(session: &Session, args: &ReportArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: &ReportArgs) -> Result<(), CommandError> {
     let from = match (&args.from, args.day) {
         (Some(from), _) => from.as_str(),
         (None, true) => "1d",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::client::{Answer, Client};
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::screen::Screen;
 
 /// The context of a command.
@@ -23,7 +23,7 @@ impl Session {
         &self,
         response: &Answer,
         show: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         if self.json {
             return self.screen.print(&response.text);
         }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::responses::{EventList, EventView, LogLine, LogList};
 use crate::client::Stream;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::events as text;
 use crate::render::quantity::{Clock, label};
+use crate::responses::{EventList, EventView, LogLine, LogList};
 use crate::screen::note;
 use crate::style::clean;
 
@@ -44,7 +44,7 @@ impl Filter {
     }
 }
 
-pub async fn events(session: &Session, filter: &Filter, follow: bool) -> Result<(), Failure> {
+pub async fn events(session: &Session, filter: &Filter, follow: bool) -> Result<(), CommandError> {
     let mut last = None;
     if !follow || filter.limit.is_some() {
         last = past_events(session, filter, follow).await?;
@@ -60,7 +60,7 @@ async fn past_events(
     session: &Session,
     filter: &Filter,
     follow: bool,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandError> {
     let limit = filter.limit.unwrap_or(100).to_string();
     let mut query = filter.query();
     query.push(("limit", &limit));
@@ -99,7 +99,7 @@ async fn follow_events(
     session: &Session,
     filter: &Filter,
     mut last: Option<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut query = filter.query();
     query.push(("follow", "true"));
     let mut attempts = 0;
@@ -118,12 +118,12 @@ async fn follow_events(
                 }
             }
             // Retry only if the server was reachable before.
-            Err(Failure::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
+            Err(CommandError::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
             Err(failure) => return Err(failure),
         }
         attempts += 1;
         if attempts > ATTEMPTS_MAX {
-            return Err(Failure::StreamEnded {
+            return Err(CommandError::StreamEnded {
                 server: session.client.server().to_owned(),
             });
         }
@@ -132,7 +132,7 @@ async fn follow_events(
     }
 }
 
-fn print_event(session: &Session, data: &str) -> Result<(), Failure> {
+fn print_event(session: &Session, data: &str) -> Result<(), CommandError> {
     if session.json {
         return session.screen.print(data);
     }
@@ -149,7 +149,7 @@ pub async fn logs(
     replica: Option<&str>,
     tail: u32,
     follow: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let tail = tail.to_string();
     let mut query = vec![("model", model), ("tail", tail.as_str())];
     query.extend(replica.map(|replica| ("replica", replica)));
@@ -169,7 +169,7 @@ pub async fn logs(
     })
 }
 
-async fn follow_logs(session: &Session, mut stream: Stream) -> Result<(), Failure> {
+async fn follow_logs(session: &Session, mut stream: Stream) -> Result<(), CommandError> {
     while let Some(event) = stream.next().await? {
         if session.json {
             session.screen.print(&event.data)?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::responses::{DeviceList, ModelList, QueueView};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::quantity::Clock;
 use crate::render::{bars, models, queue};
+use crate::responses::{DeviceList, ModelList, QueueView};
 use crate::style::{Style, Tint};
 use crate::top;
 
@@ -25,7 +25,7 @@ struct Responses {
 
 /// Runs on a terminal until q, Ctrl-C, SIGTERM or `times` seconds. In a pipe, prints `times` screens, or one. With `once`, prints
 /// one picture of the screen.
-pub async fn top(session: &Session, times: Option<u32>, once: bool) -> Result<(), Failure> {
+pub async fn top(session: &Session, times: Option<u32>, once: bool) -> Result<(), CommandError> {
     match (session.json, once, session.screen.style.terminal) {
         (true, _, _) => lines(session, if once { 1 } else { times.unwrap_or(1) }).await,
         (false, true, _) => top::once(session).await,
@@ -35,7 +35,7 @@ pub async fn top(session: &Session, times: Option<u32>, once: bool) -> Result<()
 }
 
 /// Prints the screens one after the other; with `--json`, one object per line.
-async fn lines(session: &Session, times: u32) -> Result<(), Failure> {
+async fn lines(session: &Session, times: u32) -> Result<(), CommandError> {
     for n in 0..times {
         if n > 0 {
             tokio::time::sleep(REFRESH_EVERY).await;
@@ -51,7 +51,7 @@ async fn lines(session: &Session, times: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn fetch(session: &Session) -> Result<Responses, Failure> {
+async fn fetch(session: &Session) -> Result<Responses, CommandError> {
     let get = async |path| {
         session
             .client
@@ -65,7 +65,7 @@ async fn fetch(session: &Session) -> Result<Responses, Failure> {
     })
 }
 
-fn draw(responses: &Responses, style: Style) -> Result<String, Failure> {
+fn draw(responses: &Responses, style: Style) -> Result<String, CommandError> {
     let devices: DeviceList = responses.devices.read()?;
     let list: ModelList = responses.models.read()?;
     let waiting: QueueView = responses.queue.read()?;
@@ -80,7 +80,7 @@ fn draw(responses: &Responses, style: Style) -> Result<String, Failure> {
 }
 
 /// The three responses as one object in one line.
-fn object(responses: &Responses) -> Result<String, Failure> {
+fn object(responses: &Responses) -> Result<String, CommandError> {
     let devices: Value = responses.devices.read()?;
     let models: Value = responses.models.read()?;
     let queue: Value = responses.queue.read()?;

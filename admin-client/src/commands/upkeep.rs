@@ -3,12 +3,12 @@
 
 use serde_json::json;
 
-use crate::responses::{CleanupResponse, ReloadResponse, UnloadResponse};
 use crate::cli::CleanupMode;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::outcome;
 use crate::render::quantity::{Clock, count};
+use crate::responses::{CleanupResponse, ReloadResponse, UnloadResponse};
 use crate::screen::{announced, confirm};
 
 const DRAINING: &str = "Waiting for the requests in flight to end. This may take several minutes.";
@@ -18,7 +18,7 @@ pub async fn cleanup(
     preview: bool,
     mode: CleanupMode,
     yes: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mode = match mode {
         CleanupMode::All => "all",
         CleanupMode::Idle => "idle",
@@ -55,7 +55,7 @@ pub async fn cleanup(
     })
 }
 
-pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
+pub async fn reset(session: &Session, yes: bool) -> Result<(), CommandError> {
     if !yes {
         confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
@@ -65,7 +65,7 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     })
 }
 
-pub async fn reload(session: &Session) -> Result<(), Failure> {
+pub async fn reload(session: &Session) -> Result<(), CommandError> {
     let response = session.client.post("admin/reload", &json!({})).await?;
     session.show(&response, |response| {
         outcome::reload(response, session.screen.style)
@@ -73,7 +73,7 @@ pub async fn reload(session: &Session) -> Result<(), Failure> {
     let reloaded: ReloadResponse = response.read()?;
     match reloaded.broken.len() {
         0 => Ok(()),
-        broken => Err(Failure::BrokenFiles(format!(
+        broken => Err(CommandError::BrokenFiles(format!(
             "{} cannot be used",
             count(broken, "model file")
         ))),

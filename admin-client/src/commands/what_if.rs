@@ -4,14 +4,14 @@ use serde_json::{Map, Value, json};
 
 use crate::assumed::WhatIf;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render;
 
 pub async fn run(
     session: &Session,
     cordoned: &[String],
     priorities: &[(String, u32)],
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut words: Vec<String> = Vec::new();
     words.extend(
         cordoned

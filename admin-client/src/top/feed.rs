@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 use super::view::{Change, View, event_id};
-use crate::responses::{EventList, EventView};
 use crate::client::{Client, Stream};
-use crate::failure::Failure;
+use crate::error::CommandError;
+use crate::responses::{EventList, EventView};
 
 /// The server sends a keep-alive every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
@@ -32,18 +32,18 @@ pub enum News {
 ///
 /// # Errors
 /// As `Client::stream`; `StreamEnded` if it ends before a picture.
-pub async fn open(client: &Client) -> Result<(Stream, View), Failure> {
+pub async fn open(client: &Client) -> Result<(Stream, View), CommandError> {
     let mut stream = client.stream("admin/live", &[], None).await?;
     while let Some(event) = stream.next_within(Some(SILENCE_MAX)).await? {
         if event.name == "view" {
-            let view = serde_json::from_str(&event.data).map_err(|source| Failure::Shape {
+            let view = serde_json::from_str(&event.data).map_err(|source| CommandError::Shape {
                 path: "admin/live".to_owned(),
                 source,
             })?;
             return Ok((stream, view));
         }
     }
-    Err(Failure::StreamEnded {
+    Err(CommandError::StreamEnded {
         server: client.server().to_owned(),
     })
 }
@@ -104,7 +104,7 @@ async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
 ///
 /// # Errors
 /// As `Client::get`.
-pub async fn past_events(client: &Client) -> Result<Vec<EventView>, Failure> {
+pub async fn past_events(client: &Client) -> Result<Vec<EventView>, CommandError> {
     let response = client
         .get("admin/events", &[("limit", PAST_EVENTS)])
         .await?;
@@ -140,7 +140,7 @@ pub async fn follow_events(client: Arc<Client>, news: Sender<News>) {
 }
 
 /// The failure with its last cause, in one line.
-pub fn reason(failure: &Failure) -> String {
+pub fn reason(failure: &CommandError) -> String {
     let causes = std::iter::successors(std::error::Error::source(failure), |error| error.source());
     match causes.last() {
         Some(cause) => format!("{failure}: {cause}"),

@@ -6,11 +6,11 @@ use serde_json::json;
 use tokio::sync::mpsc::Sender;
 
 use super::feed::reason;
-use crate::responses::{LoadResponse, LogLine, Plan, UnloadResponse};
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::past::Why;
 use crate::render::outcome;
+use crate::responses::{LoadResponse, LogLine, Plan, UnloadResponse};
 use crate::style::Style;
 
 /// Number of past lines at the beginning of a log.
@@ -95,14 +95,14 @@ pub async fn run(client: Arc<Client>, job: Job, dialog: u64, outcomes: Sender<(u
     let _closed = outcomes.send((dialog, outcome)).await;
 }
 
-async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, Failure> {
+async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, CommandError> {
     let response = client
         .post("admin/plan", &json!({ "model": model }))
         .await?;
     response.read().map(Box::new)
 }
 
-async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, Failure> {
+async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, CommandError> {
     let now = plan(client, model).await?;
     if Effect::from_plan(&now) != *shown {
         return Ok(Outcome::Outdated(now));
@@ -112,15 +112,17 @@ async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, F
     Ok(Outcome::Done(first_line(&outcome::load(&response, PLAIN))))
 }
 
-async fn unload(client: &Client, model: &str) -> Result<Outcome, Failure> {
+async fn unload(client: &Client, model: &str) -> Result<Outcome, CommandError> {
     let response = client
         .post("admin/unload", &json!({ "model": model }))
         .await?;
     let response: UnloadResponse = response.read()?;
-    Ok(Outcome::Done(first_line(&outcome::unload(&response, PLAIN))))
+    Ok(Outcome::Done(first_line(&outcome::unload(
+        &response, PLAIN,
+    ))))
 }
 
-async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, Failure> {
+async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, CommandError> {
     let response = client.get("admin/why", &[query]).await?;
     response.read().map(|why| Outcome::Why(Box::new(why)))
 }
@@ -130,7 +132,7 @@ async fn follow(
     model: &str,
     dialog: u64,
     outcomes: &Sender<(u64, Outcome)>,
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, CommandError> {
     let query = [("model", model), ("tail", LOG_TAIL), ("follow", "true")];
     let mut stream = client.stream("admin/logs", &query, None).await?;
     while let Some(event) = stream.next().await? {

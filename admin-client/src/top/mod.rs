@@ -39,7 +39,7 @@ use self::colours::Colours;
 use self::jobs::Outcome;
 use self::raw_terminal::RawTerminal;
 use crate::commands::Session;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::render::quantity::Clock;
 use crate::screen::window;
 
@@ -52,7 +52,7 @@ const NEWS_MAX: usize = 256;
 ///
 /// # Errors
 /// As of the requests.
-pub async fn once(session: &Session) -> Result<(), Failure> {
+pub async fn once(session: &Session) -> Result<(), CommandError> {
     let (_stream, view) = feed::open(&session.client).await?;
     let events = feed::past_events(&session.client).await?;
     let mut app = App::new(view, session.client.server(), Colours(false));
@@ -91,14 +91,14 @@ fn text(buffer: &Buffer) -> String {
 ///
 /// # Errors
 /// As of the first requests, or if the terminal cannot be written.
-pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
+pub async fn run(session: &Session, times: Option<u32>) -> Result<(), CommandError> {
     let mut signals = JoinSet::new();
     for kind in [
         SignalKind::interrupt(),
         SignalKind::terminate(),
         SignalKind::hangup(),
     ] {
-        let mut signal = signal(kind).map_err(Failure::Runtime)?;
+        let mut signal = signal(kind).map_err(CommandError::Runtime)?;
         signals.spawn(async move { signal.recv().await });
     }
     // Connects before the screen is taken over, to report a wrong address or key like every other command.
@@ -119,8 +119,9 @@ pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
         .spawn(feed::follow_view(client(), stream, news.clone()));
     tasks.running.spawn(feed::follow_events(client(), news));
 
-    let _restored = RawTerminal::enter().map_err(Failure::Output)?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(Failure::Output)?;
+    let _restored = RawTerminal::enter().map_err(CommandError::Output)?;
+    let mut terminal =
+        Terminal::new(CrosstermBackend::new(stdout())).map_err(CommandError::Output)?;
     let mut keys = EventStream::new();
     let mut has_keys = true;
     let mut tick = tokio::time::interval(TICK);
@@ -130,7 +131,7 @@ pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
         let draw = |frame: &mut ratatui::Frame<'_>| {
             draw::draw(&mut app, clock, frame.area(), frame.buffer_mut());
         };
-        terminal.draw(draw).map_err(Failure::Output)?;
+        terminal.draw(draw).map_err(CommandError::Output)?;
         tokio::select! {
             _ = signals.join_next() => return Ok(()),
             event = keys.next(), if has_keys => match event {

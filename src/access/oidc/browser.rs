@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
-use super::fault::{IssuerFault, OidcError, SignOnError};
+use super::error::{IssuerError, OidcError, SignOnError};
 use super::identity::Identity;
 use super::issuer::{Endpoints, Issuer};
 use super::{Oidc, TOKEN_BYTES_MAX, head_of};
@@ -62,10 +62,10 @@ enum Part {
 }
 
 impl Browser {
-    pub fn new(section: &BrowserSection) -> Result<Browser, IssuerFault> {
+    pub fn new(section: &BrowserSection) -> Result<Browser, IssuerError> {
         let random = SystemRandom::new();
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
-        let key = key.map_err(|_| IssuerFault::Client {
+        let key = key.map_err(|_| IssuerError::Client {
             why: "the system has no random numbers".to_owned(),
         })?;
         Ok(Browser {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fault::OidcError;
+use super::error::OidcError;
 use pool::{Span, Time};
 
 /// Longer than any issuer's subjects, which appear in logs and the audit.

@@ -11,7 +11,7 @@ use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode, Url, he
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::fault::IssuerFault;
+use super::error::IssuerError;
 use super::keys::KeySet;
 use config::OidcSection;
 use config::oidc::trusted_address;
@@ -55,8 +55,8 @@ pub(super) struct TokenResponse {
 }
 
 impl Issuer {
-    pub async fn new(section: &OidcSection) -> Result<Issuer, IssuerFault> {
-        let address = |why: String| IssuerFault::Address {
+    pub async fn new(section: &OidcSection) -> Result<Issuer, IssuerError> {
+        let address = |why: String| IssuerError::Address {
             address: section.issuer.clone(),
             why,
         };
@@ -81,7 +81,7 @@ impl Issuer {
         if let Some(path) = &section.ca_file {
             client = client.tls_certs_merge(authorities(path).await?);
         }
-        let http = client.build().map_err(|error| IssuerFault::Client {
+        let http = client.build().map_err(|error| IssuerError::Client {
             why: root_of(&error),
         })?;
         Ok(Issuer {
@@ -101,16 +101,16 @@ impl Issuer {
     }
 
     /// The address of the keys, if the document belongs to the configured issuer.
-    pub async fn describe(&self) -> Result<Url, IssuerFault> {
+    pub async fn describe(&self) -> Result<Url, IssuerError> {
         let found = self.document().await?;
         self.trusted("jwks_uri", &found.jwks_uri)
     }
 
     /// The addresses for browsers.
-    pub async fn endpoints(&self) -> Result<Endpoints, IssuerFault> {
+    pub async fn endpoints(&self) -> Result<Endpoints, IssuerError> {
         let found = self.document().await?;
         let needed = |name: &'static str, text: &Option<String>| {
-            let missing = || IssuerFault::NoBrowsers {
+            let missing = || IssuerError::NoBrowsers {
                 address: self.description.to_string(),
                 name,
             };
@@ -131,7 +131,7 @@ impl Issuer {
         address: &Url,
         form: String,
         authorization: Option<String>,
-    ) -> Result<TokenResponse, IssuerFault> {
+    ) -> Result<TokenResponse, IssuerError> {
         let mut request = self.http.post(address.clone()).body(form);
         request = request
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -142,7 +142,7 @@ impl Issuer {
         let response = self.send(address, request).await?;
         let status = response.status();
         if status.is_redirection() || status.is_server_error() {
-            return Err(IssuerFault::Status {
+            return Err(IssuerError::Status {
                 address: address.to_string(),
                 status: status.as_u16(),
             });
@@ -156,12 +156,12 @@ impl Issuer {
         })
     }
 
-    async fn document(&self) -> Result<Description, IssuerFault> {
+    async fn document(&self) -> Result<Description, IssuerError> {
         let bytes = self.read(&self.description).await?;
         let found: Description =
             serde_json::from_slice(&bytes).map_err(|error| self.shape(&self.description, error))?;
         if found.issuer != self.name {
-            return Err(IssuerFault::OtherIssuer {
+            return Err(IssuerError::OtherIssuer {
                 address: self.description.to_string(),
                 found_issuer: found.issuer.chars().take(200).collect(),
             });
@@ -170,8 +170,8 @@ impl Issuer {
     }
 
     /// Parses an address of the document. An issuer with TLS may only name addresses with TLS.
-    fn trusted(&self, name: &'static str, text: &str) -> Result<Url, IssuerFault> {
-        let untrusted = |why: String| IssuerFault::NamedAddress {
+    fn trusted(&self, name: &'static str, text: &str) -> Result<Url, IssuerError> {
+        let untrusted = |why: String| IssuerError::NamedAddress {
             name,
             address: text.chars().take(200).collect(),
             why,
@@ -183,11 +183,11 @@ impl Issuer {
         Ok(address)
     }
 
-    pub async fn keys(&self, address: &Url) -> Result<KeySet, IssuerFault> {
+    pub async fn keys(&self, address: &Url) -> Result<KeySet, IssuerError> {
         let bytes = self.read(address).await?;
         let keys = KeySet::read(&bytes).map_err(|error| self.shape(address, error))?;
         if keys.is_empty() {
-            Err(IssuerFault::NoKeys {
+            Err(IssuerError::NoKeys {
                 address: address.to_string(),
             })
         } else {
@@ -195,18 +195,18 @@ impl Issuer {
         }
     }
 
-    fn shape(&self, address: &Url, error: serde_json::Error) -> IssuerFault {
-        IssuerFault::Shape {
+    fn shape(&self, address: &Url, error: serde_json::Error) -> IssuerError {
+        IssuerError::Shape {
             address: address.to_string(),
             why: error.to_string(),
         }
     }
 
-    async fn read(&self, address: &Url) -> Result<Vec<u8>, IssuerFault> {
+    async fn read(&self, address: &Url) -> Result<Vec<u8>, IssuerError> {
         let response = self.send(address, self.http.get(address.clone())).await?;
         // A redirect, which is not a success either, would lead to another server.
         if response.status() != StatusCode::OK {
-            return Err(IssuerFault::Status {
+            return Err(IssuerError::Status {
                 address: address.to_string(),
                 status: response.status().as_u16(),
             });
@@ -214,18 +214,18 @@ impl Issuer {
         self.body(address, response).await
     }
 
-    async fn send(&self, address: &Url, request: RequestBuilder) -> Result<Response, IssuerFault> {
+    async fn send(&self, address: &Url, request: RequestBuilder) -> Result<Response, IssuerError> {
         let sent = request.send().await;
         sent.map_err(|error| unreachable(address, error))
     }
 
-    async fn body(&self, address: &Url, response: Response) -> Result<Vec<u8>, IssuerFault> {
+    async fn body(&self, address: &Url, response: Response) -> Result<Vec<u8>, IssuerError> {
         let mut body = Vec::new();
         let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(|error| unreachable(address, error))?);
             if body.len() > ANSWER_BYTES_MAX {
-                return Err(IssuerFault::TooLarge {
+                return Err(IssuerError::TooLarge {
                     address: address.to_string(),
                     limit: ANSWER_BYTES_MAX,
                 });
@@ -235,15 +235,15 @@ impl Issuer {
     }
 }
 
-fn unreachable(address: &Url, error: reqwest::Error) -> IssuerFault {
-    IssuerFault::Unreachable {
+fn unreachable(address: &Url, error: reqwest::Error) -> IssuerError {
+    IssuerError::Unreachable {
         address: address.to_string(),
         why: root_of(&error.without_url()),
     }
 }
 
-async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerFault> {
-    let unusable = |why: String| IssuerFault::Authorities {
+async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerError> {
+    let unusable = |why: String| IssuerError::Authorities {
         path: path.to_owned(),
         why,
     };

@@ -12,7 +12,7 @@
 
 mod browser;
 mod claims;
-mod fault;
+mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod identity;
@@ -41,7 +41,7 @@ use keys::NoKey;
 use rotation::{Known, Rotation};
 
 pub use browser::{ATTEMPT_MAX, Begun};
-pub use fault::{IssuerFault, OidcError, SignOnError};
+pub use error::{IssuerError, OidcError, SignOnError};
 pub use identity::{Grant, Identity};
 
 /// Tokens with a hundred groups have 6 KiB.
@@ -92,7 +92,7 @@ impl Oidc {
     pub async fn new(
         section: &OidcSection,
         clock: impl Fn() -> Time + Send + Sync + 'static,
-    ) -> Result<Oidc, IssuerFault> {
+    ) -> Result<Oidc, IssuerError> {
         // An earlier call may have installed the same provider.
         let _ = signature::RING.install_default();
         let issuer = Arc::new(Issuer::new(section).await?);

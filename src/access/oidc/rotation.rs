@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use reqwest::Url;
 use tokio::sync::watch;
 
-use super::fault::IssuerFault;
+use super::error::IssuerError;
 use super::issuer::Issuer;
 use super::keys::KeySet;
 use pool::{Span, Time};
@@ -120,7 +120,7 @@ impl Rotation {
         over
     }
 
-    async fn read(&self, now: Time) -> Result<(), IssuerFault> {
+    async fn read(&self, now: Time) -> Result<(), IssuerError> {
         let place = self.address_lock().take();
         let place = place.filter(|(_, since)| between(now, *since) < self.refresh);
         let (address, since) = match place {

@@ -47,7 +47,7 @@ fn launch(program: &CandleProgram, kind: DeviceKind) -> Launch {
     }
 }
 
-type Chosen = Result<(PathBuf, BTreeMap<String, String>), EngineFault>;
+type Chosen = Result<(PathBuf, BTreeMap<String, String>), EngineError>;
 
 fn chosen(program: &CandleProgram, kind: DeviceKind) -> Chosen {
     choose(program, &launch(program, kind))
@@ -113,7 +113,7 @@ fn what_is_missing_is_reported_with_what_to_do() {
         assert!(!cuda.is_ready());
         let on_gpu = program(CandleDevice::Cuda, cuda);
         let fault = chosen(&on_gpu, DeviceKind::Nvidia).expect_err("no program");
-        let EngineFault::CudaProgram { failure, .. } = &fault else {
+        let EngineError::CudaProgram { failure, .. } = &fault else {
             panic!("{fault:?}")
         };
         assert_eq!(*failure, kind);

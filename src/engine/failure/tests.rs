@@ -92,7 +92,7 @@ fn a_script_without_its_interpreter_is_no_missing_program() {
 
 #[test]
 fn what_the_pool_could_not_start_has_not_crashed() {
-    let journal = |kind: io::ErrorKind| EngineFault::Journal {
+    let journal = |kind: io::ErrorKind| EngineError::Journal {
         path: "/data/engines/r2.json".into(),
         source: kind.into(),
     };

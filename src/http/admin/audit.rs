@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use reading::nearest;
-use store::{AuditQuery, StoreFault};
+use store::{AuditQuery, StoreError};
 
 const LIMIT: u32 = 100;
 
@@ -123,7 +123,7 @@ async fn actor_exists(app: &App, of: &str) -> Result<(), Failure> {
 }
 
 /// The details of the database error are only logged.
-fn unreadable(fault: StoreFault) -> Failure {
+fn unreadable(fault: StoreError) -> Failure {
     tracing::error!(%fault, "the audit could not be read");
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,

@@ -25,7 +25,7 @@ use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use pool::RecordKind;
-use store::{HistoryQuery, StoreFault, StoredRecord};
+use store::{HistoryQuery, StoreError, StoredRecord};
 
 const LIMIT: u32 = 100;
 /// Records per read from the store.
@@ -235,7 +235,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
 }
 
 /// The details of the database error are only logged.
-pub(super) fn unreadable(fault: StoreFault) -> Failure {
+pub(super) fn unreadable(fault: StoreError) -> Failure {
     tracing::error!(%fault, "the history could not be read");
     let message = "the history cannot be read now; see the server log";
     Failure::new(
@@ -265,7 +265,7 @@ impl Follower {
         app: App,
         after: Option<i64>,
         filter: HistoryQuery,
-    ) -> Result<Follower, StoreFault> {
+    ) -> Result<Follower, StoreError> {
         let live = app.handle.follow();
         let last = match after {
             Some(after) => after,
@@ -302,7 +302,7 @@ impl Follower {
     }
 
     /// The next record, or `None` if there will be no more.
-    async fn next(&mut self) -> Result<Option<StoredRecord>, StoreFault> {
+    async fn next(&mut self) -> Result<Option<StoredRecord>, StoreError> {
         loop {
             if let Some(record) = self.backlog.pop_front() {
                 self.last = record.id;

@@ -18,7 +18,7 @@ use crate::paths::without_folders;
 use crate::state::App;
 use config::Limit;
 use pool::KeyId;
-use store::{KeyUse, Role, StoreFault};
+use store::{KeyUse, Role, StoreError};
 
 const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
@@ -415,7 +415,7 @@ fn refused(what: &str, refusal: KeyRefusal) -> Failure {
 }
 
 /// The response says what to do; the log names the file.
-fn not_saved(fault: StoreFault) -> Failure {
+fn not_saved(fault: StoreError) -> Failure {
     tracing::error!(%fault, "the keys could not be changed");
     let message = without_folders(&format!(
         "the change could not be stored, so nothing was changed: {fault}"

@@ -19,7 +19,7 @@ use crate::openapi::AdminErrors;
 use crate::state::App;
 use controller::Snapshot;
 use pool::{Command, NodeId, Span};
-use store::{StoreFault, generate_key};
+use store::{StoreError, generate_key};
 
 const EXPIRES: Span = Span::from_secs(24 * 3600);
 const EXPIRES_MAX: Span = Span::from_secs(365 * 24 * 3600);
@@ -285,7 +285,7 @@ fn not_found(code: &'static str, param: &str, message: String) -> Failure {
     failure
 }
 
-fn unread(fault: StoreFault) -> Failure {
+fn unread(fault: StoreError) -> Failure {
     tracing::warn!(%fault, "tokens of nodes cannot be read or written");
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,

@@ -12,7 +12,7 @@ use crate::edge::record;
 use controller::Clock;
 use pool::{KeyId, Span, Time};
 use store::{
-    FIRST_ADMIN_KEY, KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreFault, find_key,
+    FIRST_ADMIN_KEY, KeyRecord, KeyText, KeyUse, NewKey, Role, Store, StoreError, find_key,
     generate_key, hash_key,
 };
 
@@ -108,7 +108,7 @@ impl Keys {
         role: Role,
         allowed: KeyUse,
         expires: Option<Time>,
-    ) -> Result<KeyRecord, StoreFault> {
+    ) -> Result<KeyRecord, StoreError> {
         let key = NewKey {
             name: name.to_owned(),
             role,
@@ -191,7 +191,7 @@ impl Keys {
         self.known.load_full()
     }
 
-    async fn refresh(&self) -> Result<(), StoreFault> {
+    async fn refresh(&self) -> Result<(), StoreError> {
         self.known.store(Arc::new(self.store.keys().await?));
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Keys {
     }
 
     /// Returns true if another program has changed the keys since the last check.
-    async fn follow(&self, applied: &mut i64) -> Result<bool, StoreFault> {
+    async fn follow(&self, applied: &mut i64) -> Result<bool, StoreError> {
         let changes = self.store.key_changes_by_commands().await?;
         if *applied == changes {
             return Ok(false);
@@ -313,7 +313,7 @@ fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error(transparent)]
-    Store(#[from] StoreFault),
+    Store(#[from] StoreError),
     #[error(
         "the admin key cannot be written to {path}: {source}; make the folder writable or set auth.admin_key_file"
     )]

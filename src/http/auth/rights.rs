@@ -7,7 +7,7 @@ use crate::error::Failure;
 use access::oidc::Identity;
 use config::{GrantRole, Limit};
 use pool::{KeyId, Time};
-use store::{KeyRecord, KeyUse, Role, StoreFault};
+use store::{KeyRecord, KeyUse, Role, StoreError};
 
 /// The holder of rights.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl By<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyRefusal {
     #[error(transparent)]
-    Store(#[from] StoreFault),
+    Store(#[from] StoreError),
     #[error("{}", .0.0)]
     Beyond(Beyond),
     #[error("this key is unknown, expired or revoked")]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use access::oidc::Identity;
 use pool::{KeyId, Span, Time};
-use store::{KeyRecord, KeyUse, Role, StoreFault, generate_key, hash_key};
+use store::{KeyRecord, KeyUse, Role, StoreError, generate_key, hash_key};
 
 /// Idle time after which a session ends.
 const IDLE_MAX: Span = Span::from_secs(2 * 3600);
@@ -142,7 +142,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub fn open(&self, holder: Holder, now: Time) -> Result<(Open, Secret), StoreFault> {
+    pub fn open(&self, holder: Holder, now: Time) -> Result<(Open, Secret), StoreError> {
         // The same entropy and source as a key.
         let secret = Secret(generate_key()?.reveal()[3..].to_owned());
         let hash = hash_key(secret.reveal()).0;

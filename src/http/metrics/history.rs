@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::text::{Histogram, Kind, Text};
 use engine::Failure;
 use pool::{Span, Time};
-use store::{HistoryQuery, Store, StoreFault, StoredRecord};
+use store::{HistoryQuery, Store, StoreError, StoredRecord};
 
 const LOADS: &[f64] = &[
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
@@ -50,7 +50,7 @@ impl Counted {
 
     /// Reads new records of the history. The first call reads at most the newest thousand, because counts from before the first
     /// scrape do not affect a rate.
-    pub async fn read(&mut self, store: &Store) -> Result<(), StoreFault> {
+    pub async fn read(&mut self, store: &Store) -> Result<(), StoreError> {
         loop {
             let (limit, after) = (HistoryQuery::LIMIT_MAX, self.last);
             let page = HistoryQuery {

@@ -50,7 +50,7 @@ impl Body for Sending {
 
 /// The reason why a response ends early.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Cut {
+pub(super) enum ResponseError {
     #[error("the connection to the leader failed: {0}")]
     Broken(#[from] hyper::Error),
     #[error("the responding controller is no longer the leader")]
@@ -83,7 +83,7 @@ impl Responding {
         }
     }
 
-    fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn cut(&mut self, cut: ResponseError) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
         tracing::debug!("cut a forwarded response: {cut}");
         self.is_over = true;
         Poll::Ready(Some(if self.is_events {
@@ -96,26 +96,26 @@ impl Responding {
 
 impl Body for Responding {
     type Data = Bytes;
-    type Error = Cut;
+    type Error = ResponseError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseError>>> {
         let this = self.get_mut();
         if this.is_over {
             return Poll::Ready(None);
         }
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Err(error))) => this.cut(Cut::Broken(error)),
+            Poll::Ready(Some(Err(error))) => this.cut(ResponseError::Broken(error)),
             Poll::Ready(None) => {
                 this.is_over = true;
                 Poll::Ready(None)
             }
             // Data that is available is forwarded even if the leader is gone.
             Poll::Pending => match this.gone.as_mut().poll(context) {
-                Poll::Ready(()) => this.cut(Cut::Gone),
+                Poll::Ready(()) => this.cut(ResponseError::Gone),
                 Poll::Pending => Poll::Pending,
             },
         }

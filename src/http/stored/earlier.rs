@@ -12,7 +12,7 @@ use super::wanted::{ITEMS_MAX, Wanted};
 use crate::edge::Edge;
 use crate::edge::record::Share;
 use crate::error::Failure;
-use store::{ChainBounds, ItemPlace, StoreFault, StoredItem};
+use store::{ChainBounds, ItemPlace, StoreError, StoredItem};
 
 const SEND_ALL: &str =
     "send the complete conversation in `input` (clients do this with \"store\": false)";
@@ -131,7 +131,7 @@ impl Desk {
     }
 
     /// The items of the conversation, oldest first.
-    async fn conversation(&self, links: Vec<Link>) -> Result<Vec<String>, StoreFault> {
+    async fn conversation(&self, links: Vec<Link>) -> Result<Vec<String>, StoreError> {
         let mut all = Vec::new();
         let mut links = links.into_iter().rev().peekable();
         while let Some(link) = links.next() {
@@ -185,7 +185,7 @@ impl Desk {
         }
     }
 
-    async fn items(&self, named: Named) -> Result<BTreeMap<String, String>, StoreFault> {
+    async fn items(&self, named: Named) -> Result<BTreeMap<String, String>, StoreError> {
         let there = self.service.items_at(&named.there).await?;
         let all = named.here.into_iter().chain(there);
         Ok(all.map(|item| (item.id, item.item)).collect())
@@ -266,7 +266,7 @@ fn too_large(bytes_max: usize) -> Failure {
     Failure::invalid("previous_response_id".to_owned(), message)
 }
 
-pub(crate) fn unreadable(fault: StoreFault) -> Failure {
+pub(crate) fn unreadable(fault: StoreError) -> Failure {
     tracing::error!(%fault, "stored responses cannot be read");
     Failure::internal("the stored responses cannot be read; see the server log")
 }

@@ -11,7 +11,7 @@ use config::LiveConfig;
 use controller::Clock;
 use pool::Time;
 use store::{
-    ChainBounds, ItemPlace, ResponseBounds, Store, StoreFault, StoredItem, StoredLink,
+    ChainBounds, ItemPlace, ResponseBounds, Store, StoreError, StoredItem, StoredLink,
     StoredResponse,
 };
 
@@ -100,7 +100,7 @@ impl StoredResponses {
         }
     }
 
-    async fn write(&self, batch: &[Arc<StoredResponse>]) -> Result<(), StoreFault> {
+    async fn write(&self, batch: &[Arc<StoredResponse>]) -> Result<(), StoreError> {
         let bounds = ResponseBounds::from_config(&self.config.get().state.responses);
         let now = self.clock.now();
         let written = self.store.add_responses(batch, now, bounds).await;
@@ -185,7 +185,7 @@ impl StoredResponses {
         &self,
         holder: &str,
         id: &str,
-    ) -> Result<Option<Arc<StoredResponse>>, StoreFault> {
+    ) -> Result<Option<Arc<StoredResponse>>, StoreError> {
         if !self.is_on() {
             return Ok(None);
         }
@@ -197,7 +197,7 @@ impl StoredResponses {
     }
 
     /// Deletes a response of this holder. Returns false if it does not exist.
-    pub(crate) async fn delete(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
+    pub(crate) async fn delete(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
         if !self.is_on() {
             return Ok(false);
         }
@@ -216,7 +216,7 @@ impl StoredResponses {
         holder: &str,
         id: &str,
         bounds: ChainBounds,
-    ) -> Result<(Vec<Link>, Option<String>), StoreFault> {
+    ) -> Result<(Vec<Link>, Option<String>), StoreError> {
         let (mut links, mut bytes) = (Vec::new(), 0_usize);
         let mut next = Some(id.to_owned());
         while let Some(id) = next {
@@ -250,7 +250,7 @@ impl StoredResponses {
         &self,
         holder: &str,
         responses: &[&str],
-    ) -> Result<Vec<StoredItem>, StoreFault> {
+    ) -> Result<Vec<StoredItem>, StoreError> {
         self.store.items_of(holder, responses).await
     }
 
@@ -258,7 +258,7 @@ impl StoredResponses {
         &self,
         holder: &str,
         ids: &[&str],
-    ) -> Result<Vec<ItemPlace>, StoreFault> {
+    ) -> Result<Vec<ItemPlace>, StoreError> {
         if ids.is_empty() {
             Ok(Vec::new())
         } else {
@@ -269,7 +269,7 @@ impl StoredResponses {
     pub(super) async fn items_at(
         &self,
         places: &[ItemPlace],
-    ) -> Result<Vec<StoredItem>, StoreFault> {
+    ) -> Result<Vec<StoredItem>, StoreError> {
         if places.is_empty() {
             Ok(Vec::new())
         } else {

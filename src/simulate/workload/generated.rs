@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, Zipf};
 use rand_pcg::Pcg64Mcg;
 
-use super::fault::WorkloadFault;
+use super::error::WorkloadError;
 
 const DAY_MS: f64 = 86_400_000.0;
 /// The time for which a group of models is in use, and the number of groups.
@@ -40,7 +40,7 @@ pub struct Generated {
 impl Generated {
     /// # Errors
     /// An unknown name, an unknown key, an invalid number.
-    pub fn read(spec: &str) -> Option<Result<Generated, WorkloadFault>> {
+    pub fn read(spec: &str) -> Option<Result<Generated, WorkloadError>> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let rhythm = match name {
             "zipf" => Rhythm::Even,
@@ -48,7 +48,7 @@ impl Generated {
             "bursty" => Rhythm::Bursty,
             "shifting" => Rhythm::Shifting,
             _ if rest.contains('=') && !rest.starts_with("//") && !Path::new(spec).exists() => {
-                return Some(Err(WorkloadFault::Spec {
+                return Some(Err(WorkloadError::Spec {
                     spec: spec.to_owned(),
                     problem: format!(
                         "is not a file, and there is no generator `{name}`; write zipf, diurnal, bursty or shifting"
@@ -58,7 +58,7 @@ impl Generated {
             _ => return None,
         };
         Some(
-            Generated::with(rhythm, rest).map_err(|problem| WorkloadFault::Spec {
+            Generated::with(rhythm, rest).map_err(|problem| WorkloadError::Spec {
                 spec: spec.to_owned(),
                 problem,
             }),

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::Exp1;
 use rand_pcg::Pcg64Mcg;
 
-use super::fault::WorkloadFault;
+use super::error::WorkloadError;
 use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
 use placing::{Load, Part};
@@ -82,12 +82,12 @@ impl History {
     /// Returns true if the workload is a store in PostgreSQL.
     ///
     /// # Errors
-    /// [`WorkloadFault::Spec`], without its password.
-    pub fn is_database(spec: &str) -> Result<bool, WorkloadFault> {
+    /// [`WorkloadError::Spec`], without its password.
+    pub fn is_database(spec: &str) -> Result<bool, WorkloadError> {
         if !spec.starts_with("postgres://") && !spec.starts_with("postgresql://") {
             return Ok(false);
         }
-        let wrong = |spec: &str, problem: String| WorkloadFault::Spec {
+        let wrong = |spec: &str, problem: String| WorkloadError::Spec {
             spec: spec.to_owned(),
             problem,
         };
@@ -103,15 +103,15 @@ impl History {
         }
     }
 
-    pub fn read(path: &Path) -> Result<History, WorkloadFault> {
-        let fault = |problem: String| WorkloadFault::File {
+    pub fn read(path: &Path) -> Result<History, WorkloadError> {
+        let fault = |problem: String| WorkloadError::File {
             path: path.to_owned(),
             problem,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|source| WorkloadFault::Read {
+            .map_err(|source| WorkloadError::Read {
                 path: path.to_owned(),
                 source,
             })?;

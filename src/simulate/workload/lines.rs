@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::fault::WorkloadFault;
+use super::error::WorkloadError;
 
 /// The longest line: a request with hashes for hundreds of thousands of tokens.
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -17,8 +17,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn open(path: &Path) -> Result<Lines, WorkloadFault> {
-        let file = File::open(path).map_err(|source| WorkloadFault::Read {
+    pub fn open(path: &Path) -> Result<Lines, WorkloadError> {
+        let file = File::open(path).map_err(|source| WorkloadError::Read {
             path: path.to_owned(),
             source,
         })?;
@@ -29,8 +29,8 @@ impl Lines {
         })
     }
 
-    pub fn fault(&self, problem: impl Into<String>) -> WorkloadFault {
-        WorkloadFault::Line {
+    pub fn fault(&self, problem: impl Into<String>) -> WorkloadError {
+        WorkloadError::Line {
             path: self.path.clone(),
             line: self.line,
             problem: problem.into(),
@@ -38,7 +38,7 @@ impl Lines {
     }
 
     /// The next line that is not empty.
-    pub fn next(&mut self) -> Result<Option<String>, WorkloadFault> {
+    pub fn next(&mut self) -> Result<Option<String>, WorkloadError> {
         loop {
             self.line += 1;
             let mut bytes = Vec::new();
@@ -46,7 +46,7 @@ impl Lines {
             let count =
                 bounded
                     .read_until(b'\n', &mut bytes)
-                    .map_err(|source| WorkloadFault::Read {
+                    .map_err(|source| WorkloadError::Read {
                         path: self.path.clone(),
                         source,
                     })?;

@@ -2,7 +2,7 @@
 //! workload any number of times; only the names of its models are kept in memory.
 
 mod crowd;
-mod fault;
+mod error;
 mod fields;
 mod generated;
 mod history;
@@ -15,7 +15,7 @@ mod servegen;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use fault::WorkloadFault;
+pub use error::WorkloadError;
 
 use crowd::Crowd;
 use generated::Generated;
@@ -76,7 +76,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    fn of_store(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadFault> {
+    fn of_store(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadError> {
         let history = History::read(path)?;
         let models = history.models();
         let source = Source::History(history);
@@ -86,8 +86,8 @@ impl Workload {
     /// Opens the workload and reads it once, to report all its errors before a replay begins.
     ///
     /// # Errors
-    /// [`WorkloadFault`] with the file, the line and the valid form.
-    pub fn open(spec: &str, reading: Reading) -> Result<Workload, WorkloadFault> {
+    /// [`WorkloadError`] with the file, the line and the valid form.
+    pub fn open(spec: &str, reading: Reading) -> Result<Workload, WorkloadError> {
         if let Some(generated) = Generated::read(spec) {
             let generated = generated?;
             let models = (0..generated.models)
@@ -126,7 +126,7 @@ impl Workload {
         Workload::from_records(spec, path, reading)
     }
 
-    fn from_records(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadFault> {
+    fn from_records(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadError> {
         let file = RecordFile::open(path)?;
         let (mut names, mut first_ms, mut unnamed) = (BTreeMap::new(), None, 0_u64);
         let mut count = 0_u64;
@@ -143,13 +143,13 @@ impl Workload {
             }
         }
         let Some(first_ms) = first_ms else {
-            return Err(WorkloadFault::File {
+            return Err(WorkloadError::File {
                 path: path.to_owned(),
                 problem: "has a header and no request".to_owned(),
             });
         };
         if unnamed > 0 && !names.is_empty() {
-            return Err(WorkloadFault::File {
+            return Err(WorkloadError::File {
                 path: path.to_owned(),
                 problem: format!("{unnamed} of {count} requests name no model"),
             });
@@ -198,7 +198,7 @@ impl Workload {
 
     /// The requests from the start, in the order of time. The first reading found no errors; a file that has changed since ends
     /// early, with a warning.
-    pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadFault> {
+    pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadError> {
         let Reading {
             seed,
             from,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::fault::WorkloadFault;
+use super::error::WorkloadError;
 use super::fields::{self, Field};
 use super::lines::Lines;
 
@@ -42,10 +42,10 @@ pub struct RecordFile {
 
 impl RecordFile {
     /// Reads only the first line.
-    pub fn open(path: &Path) -> Result<RecordFile, WorkloadFault> {
+    pub fn open(path: &Path) -> Result<RecordFile, WorkloadError> {
         let mut lines = Lines::open(path)?;
         let Some(first) = lines.next()? else {
-            return Err(WorkloadFault::File {
+            return Err(WorkloadError::File {
                 path: path.to_owned(),
                 problem: "is empty; a workload has one request a line".to_owned(),
             });
@@ -77,7 +77,7 @@ impl RecordFile {
         })
     }
 
-    pub fn records(&self) -> Result<Records, WorkloadFault> {
+    pub fn records(&self) -> Result<Records, WorkloadError> {
         let mut lines = Lines::open(&self.path)?;
         if matches!(self.form, Form::Csv { .. }) {
             lines.next()?;
@@ -97,7 +97,7 @@ pub struct Records {
 }
 
 impl Iterator for Records {
-    type Item = Result<Record, WorkloadFault>;
+    type Item = Result<Record, WorkloadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.lines.next() {

@@ -10,7 +10,7 @@ use std::path::Path;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::fault::WorkloadFault;
+use super::error::WorkloadError;
 use super::renewal::{Renewal, Shape, Window};
 
 const WINDOW_SECONDS: f64 = 600.0;
@@ -25,7 +25,7 @@ pub struct ServeGen {
 
 impl ServeGen {
     /// Reads every `…-trace.csv` below `path`; inside an archive only those below `within`.
-    pub fn open(path: &Path, within: Option<&str>) -> Result<ServeGen, WorkloadFault> {
+    pub fn open(path: &Path, within: Option<&str>) -> Result<ServeGen, WorkloadError> {
         let mut clients = if path.is_dir() {
             from_folder(path)?
         } else {
@@ -33,7 +33,7 @@ impl ServeGen {
         };
         clients.sort_by_key(|(name, _)| natural(name));
         if clients.is_empty() {
-            return Err(WorkloadFault::File {
+            return Err(WorkloadError::File {
                 path: path.to_owned(),
                 problem: "holds no file that ends in `-trace.csv`".to_owned(),
             });
@@ -101,8 +101,8 @@ impl Iterator for Merged {
     }
 }
 
-fn from_folder(path: &Path) -> Result<Vec<(String, Vec<Window>)>, WorkloadFault> {
-    let read = |source| WorkloadFault::Read {
+fn from_folder(path: &Path) -> Result<Vec<(String, Vec<Window>)>, WorkloadError> {
+    let read = |source| WorkloadError::Read {
         path: path.to_owned(),
         source,
     };
@@ -115,7 +115,7 @@ fn from_folder(path: &Path) -> Result<Vec<(String, Vec<Window>)>, WorkloadFault>
         let mut text = String::new();
         File::open(&file)
             .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text))
-            .map_err(|source| WorkloadFault::Read {
+            .map_err(|source| WorkloadError::Read {
                 path: file.clone(),
                 source,
             })?;
@@ -127,14 +127,14 @@ fn from_folder(path: &Path) -> Result<Vec<(String, Vec<Window>)>, WorkloadFault>
 fn from_archive(
     path: &Path,
     within: Option<&str>,
-) -> Result<Vec<(String, Vec<Window>)>, WorkloadFault> {
-    let read = |source| WorkloadFault::Read {
+) -> Result<Vec<(String, Vec<Window>)>, WorkloadError> {
+    let read = |source| WorkloadError::Read {
         path: path.to_owned(),
         source,
     };
     let mut packed = BufReader::new(File::open(path).map_err(read)?);
     let mut plain = Vec::new();
-    lzma_rs::xz_decompress(&mut packed, &mut plain).map_err(|error| WorkloadFault::File {
+    lzma_rs::xz_decompress(&mut packed, &mut plain).map_err(|error| WorkloadError::File {
         path: path.to_owned(),
         problem: format!("is not an xz archive: {error:?}"),
     })?;
@@ -169,14 +169,14 @@ fn natural(name: &str) -> (String, u64) {
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }
 
-fn windows(path: &Path, text: &str) -> Result<Vec<Window>, WorkloadFault> {
+fn windows(path: &Path, text: &str) -> Result<Vec<Window>, WorkloadError> {
     let mut windows: Vec<Window> = Vec::new();
     for (nth, line) in text
         .lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
     {
-        let fault = |problem: String| WorkloadFault::Line {
+        let fault = |problem: String| WorkloadError::Line {
             path: path.to_owned(),
             line: nth as u64 + 1,
             problem,

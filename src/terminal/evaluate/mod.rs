@@ -15,7 +15,7 @@ use super::args::EvaluateArgs;
 use super::ask::quietly;
 use super::client::Client;
 use super::conversation::Conversation;
-use super::failure::Failure;
+use super::error::CommandError;
 use super::interrupt::interrupted;
 use super::models::{hub_name, may_be_of_the_hub};
 use super::once::set;
@@ -24,13 +24,13 @@ use judge::{Case, MODELS_MAX};
 use outcome::{Evaluation, Judgement, Outcome};
 use prompts::Prompt;
 
-pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<(), Failure> {
+pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<(), CommandError> {
     let read = prompts::read(&args.file, args.separator.as_deref())?;
     for flaw in &read.flaws {
         eprintln!("model-pool: {flaw}");
     }
     if !read.flaws.is_empty() && !args.skip_broken {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{} of the lines cannot be used, and no request was sent; correct them, or leave them out with --skip-broken",
             read.flaws.len()
         )));
@@ -39,7 +39,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     let mut seen = std::collections::BTreeSet::new();
     models.retain(|name| seen.insert(name.clone()));
     if args.judge.is_some() && !(2..=MODELS_MAX).contains(&models.len()) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "a judge compares 2 to {MODELS_MAX} different models, and {} {} named",
             models.len(),
             if models.len() == 1 { "is" } else { "are" }
@@ -65,10 +65,10 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     screen.print(&text)?;
     let summary = |failed: usize, of: usize, what: &str| {
         let message = format!("{failed} of {of} {what} are missing; the table shows why");
-        Err(Failure::Incomplete { message })
+        Err(CommandError::Incomplete { message })
     };
     match (finished?, evaluation.failed(), evaluation.unjudged()) {
-        (false, ..) => Err(Failure::Interrupted),
+        (false, ..) => Err(CommandError::Interrupted),
         (true, 0, 0) => Ok(()),
         (true, 0, unjudged) => summary(unjudged, evaluation.judged(), "verdicts"),
         (true, failed, _) => summary(failed, evaluation.count(), "answers"),
@@ -76,7 +76,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
 }
 
 /// Fails if the pool lacks a model, before other models respond in vain. Other problems are shown in the table.
-async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), Failure> {
+async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), CommandError> {
     for name in evaluation.models.iter().chain(&evaluation.judge) {
         if let Err(failure) = client.find(name).await
             && failure.is_unknown_model()
@@ -93,7 +93,7 @@ async fn ask_and_judge(
     args: &EvaluateArgs,
     evaluation: &mut Evaluation,
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     ask_all(client, args, evaluation, screen).await?;
     match evaluation.judge.clone() {
         Some(judge) => judge_all(client, args, &judge, evaluation, screen).await,
@@ -108,7 +108,7 @@ async fn judge_all(
     judge: &str,
     evaluation: &mut Evaluation,
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let cases: Vec<(usize, Case)> = (0..evaluation.prompts.len())
         .filter_map(|row| Some((row, evaluation.case(row)?)))
         .collect();
@@ -131,7 +131,7 @@ async fn judge_all(
         let judgement = match verdict {
             Ok(Ok(verdict)) => Judgement::Verdict(verdict),
             Ok(Err(problem)) => Judgement::Failure(problem),
-            Err(failure @ (Failure::Refused(_) | Failure::Cut { .. })) => {
+            Err(failure @ (CommandError::Refused(_) | CommandError::Cut { .. })) => {
                 Judgement::Failure(failure.to_string())
             }
             Err(failure) => return Err(failure),
@@ -147,7 +147,7 @@ async fn ask_all(
     args: &EvaluateArgs,
     evaluation: &mut Evaluation,
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let chosen = evaluation.models.clone();
     for (column, model) in chosen.iter().enumerate() {
         let prompts: Vec<(usize, Prompt)> =
@@ -168,7 +168,7 @@ async fn ask_all(
             screen.status(&format!("{model}: {done} of {all} answers"));
             let outcome = match response {
                 Ok(response) => Outcome::Answer(Box::new(response)),
-                Err(failure @ (Failure::Refused(_) | Failure::Cut { .. })) => {
+                Err(failure @ (CommandError::Refused(_) | CommandError::Cut { .. })) => {
                     Outcome::Failure(failure.to_string())
                 }
                 Err(failure) => return Err(failure),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::error::CommandError;
 
 /// Maximum size of a prompt file.
 const FILE_MAX: u64 = 64 << 20;
@@ -43,13 +43,13 @@ pub struct Prompts {
 }
 
 /// Reads a file of prompts; `-` is standard input.
-pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
+pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, CommandError> {
     let name = if file.as_os_str() == "-" {
         "standard input".to_owned()
     } else {
         file.display().to_string()
     };
-    let usage = |problem: String| Failure::Usage(format!("{name}: {problem}"));
+    let usage = |problem: String| CommandError::Usage(format!("{name}: {problem}"));
     let mut bytes = Vec::new();
     let took = if file.as_os_str() == "-" {
         std::io::stdin().take(FILE_MAX + 1).read_to_end(&mut bytes)

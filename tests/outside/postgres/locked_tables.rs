@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use model_pool::store::StoreFault;
+use model_pool::store::StoreError;
 use support::postgres::{Server, name_of};
 use support::whole::wait_for;
 use tokio::task::{block_in_place, spawn_blocking};
@@ -51,7 +51,7 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
     });
     let (written, led) = tokio::join!(store.save_meta("a", "during"), leads);
     let fault = written.unwrap_err();
-    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
     let words = fault.to_string();
     assert!(words.contains("has locked a table"), "{words}");
     led.unwrap().expect("the leader's row is free in time");

@@ -1,6 +1,6 @@
 //! Two processes with one database: a process that has lost the lock no longer writes, even before it notices.
 
-use model_pool::store::{Store, StoreFault};
+use model_pool::store::{Store, StoreError};
 use support::postgres::name_of;
 use support::whole::wait_for;
 
@@ -26,14 +26,14 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
         match Store::open(&state.url).await {
             Ok(store) => break store,
             // The first process was quicker.
-            Err(StoreFault::DatabaseInUse { .. }) => break_all(&state),
+            Err(StoreError::DatabaseInUse { .. }) => break_all(&state),
             Err(fault) => panic!("{fault}"),
         }
     };
     second.save_meta("a", "second").await.unwrap();
     for _ in 0..3 {
         let fault = first.save_meta("a", "late").await.unwrap_err();
-        assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+        assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
         if fault.to_string().contains("another model-pool has taken") {
             break;
         }
@@ -50,7 +50,7 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     first.close().await;
     second.save_meta("a", "third").await.unwrap();
     let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreFault::DatabaseInUse { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() 
         });
     });
     let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreFault::DatabaseInUse { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +93,7 @@ async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() 
     }
     tokio::task::block_in_place(|| server.crash());
     let fault = store.save_meta("lost", "x").await.unwrap_err();
-    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
     let words = fault.to_string();
     assert!(words.contains("writing resumes automatically"), "{words}");
     assert!(store.meta("k1").await.is_err(), "reads say so, too");
@@ -117,7 +117,7 @@ async fn a_server_that_stands_still_ends_a_write_after_ten_seconds_and_writing_g
     server.freeze();
     let fault = store.save_meta("a", "during").await.unwrap_err();
     server.thaw();
-    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
     assert!(
         fault.to_string().contains("no response within 10 s"),
         "{fault}"

@@ -2,12 +2,12 @@
 
 use model_pool::config::Config;
 use model_pool::pool::{Override, Priority};
-use model_pool::store::{BackupFault, Store, StoreFault, back_up};
+use model_pool::store::{BackupError, Store, StoreError, back_up};
 use support::postgres::{PASSWORD, name_of};
 
 use super::state::State;
 
-fn refused(fault: &StoreFault) -> String {
+fn refused(fault: &StoreError) -> String {
     let shown = format!("{fault} {fault:?}");
     assert!(!shown.contains(PASSWORD), "{shown}");
     fault.to_string()
@@ -18,7 +18,7 @@ async fn a_second_opener_is_refused_with_the_process_that_has_the_database() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreFault::DatabaseInUse { .. }), "{fault}");
+    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
     let words = refused(&fault);
     let process = format!("process {})", std::process::id());
     assert!(words.contains(&process), "{words}");
@@ -51,7 +51,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
     state.server.ask(name, newer).unwrap();
     let fault = Store::open(&state.url).await.unwrap_err();
     assert!(
-        matches!(fault, StoreFault::Newer { found: 9001, .. }),
+        matches!(fault, StoreError::Newer { found: 9001, .. }),
         "{fault}"
     );
     assert!(refused(&fault).contains("has schema 9001"), "{fault}");
@@ -69,7 +69,7 @@ async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
         (&nothing_listens, "postgres://127.0.0.1:1/pool"),
     ] {
         let fault = Store::open(url).await.unwrap_err();
-        assert!(matches!(fault, StoreFault::Unreachable { .. }), "{fault}");
+        assert!(matches!(fault, StoreError::Unreachable { .. }), "{fault}");
         let words = refused(&fault);
         assert!(words.contains(part), "{words}");
         assert!(!words.contains("not-the-password"), "{words}");
@@ -103,7 +103,7 @@ async fn a_copy_is_left_to_the_programs_of_postgresql() {
     let folder = tempfile::tempdir().unwrap();
     let fault = back_up(&state.url, &folder.path().join("copy"), false).await;
     let fault = fault.unwrap_err();
-    assert!(matches!(fault, BackupFault::Postgres { .. }), "{fault}");
+    assert!(matches!(fault, BackupError::Postgres { .. }), "{fault}");
     let words = fault.to_string();
     assert!(
         words.contains("pg_dump") && words.contains("pg_restore"),

@@ -234,7 +234,7 @@ fn not_found(app: &App, id: &str) -> Failure {
     })
 }
 
-fn unwritable(fault: store::StoreFault) -> Failure {
+fn unwritable(fault: store::StoreError) -> Failure {
     tracing::error!(%fault, "a stored response cannot be deleted");
     Failure::internal("the response cannot be deleted now; see the server log")
 }

@@ -58,7 +58,7 @@ pub enum OidcError {
 
 /// Errors of the issuer, or of the connection to it.
 #[derive(Debug, thiserror::Error)]
-pub enum IssuerFault {
+pub enum IssuerError {
     #[error("auth.oidc.issuer {address}: {why}")]
     Address { address: String, why: String },
     #[error("auth.oidc.ca_file {} cannot be used: {why}", path.display())]
@@ -102,7 +102,7 @@ pub enum SignOnError {
     #[error("the issuer cannot be used to sign in: {why}")]
     Unavailable { why: String },
     #[error(transparent)]
-    Issuer(#[from] IssuerFault),
+    Issuer(#[from] IssuerError),
     #[error("the issuer did not give a token for the code (status {status}): {error}")]
     Refused { status: u16, error: String },
     #[error("the ID token was made for another sign-in, or for another client")]

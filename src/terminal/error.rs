@@ -9,7 +9,7 @@ use super::clean::{clean, line};
 use super::trust::CertificateProblem;
 
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandError {
     /// The command line, a file it names, or standard input cannot be used.
     Usage(String),
     Runtime(io::Error),
@@ -77,26 +77,26 @@ pub fn error_of(body: &Value) -> Option<(String, String)> {
     Some((message.to_owned(), code.to_owned()))
 }
 
-impl Failure {
+impl CommandError {
     pub fn exit_status(&self) -> u8 {
         match self {
-            Failure::Usage(_) => 2,
-            Failure::Unreachable { .. } | Failure::Untrusted { .. } => 3,
-            Failure::Interrupted => 130,
+            CommandError::Usage(_) => 2,
+            CommandError::Unreachable { .. } | CommandError::Untrusted { .. } => 3,
+            CommandError::Interrupted => 130,
             // The reader of the output has closed it, as with `| head`.
-            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            CommandError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => 1,
         }
     }
 
     /// Returns true if the server does not know the model.
     pub fn is_unknown_model(&self) -> bool {
-        matches!(self, Failure::Refused(refusal) if refusal.code == "model_not_found")
+        matches!(self, CommandError::Refused(refusal) if refusal.code == "model_not_found")
     }
 
     /// Adds advice to a refusal.
-    pub fn advise(mut self, advice: String) -> Failure {
-        if let Failure::Refused(refusal) = &mut self {
+    pub fn advise(mut self, advice: String) -> CommandError {
+        if let CommandError::Refused(refusal) = &mut self {
             refusal.advice = Some(advice);
         }
         self
@@ -105,8 +105,10 @@ impl Failure {
     /// Formats the failure, and advice in further lines. Returns `None` if nothing is to be printed.
     pub fn explain(&self) -> Option<String> {
         match self {
-            Failure::Interrupted => return None,
-            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
+            CommandError::Interrupted => return None,
+            CommandError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return None;
+            }
             _ => {}
         }
         let advice = self
@@ -118,23 +120,23 @@ impl Failure {
 
     fn advice(&self) -> Option<String> {
         match self {
-            Failure::Unreachable { server, .. } if server.starts_with("https://") => Some(
+            CommandError::Unreachable { server, .. } if server.starts_with("https://") => Some(
                 "Check the address in --server or MODEL_POOL_SERVER, and whether the server speaks https there."
                     .to_owned(),
             ),
-            Failure::Unreachable { refused: true, .. } => Some(
+            CommandError::Unreachable { refused: true, .. } => Some(
                 "Start a pool with `model-pool serve`, or name another server with --server or MODEL_POOL_SERVER."
                     .to_owned(),
             ),
-            Failure::Unreachable { .. } => {
+            CommandError::Unreachable { .. } => {
                 Some("Check the server's log, and the address in --server or MODEL_POOL_SERVER.".to_owned())
             }
-            Failure::Untrusted { problem, .. } => Some(problem.advice.to_owned()),
-            Failure::NotThePool { .. } => Some(
+            CommandError::Untrusted { problem, .. } => Some(problem.advice.to_owned()),
+            CommandError::NotThePool { .. } => Some(
                 "Check the address in --server or MODEL_POOL_SERVER; a base path other than /llm is part of it."
                     .to_owned(),
             ),
-            Failure::Refused(refusal) => refusal.advice(),
+            CommandError::Refused(refusal) => refusal.advice(),
             _ => None,
         }
     }
@@ -162,12 +164,12 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(message) => f.write_str(message),
-            Failure::Runtime(error) => write!(f, "cannot start: {error}"),
-            Failure::Unreachable { server, why, .. } => {
+            CommandError::Usage(message) => f.write_str(message),
+            CommandError::Runtime(error) => write!(f, "cannot start: {error}"),
+            CommandError::Unreachable { server, why, .. } => {
                 write!(
                     f,
                     "cannot reach the server at {}: {}",
@@ -175,21 +177,21 @@ impl fmt::Display for Failure {
                     line(why)
                 )
             }
-            Failure::Untrusted { server, problem } => write!(
+            CommandError::Untrusted { server, problem } => write!(
                 f,
                 "cannot reach the server at {}: {} ({})",
                 line(server),
                 problem.what,
                 line(&problem.detail)
             ),
-            Failure::Refused(refusal) => {
+            CommandError::Refused(refusal) => {
                 f.write_str(&clean(&refusal.message))?;
                 match &refusal.request_id {
                     Some(id) if refusal.status >= 500 => write!(f, " (request {})", line(id)),
                     _ => Ok(()),
                 }
             }
-            Failure::NotThePool {
+            CommandError::NotThePool {
                 server,
                 status,
                 excerpt,
@@ -199,12 +201,12 @@ impl fmt::Display for Failure {
                 line(server),
                 line(excerpt)
             ),
-            Failure::Cut { message } => {
+            CommandError::Cut { message } => {
                 write!(f, "the answer was cut off: {}", clean(message))
             }
-            Failure::Incomplete { message } => f.write_str(message),
-            Failure::Interrupted => f.write_str("interrupted"),
-            Failure::Output(error) => write!(f, "cannot write the output: {error}"),
+            CommandError::Incomplete { message } => f.write_str(message),
+            CommandError::Interrupted => f.write_str("interrupted"),
+            CommandError::Output(error) => write!(f, "cannot write the output: {error}"),
         }
     }
 }
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_to_do_and_has_its_exit_status() {
-        let away = Failure::Unreachable {
+        let away = CommandError::Unreachable {
             server: "http://h:1/llm".to_owned(),
             refused: true,
             why: "Connection refused".to_owned(),
@@ -240,9 +242,9 @@ mod tests {
             "{text}"
         );
         assert_eq!(away.exit_status(), 3);
-        let closed = Failure::Output(io::ErrorKind::BrokenPipe.into());
+        let closed = CommandError::Output(io::ErrorKind::BrokenPipe.into());
         assert_eq!((closed.exit_status(), closed.explain()), (0, None));
-        let refused = Failure::Refused(Box::new(Refusal {
+        let refused = CommandError::Refused(Box::new(Refusal {
             status: 401,
             message: "a key is needed\x1b[2J".to_owned(),
             key_story: "No key was sent.".to_owned(),

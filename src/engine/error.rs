@@ -9,7 +9,7 @@ use super::failure::{Failure, cure_of_start};
 
 /// The reason an engine could not be started. One variant per operation that can fail.
 #[derive(Debug, thiserror::Error)]
-pub enum EngineFault {
+pub enum EngineError {
     #[error("the command of model {model} is empty: give at least the name of a program")]
     EmptyCommand { model: String },
     #[error("model {model}: its kind of engine cannot be started on {endpoint}")]

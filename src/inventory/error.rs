@@ -7,7 +7,7 @@ use nvml_wrapper::error::NvmlError;
 use pool::Bytes;
 
 #[derive(Debug, thiserror::Error)]
-pub enum InventoryFault {
+pub enum InventoryError {
     #[error(
         "cannot load NVML ({tried}): {source}; install the NVIDIA driver, name the library in MODEL_POOL_NVML_LIBRARY, or set inventory.provider to auto, host or fixed"
     )]
@@ -86,17 +86,17 @@ pub enum InventoryFault {
     },
 }
 
-impl InventoryFault {
+impl InventoryError {
     /// The reason no GPU was found, without advice: for a machine where host memory is used instead.
     pub(super) fn why_no_gpu(&self) -> String {
         match self {
-            InventoryFault::NoLibrary { tried, source } => {
+            InventoryError::NoLibrary { tried, source } => {
                 format!("cannot load NVML ({tried}): {source}")
             }
-            InventoryFault::Count { source } => {
+            InventoryError::Count { source } => {
                 format!("NVML does not report the number of GPUs: {source}")
             }
-            InventoryFault::NoGpu { last_error } => {
+            InventoryError::NoGpu { last_error } => {
                 format!(
                     "NVML found no GPU whose memory it can read{}",
                     last(last_error)
@@ -109,7 +109,7 @@ impl InventoryFault {
 
 /// The reason one device could not be read this time. Its memory use is then unknown, not zero.
 #[derive(Debug, thiserror::Error)]
-pub enum DeviceFault {
+pub enum DeviceError {
     #[error(
         "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again replace the GPU or its slot"
     )]
@@ -143,15 +143,15 @@ pub enum DeviceFault {
     },
 }
 
-impl DeviceFault {
-    pub(super) fn new(device: &str, source: NvmlError) -> DeviceFault {
+impl DeviceError {
+    pub(super) fn new(device: &str, source: NvmlError) -> DeviceError {
         let device = device.to_owned();
         match source {
             // Not found: the driver was loaded again, and this GPU is gone.
-            NvmlError::GpuLost | NvmlError::NotFound => DeviceFault::Lost { device, source },
-            NvmlError::ResetRequired => DeviceFault::ResetRequired { device, source },
-            _ if driver_is_gone(&source) => DeviceFault::DriverAway { device, source },
-            _ => DeviceFault::Refused { device, source },
+            NvmlError::GpuLost | NvmlError::NotFound => DeviceError::Lost { device, source },
+            NvmlError::ResetRequired => DeviceError::ResetRequired { device, source },
+            _ if driver_is_gone(&source) => DeviceError::DriverAway { device, source },
+            _ => DeviceError::Refused { device, source },
         }
     }
 }
@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn where_the_host_takes_its_place_no_other_provider_is_advised() {
         let faults = [
-            InventoryFault::NoLibrary {
+            InventoryError::NoLibrary {
                 tried: "libnvidia-ml.so.1".to_owned(),
                 source: NvmlError::DriverNotLoaded,
             },
-            InventoryFault::Count {
+            InventoryError::Count {
                 source: NvmlError::Unknown,
             },
-            InventoryFault::NoGpu { last_error: None },
+            InventoryError::NoGpu { last_error: None },
         ];
         for fault in faults {
             let (why, all) = (fault.why_no_gpu(), fault.to_string());

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub enum WorkloadFault {
+pub enum WorkloadError {
     #[error("cannot read {}: {source}", path.display())]
     Read {
         path: PathBuf,

@@ -8,7 +8,7 @@ use sqlx::migrate::MigrateError;
 use super::place::Place;
 
 #[derive(Debug, thiserror::Error)]
-pub enum StoreFault {
+pub enum StoreError {
     #[error(
         "state.database_url {url:?}: {problem}; write for example \"sqlite://data/model-pool.db\""
     )]
@@ -129,17 +129,17 @@ pub enum StoreFault {
     Random { source: rand::rand_core::OsError },
 }
 
-impl StoreFault {
+impl StoreError {
     /// Returns true if the store logs the error itself, once for all failing writes.
     pub fn is_logged_by_the_store(&self) -> bool {
-        matches!(self, StoreFault::Unwritable { .. })
+        matches!(self, StoreError::Unwritable { .. })
     }
 
     /// Returns true if the database works but refused a value of the write.
     pub fn is_of_a_value(&self) -> bool {
         matches!(
             self,
-            StoreFault::Query {
+            StoreError::Query {
                 source: sqlx::Error::Database(_) | sqlx::Error::Encode(_),
                 ..
             }
@@ -150,7 +150,7 @@ impl StoreFault {
     pub fn is_closed(&self) -> bool {
         matches!(
             self,
-            StoreFault::Query {
+            StoreError::Query {
                 source: sqlx::Error::PoolClosed,
                 ..
             }
@@ -159,21 +159,21 @@ impl StoreFault {
 }
 
 /// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
-pub(super) fn refused_by_sqlite(path: &Path, source: sqlx::Error) -> StoreFault {
+pub(super) fn refused_by_sqlite(path: &Path, source: sqlx::Error) -> StoreError {
     let code = source
         .as_database_error()
         .and_then(|error| error.code())
         .and_then(|code| code.parse::<i32>().ok())
         .map(|code| code & 0xff);
     match code {
-        Some(11) => StoreFault::Damaged {
+        Some(11) => StoreError::Damaged {
             path: path.to_path_buf(),
             problem: source.to_string(),
         },
-        Some(26) => StoreFault::NotADatabase {
+        Some(26) => StoreError::NotADatabase {
             path: path.to_path_buf(),
         },
-        _ => StoreFault::Open {
+        _ => StoreError::Open {
             place: Place::new(path),
             source,
         },

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use pool::{Bytes, Remedy};
 
 #[derive(Debug, thiserror::Error)]
-pub enum SourceFault {
+pub enum SourceError {
     #[error("{endpoint} cannot be reached: {why}; check this machine's network, or set sources.offline and copy the files into {}", cache.display())]
     Unreachable {
         endpoint: String,
@@ -163,113 +163,113 @@ fn detail(message: &str) -> String {
     }
 }
 
-impl SourceFault {
+impl SourceError {
     /// The appropriate remedy (L3).
     pub fn remedy(&self) -> Remedy {
         match self {
-            SourceFault::Unreachable { .. }
-            | SourceFault::NoRoom { .. }
-            | SourceFault::AdaptersFull { .. }
-            | SourceFault::Mismatch { .. }
-            | SourceFault::BrokenOff { .. }
-            | SourceFault::Peer { .. }
-            | SourceFault::Disk { .. }
-            | SourceFault::Credentials { lasting: false, .. }
-            | SourceFault::NoHub { .. }
-            | SourceFault::NoClient { .. }
-            | SourceFault::Bucket { lasting: false, .. } => Remedy::Time,
-            SourceFault::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
-            SourceFault::Refused { .. }
-            | SourceFault::Offline { .. }
-            | SourceFault::OfflineSearch
-            | SourceFault::NotBuilt { .. }
-            | SourceFault::Gated { .. }
-            | SourceFault::NoRepository { .. }
-            | SourceFault::NoRevision { .. }
-            | SourceFault::BadToken { .. }
-            | SourceFault::Bucket { .. }
-            | SourceFault::Credentials { .. }
-            | SourceFault::Empty { .. }
-            | SourceFault::Pickle { .. }
-            | SourceFault::NoWeights { .. }
-            | SourceFault::NoConfig { .. }
-            | SourceFault::GgufChoice { .. }
-            | SourceFault::NoQuantization { .. }
-            | SourceFault::ManyOfQuantization { .. }
-            | SourceFault::UnsafeName { .. } => Remedy::Change,
+            SourceError::Unreachable { .. }
+            | SourceError::NoRoom { .. }
+            | SourceError::AdaptersFull { .. }
+            | SourceError::Mismatch { .. }
+            | SourceError::BrokenOff { .. }
+            | SourceError::Peer { .. }
+            | SourceError::Disk { .. }
+            | SourceError::Credentials { lasting: false, .. }
+            | SourceError::NoHub { .. }
+            | SourceError::NoClient { .. }
+            | SourceError::Bucket { lasting: false, .. } => Remedy::Time,
+            SourceError::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
+            SourceError::Refused { .. }
+            | SourceError::Offline { .. }
+            | SourceError::OfflineSearch
+            | SourceError::NotBuilt { .. }
+            | SourceError::Gated { .. }
+            | SourceError::NoRepository { .. }
+            | SourceError::NoRevision { .. }
+            | SourceError::BadToken { .. }
+            | SourceError::Bucket { .. }
+            | SourceError::Credentials { .. }
+            | SourceError::Empty { .. }
+            | SourceError::Pickle { .. }
+            | SourceError::NoWeights { .. }
+            | SourceError::NoConfig { .. }
+            | SourceError::GgufChoice { .. }
+            | SourceError::NoQuantization { .. }
+            | SourceError::ManyOfQuantization { .. }
+            | SourceError::UnsafeName { .. } => Remedy::Change,
         }
     }
 
     /// The message for a user of the pool: without local folders, buckets and addresses, which are only in the log.
     pub fn public(&self) -> String {
         match self {
-            SourceFault::Unreachable { endpoint, why, .. } => {
+            SourceError::Unreachable { endpoint, why, .. } => {
                 format!("{endpoint} cannot be reached: {why}; retry later")
             }
-            SourceFault::Offline { id, .. } => format!(
+            SourceError::Offline { id, .. } => format!(
                 "{id} is not complete on the pool's machine, and its network access is off; ask an administrator"
             ),
-            SourceFault::NoRoom { needs, free, .. } => format!(
+            SourceError::NoRoom { needs, free, .. } => format!(
                 "the pool's disk is full: {} more are needed, but only {} are free; ask an administrator",
                 Bytes(*needs),
                 Bytes(*free)
             ),
-            SourceFault::Bucket { .. }
-            | SourceFault::NotBuilt { .. }
-            | SourceFault::Empty { .. }
-            | SourceFault::Credentials { .. } => {
+            SourceError::Bucket { .. }
+            | SourceError::NotBuilt { .. }
+            | SourceError::Empty { .. }
+            | SourceError::Credentials { .. } => {
                 "the pool cannot read its bucket; ask an administrator, the service's log says why"
                     .to_owned()
             }
-            SourceFault::Disk { source, .. } => format!(
+            SourceError::Disk { source, .. } => format!(
                 "the pool cannot write to its disk ({}); ask an administrator, the service's log says more",
                 source.kind()
             ),
-            SourceFault::Mismatch { .. } => {
+            SourceError::Mismatch { .. } => {
                 "a file is damaged at the source; ask an administrator, the service's log says which"
                     .to_owned()
             }
-            SourceFault::BrokenOff { tries, .. } => format!(
+            SourceError::BrokenOff { tries, .. } => format!(
                 "a download failed {tries} times in a row without a byte; what has arrived is kept, retry later"
             ),
-            SourceFault::Peer { .. } => "another node does not send the weights".to_owned(),
-            SourceFault::NoClient { .. } => {
+            SourceError::Peer { .. } => "another node does not send the weights".to_owned(),
+            SourceError::NoClient { .. } => {
                 "the pool cannot make connections; ask an administrator, the service's log says why"
                     .to_owned()
             }
-            SourceFault::OfflineSearch
-            | SourceFault::Gated { .. }
-            | SourceFault::NoRepository { .. }
-            | SourceFault::NoRevision { .. }
-            | SourceFault::BadToken { .. }
-            | SourceFault::Refused { .. }
-            | SourceFault::NoHub { .. }
-            | SourceFault::AdaptersFull { .. }
-            | SourceFault::Pickle { .. }
-            | SourceFault::NoWeights { .. }
-            | SourceFault::NoConfig { .. }
-            | SourceFault::GgufChoice { .. }
-            | SourceFault::NoQuantization { .. }
-            | SourceFault::ManyOfQuantization { .. }
-            | SourceFault::UnsafeName { .. } => self.to_string(),
+            SourceError::OfflineSearch
+            | SourceError::Gated { .. }
+            | SourceError::NoRepository { .. }
+            | SourceError::NoRevision { .. }
+            | SourceError::BadToken { .. }
+            | SourceError::Refused { .. }
+            | SourceError::NoHub { .. }
+            | SourceError::AdaptersFull { .. }
+            | SourceError::Pickle { .. }
+            | SourceError::NoWeights { .. }
+            | SourceError::NoConfig { .. }
+            | SourceError::GgufChoice { .. }
+            | SourceError::NoQuantization { .. }
+            | SourceError::ManyOfQuantization { .. }
+            | SourceError::UnsafeName { .. } => self.to_string(),
         }
     }
 
     /// Returns true if the remote side could not be reached, which means that local files may be enough.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
-            SourceFault::Unreachable { .. }
-            | SourceFault::Offline { .. }
-            | SourceFault::NoClient { .. }
-            | SourceFault::Bucket { lasting: false, .. } => true,
-            SourceFault::Refused { status, .. } => *status >= 500 || *status == 429,
+            SourceError::Unreachable { .. }
+            | SourceError::Offline { .. }
+            | SourceError::NoClient { .. }
+            | SourceError::Bucket { lasting: false, .. } => true,
+            SourceError::Refused { status, .. } => *status >= 500 || *status == 429,
             _ => false,
         }
     }
 
-    pub(super) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> SourceFault {
+    pub(super) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> SourceError {
         let path = path.into();
-        move |source| SourceFault::Disk { path, source }
+        move |source| SourceError::Disk { path, source }
     }
 }
 
@@ -293,53 +293,53 @@ mod tests {
         let id = || "lab/model".to_owned();
         let why = || "connection refused".to_owned();
         let faults = [
-            SourceFault::Unreachable {
+            SourceError::Unreachable {
                 endpoint: "https://huggingface.co".to_owned(),
                 why: why(),
                 cache: place(),
             },
-            SourceFault::Offline {
+            SourceError::Offline {
                 id: id(),
                 cache: place(),
             },
-            SourceFault::NoRoom {
+            SourceError::NoRoom {
                 needs: 1,
                 free: 2,
                 keep: 3,
                 path: place(),
             },
-            SourceFault::Bucket {
+            SourceError::Bucket {
                 uri: text(),
                 why: text(),
                 advice: "check s3_aws_credentials",
                 lasting: true,
             },
-            SourceFault::NotBuilt { uri: text() },
-            SourceFault::Empty { uri: text() },
-            SourceFault::Credentials {
+            SourceError::NotBuilt { uri: text() },
+            SourceError::Empty { uri: text() },
+            SourceError::Credentials {
                 url: "https://secret.example".to_owned(),
                 why: why(),
                 lasting: false,
             },
-            SourceFault::Disk {
+            SourceError::Disk {
                 path: place(),
                 source: io::Error::new(io::ErrorKind::StorageFull, "/srv/secret/cache"),
             },
-            SourceFault::Mismatch {
+            SourceError::Mismatch {
                 file: "/srv/secret/cache/blob".to_owned(),
                 expected: why(),
                 got: why(),
             },
-            SourceFault::BrokenOff {
+            SourceError::BrokenOff {
                 file: "/srv/secret/cache/blob".to_owned(),
                 tries: 5,
                 why: why(),
             },
-            SourceFault::Peer {
+            SourceError::Peer {
                 node: "secret-node".to_owned(),
                 why: why(),
             },
-            SourceFault::NoClient {
+            SourceError::NoClient {
                 why: "/srv/secret/certificates".to_owned(),
             },
         ];
@@ -352,7 +352,7 @@ mod tests {
             );
             assert!(fault.to_string() != public, "the log says more: {fault}");
         }
-        let gated = SourceFault::Gated {
+        let gated = SourceError::Gated {
             id: id(),
             endpoint: "https://huggingface.co".to_owned(),
             has_token: false,

@@ -4,15 +4,15 @@ use std::io;
 
 use serde_json::Value;
 
-use crate::responses::Plan;
 use crate::render;
 use crate::render::fold::{item, painted, sentence};
+use crate::responses::Plan;
 use crate::style::{Style, Tint, clean};
 use terminal::trust::CertificateProblem;
 
 /// The failure of a command.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandError {
     /// The command line or a file it names cannot be used.
     #[error("{0}")]
     Usage(String),
@@ -129,15 +129,15 @@ impl Refusal {
     }
 }
 
-impl Failure {
+impl CommandError {
     /// The exit status of this kind of failure.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Failure::Usage(_) => 2,
-            Failure::Unreachable { .. }
-            | Failure::Untrusted { .. }
-            | Failure::WrongScheme { .. }
-            | Failure::StreamEnded { .. } => 3,
+            CommandError::Usage(_) => 2,
+            CommandError::Unreachable { .. }
+            | CommandError::Untrusted { .. }
+            | CommandError::WrongScheme { .. }
+            | CommandError::StreamEnded { .. } => 3,
             _ => 1,
         }
     }
@@ -153,18 +153,18 @@ impl Failure {
         }
         let mut advise = |advice: &str| text.push_str(&sentence(advice, style));
         match self {
-            Failure::Unreachable { refused: true, .. } => advise(
+            CommandError::Unreachable { refused: true, .. } => advise(
                 "Is it running? Start it with `model-pool serve`, or name another server with --server or MODEL_POOL_SERVER.",
             ),
-            Failure::Untrusted { problem, .. } => advise(problem.advice),
-            Failure::WrongScheme { server, .. } => advise(&format!(
+            CommandError::Untrusted { problem, .. } => advise(problem.advice),
+            CommandError::WrongScheme { server, .. } => advise(&format!(
                 "Use --server {} (MODEL_POOL_SERVER).",
                 clean(&other_scheme(server))
             )),
-            Failure::NotThePool { .. } => advise(
+            CommandError::NotThePool { .. } => advise(
                 "Check --server (MODEL_POOL_SERVER): it must be the URL of a model pool, with its base path if that is not /llm.",
             ),
-            Failure::Refused(refusal) => refused(&mut text, refusal, style, key_story),
+            CommandError::Refused(refusal) => refused(&mut text, refusal, style, key_story),
             _ => {}
         }
         text
@@ -230,7 +230,8 @@ mod tests {
     fn explained(status: u16, body: &str) -> String {
         let refusal =
             Refusal::read(status, body, Some("req-9".to_owned())).expect("an error object");
-        Failure::Refused(Box::new(refusal)).explain(Style::PLAIN, Some("the key from x was sent"))
+        CommandError::Refused(Box::new(refusal))
+            .explain(Style::PLAIN, Some("the key from x was sent"))
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
                 "--server https://gpu.example:8443/pool ",
             ),
         ] {
-            let failure = Failure::WrongScheme {
+            let failure = CommandError::WrongScheme {
                 server: server.to_owned(),
                 speaks_tls: server.starts_with("http:"),
             };
