@@ -76,7 +76,7 @@ fn the_table_of_configuration_keys_is_made_from_the_types() {
     let (schema, effective) = (Config::schema(), Config::default().effective_json());
     let mut text = format!(
         "\nThe key `section.key` is also the variable `{ENVIRONMENT_PREFIX}SECTION__KEY`. The last column says what applies a change.\n\n\
-         This part is made from the code by a test; edits are overwritten.\n\n\
+         A test generates this part from the code; edits are overwritten.\n\n\
          | key | default | in force by |\n|---|---|---|\n"
     );
     for (name, place) in schema["properties"].as_object().unwrap() {
@@ -108,10 +108,10 @@ fn the_page_of_events_is_made_from_the_core() {
     let kinds = RecordKind::ALL.map(|kind| (kind.name(), kind.meaning()));
     let text = format!(
         "# Events and reasons\n\n\
-         What the pool decided is in its history: `admin-client events`, `GET /llm/admin/events` (also live, as a stream), and the dashboard. An\n\
-         event has a kind, and most have a reason, by which you can filter: `admin-client events --kind evict --reason preempted`. Beside the name\n\
-         stands the reason as a sentence with its figures. Rules such as P2 are in [rules.md](rules.md).\n\n\
-         This page is made from the code by a test; edits are overwritten.\n\n\
+         The pool records its decisions in its history: see `admin-client events`, `GET /llm/admin/events` (also live, as a stream), and the\n\
+         dashboard. Each event has a kind, and most have a reason. You can filter by both: `admin-client events --kind evict --reason preempted`.\n\
+         A sentence with figures explains the reason. Rules such as P2 are in [rules.md](rules.md).\n\n\
+         A test generates this page from the code; edits are overwritten.\n\n\
          ## Kinds\n\n{}\n## Why a model is loaded\n\n{}\n## Why a replica leaves\n\n{}\n## Why something is refused\n\n{}",
         table("kind", &kinds),
         table("reason", LOAD_CAUSES),

@@ -73,7 +73,7 @@ fn a_plan_is_refused_for_what_the_load_is_refused_for() {
 }
 
 #[test]
-fn an_unknown_name_is_served_with_the_nearest_by_every_command() {
+fn every_command_suggests_the_nearest_name_for_an_unknown_one() {
     let pool = Pool::demo();
     for words in [
         &["events", "--model", "tiny-gide"][..],
@@ -104,7 +104,7 @@ fn an_unknown_name_is_served_with_the_nearest_by_every_command() {
 }
 
 #[test]
-fn https_to_a_plain_port_is_served_with_the_right_scheme() {
+fn https_to_a_plain_port_suggests_http() {
     let pool = Pool::demo();
     let response = run(&pool, &format!("https://{}", pool.address()), &["models"]);
     assert_eq!(response.status, 3, "{response:?}");
@@ -115,7 +115,7 @@ fn https_to_a_plain_port_is_served_with_the_right_scheme() {
 }
 
 #[test]
-fn http_to_a_tls_port_is_served_with_the_right_scheme() {
+fn http_to_a_tls_port_suggests_https() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (

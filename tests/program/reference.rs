@@ -8,7 +8,7 @@ use serde_json::json;
 use support::servers::dead_url;
 use support::whole::{Pool, wait_for};
 
-const MADE: &str = "This part is made from the program by a test; edits are overwritten.";
+const MADE: &str = "A test generates this part from the program; edits are overwritten.";
 
 /// The heading of a page of commands, above their help.
 const COMMANDS: &str = "Every command";
@@ -176,11 +176,11 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
     );
     let mut text = String::from(
         "# Metrics\n\n\
-         What `/metrics` has for Prometheus. [keys.md](../guides/keys.md#prometheus) says how Prometheus may read it, and\n\
-         [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Labels have the names of the catalogue and known codes, never text from a client. A\n\
-         histogram has a label `le`, too.\n\n\
-         This page is made from the program by a test; edits are overwritten.\n\n\
-         | metric | kind | labels | meaning |\n|---|---|---|---|\n"
+         The metrics that `/metrics` exports to Prometheus. [keys.md](../guides/keys.md#prometheus) explains how to give Prometheus access, and\n\
+         [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Label values are names of the catalogue and known codes, never\n\
+         text from a client. A histogram also has the label `le`.\n\n\
+         A test generates this page from the program; edits are overwritten.\n\n\
+         | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for (name, family) in &found {
         let labels: Vec<String> = match known.get(name.as_str()) {
