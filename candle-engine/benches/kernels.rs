@@ -38,13 +38,13 @@ mod step;
     unused_imports,
     reason = "a benchmark uses only some of the engine's internals"
 )]
-#[path = "../src/stored.rs"]
-mod stored;
+#[path = "../src/stored_tensor.rs"]
+mod stored_tensor;
 mod texts;
 
 use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend};
 use step::{PAGE_TOKENS, Span};
-use stored::{Encoding, Stored};
+use stored_tensor::{Encoding, StoredTensor};
 
 /// Total size of the weights, in megabytes; larger than any last-level cache.
 const ALL_MEGABYTES: usize = 192;
@@ -203,8 +203,8 @@ fn products(
     let mut theirs = Vec::new();
     for place in 0..count {
         let range = place * one.len()..(place + 1) * one.len();
-        let stored =
-            Stored::new(encoding, vec![ROWS, COLUMNS], all.clone(), range).ok_or("wrong size")?;
+        let stored = StoredTensor::new(encoding, vec![ROWS, COLUMNS], all.clone(), range)
+            .ok_or("wrong size")?;
         matrices.push(Matrix::new(stored)?);
         let dense = matches!(encoding, Encoding::F32 | Encoding::Bf16 | Encoding::F16);
         theirs.push(if dense {

@@ -11,7 +11,7 @@ use crate::fields::Fields;
 use crate::model::{AdapterTensors, LowRank};
 use crate::options::AdapterOptions;
 use crate::step::AdapterNumber;
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use axum::http::StatusCode;
 use model_files::adapter::AdapterFiles;
 use model_files::open_regular;
@@ -251,7 +251,7 @@ fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
         encoding
             .and_then(|encoding| {
                 let range = entry.begin as usize..entry.end as usize;
-                Stored::new(encoding, shape, bytes, range)
+                StoredTensor::new(encoding, shape, bytes, range)
             })
             .ok_or_else(|| {
                 format!(

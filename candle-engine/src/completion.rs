@@ -6,12 +6,12 @@ use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Scores, response_room};
 use crate::chat_template::ChatTemplate;
 use crate::conversation::{has_calls, render, template_of, tools_of};
+use crate::decoder_service::DecoderService;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
-use crate::prepared::{Held, Prepared};
-use crate::ready::Ready;
+use crate::prepared_request::{PreparedRequest, RequestGrammar};
 use crate::reasoning::ReasoningReader;
 use crate::response::Shape;
 use crate::response_json::{Envelope, Route};
@@ -33,11 +33,11 @@ struct Prompt {
 struct Parts {
     readers: Vec<ToolReader>,
     thoughts: Vec<ReasoningReader>,
-    ignored: Ignored,
+    ignored: IgnoredFields,
 }
 
 /// Handles `POST /v1/chat/completions`.
-pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
+pub(crate) fn chat(ready: &DecoderService, body: &[u8]) -> Result<PreparedRequest, ApiError> {
     let model = &ready.model;
     let mut request = ChatRequest::parse(body, &model.sampling_defaults)?;
     let mut ignored = std::mem::take(&mut request.ignored);
@@ -69,9 +69,11 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
         Some(demanded) => {
             let family = template.family();
             let grammar = required(family, &demanded, request.tools.parallel, special);
-            Some(Held::required((grammar, "tools")))
+            Some(RequestGrammar::required((grammar, "tools")))
         }
-        None if settings.grammar.is_some() => settings.grammar.clone().map(Held::required),
+        None if settings.grammar.is_some() => {
+            settings.grammar.clone().map(RequestGrammar::required)
+        }
         None if request.tools.offered().iter().any(|tool| tool.strict) => {
             let held = held_calls(model, template, &request.tools);
             if held.is_none() {
@@ -110,11 +112,15 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
 
 /// A grammar that makes every call match its tool's schema. `None` if the calls of the model's family cannot be distinguished from
 /// other text.
-fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Held> {
+fn held_calls(
+    model: &LoadedModel,
+    template: &ChatTemplate,
+    tools: &Tools,
+) -> Option<RequestGrammar> {
     let offered: Vec<&Tool> = tools.offered().iter().collect();
     let special = |token: &str| model.tokenizer.special_token(token);
     let grammar = tools::offered(template.family(), &offered, tools.parallel, special)?;
-    Some(Held {
+    Some(RequestGrammar {
         grammar,
         param: "tools",
         is_required: false,
@@ -122,7 +128,7 @@ fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Op
 }
 
 /// Handles `POST /v1/completions`.
-pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
+pub(crate) fn complete(ready: &DecoderService, body: &[u8]) -> Result<PreparedRequest, ApiError> {
     let model = &ready.model;
     let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
     let adapter = called(ready, request.settings.model.as_deref())?;
@@ -132,7 +138,7 @@ pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError>
         .map(|prompt| prompt_of(model, prompt, request.echo))
         .collect::<Result<Vec<_>, _>>()?;
     let settings = &request.settings;
-    let grammar = settings.grammar.clone().map(Held::required);
+    let grammar = settings.grammar.clone().map(RequestGrammar::required);
     prepare(
         (ready, adapter),
         Route::Completion,
@@ -190,7 +196,10 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Re
 ///
 /// # Errors
 /// 404 if `model` names neither the model nor a loaded adapter.
-pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
+pub(crate) fn called(
+    ready: &DecoderService,
+    model: Option<&str>,
+) -> Result<Option<Arc<Adapter>>, ApiError> {
     let Some(name) = model.filter(|name| *name != ready.model_name) else {
         return Ok(None);
     };
@@ -210,13 +219,13 @@ pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Ad
 }
 
 fn prepare(
-    (ready, adapter): (&Ready, Option<Arc<Adapter>>),
+    (ready, adapter): (&DecoderService, Option<Arc<Adapter>>),
     route: Route,
     prompts: Vec<Prompt>,
     settings: &Settings,
-    grammar: Option<Held>,
+    grammar: Option<RequestGrammar>,
     parts: Parts,
-) -> Result<Prepared, ApiError> {
+) -> Result<PreparedRequest, ApiError> {
     let model = &ready.model;
     let vocabulary = model.tokenizer.vocabulary;
     let biased: Vec<u32> = settings.sampling.logit_bias.keys().copied().collect();
@@ -270,7 +279,7 @@ fn prepare(
     let name = adapter.map(|adapter| adapter.name.clone());
     let name = name.as_deref().unwrap_or(&ready.model_name);
     let envelope = Envelope::new(route, name, settings.include_usage);
-    Ok(Prepared {
+    Ok(PreparedRequest {
         requests,
         envelope,
         shape,

@@ -3,7 +3,7 @@
 use crate::api::TemplateSwitches;
 use crate::api_error::ApiError;
 use crate::chat_template::ChatTemplate;
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
 use crate::tools::Tools;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError
 pub(crate) fn tools_of(
     template: &ChatTemplate,
     mut tools: Tools,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<Tools, ApiError> {
     if tools.list.is_empty() || template.mentions("tools") {
         return Ok(tools);

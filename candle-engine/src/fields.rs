@@ -1,7 +1,7 @@
 //! Reads a JSON object field by field. Errors name fields with a wrong type, a value out of range or an unknown name.
 
 use crate::api_error::ApiError;
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -118,7 +118,7 @@ impl Fields {
     }
 
     /// Reports the remaining non-empty fields as ignored, for objects whose unknown fields are dropped.
-    pub fn drop_rest(self, place: &str, ignored: &mut Ignored) {
+    pub fn drop_rest(self, place: &str, ignored: &mut IgnoredFields) {
         for (name, _) in self.left.iter().filter(|(_, value)| has_effect(value)) {
             ignored.add_unknown(place, name);
         }

@@ -1,11 +1,11 @@
 //! The grammars that constrain completions: compiles them with limits on concurrency, time and memory, without delaying requests
 //! without a grammar, and caches the latest ones.
 
+mod cache;
 mod compiler;
 pub(crate) mod compiling;
 mod constraint;
-mod kept;
-mod plain;
+mod cost;
 mod trial;
 mod turns;
 mod width;
@@ -16,8 +16,8 @@ pub use trial::try_grammar;
 use crate::api_error::ApiError;
 use crate::options::TrialProgram;
 use crate::tokenizer::ModelTokenizer;
+use cache::GrammarCache;
 use compiler::JSON_SPACE;
-use kept::Kept;
 use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
@@ -81,19 +81,19 @@ pub(crate) fn with_options(schema: Value, lenient: bool) -> Value {
 pub(crate) struct Grammars {
     /// Created on first use, because most requests have no grammar.
     factory: OnceLock<Result<ParserFactory, String>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<GrammarCache>,
     turns: Turns,
     /// Program that tries potentially expensive grammars. Without one, they are compiled in this process directly.
     trial: Option<TrialProgram>,
 }
 
 /// A grammar in the library's form, and its cache key.
-struct Wanted {
+struct KeyedGrammar {
     form: TopLevelGrammar,
     text: String,
 }
 
-impl Wanted {
+impl KeyedGrammar {
     fn new(grammar: &Grammar) -> Result<Self, ApiError> {
         let form = grammar.compiled_form();
         let text = serde_json::to_string(&form);
@@ -125,12 +125,12 @@ impl Grammars {
         tokenizer: &ModelTokenizer,
         param: &str,
     ) -> Result<Constraint, ApiError> {
-        self.make(Wanted::new(grammar)?, tokenizer, param)
+        self.make(KeyedGrammar::new(grammar)?, tokenizer, param)
     }
 
     fn make(
         &self,
-        wanted: Wanted,
+        wanted: KeyedGrammar,
         tokenizer: &ModelTokenizer,
         param: &str,
     ) -> Result<Constraint, ApiError> {
@@ -178,7 +178,7 @@ impl Grammars {
         made.as_ref()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, GrammarCache> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

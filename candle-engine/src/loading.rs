@@ -2,13 +2,13 @@
 
 use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;
+use crate::device_setup;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, MappedFile, ModelFiles};
 use crate::grammar::Grammars;
 use crate::kernels::Pool;
 use crate::model::{Decoder, Resources};
 use crate::options::{DeviceChoice, EngineOptions, ProductType, Quantization};
-use crate::placing;
 use crate::progress::{CONFIG, Progress, TOKENIZER, WARM_UP, WEIGHTS_PERCENT};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
@@ -77,7 +77,7 @@ pub(crate) fn load(
     });
     let (tokenizer, template) = texts?;
     files.take(written.map_err(|_| EngineError::load("the thread that reads weights panicked"))??);
-    let placement = placing::place(options, files)?;
+    let placement = device_setup::place(options, files)?;
     let resources = Resources {
         pages: page_count(options),
         context_tokens: options.context_tokens,

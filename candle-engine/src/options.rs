@@ -5,7 +5,7 @@ mod speculation;
 pub use speculation::Speculation;
 
 use crate::error::EngineError;
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use candle_core::{DType, Device};
 use std::fmt;
 use std::net::SocketAddr;

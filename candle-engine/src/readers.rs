@@ -24,9 +24,9 @@ struct Gauges {
 }
 
 /// Counts a waiting request until dropped.
-struct Waiting(Arc<Gauges>);
+struct WaitingGuard(Arc<Gauges>);
 
-impl Drop for Waiting {
+impl Drop for WaitingGuard {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Relaxed);
     }
@@ -53,7 +53,7 @@ impl Readers {
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.gauges.waiting.fetch_add(1, Relaxed);
-        let waiting = Waiting(Arc::clone(&self.gauges));
+        let waiting = WaitingGuard(Arc::clone(&self.gauges));
         // The semaphore is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         drop(waiting);

@@ -6,7 +6,7 @@ const CLOSING: &str = "</think>";
 
 /// A piece of a completion, split in two.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Thought {
+pub(crate) struct ReasoningPiece {
     pub reasoning: String,
     pub text: String,
 }
@@ -16,11 +16,11 @@ pub(crate) struct Thought {
 pub(crate) struct ReasoningReader {
     /// Text that has not been emitted.
     held: String,
-    state: State,
+    state: ReaderState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     /// Only white space so far; reasoning may begin here.
     Beginning,
     /// After the opening tag. `has_begun`: part of the reasoning has been emitted.
@@ -37,9 +37,9 @@ impl ReasoningReader {
     pub fn new(template_knows: bool, prompt: &str) -> Option<Self> {
         // Some templates end the prompt with the opening tag.
         let state = if prompt.trim_end().ends_with(OPENING) {
-            State::Reasoning { has_begun: false }
+            ReaderState::Reasoning { has_begun: false }
         } else {
-            State::Beginning
+            ReaderState::Beginning
         };
         template_knows.then_some(Self {
             held: String::new(),
@@ -53,69 +53,69 @@ impl ReasoningReader {
     }
 
     /// Adds the next piece of the completion.
-    pub fn push(&mut self, piece: &str) -> Thought {
-        if self.state == State::Answer && self.held.is_empty() {
-            return Thought {
+    pub fn push(&mut self, piece: &str) -> ReasoningPiece {
+        if self.state == ReaderState::Answer && self.held.is_empty() {
+            return ReasoningPiece {
                 text: piece.to_owned(),
-                ..Thought::default()
+                ..ReasoningPiece::default()
             };
         }
         self.held.push_str(piece);
-        let mut thought = Thought::default();
+        let mut thought = ReasoningPiece::default();
         while self.advance(&mut thought) {}
         thought
     }
 
     /// Returns the rest after the last piece.
-    pub fn finish(&mut self) -> Thought {
+    pub fn finish(&mut self) -> ReasoningPiece {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Reasoning { .. } => Thought {
+            ReaderState::Reasoning { .. } => ReasoningPiece {
                 reasoning: held.trim_end().to_owned(),
-                ..Thought::default()
+                ..ReasoningPiece::default()
             },
-            State::Behind => Thought::default(),
-            State::Beginning | State::Answer => Thought {
+            ReaderState::Behind => ReasoningPiece::default(),
+            ReaderState::Beginning | ReaderState::Answer => ReasoningPiece {
                 text: held,
-                ..Thought::default()
+                ..ReasoningPiece::default()
             },
         }
     }
 
     /// Advances the parser by one step. Returns false if more text is needed.
-    fn advance(&mut self, thought: &mut Thought) -> bool {
+    fn advance(&mut self, thought: &mut ReasoningPiece) -> bool {
         match self.state {
-            State::Beginning => {
+            ReaderState::Beginning => {
                 let begun = self.held.trim_start();
                 if let Some(rest) = begun.strip_prefix(OPENING) {
                     self.held = rest.to_owned();
-                    self.state = State::Reasoning { has_begun: false };
+                    self.state = ReaderState::Reasoning { has_begun: false };
                     return true;
                 }
                 if OPENING.starts_with(begun) {
                     return false;
                 }
-                self.state = State::Answer;
+                self.state = ReaderState::Answer;
                 true
             }
-            State::Reasoning { has_begun } => self.reason(has_begun, thought),
-            State::Behind => {
+            ReaderState::Reasoning { has_begun } => self.reason(has_begun, thought),
+            ReaderState::Behind => {
                 let rest = self.held.trim_start();
                 let is_response = !rest.is_empty();
                 self.held = rest.to_owned();
                 if is_response {
-                    self.state = State::Answer;
+                    self.state = ReaderState::Answer;
                 }
                 is_response
             }
-            State::Answer => {
+            ReaderState::Answer => {
                 thought.text += &std::mem::take(&mut self.held);
                 false
             }
         }
     }
 
-    fn reason(&mut self, has_begun: bool, thought: &mut Thought) -> bool {
+    fn reason(&mut self, has_begun: bool, thought: &mut ReasoningPiece) -> bool {
         if !has_begun {
             self.held = self.held.trim_start().to_owned();
             // Models whose template writes the opening tag sometimes repeat it.
@@ -130,12 +130,12 @@ impl ReasoningReader {
         if let Some((reasoning, rest)) = self.held.split_once(CLOSING) {
             thought.reasoning += reasoning.trim_end();
             self.held = rest.to_owned();
-            self.state = State::Behind;
+            self.state = ReaderState::Behind;
             return true;
         }
         let kept = self.held.split_off(certain_length(&self.held));
         let released = std::mem::replace(&mut self.held, kept);
-        self.state = State::Reasoning {
+        self.state = ReaderState::Reasoning {
             has_begun: has_begun || !released.is_empty(),
         };
         thought.reasoning += &released;
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn text_is_not_held_longer_than_needed() {
         let mut reader = ReasoningReader::new(true, "<think>").expect("a reader");
-        let thought = |reasoning: &str, text: &str| Thought {
+        let thought = |reasoning: &str, text: &str| ReasoningPiece {
             reasoning: reasoning.to_owned(),
             text: text.to_owned(),
         };

@@ -3,11 +3,11 @@
 
 use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Outcome, ResponseEvent, Runs};
-use crate::ignored::Ignored;
+use crate::decoder_service::DecoderService;
+use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
 use crate::pieces::{Piece, ScoredToken};
-use crate::ready::Ready;
-use crate::reasoning::{ReasoningReader, Thought};
+use crate::reasoning::{ReasoningPiece, ReasoningReader};
 use crate::response_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::scores;
 use crate::tools::{Part, ToolReader};
@@ -44,12 +44,12 @@ pub(crate) struct Shape {
     /// Include the usage so far in every chunk.
     pub continuous_usage: bool,
     /// Request fields that had no effect.
-    pub ignored: Ignored,
+    pub ignored: IgnoredFields,
     pub prompt_tokens: usize,
 }
 
 /// A response in progress. Dropping it cancels the computation.
-pub(crate) struct Answer {
+pub(crate) struct PendingResponse {
     runs: Runs,
     envelope: Envelope,
     usage: Usage,
@@ -60,17 +60,17 @@ pub(crate) struct Answer {
 
 /// A computed choice.
 #[derive(Default)]
-struct Computed {
+struct ComputedChoice {
     text: String,
     tokens: Vec<ScoredToken>,
     outcome: Option<Outcome>,
 }
 
-impl Answer {
+impl PendingResponse {
     /// # Errors
     /// 429 if too many requests are waiting.
     pub fn start(
-        ready: &Ready,
+        ready: &DecoderService,
         envelope: Envelope,
         requests: Vec<GenerationRequest>,
         shape: Shape,
@@ -136,9 +136,9 @@ impl Answer {
     }
 
     /// Computes all choices, and keeps the ones to return.
-    async fn collect(&mut self) -> Result<Vec<Computed>, ApiError> {
-        let mut choices: Vec<Computed> = Vec::new();
-        choices.resize_with(self.choices, Computed::default);
+    async fn collect(&mut self) -> Result<Vec<ComputedChoice>, ApiError> {
+        let mut choices: Vec<ComputedChoice> = Vec::new();
+        choices.resize_with(self.choices, ComputedChoice::default);
         while let Some(event) = self.runs.next().await {
             match event {
                 ResponseEvent::Piece(index, piece) => {
@@ -159,13 +159,13 @@ impl Answer {
         Ok(choices)
     }
 
-    fn choice(&mut self, index: usize, computed: Computed) -> Choice {
+    fn choice(&mut self, index: usize, computed: ComputedChoice) -> Choice {
         let logprobs = self.logprobs(&computed.tokens);
         let (reason, stop) = end_of(computed.outcome.as_ref());
-        let Thought { reasoning, text } = match self.shape.thoughts.get_mut(index) {
-            None => Thought {
+        let ReasoningPiece { reasoning, text } = match self.shape.thoughts.get_mut(index) {
+            None => ReasoningPiece {
                 text: computed.text,
-                ..Thought::default()
+                ..ReasoningPiece::default()
             },
             Some(reader) => {
                 let mut joined = reader.push(&computed.text);
@@ -232,15 +232,15 @@ fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
 }
 
 /// For each `computed` choices of a prompt, the `returned` choices with the highest mean logprob, the best first.
-fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Computed> {
-    let mean = |choice: &Computed| {
+fn best(choices: Vec<ComputedChoice>, computed: usize, returned: usize) -> Vec<ComputedChoice> {
+    let mean = |choice: &ComputedChoice| {
         let outcome = choice.outcome.as_ref();
         outcome.map_or(f64::NEG_INFINITY, Outcome::mean_logprob)
     };
     let mut kept = Vec::new();
     let mut choices = choices.into_iter();
     loop {
-        let mut row: Vec<Computed> = choices.by_ref().take(computed).collect();
+        let mut row: Vec<ComputedChoice> = choices.by_ref().take(computed).collect();
         if row.is_empty() {
             return kept;
         }
@@ -251,7 +251,7 @@ fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Compute
 
 /// The events of a streamed response.
 struct Chunks {
-    response: Answer,
+    response: PendingResponse,
     ready: VecDeque<Event>,
     /// Choices that have had their first chunk.
     begun: Vec<bool>,
@@ -321,9 +321,9 @@ impl Chunks {
             ..Delta::default()
         };
         let thought = match self.response.shape.thoughts.get_mut(index) {
-            None => Thought {
+            None => ReasoningPiece {
                 text: piece.text,
-                ..Thought::default()
+                ..ReasoningPiece::default()
             },
             Some(reader) => reader.push(&piece.text),
         };
@@ -333,7 +333,7 @@ impl Chunks {
         }
     }
 
-    fn thought(&mut self, index: usize, thought: Thought, delta: &mut Delta) {
+    fn thought(&mut self, index: usize, thought: ReasoningPiece, delta: &mut Delta) {
         delta.reasoning += &thought.reasoning;
         match self.response.shape.readers.get_mut(index) {
             None => delta.text += &thought.text,

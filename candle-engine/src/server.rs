@@ -3,20 +3,20 @@
 
 use crate::adapters::Adapters;
 use crate::api_error::ApiError;
-use crate::batch::{Batch, Generator, Rest};
+use crate::batch::{Batch, BatchSleeper, Generator};
 use crate::completion;
+use crate::decoder_service::DecoderService;
 use crate::encoder;
 use crate::error::EngineError;
 use crate::loading::{self};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
-use crate::prepared::Prepared;
+use crate::prepared_request::PreparedRequest;
 use crate::progress::Progress;
 use crate::readers::Readers;
-use crate::ready::Ready;
 use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
-use crate::tokenized::Tokenized;
+use crate::tokenize_response::TokenizeResponse;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -43,17 +43,17 @@ struct Engine {
     started_unix_seconds: u64,
     progress: Progress,
     sleep_gate: Arc<SleepGate>,
-    ready: OnceLock<Served>,
+    ready: OnceLock<ServedModel>,
     readers: Readers,
 }
 
 /// The loaded model.
-enum Served {
-    Decoder(Ready),
+enum ServedModel {
+    Decoder(DecoderService),
     Encoder(Arc<encoder::Service>),
 }
 
-impl Served {
+impl ServedModel {
     /// The decoder that computes, if there is one.
     fn generator(&self) -> Option<&Generator> {
         match self {
@@ -186,11 +186,11 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     let batch = Arc::new(Batch::start(&model)?);
     let adapters = Adapters::new(&options.adapters);
     adapters.start(&options.adapters, &batch)?;
-    let rest = Rest {
+    let rest = BatchSleeper {
         batch: Arc::clone(&batch),
         files: model.files.clone(),
     };
-    let ready = Ready {
+    let ready = DecoderService {
         model_name: options.model_name.clone(),
         model,
         batch,
@@ -198,14 +198,14 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         sleepers: vec![Arc::new(rest)],
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
-    let _ = engine.ready.set(Served::Decoder(ready));
+    let _ = engine.ready.set(ServedModel::Decoder(ready));
     Ok(())
 }
 
 fn ready_to_encode(engine: &Engine, service: encoder::Service) {
     let (weights_bytes, _) = service.weights_bytes();
     tracing::info!(model = %service.model_name, weights_bytes, "ready");
-    let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
+    let _ = engine.ready.set(ServedModel::Encoder(Arc::new(service)));
 }
 
 /// Binds the socket. Replaces the file of a dead engine, but not a live one.
@@ -298,8 +298,8 @@ async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
 
 fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
     Ok(match engine.ready.get().ok_or_else(still_loading)? {
-        Served::Decoder(ready) => ready.sleepers.clone(),
-        Served::Encoder(service) => service.sleepers(),
+        ServedModel::Decoder(ready) => ready.sleepers.clone(),
+        ServedModel::Encoder(service) => service.sleepers(),
     })
 }
 
@@ -309,14 +309,14 @@ async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
 
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
     let context = engine.ready.get().map(|served| match served {
-        Served::Decoder(ready) => ready.model.generator.context_tokens,
-        Served::Encoder(service) => service.model.texts.limit,
+        ServedModel::Decoder(ready) => ready.model.generator.context_tokens,
+        ServedModel::Encoder(service) => service.model.texts.limit,
     });
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
     });
     let mut data = vec![model];
-    if let Some(Served::Decoder(ready)) = engine.ready.get() {
+    if let Some(ServedModel::Decoder(ready)) = engine.ready.get() {
         data.extend(ready.adapters.names().into_iter().map(|name| {
             json!({
                 "id": name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine",
@@ -329,13 +329,13 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
 
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
     let served = engine.ready.get();
-    let generator = served.and_then(Served::generator);
+    let generator = served.and_then(ServedModel::generator);
     let (weights_bytes, mapped_bytes) = served.map_or((0, 0), |served| match served {
-        Served::Decoder(ready) => {
+        ServedModel::Decoder(ready) => {
             let weights = &ready.model.generator.weights;
             (weights.bytes, weights.mapped_bytes)
         }
-        Served::Encoder(service) => service.weights_bytes(),
+        ServedModel::Encoder(service) => service.weights_bytes(),
     });
     // While the engine sleeps, the kernel may evict mapped pages.
     let weights_mapped_bytes = u64::from(!engine.sleep_gate.is_asleep()) * mapped_bytes;
@@ -350,11 +350,11 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
-    let generator = engine.ready.get().and_then(Served::generator);
+    let generator = engine.ready.get().and_then(ServedModel::generator);
     let text =
         generator.map(|generator| generator.gauges.text(generator.pages, generator.page_bytes));
     let mut text = text.unwrap_or_default() + &engine.readers.text();
-    if let Some(Served::Decoder(ready)) = engine.ready.get() {
+    if let Some(ServedModel::Decoder(ready)) = engine.ready.get() {
         text += &ready.model.grammars.text();
     }
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
@@ -383,8 +383,8 @@ async fn change_adapters(
 ) -> Result<String, ApiError> {
     let body = body.map_err(wrong_body)?;
     let changing = move || match engine.ready.get().ok_or_else(still_loading)? {
-        Served::Decoder(ready) => change(&ready.adapters, &ready.batch, &body),
-        Served::Encoder(_) => Err(ApiError::invalid("this model does not support adapters")),
+        ServedModel::Decoder(ready) => change(&ready.adapters, &ready.batch, &body),
+        ServedModel::Encoder(_) => Err(ApiError::invalid("this model does not support adapters")),
     };
     let changed = tokio::task::spawn_blocking(changing).await;
     changed.unwrap_or_else(|_| Err(ApiError::internal("the adapters could not be changed")))
@@ -393,7 +393,7 @@ async fn change_adapters(
 async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Tokenized, ApiError> {
+) -> Result<TokenizeResponse, ApiError> {
     let encoder = encoder::Service::tokenize;
     work_on(engine, body, token_routes::tokenize, encoder).await
 }
@@ -411,14 +411,14 @@ async fn detokenize(
 async fn respond(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
-    prepare: fn(&Ready, &[u8]) -> Result<Prepared, ApiError>,
+    prepare: fn(&DecoderService, &[u8]) -> Result<PreparedRequest, ApiError>,
 ) -> Response {
     let encoder = |service: &encoder::Service, _: &[u8]| Err(service.is_for_something_else("text"));
     let prepared = match work_on(Arc::clone(&engine), body, prepare, encoder).await {
         Ok(prepared) => prepared,
         Err(error) => return error.into_response(),
     };
-    let Some(Served::Decoder(ready)) = engine.ready.get() else {
+    let Some(ServedModel::Decoder(ready)) = engine.ready.get() else {
         return still_loading().into_response();
     };
     match prepared.start(ready).await {
@@ -431,14 +431,14 @@ async fn respond(
 async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
-    work: fn(&Ready, &[u8]) -> Result<T, ApiError>,
+    work: fn(&DecoderService, &[u8]) -> Result<T, ApiError>,
     with_encoder: fn(&encoder::Service, &[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
     let body = body.map_err(wrong_body)?;
     let own = Arc::clone(&engine);
     let work = move || match own.ready.get().ok_or_else(still_loading)? {
-        Served::Decoder(ready) => work(ready, &body),
-        Served::Encoder(service) => with_encoder(service, &body),
+        ServedModel::Decoder(ready) => work(ready, &body),
+        ServedModel::Encoder(service) => with_encoder(service, &body),
     };
     engine.readers.run(work).await
 }
@@ -451,8 +451,8 @@ async fn encode(
 ) -> Result<Response, ApiError> {
     let body = body.map_err(wrong_body)?;
     match engine.ready.get().ok_or_else(still_loading)? {
-        Served::Encoder(service) => Arc::clone(service).respond(route, body).await,
-        Served::Decoder(ready) => Err(ApiError {
+        ServedModel::Encoder(service) => Arc::clone(service).respond(route, body).await,
+        ServedModel::Decoder(ready) => Err(ApiError {
             code: Some("unsupported_operation"),
             ..ApiError::field(
                 "model",

@@ -43,7 +43,7 @@ enum Phase {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct GateState {
     phase: Phase,
     /// Number of running requests.
     responding: usize,
@@ -51,7 +51,7 @@ struct State {
 
 /// The gate that all requests pass.
 #[derive(Debug, Default)]
-pub(crate) struct SleepGate(watch::Sender<State>);
+pub(crate) struct SleepGate(watch::Sender<GateState>);
 
 /// A request's pass through the gate, until it is dropped.
 #[derive(Debug)]

@@ -116,13 +116,13 @@ pub(crate) enum Norms {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FeedForward {
-    Gated(Gated),
-    Plain(Plain),
+    Gated(GatedSpec),
+    Plain(PlainSpec),
     Experts(Experts),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Gated {
+pub(crate) struct GatedSpec {
     pub width: usize,
     pub activation: Activation,
     /// `gate_up_proj`, with both stacked.
@@ -132,7 +132,7 @@ pub(crate) struct Gated {
 
 /// Two matrices with an activation between them: `up_proj` and `down_proj`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plain {
+pub(crate) struct PlainSpec {
     pub width: usize,
     pub activation: Activation,
     pub bias: bool,

@@ -4,14 +4,14 @@ use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
 use crate::completion::{called, check_tokens};
 use crate::conversation::{render, template_of, tools_of};
+use crate::decoder_service::DecoderService;
 use crate::fields::{Fields, expected};
-use crate::ignored::Ignored;
-use crate::ready::Ready;
-use crate::tokenized::{Tokenized, check_text};
+use crate::ignored_fields::IgnoredFields;
+use crate::tokenize_response::{TokenizeResponse, check_text};
 use serde_json::{Value, json};
 
 /// Handles `POST /tokenize`: a `prompt`, or `messages` and `tools` rendered with the chat template.
-pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError> {
+pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeResponse, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;
     let model = &ready.model;
@@ -22,7 +22,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
             // Ignored fields are not reported on this route.
-            let mut ignored = Ignored::default();
+            let mut ignored = IgnoredFields::default();
             let messages = take_messages(&mut fields, &mut ignored)?;
             let tools = take_tools(&mut fields, &mut ignored)?;
             let switches = take_switches(&mut fields, &mut ignored)?;
@@ -46,7 +46,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     let context = model.generator.context_tokens;
     check_text(&text, context)?;
     let tokens = model.tokenizer.encode(&text, special)?;
-    let tokenized = Tokenized::new(tokens, context);
+    let tokenized = TokenizeResponse::new(tokens, context);
     let vocabulary = &model.tokenizer.token_texts;
     Ok(if shows_texts {
         tokenized.with_texts(|token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned())
@@ -56,7 +56,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
 }
 
 /// Handles `POST /detokenize`: decodes `tokens`, including special tokens.
-pub(crate) fn detokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
+pub(crate) fn detokenize(ready: &DecoderService, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;
     let Some(value) = fields.take("tokens") else {

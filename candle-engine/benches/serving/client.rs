@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 /// The result of one request; times count from when it was sent.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RequestResult {
     pub sent: Instant,
     /// The arrival time of each event with text.
     pub events: Vec<Duration>,
@@ -21,7 +21,7 @@ pub struct Answer {
     pub text: String,
 }
 
-impl Answer {
+impl RequestResult {
     pub fn first_at(&self) -> Instant {
         self.sent + self.events.first().copied().unwrap_or(self.done)
     }
@@ -41,7 +41,7 @@ pub async fn complete(
     address: SocketAddr,
     body: &Value,
     mut heard: impl FnMut(),
-) -> Result<Answer, String> {
+) -> Result<RequestResult, String> {
     let sent = now();
     let stream = TcpStream::connect(address)
         .await
@@ -60,7 +60,7 @@ pub async fn complete(
     // The connection ends when its sender is dropped after the response has been read.
     let reading = async move {
         let mut sender = sender;
-        let mut reply = Answer {
+        let mut reply = RequestResult {
             sent,
             events: Vec::new(),
             done: Duration::ZERO,
@@ -97,7 +97,7 @@ pub async fn complete(
 }
 
 /// Returns true if the event has text.
-fn read_event(event: &[u8], response: &mut Answer) -> Result<bool, String> {
+fn read_event(event: &[u8], response: &mut RequestResult) -> Result<bool, String> {
     let event = String::from_utf8_lossy(event);
     let Some(data) = event
         .trim()

@@ -1,6 +1,6 @@
 //! The measurements of an engine with a model: their order, values and meaning.
 
-use crate::client::{Answer, complete, now};
+use crate::client::{RequestResult, complete, now};
 use crate::machine::{Memory, bytes_of, forget, memory_of, read};
 use crate::random_model::mixed;
 use crate::servers::{AT_ONCE, Engine, Model, Server, Transformers};
@@ -271,7 +271,7 @@ pub async fn decoded(
             .map(|body| complete(server.address, body, || {})),
     )
     .await;
-    let responses: Vec<Answer> = responses.into_iter().collect::<Result<_, _>>()?;
+    let responses: Vec<RequestResult> = responses.into_iter().collect::<Result<_, _>>()?;
     for response in &responses {
         if response.tokens != tokens {
             return Err(format!(
@@ -282,12 +282,12 @@ pub async fn decoded(
     }
     let first = responses
         .iter()
-        .map(Answer::first_at)
+        .map(RequestResult::first_at)
         .min()
         .ok_or("no response")?;
     let last = responses
         .iter()
-        .map(Answer::done_at)
+        .map(RequestResult::done_at)
         .max()
         .ok_or("no response")?;
     let rate = (at_once * (tokens - 1)) as f64 / (last - first).as_secs_f64();

@@ -2,7 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected, has_effect};
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use serde_json::{Map, Value, json};
 
 const MESSAGES_MAX: usize = 2048;
@@ -27,7 +27,7 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 /// 400 with the problem.
 pub(crate) fn take_messages(
     fields: &mut Fields,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<Vec<Value>, ApiError> {
     let messages = match fields.take("messages") {
         Some(Value::Array(messages)) if (1..=MESSAGES_MAX).contains(&messages.len()) => messages,
@@ -54,7 +54,11 @@ pub(crate) fn take_messages(
 }
 
 /// Checks a message, and converts its content to one string and the arguments of its calls to objects.
-fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<Value, ApiError> {
+fn parse_message(
+    index: usize,
+    message: Value,
+    ignored: &mut IgnoredFields,
+) -> Result<Value, ApiError> {
     let place = |name: &str| format!("messages[{index}].{name}");
     let Value::Object(mut object) = message else {
         return Err(expected(
@@ -145,7 +149,7 @@ fn take_openais_own(
     place: &str,
     role: &str,
     object: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<(), ApiError> {
     for name in ["annotations", "audio", "refusal"] {
         let value = object.shift_remove(name).unwrap_or_default();
@@ -228,7 +232,7 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
     Ok(Value::Array(parsed))
 }
 
-fn parse_part(place: &str, part: &Value, ignored: &mut Ignored) -> Result<String, ApiError> {
+fn parse_part(place: &str, part: &Value, ignored: &mut IgnoredFields) -> Result<String, ApiError> {
     // `cache_control` has no effect: this engine's cache is automatic.
     let is_known = |key: &str| matches!(key, "type" | "text" | "refusal" | "cache_control");
     for (key, value) in part.as_object().into_iter().flatten() {
@@ -260,10 +264,10 @@ mod tests {
     use super::*;
 
     fn take(messages: Value) -> Result<Vec<Value>, ApiError> {
-        take_with(messages, &mut Ignored::default())
+        take_with(messages, &mut IgnoredFields::default())
     }
 
-    fn take_with(messages: Value, ignored: &mut Ignored) -> Result<Vec<Value>, ApiError> {
+    fn take_with(messages: Value, ignored: &mut IgnoredFields) -> Result<Vec<Value>, ApiError> {
         let body = json!({"messages": messages}).to_string();
         take_messages(
             &mut Fields::parse(body.as_bytes()).expect("an object"),
@@ -315,7 +319,7 @@ mod tests {
 
     #[test]
     fn fields_that_clients_add_to_messages_are_left_out_and_named() {
-        let mut ignored = Ignored::default();
+        let mut ignored = IgnoredFields::default();
         let call = json!({"id": "1", "index": 0, "type": "function", "thought_signature": "x",
             "function": {"name": "f", "arguments": "{}", "extra": 1}});
         let messages = json!([

@@ -12,7 +12,7 @@ use crate::batch::Ending;
 use crate::decoding::Strategy;
 use crate::fields::{Fields, expected};
 use crate::grammar::Grammar;
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;
 use serde_json::Value;
@@ -77,7 +77,7 @@ pub(crate) struct ChatRequest {
     /// The template's reasoning settings.
     pub switches: TemplateSwitches,
     /// Fields that had no effect.
-    pub ignored: Ignored,
+    pub ignored: IgnoredFields,
     pub settings: Settings,
 }
 
@@ -102,7 +102,7 @@ impl ChatRequest {
     /// 400 that names the field if it is invalid, unknown or unsupported.
     pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
-        let mut ignored = Ignored::default();
+        let mut ignored = IgnoredFields::default();
         let messages = take_messages(&mut fields, &mut ignored)?;
         let shows_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
         let top = fields.take_integer("top_logprobs", 0..=LOGPROBS_MAX)?;

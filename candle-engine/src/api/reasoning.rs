@@ -2,7 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use serde_json::{Map, Value};
 
 /// Levels of OpenAI and of other services. Other values have no effect.
@@ -51,7 +51,7 @@ impl TemplateSwitches {
 /// Takes the reasoning fields of a request.
 pub(crate) fn take_switches(
     fields: &mut Fields,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<TemplateSwitches, ApiError> {
     let mut values = Map::new();
     let effort = fields.take_string(EFFORT)?;
@@ -100,7 +100,7 @@ mod tests {
 
     fn take(body: Value) -> Result<TemplateSwitches, ApiError> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
-        take_switches(&mut fields, &mut Ignored::default())
+        take_switches(&mut fields, &mut IgnoredFields::default())
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     fn an_effort_of_another_service_has_no_effect_and_is_named() {
         let body = json!({"reasoning_effort": "ultra"}).to_string();
         let mut fields = Fields::parse(body.as_bytes()).expect("an object");
-        let mut ignored = Ignored::default();
+        let mut ignored = IgnoredFields::default();
         let switches = take_switches(&mut fields, &mut ignored).expect("is taken");
         assert_eq!(switches, TemplateSwitches::default());
         assert_eq!(ignored.joined(), "reasoning_effort");

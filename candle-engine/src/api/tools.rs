@@ -3,7 +3,7 @@
 use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::ignored::Ignored;
+use crate::ignored_fields::IgnoredFields;
 use crate::tools::{Tool, ToolChoice, Tools};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -16,7 +16,10 @@ const TOOLS_MAX: usize = 128;
 const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
 
 /// Takes the tools of a request and the tool choice. Unknown fields of tools are dropped and reported as ignored.
-pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<Tools, ApiError> {
+pub(crate) fn take_tools(
+    fields: &mut Fields,
+    ignored: &mut IgnoredFields,
+) -> Result<Tools, ApiError> {
     let list = match fields.take("tools") {
         None => Vec::new(),
         Some(Value::Array(list)) if list.len() <= TOOLS_MAX => {
@@ -71,7 +74,11 @@ pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<T
     })
 }
 
-fn parse_tool(index: usize, definition: Value, ignored: &mut Ignored) -> Result<Tool, ApiError> {
+fn parse_tool(
+    index: usize,
+    definition: Value,
+    ignored: &mut IgnoredFields,
+) -> Result<Tool, ApiError> {
     let place = format!("tools[{index}]");
     let parts = definition
         .as_object()
@@ -137,7 +144,7 @@ mod tests {
 
     fn take(body: Value) -> Result<Tools, ApiError> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
-        take_tools(&mut fields, &mut Ignored::default())
+        take_tools(&mut fields, &mut IgnoredFields::default())
     }
 
     fn tool(name: &str) -> Value {
@@ -165,7 +172,7 @@ mod tests {
             "function": {"name": "a", "colour": 1, "strict": null}});
         let body = json!({"tools": [tool]}).to_string();
         let mut fields = Fields::parse(body.as_bytes()).expect("an object");
-        let mut ignored = Ignored::default();
+        let mut ignored = IgnoredFields::default();
         let tools = take_tools(&mut fields, &mut ignored).expect("is taken");
         let definition = json!({"type": "function", "function": {"name": "a", "strict": null}});
         assert_eq!(tools.list[0].definition, definition);

@@ -14,18 +14,18 @@
 //! that chooses it. The writer sees the same logits in the same order as without proposals, and none after a wrongly proposed
 //! token, so a completion does not depend on proposals either.
 
-mod decide;
+mod decision;
 mod gauges;
 mod guard;
 mod network;
 mod pages;
 mod queue;
 mod request;
-mod rest;
 mod room;
 mod run;
 mod runs;
 mod schedule;
+mod sleeper;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -36,6 +36,6 @@ pub(crate) use queue::Batch;
 pub(crate) use request::{
     Ending, GenerationRequest, Outcome, ResponseEvent, Scores, StatesRequest,
 };
-pub(crate) use rest::Rest;
 pub(crate) use room::{page_count, response_room};
 pub(crate) use runs::Runs;
+pub(crate) use sleeper::BatchSleeper;

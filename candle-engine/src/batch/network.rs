@@ -5,7 +5,7 @@ use super::room::page_count;
 use super::schedule::{DraftLimits, Limits};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::model::{AdapterTensors, Decoder, Hidden};
+use crate::model::{AdapterTensors, Decoder, HiddenStates};
 use crate::options::{EngineOptions, TokenBudgets};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use candle_core::Result;
@@ -21,9 +21,14 @@ const PROMPT_ROWS_BESIDE: usize = 128;
 /// Computes steps over a paged cache.
 pub(crate) trait Network: Send {
     /// Computes a step and stores the requested rows in `hidden`.
-    fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()>;
+    fn forward(&mut self, step: &Step, hidden: &mut HiddenStates) -> Result<()>;
     /// Computes the logits of a range of hidden rows, one row after another.
-    fn logits(&mut self, hidden: &Hidden, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<()>;
+    fn logits(
+        &mut self,
+        hidden: &HiddenStates,
+        rows: Range<usize>,
+        logits: &mut Vec<f32>,
+    ) -> Result<()>;
     /// Makes `to` a copy of `from` in all layers.
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
     /// Size of one page over all layers, in bytes.
@@ -40,11 +45,16 @@ pub(crate) trait Network: Send {
 }
 
 impl Network for Decoder {
-    fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()> {
+    fn forward(&mut self, step: &Step, hidden: &mut HiddenStates) -> Result<()> {
         Self::forward(self, step, hidden)
     }
 
-    fn logits(&mut self, hidden: &Hidden, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<()> {
+    fn logits(
+        &mut self,
+        hidden: &HiddenStates,
+        rows: Range<usize>,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
         Self::logits(self, hidden, rows, logits)
     }
 
@@ -166,7 +176,7 @@ impl Generator {
             }],
             wanted: vec![0],
         };
-        let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+        let (mut hidden, mut logits) = (HiddenStates::default(), Vec::new());
         if let Some(network) = &mut *self.network() {
             network
                 .forward(&step, &mut hidden)

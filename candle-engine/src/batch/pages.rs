@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 
 /// The predecessor of a page.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Before {
+pub(super) enum Predecessor {
     /// None: the page begins a text that is computed with this adapter.
     Text(Option<AdapterNumber>),
     Page(Page),
 }
 
-impl From<Option<Page>> for Before {
+impl From<Option<Page>> for Predecessor {
     fn from(page: Option<Page>) -> Self {
         page.map_or(Self::Text(None), Self::Page)
     }
@@ -127,7 +127,7 @@ impl Pages {
     }
 
     /// Returns the known page with `tokens` that follows `before`.
-    pub fn find(&self, before: impl Into<Before>, tokens: &PageTokens) -> Option<Page> {
+    pub fn find(&self, before: impl Into<Predecessor>, tokens: &PageTokens) -> Option<Page> {
         let node = self.node(before.into())?;
         self.tree.get(&(node, *tokens)).copied()
     }
@@ -135,14 +135,14 @@ impl Pages {
     /// Returns how many pages at the beginning of `tokens` are known, and how many of these are idle. Holding an idle page reduces
     /// the available ones.
     pub fn known(&self, adapter: Option<AdapterNumber>, tokens: &[u32]) -> (usize, usize) {
-        let (mut count, mut idle, mut before) = (0, 0, Before::Text(adapter));
+        let (mut count, mut idle, mut before) = (0, 0, Predecessor::Text(adapter));
         for tokens in tokens.as_chunks().0 {
             let Some(page) = self.find(before, tokens) else {
                 break;
             };
             count += 1;
             idle += usize::from(self.slots[page as usize].owners == 0);
-            before = Before::Page(page);
+            before = Predecessor::Page(page);
         }
         (count, idle)
     }
@@ -158,7 +158,7 @@ impl Pages {
 
     /// Registers `page`, which follows `before`, as full of `tokens`. If another page has the same text, the caller holds that page
     /// from then on and no longer `page`. Returns the page that the caller now holds.
-    pub fn fill(&mut self, before: impl Into<Before>, page: Page, tokens: PageTokens) -> Page {
+    pub fn fill(&mut self, before: impl Into<Predecessor>, page: Page, tokens: PageTokens) -> Page {
         let Some(parent) = self.node(before.into()) else {
             return page;
         };
@@ -178,12 +178,12 @@ impl Pages {
         }
     }
 
-    fn node(&self, before: Before) -> Option<Node> {
+    fn node(&self, before: Predecessor) -> Option<Node> {
         match before {
-            Before::Text(None) => Some(ROOT),
+            Predecessor::Text(None) => Some(ROOT),
             // Node numbers count up from the root and never reach this range.
-            Before::Text(Some(adapter)) => Some(Node::MAX - Node::from(adapter)),
-            Before::Page(page) => self.slots[page as usize].known.map(|(_, node, _)| node),
+            Predecessor::Text(Some(adapter)) => Some(Node::MAX - Node::from(adapter)),
+            Predecessor::Page(page) => self.slots[page as usize].known.map(|(_, node, _)| node),
         }
     }
 

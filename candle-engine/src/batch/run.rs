@@ -1,7 +1,7 @@
 //! The loop of the compute thread: it accepts new requests, plans a step with the schedule, computes it, and hands every request
 //! its rows.
 
-use super::decide::{Decided, Undecided, uncut};
+use super::decision::{Decision, PendingDecision, uncut};
 use super::gauges::Gauges;
 use super::guard::guarded;
 use super::network::{Network, refused};
@@ -9,12 +9,12 @@ use super::request::GenerationRequest;
 use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
 use super::work::{STACK_BYTES, Work};
 use super::write::Writer;
-use super::write::client::{Client, Next, Scored};
+use super::write::client::{Client, LogitRows, RowOutcome};
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::error::{EngineError, one_line};
 use crate::loading::LoadedModel;
-use crate::model::Hidden;
+use crate::model::HiddenStates;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(super) struct Loop {
     /// Threads that choose tokens of several requests in parallel. Separate from the common threads because a deep grammar needs a
     /// deep stack.
     threads: ThreadPool,
-    hidden: Hidden,
+    hidden: HiddenStates,
     logits: Vec<f32>,
 }
 
@@ -74,7 +74,7 @@ impl Loop {
             model: Arc::clone(model),
             gauges: Arc::clone(&model.generator.gauges),
             threads,
-            hidden: Hidden::default(),
+            hidden: HiddenStates::default(),
             logits: Vec::new(),
         })
     }
@@ -182,7 +182,7 @@ impl Loop {
         if !self.schedule.forget_pages() {
             return Err(EngineError::load("a request is still running"));
         }
-        self.hidden = Hidden::default();
+        self.hidden = HiddenStates::default();
         self.logits = Vec::new();
         self.network.sleep().map_err(failed)
     }
@@ -265,7 +265,7 @@ impl Loop {
                 continue;
             };
             let outcome = if !writer.sees_states() {
-                Ok(Scored::All)
+                Ok(LogitRows::All)
             } else {
                 guarded(|| {
                     let states: Vec<&[f32]> = rows
@@ -277,10 +277,10 @@ impl Loop {
                 })
             };
             match outcome {
-                Ok(Scored::All) => scored.extend(rows.wanted.map(|row| (row, request))),
-                Ok(Scored::Only(nth)) => scored.push((rows.wanted.start + nth, request)),
-                Ok(Scored::None) => {}
-                Ok(Scored::Ended) => self.end(request),
+                Ok(LogitRows::All) => scored.extend(rows.wanted.map(|row| (row, request))),
+                Ok(LogitRows::Only(nth)) => scored.push((rows.wanted.start + nth, request)),
+                Ok(LogitRows::None) => {}
+                Ok(LogitRows::Ended) => self.end(request),
                 Err(error) => self.fail(request, &error),
             }
         }
@@ -324,7 +324,7 @@ impl Loop {
         let mut work = Vec::with_capacity(of_request.len());
         for (request, writer) in &mut self.writers {
             if let Some(rows) = of_request.remove(request) {
-                work.push(Undecided {
+                work.push(PendingDecision {
                     request: *request,
                     writer,
                     rows,
@@ -333,8 +333,8 @@ impl Loop {
             }
         }
         let tokenizer = &self.model.tokenizer;
-        let decide = |undecided: Undecided<'_>| undecided.decide(tokenizer);
-        let decided: Vec<Decided> = if is_shared && work.len() > 1 {
+        let decide = |undecided: PendingDecision<'_>| undecided.decide(tokenizer);
+        let decided: Vec<Decision> = if is_shared && work.len() > 1 {
             self.threads
                 .install(|| work.into_par_iter().map(decide).collect())
         } else {
@@ -343,13 +343,13 @@ impl Loop {
         for decided in decided {
             let (request, accepted) = (decided.request, decided.accepted);
             match decided.next {
-                Ok(Next::Wait) => {}
-                Ok(Next::GoOn(ways)) => {
+                Ok(RowOutcome::Wait) => {}
+                Ok(RowOutcome::GoOn(ways)) => {
                     self.gauges.sampled(accepted + 1, accepted);
                     self.schedule.accept(request, accepted);
                     self.schedule.advance(request, &ways);
                 }
-                Ok(Next::End) => {
+                Ok(RowOutcome::End) => {
                     self.gauges.sampled(accepted, accepted);
                     // The pages that these tokens fill are known to the next request.
                     self.schedule.accept(request, accepted);

@@ -1,8 +1,8 @@
 //! Tests the batch with a demo model. Provides a model whose steps can be paused and counted, and the same network without a batch.
 
+mod concurrency;
 mod responses;
 mod speculation;
-mod together;
 
 use super::network::Network;
 use super::schedule::Limits;
@@ -10,7 +10,7 @@ use super::*;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::loading::{LoadedModel, load, open};
-use crate::model::{AdapterTensors, Hidden};
+use crate::model::{AdapterTensors, HiddenStates};
 use crate::options::{DeviceChoice, EngineOptions, Listen, Speculation, TokenBudgets};
 use crate::pieces::Piece;
 use crate::progress::Progress;
@@ -63,7 +63,7 @@ struct Watched {
 }
 
 impl Network for Watched {
-    fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> candle_core::Result<()> {
+    fn forward(&mut self, step: &Step, hidden: &mut HiddenStates) -> candle_core::Result<()> {
         self.steps.lock().expect("not poisoned").push(step.clone());
         if self.go.recv().unwrap_or(false) {
             candle_core::bail!("out of order");
@@ -73,7 +73,7 @@ impl Network for Watched {
 
     fn logits(
         &mut self,
-        hidden: &Hidden,
+        hidden: &HiddenStates,
         rows: Range<usize>,
         logits: &mut Vec<f32>,
     ) -> candle_core::Result<()> {
@@ -266,7 +266,7 @@ impl Plainly {
         }
     }
 
-    fn states(&mut self, tokens: &[u32]) -> Hidden {
+    fn states(&mut self, tokens: &[u32]) -> HiddenStates {
         let pages = tokens.len().div_ceil(PAGE_TOKENS) as Page;
         let step = Step {
             tokens: tokens.to_vec(),
@@ -278,7 +278,7 @@ impl Plainly {
             }],
             wanted: (0..tokens.len()).collect(),
         };
-        let mut hidden = Hidden::default();
+        let mut hidden = HiddenStates::default();
         self.network.forward(&step, &mut hidden).expect("computes");
         hidden
     }

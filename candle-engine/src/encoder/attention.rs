@@ -5,7 +5,7 @@
 //! long text take.
 
 use super::operations;
-use super::paged::PagedTexts;
+use super::paged_attention::PagedTexts;
 use super::spec::{Activation, EncoderSpec, LayerSpec, Positions};
 use crate::kernels::{Pool, Turns};
 use candle_core::{Device, Result, Tensor};
@@ -55,7 +55,7 @@ impl Groups {
 }
 
 /// The inputs that all layers share for the texts of a batch.
-pub(crate) enum Prepared {
+pub(crate) enum SharedInputs {
     ByKernels {
         texts: PagedTexts,
         /// Cosines and sines of each row, per base of the layers.
@@ -129,10 +129,10 @@ impl Attention {
     }
 
     /// Computes the inputs that all layers share for the texts of a batch.
-    pub fn prepare(&self, groups: &Groups) -> Result<Prepared> {
+    pub fn prepare(&self, groups: &Groups) -> Result<SharedInputs> {
         let Some(pool) = self.pool.as_ref().filter(|_| self.distances.is_none()) else {
             let masks = self.masks(groups)?;
-            return Ok(Prepared::ByOperations { masks });
+            return Ok(SharedInputs::ByOperations { masks });
         };
         let (pool, lengths) = (Arc::clone(pool), groups.lengths());
         let texts = PagedTexts::new(pool, lengths, self.heads, self.head_width);
@@ -150,7 +150,7 @@ impl Attention {
             .iter()
             .map(|(theta, cos, sin)| Ok((*theta, of_rows(cos)?, of_rows(sin)?)))
             .collect::<Result<_>>()?;
-        Ok(Prepared::ByKernels { texts, turns })
+        Ok(SharedInputs::ByKernels { texts, turns })
     }
 
     /// Position biases per group, the same in all layers. Empty for models without them.
@@ -178,12 +178,12 @@ impl Attention {
         layer: usize,
         query_key_value: &[Tensor],
         groups: &Groups,
-        prepared: &Prepared,
+        prepared: &SharedInputs,
     ) -> Result<Tensor> {
         let layer = &self.layers[layer];
         let masks = match prepared {
-            Prepared::ByOperations { masks } => masks,
-            Prepared::ByKernels { texts, turns } => {
+            SharedInputs::ByOperations { masks } => masks,
+            SharedInputs::ByKernels { texts, turns } => {
                 let turns = turns
                     .iter()
                     .find(|(theta, _, _)| Some(*theta) == layer.theta);

@@ -4,7 +4,7 @@
 use super::network::Sequence;
 use super::pooling::normalise;
 use super::routes::{ParsedRequest, Shape};
-use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
+use super::service::{OutputKind, Service, TEXTS_MAX, Usage, respond};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use axum::response::Response;
@@ -21,7 +21,7 @@ pub(super) struct EmbeddingsRequest {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct EmbeddingsResponse<'a> {
     object: &'static str,
     data: Vec<Embedding>,
     model: &'a str,
@@ -49,7 +49,7 @@ enum Input {
 
 impl EmbeddingsRequest {
     pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
-        let Gives::Vectors { width, normalises } = service.model.gives else {
+        let OutputKind::Vectors { width, normalises } = service.model.gives else {
             return Err(service.is_for_something_else("embeddings"));
         };
         let texts = &service.model.texts;
@@ -115,7 +115,7 @@ impl EmbeddingsRequest {
                 },
             }
         };
-        Ok(respond(Answer {
+        Ok(respond(EmbeddingsResponse {
             object: "list",
             data: vectors.into_iter().enumerate().map(embedding).collect(),
             model: &service.model_name,

@@ -1,7 +1,7 @@
 //! The head of a cross-encoder: computes one number per pair of texts from their hidden states.
 
 use super::linear::{LayerNorm, Linear};
-use super::network::{Hidden, Sequence};
+use super::network::{HiddenStates, Sequence};
 use super::pooling::{Reduction, pool, rows_at};
 use super::spec::{Activation, EncoderSpec, RankHead};
 use super::tensors::Tensors;
@@ -76,7 +76,7 @@ impl Head {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn logits(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<f32>> {
+    pub fn logits(&self, sequences: &[&Sequence], hidden: &HiddenStates) -> Result<Vec<f32>> {
         let width = hidden.rows.dim(1)?;
         let rows = if !self.on_mean {
             rows_at(hidden, hidden.starts.iter().copied())?

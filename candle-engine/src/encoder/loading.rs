@@ -1,18 +1,18 @@
 //! Loads an encoder.
 
-use super::by_decoder::{self, ByDecoder, ScoreHead};
 use super::config;
+use super::decoder_backend::{self, DecoderBackend, ScoreHead};
 use super::head::Head;
-use super::loaded::{Encoder, Output};
+use super::loaded_encoder::{Encoder, Output};
 use super::network::{Network, Sequence};
 use super::pooling::{Pooling, PoolingPlan};
 use super::purpose::Purpose;
-use super::service::{Gives, Model, Service};
+use super::service::{Model, OutputKind, Service};
 use super::spec::EncoderSpec;
 use super::tensors::Tensors;
 use super::texts::Texts;
 use super::wording::Wording;
-use crate::batch::{Batch, Rest};
+use crate::batch::{Batch, BatchSleeper};
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, read_json};
 use crate::loading::{self, LoadedModel};
@@ -157,11 +157,11 @@ pub(crate) fn load(
         architecture: spec.architecture,
         texts,
         gives: match &output {
-            Output::Vectors(pooling) => Gives::Vectors {
+            Output::Vectors(pooling) => OutputKind::Vectors {
                 width: pooling.width,
                 normalises: pooling.normalises,
             },
-            Output::Scores(_) => Gives::Scores {
+            Output::Scores(_) => OutputKind::Scores {
                 wording: Wording::Pair,
                 shows_probability: spec.shows_probability,
             },
@@ -225,27 +225,27 @@ pub(crate) fn of_decoder(
         Purpose::Texts => return Ok(None),
         Purpose::Vectors(plan) => {
             let pooling = Pooling::load(plan, spec.hidden, &Device::Cpu, None)?;
-            let gives = Gives::Vectors {
+            let gives = OutputKind::Vectors {
                 width: pooling.width,
                 normalises: pooling.normalises,
             };
-            (gives, by_decoder::Output::Vectors(Arc::new(pooling)))
+            (gives, decoder_backend::Output::Vectors(Arc::new(pooling)))
         }
         Purpose::Scores(plan) => {
-            let gives = Gives::Scores {
+            let gives = OutputKind::Scores {
                 wording: Wording::of_decoder(model, &texts, &plan, files)?,
                 shows_probability: plan.shows_probability,
             };
             let head = ScoreHead::read(&plan, files, &model.tokenizer)?;
-            (gives, by_decoder::Output::Scores(head))
+            (gives, decoder_backend::Output::Scores(head))
         }
     };
     let batch = Arc::new(Batch::start_for_states(model)?);
-    let rest = Rest {
+    let rest = BatchSleeper {
         batch: Arc::clone(&batch),
         files: model.files.clone(),
     };
-    let decoder = ByDecoder::new(Arc::clone(model), batch, output, vec![Arc::new(rest)]);
+    let decoder = DecoderBackend::new(Arc::clone(model), batch, output, vec![Arc::new(rest)]);
     let described = Model {
         architecture: spec.architecture.clone(),
         texts,

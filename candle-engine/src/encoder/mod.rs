@@ -5,17 +5,17 @@
 //! vectors or scores ([`purpose`]) uses the batch that also generates text ([`by_decoder`]).
 
 mod attention;
-mod by_decoder;
 mod config;
+mod decoder_backend;
 mod embeddings;
 mod head;
 mod linear;
-mod loaded;
+mod loaded_encoder;
 mod loading;
 mod names;
 mod network;
 mod operations;
-mod paged;
+mod paged_attention;
 mod pooling;
 mod purpose;
 mod queue;

@@ -5,7 +5,7 @@
 //! per text, and texts cannot influence each other. One network, with its variations as data, also serves MPNet and GTE, which
 //! candle-transformers lacks.
 
-use super::attention::{Attention, Groups, Prepared};
+use super::attention::{Attention, Groups, SharedInputs};
 use super::linear::{LayerNorm, Linear, Table};
 use super::names::{self, FeedInput, LayerNames, QueryKeyValue};
 use super::operations;
@@ -25,7 +25,7 @@ pub(crate) struct Sequence {
 }
 
 /// The hidden states of several texts.
-pub(crate) struct Hidden {
+pub(crate) struct HiddenStates {
     /// Shape `[all tokens, hidden]`.
     pub rows: Tensor,
     /// First row of each text, in the order of the request.
@@ -154,7 +154,7 @@ impl Network {
         &self,
         sequences: &[&Sequence],
         is_wanted: impl Fn() -> bool,
-    ) -> Result<Option<Hidden>> {
+    ) -> Result<Option<HiddenStates>> {
         // Places texts of the same length next to each other: their attention is one product.
         let mut order: Vec<usize> = (0..sequences.len()).collect();
         order.sort_by_key(|index| sequences[*index].tokens.len());
@@ -181,7 +181,7 @@ impl Network {
         if let Some(norm) = &self.last_norm {
             rows = norm.apply(rows)?;
         }
-        Ok(Some(Hidden { rows, starts }))
+        Ok(Some(HiddenStates { rows, starts }))
     }
 
     fn embed(&self, sequences: &[&Sequence]) -> Result<Tensor> {
@@ -235,7 +235,7 @@ impl Network {
         layer: &Layer,
         rows: Tensor,
         groups: &Groups,
-        prepared: &Prepared,
+        prepared: &SharedInputs,
     ) -> Result<Tensor> {
         let Some(norm) = &layer.attention_norm else {
             candle_core::bail!("a layer that norms after attention has no norm");
@@ -252,7 +252,7 @@ impl Network {
         layer: &Layer,
         rows: Tensor,
         groups: &Groups,
-        prepared: &Prepared,
+        prepared: &SharedInputs,
     ) -> Result<Tensor> {
         let normed = match &layer.attention_norm {
             Some(norm) => norm.apply(rows.copy()?)?,
@@ -269,7 +269,7 @@ impl Network {
         layer: &Layer,
         rows: &Tensor,
         groups: &Groups,
-        prepared: &Prepared,
+        prepared: &SharedInputs,
     ) -> Result<Tensor> {
         let query_key_value = Linear::apply_all(&layer.query_key_value, rows)?;
         let mixed = self

@@ -2,7 +2,7 @@
 //! One file because pooling, dense layers and normalisation are one chain that the model's files describe.
 
 use super::linear::Linear;
-use super::network::{Hidden, Sequence};
+use super::network::{HiddenStates, Sequence};
 use super::spec::Activation;
 use super::tensors::Tensors;
 use crate::error::EngineError;
@@ -290,7 +290,7 @@ impl Pooling {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn vectors(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<Vec<f32>>> {
+    pub fn vectors(&self, sequences: &[&Sequence], hidden: &HiddenStates) -> Result<Vec<Vec<f32>>> {
         let pooled: Vec<Vec<f32>> = match self.pools.as_slice() {
             // Only one row of each text has to leave the device.
             [Reduction::FirstToken] => rows_at(hidden, hidden.starts.iter().copied())?,
@@ -364,7 +364,10 @@ impl Pooling {
 }
 
 /// Copies rows of hidden states from the device.
-pub(crate) fn rows_at(hidden: &Hidden, rows: impl Iterator<Item = usize>) -> Result<Vec<Vec<f32>>> {
+pub(crate) fn rows_at(
+    hidden: &HiddenStates,
+    rows: impl Iterator<Item = usize>,
+) -> Result<Vec<Vec<f32>>> {
     let rows: Vec<u32> = rows.map(|row| row as u32).collect();
     let count = rows.len();
     let rows = Tensor::from_vec(rows, count, hidden.rows.device())?;

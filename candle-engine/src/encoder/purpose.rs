@@ -40,17 +40,20 @@ pub(crate) enum ScoreBy {
     /// `score.weight`: the product of its row with the last hidden state.
     Row,
     /// The logit of one token, minus that of another if given.
-    Tokens { yes: Word, no: Option<Word> },
+    Tokens {
+        yes: NamedToken,
+        no: Option<NamedToken>,
+    },
 }
 
 /// A token as named in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum NamedToken {
     Id(u32),
     Text(String),
 }
 
-impl std::fmt::Display for Word {
+impl std::fmt::Display for NamedToken {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Id(id) => write!(formatter, "{id}"),
@@ -274,7 +277,7 @@ impl PurposeFiles<'_> {
         let id = |name: &str| match &json[name] {
             Value::Null => Ok(None),
             value => match value.as_u64().and_then(|id| u32::try_from(id).ok()) {
-                Some(id) => Ok(Some(Word::Id(id))),
+                Some(id) => Ok(Some(NamedToken::Id(id))),
                 None => Err(wrong(format!("{name} is {value}, which is not a token id"))),
             },
         };
@@ -298,8 +301,8 @@ impl PurposeFiles<'_> {
         };
         match <[String; 2]>::try_from(words) {
             Ok([no, yes]) if !no.is_empty() && !yes.is_empty() => Ok(ScoreBy::Tokens {
-                yes: Word::Text(yes),
-                no: Some(Word::Text(no)),
+                yes: NamedToken::Text(yes),
+                no: Some(NamedToken::Text(no)),
             }),
             _ => Err(self.wrong(
                 format!(

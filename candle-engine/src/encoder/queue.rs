@@ -1,7 +1,7 @@
 //! The queue of an encoder, and its compute thread. Waiting texts are computed together, within a token budget, with requests
 //! taking turns.
 
-use super::loaded::Encoder;
+use super::loaded_encoder::Encoder;
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 const TEXT_TOKENS_MIN: usize = PAGE_TOKENS / 4;
 
 /// The result of a request: a vector per text, or a vector of length one per pair.
-pub(crate) type Computed = Result<Vec<Vec<f32>>, ApiError>;
+pub(crate) type EncoderResult = Result<Vec<Vec<f32>>, ApiError>;
 
 /// A request that is computed text by text, in one or more batches.
 struct Job {
@@ -29,14 +29,14 @@ struct Job {
     /// The first text that has not been in a batch.
     next: usize,
     vectors: Vec<Vec<f32>>,
-    reply: oneshot::Sender<Computed>,
-    _place: Place,
+    reply: oneshot::Sender<EncoderResult>,
+    _place: QueueSlot,
 }
 
 /// A place in the queue, released on drop.
-struct Place(Arc<AtomicUsize>);
+struct QueueSlot(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -72,9 +72,9 @@ impl Queue {
     pub fn submit(
         &self,
         sequences: Vec<Sequence>,
-    ) -> Result<oneshot::Receiver<Computed>, ApiError> {
+    ) -> Result<oneshot::Receiver<EncoderResult>, ApiError> {
         let before = self.places.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(&self.places));
+        let place = QueueSlot(Arc::clone(&self.places));
         if before >= WAITING_REQUESTS_MAX {
             return Err(ApiError::with_status(
                 StatusCode::TOO_MANY_REQUESTS,
@@ -229,7 +229,7 @@ fn finish(job: Job) {
 
 /// # Errors
 /// If a number is not finite.
-pub(super) fn finite(vectors: Vec<Vec<f32>>) -> Computed {
+pub(super) fn finite(vectors: Vec<Vec<f32>>) -> EncoderResult {
     if vectors.iter().flatten().all(|number| number.is_finite()) {
         Ok(vectors)
     } else {

@@ -4,7 +4,7 @@
 use super::network::Sequence;
 use super::pooling::normalise;
 use super::routes::{ParsedRequest, Shape};
-use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
+use super::service::{OutputKind, Service, TEXTS_MAX, Usage, respond};
 use super::texts::Cut;
 use super::wording::Pair;
 use crate::api_error::ApiError;
@@ -74,8 +74,8 @@ fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiEr
         activates = fields.take_bool(word)?.or(activates);
     }
     Ok(match &service.model.gives {
-        Gives::Vectors { .. } => Scoring::Cosine { firsts: 1 },
-        Gives::Scores {
+        OutputKind::Vectors { .. } => Scoring::Cosine { firsts: 1 },
+        OutputKind::Scores {
             shows_probability, ..
         } => {
             if activates.unwrap_or(*shows_probability) {
@@ -125,7 +125,7 @@ fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
 fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<String>, ApiError> {
     let instruction = fields.take_string("instruction")?;
     match &service.model.gives {
-        Gives::Scores { wording, .. } if wording.takes_instruction() => Ok(instruction),
+        OutputKind::Scores { wording, .. } if wording.takes_instruction() => Ok(instruction),
         _ if instruction.is_some() => Err(ApiError::field(
             "instruction",
             format!(
@@ -153,7 +153,7 @@ fn sequences_of(
         _ => format!("{name}[{index}]"),
     };
     let second_name = |index| format!("{}[{index}]", names.1);
-    let Gives::Scores { wording, .. } = &service.model.gives else {
+    let OutputKind::Scores { wording, .. } = &service.model.gives else {
         let each = |list: &[String], name: &str, prompt: &str| {
             let all = list.len();
             let texts = list.iter().enumerate().map(|(index, text)| {

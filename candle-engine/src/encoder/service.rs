@@ -1,9 +1,9 @@
 //! The service behind an encoder's routes: the model's purpose, truncation, token counts, and submission to the queue.
 
-use super::by_decoder::ByDecoder;
-use super::loaded::Encoder;
+use super::decoder_backend::DecoderBackend;
+use super::loaded_encoder::Encoder;
 use super::network::Sequence;
-use super::queue::{Computed, Queue};
+use super::queue::{EncoderResult, Queue};
 use super::texts::{Cut, Texts};
 use super::wording::Wording;
 use crate::api_error::ApiError;
@@ -32,11 +32,11 @@ pub(crate) struct Service {
 pub(crate) struct Model {
     pub architecture: String,
     pub texts: Texts,
-    pub gives: Gives,
+    pub gives: OutputKind,
 }
 
 /// The output of the model.
-pub(crate) enum Gives {
+pub(crate) enum OutputKind {
     Vectors {
         /// Length of a vector.
         width: usize,
@@ -53,7 +53,7 @@ pub(crate) enum Gives {
 /// The component that computes requests.
 enum Computes {
     Encoder { encoder: Arc<Encoder>, queue: Queue },
-    Decoder(Arc<ByDecoder>),
+    Decoder(Arc<DecoderBackend>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,7 +86,7 @@ impl Service {
     }
 
     /// Serves a decoder whose batch is already running.
-    pub fn of_decoder(model_name: String, model: Model, decoder: ByDecoder) -> Self {
+    pub fn of_decoder(model_name: String, model: Model, decoder: DecoderBackend) -> Self {
         Self {
             model_name,
             model,
@@ -121,7 +121,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
+    pub(super) async fn compute(&self, sequences: Vec<Sequence>) -> EncoderResult {
         match &self.computes {
             Computes::Encoder { queue, .. } => {
                 queue.submit(sequences)?.await.map_err(|_| failed())?
@@ -148,8 +148,8 @@ impl Service {
     /// The error for a request type that this model does not serve.
     pub fn is_for_something_else(&self, wanted: &str) -> ApiError {
         let purpose = match &self.model.gives {
-            Gives::Vectors { .. } => "it computes embeddings: use /v1/embeddings",
-            Gives::Scores { .. } => "it scores pairs of texts: use /v1/rerank or /v1/score",
+            OutputKind::Vectors { .. } => "it computes embeddings: use /v1/embeddings",
+            OutputKind::Scores { .. } => "it scores pairs of texts: use /v1/rerank or /v1/score",
         };
         ApiError {
             code: Some("unsupported_operation"),

@@ -6,7 +6,7 @@
 use crate::error::EngineError;
 use crate::files::ModelFiles;
 use crate::kernels::{Matrix, Pool};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::{DType, Device, Tensor};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If the tensor is missing, or has another shape or type.
-    fn stored(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
+    fn stored(&self, name: &str, shape: &[usize]) -> Result<StoredTensor, EngineError> {
         let stored = self.files.tensor(name)?;
         if stored.shape != shape {
             return Err(self.wrong(format!(

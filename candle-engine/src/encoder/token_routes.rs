@@ -4,12 +4,12 @@ use super::service::Service;
 use super::texts::Cut;
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::tokenized::{Tokenized, check_text};
+use crate::tokenize_response::{TokenizeResponse, check_text};
 use serde_json::{Value, json};
 
 impl Service {
     /// Handles `POST /tokenize` with a `prompt`.
-    pub fn tokenize(&self, body: &[u8]) -> Result<Tokenized, ApiError> {
+    pub fn tokenize(&self, body: &[u8]) -> Result<TokenizeResponse, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
         let special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
@@ -33,7 +33,7 @@ impl Service {
         } else {
             texts.single("", &prompt, special, cut, "prompt")?.tokens
         };
-        let tokenized = Tokenized::new(tokens, texts.limit);
+        let tokenized = TokenizeResponse::new(tokens, texts.limit);
         Ok(if shows_texts {
             tokenized.with_texts(|token| texts.word(token))
         } else {

@@ -1,7 +1,7 @@
 //! Converts matrices to another encoding: quantises them on request, and converts GGUF types that the kernels do not support.
 
-use super::table::Written;
-use crate::stored::Encoding;
+use super::table::FileEncoding;
+use crate::stored_tensor::Encoding;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -24,14 +24,14 @@ pub(super) fn fitting(wanted: Encoding, columns: usize) -> Option<Encoding> {
 /// If the bytes are not complete rows.
 pub(super) fn rewrite(
     bytes: &[u8],
-    from: &Written,
+    from: &FileEncoding,
     to: Encoding,
     columns: usize,
 ) -> Result<Vec<u8>, String> {
     let (block_numbers, block_bytes) = match from {
-        Written::Plain(encoding) => (encoding.block_numbers(), encoding.block_bytes()),
-        Written::Converted(kind) => (kind.block_size(), kind.type_size()),
-        Written::Foreign(kind) => return Err(format!("{kind} is not read")),
+        FileEncoding::Plain(encoding) => (encoding.block_numbers(), encoding.block_bytes()),
+        FileEncoding::Converted(kind) => (kind.block_size(), kind.type_size()),
+        FileEncoding::Foreign(kind) => return Err(format!("{kind} is not read")),
     };
     let old_row = columns / block_numbers * block_bytes;
     let new_row = to
@@ -88,8 +88,8 @@ pub(super) fn transposed(bytes: &[u8], from: Encoding, columns: usize) -> Result
     Ok(written)
 }
 
-fn chunk(old: &[u8], from: &Written, to: Encoding, columns: usize) -> Result<Vec<u8>, String> {
-    if matches!(from, Written::Converted(GgmlDType::Q5_0)) && to == Encoding::Q8_0 {
+fn chunk(old: &[u8], from: &FileEncoding, to: Encoding, columns: usize) -> Result<Vec<u8>, String> {
+    if matches!(from, FileEncoding::Converted(GgmlDType::Q5_0)) && to == Encoding::Q8_0 {
         return Ok(widened(old));
     }
     let failed = |error: candle_core::Error| error.to_string();
@@ -112,33 +112,33 @@ fn kind_of(encoding: Encoding) -> Option<GgmlDType> {
     })
 }
 
-fn numbers(old: &[u8], from: &Written, columns: usize) -> Result<Vec<f32>, String> {
+fn numbers(old: &[u8], from: &FileEncoding, columns: usize) -> Result<Vec<f32>, String> {
     let (kind, block_numbers, block_bytes) = match from {
-        Written::Plain(Encoding::F32) => {
+        FileEncoding::Plain(Encoding::F32) => {
             let numbers = old.chunks_exact(4);
             return Ok(numbers
                 .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
                 .collect());
         }
-        Written::Plain(Encoding::F16) => {
+        FileEncoding::Plain(Encoding::F16) => {
             let numbers = old.chunks_exact(2);
             return Ok(numbers
                 .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
                 .collect());
         }
-        Written::Plain(Encoding::Bf16) => {
+        FileEncoding::Plain(Encoding::Bf16) => {
             let numbers = old.chunks_exact(2);
             return Ok(numbers
                 .map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32())
                 .collect());
         }
-        Written::Plain(encoding) => (
+        FileEncoding::Plain(encoding) => (
             kind_of(*encoding),
             encoding.block_numbers(),
             encoding.block_bytes(),
         ),
-        Written::Converted(kind) => (Some(*kind), kind.block_size(), kind.type_size()),
-        Written::Foreign(_) => (None, 1, 1),
+        FileEncoding::Converted(kind) => (Some(*kind), kind.block_size(), kind.type_size()),
+        FileEncoding::Foreign(_) => (None, 1, 1),
     };
     let kind = kind.ok_or_else(|| format!("{from:?} is not read"))?;
     let rows = old.len() / block_bytes * block_numbers / columns;
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn q5_0_is_written_as_q8_0_without_a_difference() {
         let (bytes, meant) = quantised(GgmlDType::Q5_0, 70, 96);
-        let from = Written::Converted(GgmlDType::Q5_0);
+        let from = FileEncoding::Converted(GgmlDType::Q5_0);
         let written = rewrite(&bytes, &from, Encoding::Q8_0, 96).expect("writes");
-        let read = numbers(&written, &Written::Plain(Encoding::Q8_0), 96).expect("reads");
+        let read = numbers(&written, &FileEncoding::Plain(Encoding::Q8_0), 96).expect("reads");
         assert_eq!(read, meant);
     }
 
@@ -216,9 +216,9 @@ mod tests {
             GgmlDType::Q3K,
         ] {
             let (bytes, meant) = quantised(kind, 3, 512);
-            let from = Written::Converted(kind);
+            let from = FileEncoding::Converted(kind);
             let written = rewrite(&bytes, &from, Encoding::Q8_0, 512).expect("writes");
-            let read = numbers(&written, &Written::Plain(Encoding::Q8_0), 512).expect("reads");
+            let read = numbers(&written, &FileEncoding::Plain(Encoding::Q8_0), 512).expect("reads");
             let far = read
                 .iter()
                 .zip(&meant)
@@ -240,7 +240,7 @@ mod tests {
             (Encoding::Q6K, GgmlDType::Q6K),
             (Encoding::Q4K, GgmlDType::Q4K),
         ] {
-            let written = rewrite(&bytes, &Written::Plain(Encoding::F32), to, 256);
+            let written = rewrite(&bytes, &FileEncoding::Plain(Encoding::F32), to, 256);
             assert_eq!(written.expect("writes"), quantised(kind, 500, 256).0);
         }
     }

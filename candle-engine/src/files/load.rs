@@ -2,11 +2,11 @@
 //! checks and quantises them.
 
 use super::folder::REMEDY;
-use super::table::{Place, Written};
-use super::{ModelFiles, Role, convert, own_names, verify};
+use super::table::{FileEncoding, TensorLocation};
+use super::{ModelFiles, Role, convert, legacy_names, verify};
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,21 +28,21 @@ const THREADS: Range<usize> = 4..17;
 /// A part of a tensor, read by one thread.
 struct Piece<'a> {
     name: &'a str,
-    place: &'a Place,
+    place: &'a TensorLocation,
     range: Range<usize>,
 }
 
 /// A tensor to convert.
-struct Rewritten {
+struct PendingConversion {
     name: String,
-    place: Place,
+    place: TensorLocation,
     encoding: Encoding,
 }
 
 /// Converted tensors, for [`ModelFiles::take`].
 #[derive(Debug, Default)]
 #[must_use = "the model computes with them"]
-pub(crate) struct WrittenAnew(Vec<(String, Stored)>);
+pub(crate) struct ConvertedTensors(Vec<(String, StoredTensor)>);
 
 impl ModelFiles {
     /// Reads all tensors that the model computes with. Runs concurrently with other uses of the files; pass the result to
@@ -50,7 +50,11 @@ impl ModelFiles {
     ///
     /// # Errors
     /// If the disk cannot be read, a file was truncated, a checked number is not finite, or the load was cancelled.
-    pub fn read(&self, plan: LoadPlan, progress: &Progress) -> Result<WrittenAnew, EngineError> {
+    pub fn read(
+        &self,
+        plan: LoadPlan,
+        progress: &Progress,
+    ) -> Result<ConvertedTensors, EngineError> {
         let rewritten = self.rewritten(plan)?;
         let names: Vec<&str> = self.used().collect();
         let mut pieces: Vec<Piece<'_>> = names
@@ -76,11 +80,11 @@ impl ModelFiles {
             counter.add(tensor.place.range.len() as u64)?;
             replaced.push((tensor.name, stored));
         }
-        Ok(WrittenAnew(replaced))
+        Ok(ConvertedTensors(replaced))
     }
 
     /// Replaces the files' tensors with the converted ones.
-    pub fn take(&mut self, written: WrittenAnew) {
+    pub fn take(&mut self, written: ConvertedTensors) {
         self.replaced.extend(written.0);
     }
 
@@ -97,11 +101,11 @@ impl ModelFiles {
     /// The name of a tensor in the files.
     fn own_name(&self, name: &str) -> String {
         let architecture = self.spec.as_ref().map(|spec| spec.architecture.as_str());
-        own_names::own(architecture.unwrap_or_default(), name)
+        legacy_names::own(architecture.unwrap_or_default(), name)
     }
 
     /// The tensors that must be converted, with their new encodings.
-    fn rewritten(&self, plan: LoadPlan) -> Result<Vec<Rewritten>, EngineError> {
+    fn rewritten(&self, plan: LoadPlan) -> Result<Vec<PendingConversion>, EngineError> {
         let Some(spec) = &self.spec else {
             return Ok(Vec::new());
         };
@@ -116,7 +120,7 @@ impl ModelFiles {
                 };
                 let encoding = match (&place.written, plan.quantization) {
                     // Rows that are not complete blocks keep their encoding.
-                    (Written::Plain(from), to) if place.transposed => {
+                    (FileEncoding::Plain(from), to) if place.transposed => {
                         let columns = place.shape.last().copied().unwrap_or(0);
                         let to = to.filter(|_| matrix);
                         Some(
@@ -124,13 +128,15 @@ impl ModelFiles {
                                 .unwrap_or(*from),
                         )
                     }
-                    (Written::Converted(_), _) => Some(Encoding::Q8_0),
-                    (Written::Plain(from), Some(to)) if matrix && from.block_numbers() == 1 => {
+                    (FileEncoding::Converted(_), _) => Some(Encoding::Q8_0),
+                    (FileEncoding::Plain(from), Some(to))
+                        if matrix && from.block_numbers() == 1 =>
+                    {
                         convert::fitting(to, place.shape.last().copied().unwrap_or(0))
                     }
                     _ => None,
                 };
-                Some(Rewritten {
+                Some(PendingConversion {
                     encoding: encoding?,
                     place: place.clone(),
                     name: expected.name,
@@ -139,8 +145,8 @@ impl ModelFiles {
             .collect())
     }
 
-    fn rewrite(&self, tensor: &Rewritten) -> Result<Stored, EngineError> {
-        let Rewritten {
+    fn rewrite(&self, tensor: &PendingConversion) -> Result<StoredTensor, EngineError> {
+        let PendingConversion {
             name,
             place,
             encoding,
@@ -157,13 +163,13 @@ impl ModelFiles {
         };
         let columns = place.shape.last().copied().unwrap_or(1);
         let turned = match &place.written {
-            Written::Plain(from) if place.transposed => {
+            FileEncoding::Plain(from) if place.transposed => {
                 Some(convert::transposed(bytes, *from, columns).map_err(wrong)?)
             }
             _ => None,
         };
         let written = match (turned, &place.written) {
-            (Some(turned), Written::Plain(from)) if from == encoding => turned,
+            (Some(turned), FileEncoding::Plain(from)) if from == encoding => turned,
             (turned, from) => {
                 let bytes = turned.as_deref().unwrap_or(bytes);
                 convert::rewrite(bytes, from, *encoding, columns).map_err(wrong)?
@@ -171,7 +177,7 @@ impl ModelFiles {
         };
         let range = 0..written.len();
         let source = std::sync::Arc::new(written);
-        Stored::new(*encoding, place.shape.clone(), source, range)
+        StoredTensor::new(*encoding, place.shape.clone(), source, range)
             .ok_or_else(|| wrong("its size does not fit its shape".to_owned()))
     }
 
@@ -257,11 +263,11 @@ impl Counter<'_> {
 }
 
 /// Splits a tensor into pieces at number or block boundaries.
-fn pieces<'a>(name: &'a str, place: &'a Place) -> impl Iterator<Item = Piece<'a>> {
+fn pieces<'a>(name: &'a str, place: &'a TensorLocation) -> impl Iterator<Item = Piece<'a>> {
     let block = match &place.written {
-        Written::Plain(encoding) => encoding.block_bytes(),
-        Written::Converted(kind) => kind.type_size(),
-        Written::Foreign(_) => 1,
+        FileEncoding::Plain(encoding) => encoding.block_bytes(),
+        FileEncoding::Converted(kind) => kind.type_size(),
+        FileEncoding::Foreign(_) => 1,
     };
     let step = PIECE_BYTES / block * block;
     let range = place.range.clone();

@@ -7,15 +7,15 @@
 
 mod config;
 mod convert;
-mod expected;
 mod folder;
 mod generation;
 mod gguf;
 mod json;
+mod legacy_names;
 mod load;
-mod mapped;
+mod mapped_file;
 mod names;
-mod own_names;
+mod required_tensors;
 mod safetensors;
 mod table;
 #[cfg(test)]
@@ -24,18 +24,18 @@ mod tokenizer_files;
 mod verify;
 
 pub(crate) use config::Kind;
-pub(crate) use expected::expected;
-pub(crate) use expected::{Expected, POSITIONS, Role};
 pub(crate) use json::read_json;
+pub(crate) use legacy_names::LegacyNames;
 pub(crate) use load::LoadPlan;
-pub(crate) use mapped::MappedFile;
-pub(crate) use own_names::OwnNames;
+pub(crate) use mapped_file::MappedFile;
+pub(crate) use required_tensors::required_tensors;
+pub(crate) use required_tensors::{POSITIONS, RequiredTensor, Role};
 pub(crate) use tokenizer_files::{TokenizerFile, read_tokenizer};
 
 use crate::error::EngineError;
 use crate::sampling::SamplingSettings;
 use crate::spec::Spec;
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use folder::{GGUF_POOLING, REMEDY};
 use generation::Generation;
 use gguf::{Gguf, GgufVocabulary};
@@ -60,7 +60,7 @@ pub(crate) struct ModelFiles {
     config: Value,
     table: Table,
     /// Converted tensors, which replace those in the files.
-    replaced: BTreeMap<String, Stored>,
+    replaced: BTreeMap<String, StoredTensor>,
     generation: Generation,
     /// Present for GGUF files.
     vocabulary: Option<GgufVocabulary>,
@@ -245,7 +245,7 @@ impl ModelFiles {
     ///
     /// # Errors
     /// If the model has no tensor of that name, or this engine does not support its encoding.
-    pub fn tensor(&self, name: &str) -> Result<Stored, EngineError> {
+    pub fn tensor(&self, name: &str) -> Result<StoredTensor, EngineError> {
         self.maybe_tensor(name)?.ok_or_else(|| {
             EngineError::model(
                 self.table.path_of(name),
@@ -259,7 +259,7 @@ impl ModelFiles {
     ///
     /// # Errors
     /// If this engine does not support its encoding.
-    pub fn maybe_tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+    pub fn maybe_tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError> {
         if let Some(stored) = self.replaced.get(name) {
             return Ok(Some(stored.clone()));
         }
@@ -296,14 +296,14 @@ impl ModelFiles {
     ///
     /// # Errors
     /// If the model is not a decoder.
-    pub fn expected(&self) -> Result<Vec<Expected>, EngineError> {
-        Ok(expected::expected(self.spec()?))
+    pub fn expected(&self) -> Result<Vec<RequiredTensor>, EngineError> {
+        Ok(required_tensors::expected(self.spec()?))
     }
 
     /// The names of tensors that the model computes with.
     fn used(&self) -> impl Iterator<Item = &str> {
         let expected: Option<BTreeSet<String>> = self.spec.as_ref().map(|spec| {
-            let all = expected::expected(spec).into_iter();
+            let all = required_tensors::expected(spec).into_iter();
             all.map(|expected| expected.name).collect()
         });
         self.tensor_names()
@@ -344,9 +344,9 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
     let named_by = description
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    for Expected { name, shape, .. } in expected::expected(spec) {
+    for RequiredTensor { name, shape, .. } in required_tensors::expected(spec) {
         let wrong = |problem| EngineError::model(table.path_of(&name), problem, REMEDY);
-        let own = own_names::own(&spec.architecture, &name);
+        let own = legacy_names::own(&spec.architecture, &name);
         let place = table
             .places
             .get(&name)
@@ -365,7 +365,7 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
                 as_written(&shape)
             )));
         }
-        if let table::Written::Foreign(kind) = &place.written {
+        if let table::FileEncoding::Foreign(kind) = &place.written {
             return Err(wrong(table::foreign(&own, kind)));
         }
     }

@@ -1,6 +1,6 @@
 //! Maps alternative tensor names in folders to the usual ones.
 
-use super::table::{Place, Table};
+use super::table::{Table, TensorLocation};
 
 /// Returns the usual name of a decoder's tensor. `bare` folders contain a decoder without its head and omit `model.`.
 pub(super) fn decoder_name(name: &str, bare: bool) -> String {
@@ -24,7 +24,7 @@ pub(super) fn decoder_name(name: &str, bare: bool) -> String {
 /// Splits stacked experts into one tensor per expert. Some folders stack all experts of a block, as `transformers` 5 does in
 /// memory.
 pub(super) fn unstack_experts(table: &mut Table) {
-    let mut added: Vec<(String, Place)> = Vec::new();
+    let mut added: Vec<(String, TensorLocation)> = Vec::new();
     for (name, place) in &table.places {
         let Some(block) = name
             .strip_suffix("mlp.experts.gate_up_proj")

@@ -2,12 +2,12 @@
 //! and the index.
 
 use super::folder::REMEDY;
-use super::mapped::MappedFile;
+use super::legacy_names::LegacyNames;
+use super::mapped_file::MappedFile;
 use super::names;
-use super::own_names::OwnNames;
-use super::table::{Place, Table, Written};
+use super::table::{FileEncoding, Table, TensorLocation};
 use crate::error::EngineError;
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use model_files::safetensors::{Header, TensorEntry, WeightFiles};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,19 +82,19 @@ fn add(table: &mut Table, path: &Path) -> Result<(), EngineError> {
 }
 
 /// Locates a tensor in the file with index `file` of the table; `None` if the file no longer has its bytes.
-fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> {
+fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<TensorLocation> {
     let shape = tensor.shape.iter().map(|size| usize::try_from(*size).ok());
     let (begin, end) = (
         usize::try_from(tensor.begin).ok()?,
         usize::try_from(tensor.end).ok()?,
     );
-    (end <= file_bytes).then_some(Place {
+    (end <= file_bytes).then_some(TensorLocation {
         file,
         written: match tensor.dtype.as_str() {
-            "F32" => Written::Plain(Encoding::F32),
-            "F16" => Written::Plain(Encoding::F16),
-            "BF16" => Written::Plain(Encoding::Bf16),
-            other => Written::Foreign(other.to_owned()),
+            "F32" => FileEncoding::Plain(Encoding::F32),
+            "F16" => FileEncoding::Plain(Encoding::F16),
+            "BF16" => FileEncoding::Plain(Encoding::Bf16),
+            other => FileEncoding::Foreign(other.to_owned()),
         },
         shape: shape.collect::<Option<_>>()?,
         range: begin..end,
@@ -105,7 +105,7 @@ fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> 
 /// Renames the tensors of a decoder as [`super::expected`] lists them. Returns true if they were saved without the head, in which
 /// case their names omit `model.`.
 pub(super) fn name_as_decoder(table: &mut Table, architecture: &str) -> bool {
-    if let Some(own) = OwnNames::new(architecture) {
+    if let Some(own) = LegacyNames::new(architecture) {
         return own.rename(table);
     }
     let bare = !table.places.keys().any(|name| name.starts_with("model."))

@@ -1,8 +1,8 @@
 //! The location of each tensor of a model: its file, byte range, shape and encoding.
 
-use super::mapped::MappedFile;
+use super::mapped_file::MappedFile;
 use crate::error::EngineError;
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The encoding of a tensor in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum FileEncoding {
     /// An encoding that the engine computes with.
     Plain(Encoding),
     /// A block type that is converted on loading.
@@ -20,10 +20,10 @@ pub(super) enum Written {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct TensorLocation {
     /// Index into the files of the table.
     pub file: usize,
-    pub written: Written,
+    pub written: FileEncoding,
     pub shape: Vec<usize>,
     /// Byte range, checked to lie within the file.
     pub range: Range<usize>,
@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub transposed: bool,
 }
 
-impl Place {
+impl TensorLocation {
     /// Selects `rows` of part `index` of a three-dimensional tensor, such as stacked experts.
     pub fn part(&self, index: usize, rows: Range<usize>) -> Option<Self> {
         let [parts, all_rows, columns] = self.shape[..] else {
@@ -56,7 +56,7 @@ pub(super) struct Table {
     /// The file that lists the tensors.
     pub described_by: PathBuf,
     pub files: Vec<Arc<MappedFile>>,
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, TensorLocation>,
 }
 
 impl Table {
@@ -70,7 +70,7 @@ impl Table {
     ///
     /// # Errors
     /// If this engine does not compute with its encoding.
-    pub fn stored(&self, name: &str, place: &Place) -> Result<Stored, EngineError> {
+    pub fn stored(&self, name: &str, place: &TensorLocation) -> Result<StoredTensor, EngineError> {
         let wrong = |problem: String| {
             EngineError::model(self.path_of(name), problem, super::folder::REMEDY)
         };
@@ -78,9 +78,9 @@ impl Table {
             _ if place.transposed => Err(wrong(format!(
                 "the tensor {name} is stored transposed, and is only read when the model loads"
             ))),
-            Written::Plain(encoding) => {
+            FileEncoding::Plain(encoding) => {
                 let file = self.files[place.file].clone();
-                Stored::new(*encoding, place.shape.clone(), file, place.range.clone()).ok_or_else(
+                StoredTensor::new(*encoding, place.shape.clone(), file, place.range.clone()).ok_or_else(
                     || {
                         wrong(format!(
                             "the tensor {name} has {} bytes, which does not match {:?} numbers of shape {:?}",
@@ -91,10 +91,10 @@ impl Table {
                     },
                 )
             }
-            Written::Converted(kind) => Err(wrong(format!(
+            FileEncoding::Converted(kind) => Err(wrong(format!(
                 "the tensor {name} has type {kind:?}, which is only read when the model loads"
             ))),
-            Written::Foreign(kind) => Err(wrong(foreign(name, kind))),
+            FileEncoding::Foreign(kind) => Err(wrong(foreign(name, kind))),
         }
     }
 }

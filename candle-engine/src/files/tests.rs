@@ -1,8 +1,8 @@
 //! Tests of models on disk: every test model, generated GGUF files, and broken files.
 
 mod broken_gguf;
-mod computed;
+mod equivalence;
 mod folders;
 mod gguf;
+mod gguf_writer;
 mod loading;
-mod written;

@@ -1,12 +1,12 @@
 //! Finds numbers in tensors that are not finite.
 
-use super::table::Written;
-use crate::stored::Encoding;
+use super::table::FileEncoding;
+use crate::stored_tensor::Encoding;
 use candle_core::quantized::GgmlDType;
 
 /// Returns the offset of the first non-finite number or, for blocks, of the first block with a non-finite factor. Infinities and
 /// NaNs have all exponent bits set.
-pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usize> {
+pub(super) fn first_that_is_none(bytes: &[u8], written: &FileEncoding) -> Option<usize> {
     const F32_EXPONENT: u32 = 0x7f80_0000;
     const F16_EXPONENT: u16 = 0x7c00;
     const BF16_EXPONENT: u16 = 0x7f80;
@@ -15,16 +15,16 @@ pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usiz
     };
     let halves = |exponent: u16| first(bytes, 2, |number| all_bits(number, exponent));
     let (block_bytes, factors): (usize, &[usize]) = match written {
-        Written::Plain(Encoding::F32) => {
+        FileEncoding::Plain(Encoding::F32) => {
             return first(bytes, 4, |number| {
                 let bits = u32::from_le_bytes([number[0], number[1], number[2], number[3]]);
                 bits & F32_EXPONENT == F32_EXPONENT
             });
         }
-        Written::Plain(Encoding::F16) => return halves(F16_EXPONENT),
-        Written::Plain(Encoding::Bf16) => return halves(BF16_EXPONENT),
+        FileEncoding::Plain(Encoding::F16) => return halves(F16_EXPONENT),
+        FileEncoding::Plain(Encoding::Bf16) => return halves(BF16_EXPONENT),
         // Offsets of the factors within a block, all F16.
-        Written::Plain(encoding) => (
+        FileEncoding::Plain(encoding) => (
             encoding.block_bytes(),
             match encoding {
                 Encoding::Q4K | Encoding::Q5K => &[0, 2],
@@ -32,7 +32,7 @@ pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usiz
                 _ => &[0],
             },
         ),
-        Written::Converted(kind) => (
+        FileEncoding::Converted(kind) => (
             kind.type_size(),
             match kind {
                 GgmlDType::Q4_1 | GgmlDType::Q5_1 => &[0, 2],
@@ -41,7 +41,7 @@ pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usiz
                 _ => &[0],
             },
         ),
-        Written::Foreign(_) => return None,
+        FileEncoding::Foreign(_) => return None,
     };
     first(bytes, block_bytes, |block| {
         let mut factors = factors.iter();
@@ -71,15 +71,15 @@ mod tests {
         let quiet = vec![0; 4 * 5000];
         for (written, bits) in [
             (
-                Written::Plain(Encoding::F32),
+                FileEncoding::Plain(Encoding::F32),
                 f32::NAN.to_le_bytes().to_vec(),
             ),
             (
-                Written::Plain(Encoding::F32),
+                FileEncoding::Plain(Encoding::F32),
                 f32::NEG_INFINITY.to_le_bytes().to_vec(),
             ),
-            (Written::Plain(Encoding::F16), vec![0x00, 0x7c]),
-            (Written::Plain(Encoding::Bf16), vec![0xc0, 0x7f]),
+            (FileEncoding::Plain(Encoding::F16), vec![0x00, 0x7c]),
+            (FileEncoding::Plain(Encoding::Bf16), vec![0xc0, 0x7f]),
         ] {
             assert_eq!(first_that_is_none(&quiet, &written), None);
             for place in [0, 4096, 4 * 4999] {
@@ -97,17 +97,17 @@ mod tests {
     #[test]
     fn a_block_whose_factor_is_none_is_found() {
         for (written, factor) in [
-            (Written::Plain(Encoding::Q4_0), 0),
-            (Written::Plain(Encoding::Q8_0), 0),
-            (Written::Plain(Encoding::Q4K), 2),
-            (Written::Plain(Encoding::Q5K), 0),
-            (Written::Plain(Encoding::Q6K), 208),
-            (Written::Converted(GgmlDType::Q3K), 108),
+            (FileEncoding::Plain(Encoding::Q4_0), 0),
+            (FileEncoding::Plain(Encoding::Q8_0), 0),
+            (FileEncoding::Plain(Encoding::Q4K), 2),
+            (FileEncoding::Plain(Encoding::Q5K), 0),
+            (FileEncoding::Plain(Encoding::Q6K), 208),
+            (FileEncoding::Converted(GgmlDType::Q3K), 108),
         ] {
             let size = match &written {
-                Written::Plain(encoding) => encoding.block_bytes(),
-                Written::Converted(kind) => kind.type_size(),
-                Written::Foreign(_) => 0,
+                FileEncoding::Plain(encoding) => encoding.block_bytes(),
+                FileEncoding::Converted(kind) => kind.type_size(),
+                FileEncoding::Foreign(_) => 0,
             };
             // The numbers within blocks may have any bits.
             let mut bytes = vec![0xff; size * 3];

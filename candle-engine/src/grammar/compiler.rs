@@ -39,7 +39,7 @@ const TOO_COMPLEX: &str = "its expressions are too complex; use fewer intersecti
 
 /// A grammar that can be matched.
 #[derive(Clone)]
-pub(super) struct Compiled {
+pub(super) struct CompiledGrammar {
     pub matcher: Matcher,
     /// Estimated memory, from the library's counters.
     pub bytes: usize,
@@ -77,7 +77,10 @@ pub(super) fn special(text: &[u8]) -> Vec<u8> {
 
 /// Compiles on a thread with a stack for the deepest grammar that is accepted: the compiler recurses once per reference between
 /// definitions.
-pub(super) fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compiled, String> {
+pub(super) fn compile(
+    factory: &ParserFactory,
+    form: TopLevelGrammar,
+) -> Result<CompiledGrammar, String> {
     std::thread::scope(|scope| {
         let compiling = std::thread::Builder::new()
             .name("grammar".to_owned())
@@ -89,7 +92,7 @@ pub(super) fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<
     })
 }
 
-fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compiled, String> {
+fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<CompiledGrammar, String> {
     let environment = factory.tok_env().clone();
     let read = panic_utils::catch_unwind(AssertUnwindSafe(|| {
         let limits = factory.limits().clone();
@@ -122,7 +125,7 @@ fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compil
     if first.is_zero() || comes_to_no_end(matcher.deep_clone(), vocabulary)? {
         return Err("no text satisfies it".to_owned());
     }
-    Ok(Compiled { matcher, bytes })
+    Ok(CompiledGrammar { matcher, bytes })
 }
 
 /// Computes the transitions for every first byte, with a fuel limit that the library does not apply to this step.

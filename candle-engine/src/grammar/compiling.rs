@@ -2,7 +2,7 @@
 //! process if it may be expensive.
 
 use super::trial::{self, Failed};
-use super::{Constraint, Grammar, Grammars, Wanted, plain, refused};
+use super::{Constraint, Grammar, Grammars, KeyedGrammar, cost, refused};
 use crate::api_error::ApiError;
 use crate::loading::LoadedModel;
 use crate::tokenizer::ModelTokenizer;
@@ -28,7 +28,7 @@ pub(crate) async fn compile(
     param: &str,
 ) -> Result<Constraint, ApiError> {
     let grammars = &model.grammars;
-    let wanted = Wanted::new(grammar)?;
+    let wanted = KeyedGrammar::new(grammar)?;
     if let Some(known) = grammars.find(&wanted.text, &model.tokenizer, param) {
         return known;
     }
@@ -70,14 +70,14 @@ pub(crate) async fn compile(
 async fn try_first(
     grammars: &Grammars,
     grammar: &Grammar,
-    wanted: &Wanted,
+    wanted: &KeyedGrammar,
     tokenizer: &ModelTokenizer,
     param: &str,
 ) -> Result<(), ApiError> {
     let Some(program) = &grammars.trial else {
         return Ok(());
     };
-    if plain::is_plain(grammar) {
+    if cost::is_plain(grammar) {
         return Ok(());
     }
     let turn = grammars.turns.trial(param).await?;

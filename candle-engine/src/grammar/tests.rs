@@ -140,15 +140,15 @@ fn compiled_grammars_are_kept_within_a_bound_on_their_memory() {
         assert!(grammars.constraint(&choice("a"), &tokenizer, "x").is_ok());
         assert_eq!(grammars.kept().count(), 1);
     }
-    let text = Wanted::new(&choice("a")).expect("is written").text;
+    let text = KeyedGrammar::new(&choice("a")).expect("is written").text;
     let matcher = grammars.kept().find(&text).expect("is kept");
     let matcher = matcher.expect("was compiled");
-    let bytes = Kept::bytes_max() / 3;
+    let bytes = GrammarCache::bytes_max() / 3;
     for nth in 0..5 {
         let matcher = matcher.clone();
-        let compiled = compiler::Compiled { matcher, bytes };
+        let compiled = compiler::CompiledGrammar { matcher, bytes };
         grammars.kept().keep(format!("large {nth}"), compiled);
-        assert!(grammars.kept().bytes() <= Kept::bytes_max());
+        assert!(grammars.kept().bytes() <= GrammarCache::bytes_max());
     }
     assert_eq!(grammars.kept().count(), 2);
     assert!(grammars.kept().find("large 4").is_some());
@@ -160,13 +160,13 @@ fn compiled_grammars_are_kept_within_a_bound_on_their_memory() {
 fn a_refusal_is_kept_until_the_grammar_is_compiled_after_all() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let choice = Grammar::Choice(vec!["a".to_owned()]);
-    let text = Wanted::new(&choice).expect("is written").text;
+    let text = KeyedGrammar::new(&choice).expect("is written").text;
     grammars.kept().refuse(text.clone(), "too slow".to_owned());
     let refused = grammars.constraint(&choice, &tokenizer, "x");
     let refused = refused.err().expect("is refused");
     assert_eq!(refused.message, "`x` cannot be followed: too slow");
     let factory = grammars.factory(&tokenizer).expect("a factory");
-    let form = Wanted::new(&choice).expect("is written").form;
+    let form = KeyedGrammar::new(&choice).expect("is written").form;
     let compiled = compiler::compile(factory, form).expect("compiles");
     grammars.kept().keep(text, compiled);
     assert!(grammars.constraint(&choice, &tokenizer, "x").is_ok());

@@ -24,9 +24,9 @@ pub(super) struct Turns {
 }
 
 /// Counts a waiting request until dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -62,7 +62,7 @@ impl Turns {
         param: &str,
     ) -> Result<OwnedSemaphorePermit, ApiError> {
         self.waiting.fetch_add(1, Relaxed);
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = WaitingGuard(&self.waiting);
         match timeout(WAIT_MAX, Arc::clone(turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(turn),
             _ => Err(ApiError {

@@ -119,7 +119,7 @@ pub(crate) fn attend(
     pool.run(tasks.len(), &|number| {
         let task = tasks[tasks.len() - 1 - number];
         let scratch = SCRATCH.take();
-        let looking = Looking {
+        let looking = AttentionJob {
             cache,
             span: &spans[task.span],
             attention,
@@ -132,7 +132,7 @@ pub(crate) fn attend(
     });
 }
 
-struct Looking<'a> {
+struct AttentionJob<'a> {
     cache: &'a CacheLayer,
     span: &'a Span,
     attention: &'a Attention,
@@ -143,7 +143,7 @@ struct Looking<'a> {
     scratch: Vec<f32>,
 }
 
-impl Job for Looking<'_> {
+impl Job for AttentionJob<'_> {
     type Output = Vec<f32>;
 
     #[inline(always)]
@@ -156,7 +156,7 @@ impl Job for Looking<'_> {
     }
 }
 
-impl Looking<'_> {
+impl AttentionJob<'_> {
     #[inline(always)]
     fn look<T: Tier, E: Element>(mut self, tier: T) -> Vec<f32> {
         let CacheShape {
@@ -363,7 +363,7 @@ impl Block<'_> {
             let mut column = 0;
             while column < stride {
                 let values = values.map(|from| from.add(column * E::BYTES));
-                let adding = Adding {
+                let adding = WeightedValues {
                     values,
                     stride,
                     tokens: self.tokens,
@@ -410,7 +410,7 @@ unsafe fn scores<T: Tier, E: Element, const M: usize>(
 }
 
 /// The values of a tile, and each query's weights for them.
-struct Adding<'a, const M: usize> {
+struct WeightedValues<'a, const M: usize> {
     values: [*const u8; TILE_PAGES],
     stride: usize,
     tokens: (usize, usize),
@@ -418,7 +418,7 @@ struct Adding<'a, const M: usize> {
     shrinks: &'a [f32; M],
 }
 
-impl<const M: usize> Adding<'_, M> {
+impl<const M: usize> WeightedValues<'_, M> {
     /// `N` vectors of each query's sums.
     #[inline(always)]
     unsafe fn add<T: Tier, E: Element, const N: usize>(&self, tier: T, sums: *mut f32) {

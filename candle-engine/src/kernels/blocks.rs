@@ -4,7 +4,7 @@
 
 use half::{bf16, f16};
 
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 
 fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use super::blocks;
 use super::input::{GROUP, Input};
 use super::pool::{Pieces, Pool};
-use super::rounded::Rounded;
+use super::rounded_rows::RoundedRows;
 use super::shares::Shares;
 use super::tile::{TILE_ROWS, Tile};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use products::{Product, RoundedProduct, TileProduct};
 
 /// Minimum weight bytes per task, times input rows; smaller tasks cost more in scheduling than in computing.
@@ -27,7 +27,7 @@ thread_local! {
     /// The quantised input of the product that this thread requested.
     static INPUT: Cell<Option<Input>> = const { Cell::new(None) };
     /// The input of the same product, rounded to BF16.
-    static ROUNDED: Cell<Option<Rounded>> = const { Cell::new(None) };
+    static ROUNDED: Cell<Option<RoundedRows>> = const { Cell::new(None) };
 }
 
 struct Scratch {
@@ -38,7 +38,7 @@ struct Scratch {
 /// A matrix of `rows` outputs for `columns` inputs, or some rows of one. A clone shares the weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Matrix {
-    stored: Stored,
+    stored: StoredTensor,
     first_row: usize,
     rows: usize,
     columns: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Matrix {
 
 impl Matrix {
     /// Builds a matrix from a tensor of two or more dimensions; all leading dimensions count as rows.
-    pub(crate) fn new(stored: Stored) -> Result<Self, String> {
+    pub(crate) fn new(stored: StoredTensor) -> Result<Self, String> {
         let Some((&columns, leading)) = stored
             .shape
             .split_last()

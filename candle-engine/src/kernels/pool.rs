@@ -23,7 +23,7 @@ const ACTIVE: u64 = OPEN - 1;
 
 /// Compute threads, and the instruction set they use.
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
     /// Held while a section runs.
     turn: Mutex<()>,
@@ -38,7 +38,7 @@ struct Section {
     tasks: usize,
 }
 
-struct Shared {
+struct PoolState {
     /// The number of the section (upper half), whether it may be joined, and how many threads are in it.
     gate: AtomicU64,
     /// Written only while the gate is closed and no thread is inside; read only by threads that are inside.
@@ -56,13 +56,13 @@ struct Shared {
     reason = "a section borrows from its caller, which waits until no thread is inside"
 )]
 // SAFETY: `section` is the only field that is not `Sync`; the gate orders its uses as its comment describes.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 #[expect(
     unsafe_code,
     reason = "a section borrows from its caller, which waits until no thread is inside"
 )]
 // SAFETY: as above; the work itself is `Sync`.
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 impl Pool {
     /// Starts a pool of `threads` threads; the thread that calls [`Self::run`] counts as a member.
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     pub(crate) fn with_level(threads: NonZeroUsize, level: Level) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             gate: AtomicU64::new(0),
             section: UnsafeCell::new(None),
             next_task: AtomicUsize::new(0),
@@ -135,7 +135,7 @@ impl Pool {
             Err(TryLockError::WouldBlock) => return alone(),
         };
         self.shared.open(tasks, work);
-        let closing = Closing(&self.shared);
+        let closing = SectionGuard(&self.shared);
         // Caught because the caller first waits for the section's other threads, then reports the panics of all of them.
         let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(tasks, work)));
         drop(closing);
@@ -179,9 +179,9 @@ impl Drop for Pool {
 }
 
 /// Closes the section and waits for the threads inside it, even if the caller's own task panics.
-struct Closing<'a>(&'a Shared);
+struct SectionGuard<'a>(&'a PoolState);
 
-impl Drop for Closing<'_> {
+impl Drop for SectionGuard<'_> {
     fn drop(&mut self) {
         self.0.gate.fetch_and(!OPEN, Ordering::SeqCst);
         let mut looks = 0;
@@ -196,14 +196,14 @@ impl Drop for Closing<'_> {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// Must be called only by the holder of the turn.
     fn open(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         #[expect(
             unsafe_code,
             reason = "the section's lifetime ends before the call that opened it"
         )]
-        // SAFETY: the gate is closed and no thread is inside, so nothing reads the section. `Closing` ends the extended lifetime:
+        // SAFETY: the gate is closed and no thread is inside, so nothing reads the section. `SectionGuard` ends the extended lifetime:
         // the caller drops it before `work` ends.
         unsafe {
             let work: *const (dyn Fn(usize) + Sync + 'static) =

@@ -41,18 +41,18 @@ fn store<T: Tier>(tier: T, to: &mut [f32], at: usize, value: T::Floats) {
 }
 
 /// An element-wise function.
-trait Each: Copy + Sync {
+trait ElementWise: Copy + Sync {
     /// `own` is the current value, `other` the value at the same position of another slice.
     fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats;
 }
 
-struct EachJob<'a, E> {
+struct ElementWiseJob<'a, E> {
     own: &'a mut [f32],
     other: &'a [f32],
     each: E,
 }
 
-impl<E: Each> Job for EachJob<'_, E> {
+impl<E: ElementWise> Job for ElementWiseJob<'_, E> {
     type Output = ();
     #[inline(always)]
     fn run<T: Tier>(self, tier: T) {
@@ -70,7 +70,7 @@ impl<E: Each> Job for EachJob<'_, E> {
     }
 }
 
-fn each<E: Each>(pool: &Pool, own: &mut [f32], other: &[f32], each: E) {
+fn each<E: ElementWise>(pool: &Pool, own: &mut [f32], other: &[f32], each: E) {
     assert!(
         other.is_empty() || other.len() == own.len(),
         "both have as many numbers"
@@ -79,7 +79,7 @@ fn each<E: Each>(pool: &Pool, own: &mut [f32], other: &[f32], each: E) {
     pool.run_pieces(own, TASK_NUMBERS, |piece, own| {
         let other = other.get(piece * TASK_NUMBERS..).unwrap_or_default();
         let other = &other[..own.len().min(other.len())];
-        level.run(EachJob { own, other, each });
+        level.run(ElementWiseJob { own, other, each });
     });
 }
 
@@ -95,7 +95,7 @@ fn activated<T: Tier>(tier: T, activation: Activation, value: T::Floats) -> T::F
     }
 }
 
-impl Each for Gate {
+impl ElementWise for Gate {
     #[inline(always)]
     fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats {
         tier.multiply(activated(tier, self.0, own), other)
@@ -111,7 +111,7 @@ pub(crate) fn gate(pool: &Pool, activation: Activation, gates: &mut [f32], ups: 
 #[derive(Clone, Copy)]
 struct Activate(Activation);
 
-impl Each for Activate {
+impl ElementWise for Activate {
     #[inline(always)]
     fn at<T: Tier>(self, tier: T, own: T::Floats, _other: T::Floats) -> T::Floats {
         activated(tier, self.0, own)
@@ -126,7 +126,7 @@ pub(crate) fn activate(pool: &Pool, activation: Activation, numbers: &mut [f32])
 #[derive(Clone, Copy)]
 struct AddScaled(f32);
 
-impl Each for AddScaled {
+impl ElementWise for AddScaled {
     #[inline(always)]
     fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats {
         tier.fused(other, tier.splat(self.0), own)
@@ -298,7 +298,7 @@ pub(crate) fn add_and_norm(
         // SAFETY: each task has a different piece.
         let stream = unsafe { stream.piece(piece * size, output.len()) };
         let other = &addition[piece * size..][..output.len()];
-        level.run(EachJob {
+        level.run(ElementWiseJob {
             own: stream,
             other,
             each: AddScaled(factor),

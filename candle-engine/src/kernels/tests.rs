@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Level, Pool};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 
 pub(super) fn random(seed: u64, count: usize) -> Vec<f32> {
     let mut source = StdRng::seed_from_u64(seed);
@@ -19,15 +19,20 @@ pub(super) fn pool(threads: usize, level: Level) -> Pool {
 }
 
 /// Stores the bytes at an odd address.
-pub(super) fn stored(encoding: Encoding, shape: &[usize], bytes: &[u8]) -> Stored {
+pub(super) fn stored(encoding: Encoding, shape: &[usize], bytes: &[u8]) -> StoredTensor {
     let mut moved = vec![0];
     moved.extend_from_slice(bytes);
     let range = 1..moved.len();
-    Stored::new(encoding, shape.to_vec(), Arc::new(moved), range).unwrap()
+    StoredTensor::new(encoding, shape.to_vec(), Arc::new(moved), range).unwrap()
 }
 
 /// A matrix whose every block is random, factors included.
-pub(super) fn random_stored(seed: u64, encoding: Encoding, rows: usize, columns: usize) -> Stored {
+pub(super) fn random_stored(
+    seed: u64,
+    encoding: Encoding,
+    rows: usize,
+    columns: usize,
+) -> StoredTensor {
     use half::{bf16, f16};
     let mut source = StdRng::seed_from_u64(seed);
     let mut bytes = vec![0u8; encoding.bytes_of(rows * columns).unwrap()];

@@ -5,10 +5,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod lanes;
-mod plain;
+mod portable;
 
 pub(super) use lanes::{Job, LANES, Tier, array};
-pub(super) use plain::Plain;
+pub(super) use portable::Portable;
 
 /// An instruction set that the kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Level {
     #[inline]
     pub(super) fn run<J: Job>(self, job: J) -> J::Output {
         match self {
-            Self::Plain => job.run(Plain),
+            Self::Plain => job.run(Portable),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => avx2::run::<J, false>(job),
             #[cfg(target_arch = "x86_64")]
@@ -81,7 +81,7 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 | Self::Avx512Bf16 => avx512::run(job),
             #[cfg(not(target_arch = "x86_64"))]
-            _ => job.run(Plain),
+            _ => job.run(Portable),
         }
     }
 }

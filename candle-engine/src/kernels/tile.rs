@@ -34,14 +34,14 @@ pub(super) struct Tile {
 
 /// Prefetches the next tile's bytes in even steps while this one is computed. Tile rows are read in short pieces, which hardware
 /// prefetchers do not predict; the next tile's bytes are requested in address order, which memory serves best.
-pub(super) struct Ahead {
+pub(super) struct Prefetch {
     next: *const u8,
     /// Bytes prefetched so far (`at`), and bytes per step.
     at: usize,
     step: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Prefetches `bytes` bytes from `next` on, over `times` steps.
     #[inline(always)]
     pub fn new(next: *const u8, bytes: usize, times: usize) -> Self {
@@ -94,7 +94,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     // One step per unit of 64 columns of each half, and one per multiplied group of 32.
     let times = columns.div_ceil(64) * 2
         + columns / GROUP * count.div_ceil(B::INPUT_ROWS.min(T::MOST_ROWS));
-    let mut ahead = Ahead::new(next, columns / 64 * TILE_ROWS * B::UNIT_BYTES, times);
+    let mut ahead = Prefetch::new(next, columns / 64 * TILE_ROWS * B::UNIT_BYTES, times);
     let mut first = 0;
     while first < columns {
         let piece = PIECE_COLUMNS.min(columns - first);
@@ -148,7 +148,7 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     tier: T,
     tile: &mut Tile,
     rows: &[*const u8; TILE_ROWS],
-    ahead: &mut Ahead,
+    ahead: &mut Prefetch,
     first: usize,
     columns: usize,
 ) {
@@ -194,14 +194,14 @@ struct Block<'a> {
 /// The product of a block with `M` input rows.
 struct Rows<'a, B, const M: usize> {
     block: Block<'a>,
-    ahead: &'a mut Ahead,
+    ahead: &'a mut Prefetch,
     blocks: PhantomData<B>,
 }
 
 impl<'a, B, const M: usize> Rows<'a, B, M> {
     /// # Safety
     /// For `M` rows, the block's groups must lie within the input, and its sums must have room.
-    unsafe fn new(block: Block<'a>, ahead: &'a mut Ahead) -> Self {
+    unsafe fn new(block: Block<'a>, ahead: &'a mut Prefetch) -> Self {
         Self {
             block,
             ahead,
@@ -222,7 +222,7 @@ impl<B: Blocks, const M: usize> Job for Rows<'_, B, M> {
 
 impl Block<'_> {
     #[inline(always)]
-    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, ahead: &mut Ahead) {
+    unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, ahead: &mut Prefetch) {
         let side_stride = self.columns / GROUP;
         // SAFETY: the caller built the block so that all accesses stay within its slices.
         unsafe {

@@ -1,7 +1,7 @@
 //! The attention of a block: from normalised hidden states, via queries, keys and values, to the addition to the residual stream.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
-use super::low_rank::{self, Adapted, Target};
+use super::low_rank::{self, AdaptedRows, Target};
 use super::weights::Loader;
 use crate::error::EngineError;
 use crate::spec::{BlockSpec, HeadNorm, Projections, Spec};
@@ -175,7 +175,7 @@ impl<C: Compute> Attention<C> {
         (work, plan): (&Work<'_>, &C::Plan),
         cache: &mut C::Cache,
         buffers: &mut Buffers<C>,
-        adapted: Adapted<'_, C>,
+        adapted: AdaptedRows<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {

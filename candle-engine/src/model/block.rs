@@ -3,7 +3,7 @@
 use super::attention::{self, Attention};
 use super::compute::{Compute, Work};
 use super::feed_forward::{self, FeedForward};
-use super::low_rank::Adapted;
+use super::low_rank::AdaptedRows;
 use super::weights::Loader;
 use crate::error::EngineError;
 use crate::spec::{BlockSpec, Norms, Spec};
@@ -92,7 +92,7 @@ impl<C: Compute> Block<C> {
         (work, plan): (&Work<'_>, &C::Plan),
         cache: &mut C::Cache,
         buffers: &mut Buffers<C>,
-        adapted: Adapted<'_, C>,
+        adapted: AdaptedRows<'_, C>,
         hidden: &mut C::Rows,
     ) -> Result<()> {
         let Buffers {

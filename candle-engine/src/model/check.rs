@@ -1,6 +1,6 @@
 //! Validates the inputs of a decoder: a consistent spec, and steps within the decoder's bounds.
 
-use crate::spec::{FeedForward, Gated, Plain, Projections, Spec};
+use crate::spec::{FeedForward, GatedSpec, PlainSpec, Projections, Spec};
 use crate::step::{PAGE_TOKENS, Step};
 
 /// The bounds of every step.
@@ -129,8 +129,8 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
             return Err(format!("layer {index} has a window of no tokens"));
         }
         match &block.feed_forward {
-            FeedForward::Gated(Gated { width: 0, .. })
-            | FeedForward::Plain(Plain { width: 0, .. }) => {
+            FeedForward::Gated(GatedSpec { width: 0, .. })
+            | FeedForward::Plain(PlainSpec { width: 0, .. }) => {
                 return Err(format!(
                     "layer {index} has a feed-forward part of width zero"
                 ));

@@ -8,7 +8,7 @@
 use super::rope::Angles;
 use crate::spec::Activation;
 use crate::step::{Page, Step};
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use candle_core::Result;
 
 /// The inputs that all blocks share in a step.
@@ -58,9 +58,9 @@ pub(super) trait Compute: Send + 'static {
         Ok(())
     }
 
-    fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Self::Matrix>;
+    fn matrix(&self, weights: &StoredTensor, bias: Option<&[f32]>) -> Result<Self::Matrix>;
     /// Size of such a matrix on the device, in bytes.
-    fn matrix_bytes(&self, weights: &Stored) -> u64;
+    fn matrix_bytes(&self, weights: &StoredTensor) -> u64;
     fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<Self::Norm>;
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Self::Cache>;

@@ -1,7 +1,7 @@
 //! A block's feed-forward part: one network, gated or not, or experts of which each token uses a few.
 
 use super::compute::Compute;
-use super::low_rank::{self, Adapted, Target};
+use super::low_rank::{self, AdaptedRows, Target};
 use super::route::Router;
 use super::weights::Loader;
 use crate::error::EngineError;
@@ -9,20 +9,20 @@ use crate::spec::{Activation, ExpertNames, Experts, FeedForward as FeedForwardSp
 use candle_core::Result;
 
 pub(super) enum FeedForward<C: Compute> {
-    Gated(Gated<C>),
-    Plain(Plain<C>),
+    Gated(GatedFeedForward<C>),
+    Plain(PlainFeedForward<C>),
     Experts(Box<ExpertPart<C>>),
 }
 
 /// `down(activation(up(x)))`.
-pub(super) struct Plain<C: Compute> {
+pub(super) struct PlainFeedForward<C: Compute> {
     up: C::Matrix,
     down: C::Matrix,
     activation: Activation,
 }
 
 /// `down(activation(gate(x)) · up(x))`.
-pub(super) struct Gated<C: Compute> {
+pub(super) struct GatedFeedForward<C: Compute> {
     gate: C::Matrix,
     up: C::Matrix,
     down: C::Matrix,
@@ -35,8 +35,8 @@ pub(super) struct ExpertPart<C: Compute> {
     router: C::Matrix,
     /// Bias added to the scores for ranking experts (DeepSeek V3).
     rank_bias: Option<Vec<f32>>,
-    experts: Vec<Gated<C>>,
-    shared: Option<Gated<C>>,
+    experts: Vec<GatedFeedForward<C>>,
+    shared: Option<GatedFeedForward<C>>,
     shared_gate: Option<C::Matrix>,
 }
 
@@ -86,14 +86,14 @@ impl<C: Compute> FeedForward<C> {
                     gated.bias,
                 )?;
                 let down = format!("{name}.mlp.down_proj");
-                Self::Gated(Gated {
+                Self::Gated(GatedFeedForward {
                     gate,
                     up,
                     down: loader.matrix(&down, hidden, gated.width, gated.bias)?,
                     activation: gated.activation,
                 })
             }
-            FeedForwardSpec::Gated(gated) => Self::Gated(Gated::load(
+            FeedForwardSpec::Gated(gated) => Self::Gated(GatedFeedForward::load(
                 loader,
                 &format!("{name}.mlp"),
                 ["gate_proj", "up_proj", "down_proj"],
@@ -105,7 +105,7 @@ impl<C: Compute> FeedForward<C> {
                     format!("{name}.mlp.up_proj"),
                     format!("{name}.mlp.down_proj"),
                 );
-                Self::Plain(Plain {
+                Self::Plain(PlainFeedForward {
                     up: loader.matrix(&up, plain.width, hidden, plain.bias)?,
                     down: loader.matrix(&down, hidden, plain.width, plain.bias)?,
                     activation: plain.activation,
@@ -122,7 +122,7 @@ impl<C: Compute> FeedForward<C> {
         compute: &mut C,
         rows: usize,
         buffers: &mut Buffers<C>,
-        adapted: Adapted<'_, C>,
+        adapted: AdaptedRows<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {
@@ -145,7 +145,7 @@ impl<C: Compute> FeedForward<C> {
     }
 }
 
-impl<C: Compute> Gated<C> {
+impl<C: Compute> GatedFeedForward<C> {
     fn load(
         loader: &Loader<'_, C>,
         name: &str,
@@ -165,7 +165,7 @@ impl<C: Compute> Gated<C> {
         &self,
         compute: &mut C,
         (gate, up, low): (&mut C::Rows, &mut C::Rows, &mut low_rank::Buffers<C>),
-        adapted: Adapted<'_, C>,
+        adapted: AdaptedRows<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {
@@ -193,7 +193,7 @@ impl<C: Compute> ExpertPart<C> {
         let rank_bias = format!("{name}.gate.e_score_correction_bias");
         let gated = |expert: String, width: usize, names: [&str; 3]| {
             let expert = format!("{name}.{expert}");
-            Gated::load(
+            GatedFeedForward::load(
                 loader,
                 &expert,
                 names,

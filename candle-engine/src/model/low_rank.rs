@@ -2,10 +2,10 @@
 //! that use an adapter. The rows of other sequences are unchanged.
 
 use super::compute::Compute;
-use crate::files::OwnNames;
+use crate::files::LegacyNames;
 use crate::spec::{BlockSpec, FeedForward, Projections, Spec};
 use crate::step::{AdapterNumber, Step};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) struct LowRank {
     /// Shape `[rank, inputs]`.
-    pub narrow: Stored,
+    pub narrow: StoredTensor,
     /// Shape `[outputs, rank]`.
-    pub wide: Stored,
+    pub wide: StoredTensor,
     pub factor: f32,
 }
 
@@ -40,12 +40,12 @@ const TARGETS: usize = 7;
 
 /// One tensor of the model's files: the targets stacked in it with their row counts, and its columns.
 #[derive(Debug, Clone)]
-struct Place {
+struct StackedTensor {
     parts: Vec<(Target, usize)>,
     columns: usize,
 }
 
-impl Place {
+impl StackedTensor {
     fn rows(&self) -> usize {
         self.parts.iter().map(|(_, rows)| rows).sum()
     }
@@ -54,17 +54,17 @@ impl Place {
 /// Everything that adapters of a model may change.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, StackedTensor>,
     /// The names of matrices in the model's files, if they differ from the usual ones.
-    own_names: Option<&'static OwnNames>,
+    own_names: Option<&'static LegacyNames>,
     /// At least some blocks have experts.
     has_experts: bool,
 }
 
-fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
+fn places(spec: &Spec, index: usize) -> Vec<(String, StackedTensor)> {
     use Target::{Down, Gate, Key, Output, Query, Up, Value};
     let name = |module: &str| format!("model.layers.{index}.{module}");
-    let place = |parts: &[(Target, usize)], columns: usize| Place {
+    let place = |parts: &[(Target, usize)], columns: usize| StackedTensor {
         parts: parts.to_vec(),
         columns,
     };
@@ -120,7 +120,7 @@ impl Targets {
         let is_expert = |block: &BlockSpec| matches!(block.feed_forward, FeedForward::Experts(_));
         Self {
             places: blocks.flat_map(|index| places(spec, index)).collect(),
-            own_names: OwnNames::new(&spec.architecture),
+            own_names: LegacyNames::new(&spec.architecture),
             has_experts: spec.blocks.iter().any(is_expert),
         }
     }
@@ -178,7 +178,7 @@ impl Targets {
                     place.columns
                 ));
             }
-            let is_plain = |stored: &Stored| {
+            let is_plain = |stored: &StoredTensor| {
                 matches!(
                     stored.encoding,
                     Encoding::F32 | Encoding::F16 | Encoding::Bf16
@@ -231,7 +231,7 @@ impl<C: Compute> BlockAdapter<C> {
 }
 
 /// For each adapter of a step, its rows and its matrices for one block.
-pub(super) type Adapted<'a, C> = &'a [(&'a [usize], &'a BlockAdapter<C>)];
+pub(super) type AdaptedRows<'a, C> = &'a [(&'a [usize], &'a BlockAdapter<C>)];
 
 /// Groups the rows of a step by adapter.
 pub(super) fn groups(step: &Step) -> BTreeMap<AdapterNumber, Vec<usize>> {
@@ -271,7 +271,7 @@ impl<C: Compute> Default for Buffers<C> {
 /// Adds the adapters' updates to a matrix's output for `input`.
 pub(super) fn add<C: Compute>(
     compute: &mut C,
-    adapted: Adapted<'_, C>,
+    adapted: AdaptedRows<'_, C>,
     target: Target,
     input: &C::Rows,
     output: &mut C::Rows,

@@ -7,13 +7,13 @@
 
 mod attention;
 mod block;
+mod candle_compute;
 mod check;
 mod compute;
 mod feed_forward;
 mod low_rank;
 mod native;
-mod place;
-mod plain;
+mod placement;
 mod rope;
 mod route;
 mod sizes;
@@ -25,7 +25,7 @@ mod vectors;
 mod weights;
 
 pub(crate) use low_rank::{AdapterTensors, LowRank};
-pub(crate) use place::{Placement, Room, divide};
+pub(crate) use placement::{Placement, Room, divide};
 pub(crate) use sizes::Sizes;
 pub(crate) use weights::Tensors;
 
@@ -34,12 +34,12 @@ use crate::files::ModelFiles;
 use crate::kernels::{Pool, Precision};
 use crate::spec::Spec;
 use crate::step::{AdapterNumber, Page, Step};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
+use candle_compute::CandleCompute;
 use candle_core::{DType, Device, Result};
 use check::Bounds;
 use compute::Work;
 use native::Native;
-use plain::Plain;
 use rope::{Angles, Frequencies};
 use stage::{Plans, Share, Stage, StageOn};
 use std::ops::Range;
@@ -48,12 +48,12 @@ use std::sync::Arc;
 /// Hidden states of the requested rows of a step, after the last norm. The head turns them into logits, contrastive search compares
 /// them, and embeddings pool them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Hidden {
+pub(crate) struct HiddenStates {
     numbers: Vec<f32>,
     width: usize,
 }
 
-impl Hidden {
+impl HiddenStates {
     pub fn len(&self) -> usize {
         self.numbers.len().checked_div(self.width).unwrap_or(0)
     }
@@ -125,9 +125,11 @@ fn stage(
             Box::new(StageOn::load(native, plans, share)?)
         }
         #[cfg(test)]
-        (Device::Cpu, Cpu::Plain) => Box::new(StageOn::load(Plain::reference(), plans, share)?),
+        (Device::Cpu, Cpu::Plain) => {
+            Box::new(StageOn::load(CandleCompute::reference(), plans, share)?)
+        }
         _ => {
-            let plain = Plain::new(device.clone(), cache_type(plans.tensors)?);
+            let plain = CandleCompute::new(device.clone(), cache_type(plans.tensors)?);
             Box::new(StageOn::load(plain, plans, share)?)
         }
     })
@@ -215,7 +217,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If the step is invalid, in which case nothing was computed, or a device fails.
-    pub fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()> {
+    pub fn forward(&mut self, step: &Step, hidden: &mut HiddenStates) -> Result<()> {
         self.bounds.check(step).map_err(candle_core::Error::msg)?;
         hidden.width = self.hidden;
         for (angles, frequencies) in self.angles.iter_mut().zip(&self.frequencies) {
@@ -251,7 +253,7 @@ impl Decoder {
     /// If the rows do not exist, or a device fails.
     pub fn logits(
         &mut self,
-        hidden: &Hidden,
+        hidden: &HiddenStates,
         rows: Range<usize>,
         logits: &mut Vec<f32>,
     ) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::kernels::{
 };
 use crate::spec::Activation;
 use crate::step::Page;
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use candle_core::{Error, Result};
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Compute for Native {
     type Cache = CacheLayer;
     type Plan = ();
 
-    fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Matrix> {
+    fn matrix(&self, weights: &StoredTensor, bias: Option<&[f32]>) -> Result<Matrix> {
         let matrix = Matrix::new(weights.clone()).map_err(Error::msg)?;
         match bias {
             Some(bias) => matrix.with_bias(bias.to_vec()).map_err(Error::msg),
@@ -79,7 +79,7 @@ impl Compute for Native {
         true
     }
 
-    fn matrix_bytes(&self, weights: &Stored) -> u64 {
+    fn matrix_bytes(&self, weights: &StoredTensor) -> u64 {
         weights.bytes().len() as u64
     }
 

@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::files::{POSITIONS, expected};
 use crate::spec::Spec;
 use crate::step::PAGE_TOKENS;
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 
 /// Sizes of a decoder's parts, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::attention::shape;
 use super::block::{Block, Buffers};
 use super::compute::{AttentionShape, Compute, Work};
 use super::low_rank::{AdapterTensors, BlockAdapter, groups};
-use super::weights::{Kept, Loader, Noting, Table, Tensors};
+use super::weights::{HostTensors, Loader, Table, TensorRecorder, Tensors};
 use crate::error::EngineError;
 use crate::spec::Spec;
 use crate::step::{AdapterNumber, Page};
@@ -105,7 +105,7 @@ struct Weights<C: Compute> {
 struct Source {
     spec: Spec,
     share: Share,
-    tensors: Kept,
+    tensors: HostTensors,
 }
 
 impl<C: Compute> Weights<C> {
@@ -167,7 +167,7 @@ impl<C: Compute> StageOn<C> {
         share: &Share,
     ) -> std::result::Result<Self, EngineError> {
         let spec = plans.spec;
-        let noting = Noting::new(plans.tensors);
+        let noting = TensorRecorder::new(plans.tensors);
         let weights = Weights::load(&compute, spec, share, &noting, plans.taken)?;
         let source = (!compute.has_weights_on_host()).then(|| Source {
             spec: spec.clone(),

@@ -1,12 +1,12 @@
 //! Compares the network with `transformers`: a tiny model of every family with the reference's results, stored in `tests/vectors`
 //! (docs/internals/engine-correctness.md describes how they are generated).
 
-use super::{Decoder, Hidden, Placement, Resources};
+use super::{Decoder, HiddenStates, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};
 use crate::kernels::{Pool, Precision};
 use crate::progress::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use candle_core::Device;
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -28,7 +28,7 @@ const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
 const FAMILIES_AT_LEAST: usize = 32;
 
 /// The reference results of a model.
-struct Expected {
+struct ReferenceResults {
     folder: PathBuf,
     prompt: Vec<u32>,
     greedy: Vec<u32>,
@@ -36,7 +36,7 @@ struct Expected {
     numbers: BTreeMap<String, Vec<f32>>,
 }
 
-impl Expected {
+impl ReferenceResults {
     fn read(folder: &Path) -> Self {
         let text = std::fs::read_to_string(folder.join("expected.json")).expect("is kept");
         let json: Value = serde_json::from_str(&text).expect("JSON");
@@ -84,7 +84,7 @@ impl Expected {
     }
 }
 
-fn every_model() -> Vec<Expected> {
+fn every_model() -> Vec<ReferenceResults> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let entries = std::fs::read_dir(folder).expect("the vectors are kept");
     let mut folders: Vec<PathBuf> = entries
@@ -97,7 +97,7 @@ fn every_model() -> Vec<Expected> {
     assert!(folders.len() >= FAMILIES_AT_LEAST, "{}", folders.len());
     folders
         .iter()
-        .map(|folder| Expected::read(folder))
+        .map(|folder| ReferenceResults::read(folder))
         .collect()
 }
 
@@ -145,7 +145,7 @@ fn pages(sequence: usize, sequences: usize) -> Vec<Page> {
 
 /// Runs one step and returns the logits of the requested rows.
 fn logits(decoder: &mut Decoder, step: &Step) -> Result<Vec<f32>, String> {
-    let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+    let (mut hidden, mut logits) = (HiddenStates::default(), Vec::new());
     let run = decoder
         .forward(step, &mut hidden)
         .and_then(|()| decoder.logits(&hidden, 0..hidden.len(), &mut logits));
@@ -179,7 +179,7 @@ fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
 }
 
 /// Runs the check for every model, and reports all failures instead of the first.
-fn for_every_model(check: impl Fn(&Expected) -> Result<String, String>) {
+fn for_every_model(check: impl Fn(&ReferenceResults) -> Result<String, String>) {
     let mut failed = Vec::new();
     for expected in every_model() {
         match check(&expected) {
@@ -230,7 +230,7 @@ fn last_hidden_states_are_those_of_transformers() {
         };
         let mut decoder = decoder(&expected.folder, 1)?;
         let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
-        let mut hidden = Hidden::default();
+        let mut hidden = HiddenStates::default();
         decoder
             .forward(&step, &mut hidden)
             .map_err(|error| error.to_string())?;
@@ -274,7 +274,7 @@ fn greedy_continuations_are_those_of_transformers_token_for_token() {
 }
 
 /// A sequence of a batch, with its computed and chosen tokens.
-struct Running {
+struct RunningSequence {
     tokens: Vec<u32>,
     prompt: usize,
     computed: usize,
@@ -294,8 +294,8 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
             &expected.greedy[..19],
             &expected.prompt[5..],
         ];
-        let mut running: Vec<Running> = (prompts.iter().zip([(7, 0), (19, 3), (1, 1)]))
-            .map(|(prompt, (chunk, joins))| Running {
+        let mut running: Vec<RunningSequence> = (prompts.iter().zip([(7, 0), (19, 3), (1, 1)]))
+            .map(|(prompt, (chunk, joins))| RunningSequence {
                 tokens: prompt.to_vec(),
                 prompt: prompt.len(),
                 computed: 0,
@@ -355,7 +355,7 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
 }
 
 /// Mean difference of a logit from the reference with all matrices quantised, relative to the standard deviation.
-fn quantised_difference(expected: &Expected, encoding: Encoding) -> Result<f32, String> {
+fn quantised_difference(expected: &ReferenceResults, encoding: Encoding) -> Result<f32, String> {
     let mut decoder = quantised(&expected.folder, 1, Some(encoding))?;
     let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
     let ours = logits(&mut decoder, &step)?;

@@ -5,7 +5,7 @@ use crate::error::EngineError;
 use crate::files::ModelFiles;
 use crate::kernels::dequantise;
 use crate::spec::Spec;
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ pub(crate) trait Tensors {
     ///
     /// # Errors
     /// If the file cannot be read.
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError>;
+    fn tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError>;
 }
 
 impl Tensors for ModelFiles {
@@ -30,18 +30,18 @@ impl Tensors for ModelFiles {
         self.description()
     }
 
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+    fn tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError> {
         self.maybe_tensor(name)
     }
 }
 
 /// Records the tensors that are read, to load them again later.
-pub(super) struct Noting<'a> {
+pub(super) struct TensorRecorder<'a> {
     tensors: &'a dyn Tensors,
-    taken: RefCell<BTreeMap<String, Stored>>,
+    taken: RefCell<BTreeMap<String, StoredTensor>>,
 }
 
-impl<'a> Noting<'a> {
+impl<'a> TensorRecorder<'a> {
     pub fn new(tensors: &'a dyn Tensors) -> Self {
         Self {
             tensors,
@@ -50,20 +50,20 @@ impl<'a> Noting<'a> {
     }
 
     /// The recorded tensors.
-    pub fn kept(self) -> Kept {
-        Kept {
+    pub fn kept(self) -> HostTensors {
+        HostTensors {
             place: self.tensors.place().to_owned(),
             tensors: self.taken.into_inner(),
         }
     }
 }
 
-impl Tensors for Noting<'_> {
+impl Tensors for TensorRecorder<'_> {
     fn place(&self) -> &Path {
         self.tensors.place()
     }
 
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+    fn tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError> {
         let tensor = self.tensors.tensor(name)?;
         if let Some(stored) = &tensor {
             self.taken
@@ -75,24 +75,24 @@ impl Tensors for Noting<'_> {
 }
 
 /// Tensors in host memory: pages of mapped files, and tensors that were converted on loading.
-pub(super) struct Kept {
+pub(super) struct HostTensors {
     place: PathBuf,
-    tensors: BTreeMap<String, Stored>,
+    tensors: BTreeMap<String, StoredTensor>,
 }
 
-impl Tensors for Kept {
+impl Tensors for HostTensors {
     fn place(&self) -> &Path {
         &self.place
     }
 
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+    fn tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError> {
         Ok(self.tensors.get(name).cloned())
     }
 }
 
 /// The embedding. Always read on the host, because a step needs only a few of its rows.
 pub(super) struct Table {
-    stored: Stored,
+    stored: StoredTensor,
     rows: usize,
 }
 
@@ -171,7 +171,7 @@ impl<C: Compute> Loader<'_, C> {
     fn cut<const N: usize>(
         &self,
         name: &str,
-        weights: &Stored,
+        weights: &StoredTensor,
         rows: [usize; N],
         bias: Option<&[f32]>,
     ) -> Result<[C::Matrix; N], EngineError> {
@@ -262,7 +262,7 @@ impl<C: Compute> Loader<'_, C> {
         Ok(Table { stored, rows })
     }
 
-    fn take(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
+    fn take(&self, name: &str, shape: &[usize]) -> Result<StoredTensor, EngineError> {
         let stored = self
             .tensors
             .tensor(name)?
@@ -301,7 +301,7 @@ pub(super) fn ggml(encoding: Encoding) -> GgmlDType {
 }
 
 /// Decodes a tensor that is not in blocks.
-fn floats(stored: &Stored) -> Option<Vec<f32>> {
+fn floats(stored: &StoredTensor) -> Option<Vec<f32>> {
     let bytes = stored.bytes();
     match stored.encoding {
         Encoding::F32 => Some(

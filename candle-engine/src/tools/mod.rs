@@ -1,12 +1,12 @@
 //! The tools of a request: the call formats of model families, the parser for calls, and the grammars that enforce them.
 
-mod enforce;
 mod family;
-mod read;
+mod grammar;
+mod reader;
 
-pub(crate) use enforce::{offered, required};
 pub(crate) use family::Family;
-pub(crate) use read::{Part, ToolReader};
+pub(crate) use grammar::{offered, required};
+pub(crate) use reader::{Part, ToolReader};
 
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use super::draft::{Draft, DraftLimits};
 use super::{Arrival, page_tokens};
 use crate::adapter::Adapter;
-use crate::batch::pages::{Before, Pages};
+use crate::batch::pages::{Pages, Predecessor};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page};
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    fn page_before(&self, page: usize, adapter: Option<AdapterNumber>) -> Before {
+    fn page_before(&self, page: usize, adapter: Option<AdapterNumber>) -> Predecessor {
         let before = page.checked_sub(1).map(|before| self.pages[before]);
-        before.map_or(Before::Text(adapter), Before::Page)
+        before.map_or(Predecessor::Text(adapter), Predecessor::Page)
     }
 
     /// Replaces its own pages by known pages, from its current position up to `limit` tokens. Returns the number of skipped tokens.

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// A request's state after a row.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Next {
+pub(crate) enum RowOutcome {
     /// More rows of it must come first.
     Wait,
     /// Its sequences are replaced: each entry is the index of an old sequence and its next token.
@@ -18,7 +18,7 @@ pub(crate) enum Next {
 
 /// The requested rows of a request that need logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scored {
+pub(crate) enum LogitRows {
     All,
     None,
     Only(usize),

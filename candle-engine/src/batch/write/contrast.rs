@@ -22,7 +22,7 @@ struct Candidates {
 }
 
 /// The candidate that was chosen.
-pub(super) struct Chosen {
+pub(super) struct ChosenCandidate {
     pub sequence: usize,
     pub token: u32,
     pub raw: Option<Vec<f32>>,
@@ -65,7 +65,7 @@ impl Contrast {
     ///
     /// # Errors
     /// If the states are not finite.
-    pub fn see(&mut self, states: &[&[f32]]) -> Result<Option<Chosen>, ApiError> {
+    pub fn see(&mut self, states: &[&[f32]]) -> Result<Option<ChosenCandidate>, ApiError> {
         let Some(candidates) = self.candidates.take() else {
             states
                 .iter()
@@ -81,7 +81,7 @@ impl Contrast {
         self.directions.add(states[best].to_vec());
         self.penalties.note(token);
         self.chosen = best;
-        Ok(Some(Chosen {
+        Ok(Some(ChosenCandidate {
             sequence: best,
             token,
             raw: candidates.raw,

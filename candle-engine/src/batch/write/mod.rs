@@ -2,9 +2,9 @@
 //! its client.
 
 pub(super) mod client;
+mod completion;
 mod contrast;
 mod search;
-mod single;
 mod states;
 
 use super::request::{GenerationRequest, ResponseEvent};
@@ -12,9 +12,9 @@ use super::work::States;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::tokenizer::ModelTokenizer;
-use client::{Client, Next, Scored};
+use client::{Client, LogitRows, RowOutcome};
+use completion::Single;
 use search::Search;
-use single::Single;
 use states::StatesWriter;
 use tokio::sync::oneshot;
 
@@ -90,10 +90,10 @@ impl Writer {
         states: &[&[f32]],
         decides: bool,
         tokenizer: &ModelTokenizer,
-    ) -> Result<Scored, ApiError> {
+    ) -> Result<LogitRows, ApiError> {
         match self {
             Self::Single(single) => single.see(states, decides, tokenizer),
-            Self::Search(_) => Ok(Scored::All),
+            Self::Search(_) => Ok(LogitRows::All),
             Self::States(writer) => Ok(writer.see(states, decides)),
         }
     }
@@ -106,14 +106,14 @@ impl Writer {
         &mut self,
         logits: &mut [f32],
         tokenizer: &ModelTokenizer,
-    ) -> Result<Next, ApiError> {
+    ) -> Result<RowOutcome, ApiError> {
         // Logits beyond the vocabulary are padding of the embedding.
         let named = logits.len().min(tokenizer.vocabulary);
         let logits = &mut logits[..named];
         match self {
             Self::Single(single) => single.row(logits, tokenizer),
             Self::Search(search) => search.row(logits, tokenizer),
-            Self::States(_) => Ok(Next::Wait),
+            Self::States(_) => Ok(RowOutcome::Wait),
         }
     }
 

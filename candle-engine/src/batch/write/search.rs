@@ -1,6 +1,6 @@
 //! The completions of a beam search in progress. Nothing is sent before the search has ended.
 
-use super::client::{Client, Next};
+use super::client::{Client, RowOutcome};
 use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::{BeamSettings, Beams, Extension};
@@ -21,7 +21,7 @@ struct Beam {
     constraint: Option<Constraint>,
 }
 
-enum Ended {
+enum BeamEnd {
     No,
     /// The text withheld by the stop matcher belongs to the stop string.
     ByStopString(String),
@@ -35,20 +35,20 @@ impl Beam {
     }
 
     /// Adds a token. Reports if the completion ended with it, by a stop string or its grammar.
-    fn push(&mut self, token: u32, tokenizer: &ModelTokenizer) -> Result<Ended, ApiError> {
+    fn push(&mut self, token: u32, tokenizer: &ModelTokenizer) -> Result<BeamEnd, ApiError> {
         self.penalties.note(token);
         let step = self.text.push(tokenizer, token, None)?;
         self.emitted += &step.piece.text;
         if let Some(stop) = step.stopped {
-            return Ok(Ended::ByStopString(stop));
+            return Ok(BeamEnd::ByStopString(stop));
         }
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(token)?;
             if constraint.is_complete() {
-                return Ok(Ended::ByGrammar);
+                return Ok(BeamEnd::ByGrammar);
             }
         }
-        Ok(Ended::No)
+        Ok(BeamEnd::No)
     }
 }
 
@@ -107,7 +107,7 @@ impl Search {
         &mut self,
         logits: &mut [f32],
         tokenizer: &ModelTokenizer,
-    ) -> Result<Next, ApiError> {
+    ) -> Result<RowOutcome, ApiError> {
         if !logits.iter().any(|logit| logit.is_finite()) {
             return Err(no_finite_logits());
         }
@@ -124,11 +124,11 @@ impl Search {
         if self.rows.len() == self.running.len() {
             self.go_on(tokenizer)
         } else {
-            Ok(Next::Wait)
+            Ok(RowOutcome::Wait)
         }
     }
 
-    fn go_on(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+    fn go_on(&mut self, tokenizer: &ModelTokenizer) -> Result<RowOutcome, ApiError> {
         let rows = std::mem::take(&mut self.rows);
         let sums: Vec<f64> = self.running.iter().map(|beam| beam.sum).collect();
         self.tokens += 1;
@@ -152,7 +152,7 @@ impl Search {
         if self.running.is_empty() || self.tokens >= most {
             return self.end(tokenizer);
         }
-        Ok(Next::GoOn(ways))
+        Ok(RowOutcome::GoOn(ways))
     }
 
     /// Extends a beam by one token; returns `None` if it ended or became impossible.
@@ -174,9 +174,9 @@ impl Search {
             )
         } else {
             match beam.push(way.token, tokenizer)? {
-                Ended::No => return Ok(Some(beam)),
-                Ended::ByStopString(stop) => (beam.emitted, Some(StopReason::Text(stop))),
-                Ended::ByGrammar => (beam.finish(tokenizer)?, None),
+                BeamEnd::No => return Ok(Some(beam)),
+                BeamEnd::ByStopString(stop) => (beam.emitted, Some(StopReason::Text(stop))),
+                BeamEnd::ByGrammar => (beam.finish(tokenizer)?, None),
             }
         };
         self.keep(text, way.sum, FinishReason::Stop, stop);
@@ -194,7 +194,7 @@ impl Search {
     }
 
     /// Sends the best completions, the best first.
-    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<RowOutcome, ApiError> {
         for beam in std::mem::take(&mut self.running) {
             let sum = beam.sum;
             let text = beam.finish(tokenizer)?;
@@ -218,6 +218,6 @@ impl Search {
             self.client.give(choice, piece);
             self.client.finish(choice, outcome);
         }
-        Ok(Next::End)
+        Ok(RowOutcome::End)
     }
 }

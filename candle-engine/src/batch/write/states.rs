@@ -1,6 +1,6 @@
 //! Sends hidden states to the request that needs them.
 
-use super::client::Scored;
+use super::client::LogitRows;
 use crate::api_error::ApiError;
 use crate::batch::work::States;
 use tokio::sync::oneshot;
@@ -24,17 +24,17 @@ impl StatesWriter {
         reply.is_some_and(|reply| !reply.is_closed())
     }
 
-    pub fn see(&mut self, states: &[&[f32]], decides: bool) -> Scored {
+    pub fn see(&mut self, states: &[&[f32]], decides: bool) -> LogitRows {
         self.rows.extend(states.iter().map(|state| state.to_vec()));
         if !decides {
-            return Scored::None;
+            return LogitRows::None;
         }
         let rows = std::mem::take(&mut self.rows);
         if let Some(reply) = self.reply.take() {
             // A client that has disconnected does not need them.
             let _ = reply.send(Ok(rows));
         }
-        Scored::Ended
+        LogitRows::Ended
     }
 
     pub fn fail(&mut self, error: ApiError) {

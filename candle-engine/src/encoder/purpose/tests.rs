@@ -49,8 +49,8 @@ fn last_token() -> PoolingPlan {
 
 fn by_words() -> ScoreBy {
     ScoreBy::Tokens {
-        yes: Word::Text("yes".to_owned()),
-        no: Some(Word::Text("no".to_owned())),
+        yes: NamedToken::Text("yes".to_owned()),
+        no: Some(NamedToken::Text("no".to_owned())),
     }
 }
 
@@ -165,7 +165,7 @@ fn a_cross_encoders_module_names_its_tokens() {
     let named = of(json!({"true_token_id": 7}), identity);
     let expected = ScorePlan {
         by: ScoreBy::Tokens {
-            yes: Word::Id(7),
+            yes: NamedToken::Id(7),
             no: None,
         },
         shows_probability: false,

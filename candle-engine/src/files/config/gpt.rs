@@ -5,11 +5,11 @@
 
 use super::family::{Defaults, defaults};
 use super::fields::Fields;
-use super::rope::{self, Around};
+use super::rope::{self, RopeContext};
 use super::{BLOCKS_MAX, HEADS_MAX, HIDDEN_MAX, within_bounds};
 use crate::spec::{
-    Activation, AttentionSpec, BlockSpec, FeedForward, HeadNorm, Norm, Norms, Plain, Projections,
-    Rope, RopeScaling, Spec,
+    Activation, AttentionSpec, BlockSpec, FeedForward, HeadNorm, Norm, Norms, PlainSpec,
+    Projections, Rope, RopeScaling, Spec,
 };
 use model_files::families::DecoderFamily as Family;
 
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
 
     fn neo_x_rope(&self) -> Result<Rope, String> {
         let config = self.config;
-        let around = Around {
+        let around = RopeContext {
             family: self.family,
             head_width: self.head_width,
             context_tokens: self.context_tokens,
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
             Family::GptNeoX => config.count(self.names.width, self.defaults.width)?,
             _ => config.count(self.names.width, 4 * self.hidden)?,
         };
-        let feed_forward = FeedForward::Plain(Plain {
+        let feed_forward = FeedForward::Plain(PlainSpec {
             width,
             activation: self.activation()?,
             bias: true,

@@ -15,13 +15,13 @@ mod tests;
 pub(crate) use kind::Kind;
 
 use crate::spec::{
-    Activation, AttentionSpec, BlockSpec, FeedForward, Gated, HeadNorm, Norm, Norms, Projections,
-    Rope, Spec,
+    Activation, AttentionSpec, BlockSpec, FeedForward, GatedSpec, HeadNorm, Norm, Norms,
+    Projections, Rope, Spec,
 };
 use family::{Defaults, defaults};
 use fields::Fields;
 use model_files::families::{self, DecoderFamily as Family};
-use rope::{Around, FULL, SLIDING, Turned};
+use rope::{FULL, RopeContext, RopeParameters, SLIDING};
 use serde_json::Value;
 
 /// The architectures named in `config.json`.
@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
     /// The rotary embeddings, and their factor on attention scores.
     fn ropes(&self) -> Result<(Vec<Rope>, f64), String> {
         let config = self.config;
-        let around = Around {
+        let around = RopeContext {
             family: self.family,
             head_width: if self.is_latent() {
                 config.count("qk_rope_head_dim", 64)?
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
             let [full, sliding] = rope::by_kind(config, &around, self.defaults.theta)?;
             return Ok((vec![full.rope, sliding.rope], 1.0));
         }
-        let Turned { rope, score_factor } = rope::of_all(config, &around)?;
+        let RopeParameters { rope, score_factor } = rope::of_all(config, &around)?;
         Ok((vec![rope], score_factor))
     }
 
@@ -345,8 +345,8 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    fn gated(&self) -> Result<Gated, String> {
-        Ok(Gated {
+    fn gated(&self) -> Result<GatedSpec, String> {
+        Ok(GatedSpec {
             width: self
                 .config
                 .count("intermediate_size", self.defaults.width)?,

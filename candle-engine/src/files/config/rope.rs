@@ -13,7 +13,7 @@ pub(super) const FULL: &str = "full_attention";
 pub(super) const SLIDING: &str = "sliding_attention";
 
 /// The parts of the model's description that its rotary embeddings depend on.
-pub(super) struct Around {
+pub(super) struct RopeContext {
     pub family: Family,
     /// Numbers of a head that may be rotated.
     pub head_width: usize,
@@ -26,13 +26,13 @@ pub(super) struct Around {
 }
 
 /// Rotary parameters of one kind of block, with the factor on attention scores from DeepSeek's YaRN.
-pub(super) struct Turned {
+pub(super) struct RopeParameters {
     pub rope: Rope,
     pub score_factor: f64,
 }
 
 /// The parameters that all blocks share.
-pub(super) fn of_all(config: Fields<'_>, around: &Around) -> Result<Turned, String> {
+pub(super) fn of_all(config: Fields<'_>, around: &RopeContext) -> Result<RopeParameters, String> {
     let parameters = parameters(config)?;
     if let Some(own) = [FULL, SLIDING].into_iter().find_map(|kind| {
         parameters
@@ -47,9 +47,9 @@ pub(super) fn of_all(config: Fields<'_>, around: &Around) -> Result<Turned, Stri
 /// Gemma 3's parameters, which are separate for blocks with full and with windowed attention.
 pub(super) fn by_kind(
     config: Fields<'_>,
-    around: &Around,
+    around: &RopeContext,
     local_theta: f64,
-) -> Result<[Turned; 2], String> {
+) -> Result<[RopeParameters; 2], String> {
     let stated = config
         .object("rope_parameters")?
         .cloned()
@@ -92,8 +92,8 @@ fn parameters(config: Fields<'_>) -> Result<Option<Map<String, Value>>, String> 
 fn turned(
     config: Fields<'_>,
     parameters: &Map<String, Value>,
-    around: &Around,
-) -> Result<Turned, String> {
+    around: &RopeContext,
+) -> Result<RopeParameters, String> {
     let parameters = Value::Object(parameters.clone());
     let own = Fields::new(&parameters);
     let named = |problem: String| format!("in its rope parameters, {problem}");
@@ -123,14 +123,14 @@ fn turned(
             }
         ));
     }
-    let read = Read {
+    let read = RopeReader {
         own,
         around,
         turned_width,
         first_context_tokens: first_context(config, own, around)?,
     };
     let (scaling, score_factor) = read.scaling(kind).map_err(named)?;
-    Ok(Turned {
+    Ok(RopeParameters {
         rope: Rope {
             theta: theta as f32,
             turned_width,
@@ -143,7 +143,11 @@ fn turned(
 
 /// The context of the original training. A top-level field takes precedence over one inside the parameters, and Phi-3 has a
 /// separate default.
-fn first_context(config: Fields<'_>, own: Fields<'_>, around: &Around) -> Result<usize, String> {
+fn first_context(
+    config: Fields<'_>,
+    own: Fields<'_>,
+    around: &RopeContext,
+) -> Result<usize, String> {
     const NAME: &str = "original_max_position_embeddings";
     if let Some(tokens) = config.maybe_count(NAME)? {
         return Ok(tokens);
@@ -154,14 +158,14 @@ fn first_context(config: Fields<'_>, own: Fields<'_>, around: &Around) -> Result
     own.count(NAME, around.context_tokens)
 }
 
-struct Read<'a> {
+struct RopeReader<'a> {
     own: Fields<'a>,
-    around: &'a Around,
+    around: &'a RopeContext,
     turned_width: usize,
     first_context_tokens: usize,
 }
 
-impl Read<'_> {
+impl RopeReader<'_> {
     fn scaling(&self, kind: &str) -> Result<(RopeScaling, f64), String> {
         let plain = |scaling| Ok((scaling, 1.0));
         match (self.around.family, kind) {

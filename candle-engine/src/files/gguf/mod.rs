@@ -1,6 +1,6 @@
 //! Opens a model of one or more GGUF files: its description, vocabulary and mapped tensors. `model_files` reads the headers.
 
-mod describe;
+mod description;
 mod names;
 mod tensors;
 mod tokenizer;
@@ -8,8 +8,8 @@ mod vocabulary;
 
 pub(super) use vocabulary::GgufVocabulary;
 
-use super::mapped::MappedFile;
-use super::table::{Place, Table};
+use super::mapped_file::MappedFile;
+use super::table::{Table, TensorLocation};
 use crate::error::EngineError;
 use crate::spec::Spec;
 use model_files::gguf::{Detail, Header, parts_of};
@@ -37,7 +37,7 @@ impl Gguf {
             described_by: path.to_owned(),
             ..Table::default()
         };
-        let mut places: BTreeMap<String, Place> = BTreeMap::new();
+        let mut places: BTreeMap<String, TensorLocation> = BTreeMap::new();
         let mut metadata = None;
         for path in parts_of(path)? {
             let index = table.files.len();
@@ -65,11 +65,11 @@ impl Gguf {
                 "serve another file of the model, or its safetensors",
             )
         };
-        let bytes = |place: &Place| {
+        let bytes = |place: &TensorLocation| {
             let file = &table.files[place.file];
             (**file).as_ref()[place.range.clone()].to_vec()
         };
-        let (spec, config) = describe::spec(&metadata, &places, &bytes).map_err(wrong)?;
+        let (spec, config) = description::spec(&metadata, &places, &bytes).map_err(wrong)?;
         let vocabulary = GgufVocabulary::new(&metadata, &spec).map_err(wrong)?;
         table.places = names::renamed(&spec, places);
         Ok(Self {

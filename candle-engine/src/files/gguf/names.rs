@@ -1,11 +1,14 @@
 //! Maps GGUF tensor names to Hugging Face's names.
 
-use crate::files::table::Place;
+use crate::files::table::TensorLocation;
 use crate::spec::{ExpertNames, FeedForward, Norms, Projections, Spec};
 use std::collections::BTreeMap;
 
 /// Renames the tensors as the description expects them, and drops unknown ones.
-pub(super) fn renamed(spec: &Spec, tensors: BTreeMap<String, Place>) -> BTreeMap<String, Place> {
+pub(super) fn renamed(
+    spec: &Spec,
+    tensors: BTreeMap<String, TensorLocation>,
+) -> BTreeMap<String, TensorLocation> {
     let mut renamed = BTreeMap::new();
     for (name, place) in tensors {
         for (name, place) in names(spec, &name, place) {
@@ -15,8 +18,8 @@ pub(super) fn renamed(spec: &Spec, tensors: BTreeMap<String, Place>) -> BTreeMap
     renamed
 }
 
-fn names(spec: &Spec, name: &str, place: Place) -> Vec<(String, Place)> {
-    let one = |name: String, place: Place| vec![(name, place)];
+fn names(spec: &Spec, name: &str, place: TensorLocation) -> Vec<(String, TensorLocation)> {
+    let one = |name: String, place: TensorLocation| vec![(name, place)];
     match name {
         "token_embd.weight" => return one("model.embed_tokens.weight".to_owned(), place),
         "output_norm.weight" => return one("model.norm.weight".to_owned(), place),
@@ -100,7 +103,7 @@ fn names(spec: &Spec, name: &str, place: Place) -> Vec<(String, Place)> {
             let shape = vec![1, place.shape.iter().product()];
             return one(
                 format!("{within}.mlp.shared_expert_gate.{ending}"),
-                Place { shape, ..place },
+                TensorLocation { shape, ..place },
             );
         }
         "ffn_gate_inp" => return one(format!("{within}.{experts}.gate.{ending}"), place),

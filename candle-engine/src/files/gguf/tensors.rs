@@ -1,7 +1,7 @@
 //! Converts the tensors of a GGUF header to places in a mapped file, with their encodings.
 
-use crate::files::table::{Place, Written};
-use crate::stored::Encoding;
+use crate::files::table::{FileEncoding, TensorLocation};
+use crate::stored_tensor::Encoding;
 use candle_core::quantized::GgmlDType;
 use model_files::gguf::TensorEntry;
 
@@ -9,7 +9,11 @@ use model_files::gguf::TensorEntry;
 ///
 /// # Errors
 /// If this engine does not support the shape, or the file was truncated after its header was read.
-pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Result<Place, String> {
+pub(super) fn place(
+    entry: &TensorEntry,
+    file: usize,
+    file_bytes: usize,
+) -> Result<TensorLocation, String> {
     let name = &entry.name;
     // GGUF lists the contiguous dimension first; here it is last.
     let shape = entry.shape.iter().rev().map(|size| {
@@ -22,7 +26,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
     }
     let (written, bytes) = match (written(entry.format), entry.bytes) {
         (Some(written), Some(bytes)) => (written, bytes),
-        _ => (Written::Foreign(foreign_name(entry.format)), 0),
+        _ => (FileEncoding::Foreign(foreign_name(entry.format)), 0),
     };
     let begin = usize::try_from(entry.begin).ok();
     let end = begin.and_then(|begin| begin.checked_add(usize::try_from(bytes).ok()?));
@@ -31,7 +35,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
             "it was truncated while it was opened: the tensor {name} is cut off"
         ));
     };
-    Ok(Place {
+    Ok(TensorLocation {
         file,
         written,
         shape,
@@ -41,21 +45,21 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
 }
 
 /// Maps a format number to an encoding; `None` for unsupported formats.
-fn written(format: u32) -> Option<Written> {
+fn written(format: u32) -> Option<FileEncoding> {
     Some(match format {
-        0 => Written::Plain(Encoding::F32),
-        1 => Written::Plain(Encoding::F16),
-        2 => Written::Plain(Encoding::Q4_0),
-        3 => Written::Converted(GgmlDType::Q4_1),
-        6 => Written::Converted(GgmlDType::Q5_0),
-        7 => Written::Converted(GgmlDType::Q5_1),
-        8 => Written::Plain(Encoding::Q8_0),
-        10 => Written::Converted(GgmlDType::Q2K),
-        11 => Written::Converted(GgmlDType::Q3K),
-        12 => Written::Plain(Encoding::Q4K),
-        13 => Written::Plain(Encoding::Q5K),
-        14 => Written::Plain(Encoding::Q6K),
-        30 => Written::Plain(Encoding::Bf16),
+        0 => FileEncoding::Plain(Encoding::F32),
+        1 => FileEncoding::Plain(Encoding::F16),
+        2 => FileEncoding::Plain(Encoding::Q4_0),
+        3 => FileEncoding::Converted(GgmlDType::Q4_1),
+        6 => FileEncoding::Converted(GgmlDType::Q5_0),
+        7 => FileEncoding::Converted(GgmlDType::Q5_1),
+        8 => FileEncoding::Plain(Encoding::Q8_0),
+        10 => FileEncoding::Converted(GgmlDType::Q2K),
+        11 => FileEncoding::Converted(GgmlDType::Q3K),
+        12 => FileEncoding::Plain(Encoding::Q4K),
+        13 => FileEncoding::Plain(Encoding::Q5K),
+        14 => FileEncoding::Plain(Encoding::Q6K),
+        30 => FileEncoding::Plain(Encoding::Bf16),
         _ => return None,
     })
 }
@@ -95,11 +99,11 @@ mod tests {
         let mut read = 0;
         for format in 0..64 {
             let (numbers, bytes) = match written(format) {
-                Some(Written::Plain(encoding)) => {
+                Some(FileEncoding::Plain(encoding)) => {
                     (encoding.block_numbers(), encoding.block_bytes())
                 }
-                Some(Written::Converted(kind)) => (kind.block_size(), kind.type_size()),
-                Some(Written::Foreign(_)) | None => continue,
+                Some(FileEncoding::Converted(kind)) => (kind.block_size(), kind.type_size()),
+                Some(FileEncoding::Foreign(_)) | None => continue,
             };
             let block = gguf_types::block(format).expect("is known");
             assert_eq!(

@@ -28,7 +28,7 @@ enum Split {
 }
 
 /// A pre-tokenizer and its settings.
-struct Way {
+struct PreTokenizer {
     split: Split,
     /// Normalises to NFC first.
     composes: bool,
@@ -67,8 +67,8 @@ const WAYS: [&str; 26] = [
     "exaone",
 ];
 
-fn way(name: &str) -> Result<Way, String> {
-    let way = |split, composes, ignores_merges, adds_begin| Way {
+fn way(name: &str) -> Result<PreTokenizer, String> {
+    let way = |split, composes, ignores_merges, adds_begin| PreTokenizer {
         split,
         composes,
         ignores_merges,

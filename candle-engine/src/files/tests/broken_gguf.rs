@@ -1,6 +1,6 @@
 //! Broken GGUF files: each is reported with the file's name and the problem.
 
-use super::written::Written;
+use super::gguf_writer::GgufWriter;
 use crate::files::ModelFiles;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
@@ -9,12 +9,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 
-fn written() -> Written {
+fn written() -> GgufWriter {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/qwen3");
-    Written::new(&folder, "qwen3")
+    GgufWriter::new(&folder, "qwen3")
 }
 
-fn bytes_of(written: &Written) -> Vec<u8> {
+fn bytes_of(written: &GgufWriter) -> Vec<u8> {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     written.save(&path);

@@ -1,8 +1,8 @@
 //! Tests of folders in Hugging Face's form.
 
-use super::written::tensor;
+use super::gguf_writer::tensor;
 use crate::files::{Kind, ModelFiles};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! Tests that GGUF files are equivalent to the folders they were made from.
 
-use super::written::{Written, beside_each_other, tensor};
+use super::gguf_writer::{GgufWriter, beside_each_other, tensor};
 use crate::encoder::Purpose;
 use crate::files::{ModelFiles, Role};
 use crate::spec::{Activation, FeedForward, RopeScaling, Spec};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (name, architecture) in MODELS {
         let path = scratch.path().join(format!("{name}.gguf"));
-        Written::new(&kept(name), architecture).save(&path);
+        GgufWriter::new(&kept(name), architecture).save(&path);
         let folder = ModelFiles::open(&kept(name)).expect("opens");
         let file = ModelFiles::open(&path).expect("opens");
         let (meant, spec) = (
@@ -125,7 +125,7 @@ fn a_gguf_with_a_pooling_is_for_vectors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     let purpose = |pooling: u32| {
-        let mut written = Written::new(&kept("qwen3"), "qwen3");
+        let mut written = GgufWriter::new(&kept("qwen3"), "qwen3");
         written.set("qwen3.pooling_type", Value::U32(pooling));
         written.save(&path);
         Purpose::new(&ModelFiles::open(&path).expect("opens"), None)
@@ -143,7 +143,7 @@ fn a_gguf_with_a_pooling_is_for_vectors() {
 fn llama_3s_scaling_comes_as_divisors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    Written::new(&kept("llama3"), "llama").save(&path);
+    GgufWriter::new(&kept("llama3"), "llama").save(&path);
     let file = ModelFiles::open(&path).expect("opens");
     let spec = file.spec().expect("a decoder");
     let RopeScaling::Divisors(divisors) = &spec.ropes[0].scaling else {
@@ -159,7 +159,7 @@ fn llama_3s_scaling_comes_as_divisors() {
 fn the_tokenizer_of_a_gguf_is_the_one_of_the_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    let mut written = Written::new(&demo(), "llama");
+    let mut written = GgufWriter::new(&demo(), "llama");
     written.words_of(&demo(), "default");
     written.save(&path);
     let (folder, file) = (
@@ -225,7 +225,7 @@ fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
             }
         })
         .collect();
-    let mut written = Written::new(&demo(), "llama");
+    let mut written = GgufWriter::new(&demo(), "llama");
     let list = |values: Vec<Value>| Value::Array(values);
     written.set("tokenizer.ggml.model", Value::String("llama".to_owned()));
     written
@@ -272,7 +272,7 @@ fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
 #[test]
 fn a_folder_with_one_gguf_and_parts_of_a_split_one_are_found() {
     let scratch = tempfile::tempdir().expect("a folder");
-    let whole = Written::new(&kept("qwen3"), "qwen3");
+    let whole = GgufWriter::new(&kept("qwen3"), "qwen3");
     let at = |name: &str| scratch.path().join(name);
     whole.save(&at("model.gguf"));
     assert!(ModelFiles::open(scratch.path()).is_ok());
@@ -287,11 +287,11 @@ fn a_folder_with_one_gguf_and_parts_of_a_split_one_are_found() {
     std::fs::remove_file(at("other.gguf")).expect("removed");
     std::fs::rename(at("model.gguf"), at("mmproj-model.gguf")).expect("renamed");
     let mut parts = [
-        Written {
+        GgufWriter {
             metadata: whole.metadata,
             tensors: Vec::new(),
         },
-        Written {
+        GgufWriter {
             metadata: Vec::new(),
             tensors: Vec::new(),
         },
@@ -321,7 +321,7 @@ fn blocks_of_every_type_are_given_or_made_q8_0_when_the_model_loads() {
     use crate::progress::Progress;
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    let mut written = Written::new(&kept("qwen3"), "qwen3");
+    let mut written = GgufWriter::new(&kept("qwen3"), "qwen3");
     let name = "blk.0.attn_q.weight";
     let numbers = {
         let files = ModelFiles::open(&kept("qwen3")).expect("opens");

@@ -3,7 +3,7 @@
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, Role};
 use crate::progress::Progress;
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use std::path::Path;
@@ -113,7 +113,7 @@ fn matrices_are_quantised_and_norms_routers_and_untied_embeddings_stay() {
             assert_eq!(stored.encoding, meant, "{}", expected.name);
             assert_eq!(stored.shape, expected.shape);
             if meant == Encoding::Q8_0 {
-                let numbers = super::written::tensor(&given);
+                let numbers = super::gguf_writer::tensor(&given);
                 let quantised = QTensor::quantize(&numbers, GgmlDType::Q8_0).expect("quantises");
                 assert_eq!(stored.bytes(), &*quantised.data().expect("bytes"));
             }

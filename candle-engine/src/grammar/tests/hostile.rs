@@ -244,7 +244,7 @@ fn dear_words_of_schemas_cost_little_or_are_refused() {
             assert!(!reason.contains(inside), "{name}: {reason}");
         }
     }
-    assert!(grammars.kept().bytes() <= Kept::bytes_max());
+    assert!(grammars.kept().bytes() <= GrammarCache::bytes_max());
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use super::{Matrix, Scratch};
 use crate::kernels::dense;
-use crate::kernels::few::{self, FEW_ROWS};
+use crate::kernels::few_rows::{self, FEW_ROWS};
 use crate::kernels::input::Input;
 use crate::kernels::pool::Pieces;
-use crate::kernels::rounded::{self, Rounded};
+use crate::kernels::rounded_rows::{self, RoundedRows};
 use crate::kernels::tier::{Job, Tier};
 use crate::kernels::tile::{self, LINE_BYTES, TILE_ROWS, Tile};
 use crate::kernels::unpack::{self, Blocks};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 
 /// A matrix in a section of products.
 pub(super) struct Product<'a> {
@@ -52,7 +52,7 @@ pub(super) struct RoundedProduct<'a> {
     pub first: usize,
     /// Rows of the input.
     pub count: usize,
-    pub input: &'a Rounded,
+    pub input: &'a RoundedRows,
     pub sums: &'a mut Vec<f32>,
 }
 
@@ -74,7 +74,7 @@ impl Job for RoundedProduct<'_> {
         #[expect(unsafe_code, reason = "kernels read weights through pointers")]
         // SAFETY: each row was cut from the weights with all its columns, of which the input has as many.
         unsafe {
-            rounded::multiply_rows(tier, &rows, wanted, input, sums);
+            rounded_rows::multiply_rows(tier, &rows, wanted, input, sums);
         }
         product.write(first, wanted, sums);
     }
@@ -174,7 +174,7 @@ impl Quantised<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             if sums.len() / TILE_ROWS <= FEW_ROWS.min(T::MOST_ROWS) {
-                few::multiply_rows::<T, B>(tier, tile, next, self.rows, self.input, sums);
+                few_rows::multiply_rows::<T, B>(tier, tile, next, self.rows, self.input, sums);
             } else {
                 tile::multiply_rows::<T, B>(tier, tile, self.rows, next, self.input, sums);
             }

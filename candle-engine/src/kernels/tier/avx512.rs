@@ -38,7 +38,7 @@ pub(super) fn run<J: Job>(job: J) -> J::Output {
         // SAFETY: the features were just detected.
         unsafe { with_features(job) }
     } else {
-        job.run(super::plain::Plain)
+        job.run(super::portable::Portable)
     }
 }
 

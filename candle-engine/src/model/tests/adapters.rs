@@ -2,8 +2,8 @@
 
 use super::random::llama;
 use super::*;
-use crate::spec::{Activation, ExpertNames, Experts, FeedForward, Norms, Plain, Scoring};
-use crate::stored::Stored;
+use crate::spec::{Activation, ExpertNames, Experts, FeedForward, Norms, PlainSpec, Scoring};
+use crate::stored_tensor::StoredTensor;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn gpt_j() -> Spec {
     spec.ropes[0].interleaved = true;
     for block in &mut spec.blocks {
         block.norms = Norms::Shared;
-        block.feed_forward = FeedForward::Plain(Plain {
+        block.feed_forward = FeedForward::Plain(PlainSpec {
             width: 128,
             activation: Activation::GeluTanh,
             bias: true,
@@ -61,13 +61,13 @@ fn in_own_names(adapter: &AdapterTensors) -> Arc<AdapterTensors> {
     Arc::new(AdapterTensors(named.collect()))
 }
 
-fn stored(shape: Vec<usize>, numbers: &[f32]) -> Stored {
+fn stored(shape: Vec<usize>, numbers: &[f32]) -> StoredTensor {
     let mut one = InMemory::default();
     one.add("one".to_owned(), shape, numbers);
     one.0.remove("one").expect("it was added")
 }
 
-fn numbers_of(stored: &Stored) -> Vec<f32> {
+fn numbers_of(stored: &StoredTensor) -> Vec<f32> {
     let numbers = stored.bytes().as_chunks().0.iter();
     numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
@@ -114,7 +114,7 @@ fn together(decoder: &mut Decoder, sequences: &[(Option<u32>, &[u32])]) -> Vec<V
         step.spans.push(span);
     }
     step.wanted = (0..step.tokens.len()).collect();
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenStates::default();
     decoder.forward(&step, &mut hidden).expect("computes");
     (0..hidden.len())
         .map(|row| hidden.row(row).to_vec())
@@ -274,5 +274,9 @@ fn what_does_not_fit_is_refused_and_what_is_gone_is_not_used() {
         wanted: vec![0],
     };
     step.spans[0].adapter = Some(1);
-    assert!(decoder.forward(&step, &mut Hidden::default()).is_err());
+    assert!(
+        decoder
+            .forward(&step, &mut HiddenStates::default())
+            .is_err()
+    );
 }

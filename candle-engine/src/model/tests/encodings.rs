@@ -5,7 +5,7 @@ use super::variations::tokens;
 use super::*;
 use crate::files::expected;
 use crate::spec::{FeedForward, Projections};
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use candle_core::Tensor;
 use candle_core::quantized::{GgmlDType, QTensor};
 
@@ -38,7 +38,7 @@ fn encoded(spec: &Spec, exact: &InMemory, encoding: Encoding, dtype: GgmlDType) 
             let blocks = QTensor::quantize(&numbers, dtype).unwrap();
             let bytes = blocks.data().unwrap().into_owned();
             let range = 0..bytes.len();
-            let stored = Stored::new(encoding, tensor.shape, Arc::new(bytes), range).unwrap();
+            let stored = StoredTensor::new(encoding, tensor.shape, Arc::new(bytes), range).unwrap();
             all.0.insert(tensor.name, stored);
         }
     }

@@ -6,7 +6,7 @@ mod llama;
 pub(super) mod random;
 mod speed;
 mod steps;
-mod timed;
+mod timed_compute;
 mod variations;
 
 use super::*;
@@ -66,7 +66,7 @@ fn compute(decoder: &mut Decoder, parts: &mut [(&mut Sequence, &[u32])]) -> Vec<
         step.spans.push(sequence.span(tokens.len()));
     }
     step.wanted = (0..step.tokens.len()).collect();
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenStates::default();
     decoder.forward(&step, &mut hidden).expect("computes");
     assert_eq!(hidden.len(), step.tokens.len());
     let mut logits = Vec::new();

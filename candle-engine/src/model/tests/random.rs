@@ -4,10 +4,10 @@ use crate::error::EngineError;
 use crate::files::expected;
 use crate::model::Tensors;
 use crate::spec::{
-    Activation, AttentionSpec, BlockSpec, FeedForward, Gated, HeadNorm, Norm, Norms, Projections,
-    Rope, RopeScaling, Spec,
+    Activation, AttentionSpec, BlockSpec, FeedForward, GatedSpec, HeadNorm, Norm, Norms,
+    Projections, Rope, RopeScaling, Spec,
 };
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(in crate::model) fn llama() -> Spec {
         rope: Some(0),
         score_factor: 1.0,
         norms: Norms::Before,
-        feed_forward: FeedForward::Gated(Gated {
+        feed_forward: FeedForward::Gated(GatedSpec {
             width: 96,
             activation: Activation::Silu,
             fused: false,
@@ -73,14 +73,14 @@ pub(in crate::model) fn rope(turned_width: usize) -> Rope {
 
 /// Tensors in memory.
 #[derive(Default)]
-pub(in crate::model) struct InMemory(pub BTreeMap<String, Stored>);
+pub(in crate::model) struct InMemory(pub BTreeMap<String, StoredTensor>);
 
 impl Tensors for InMemory {
     fn place(&self) -> &Path {
         Path::new("in memory")
     }
 
-    fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
+    fn tensor(&self, name: &str) -> Result<Option<StoredTensor>, EngineError> {
         Ok(self.0.get(name).cloned())
     }
 }
@@ -112,7 +112,7 @@ impl InMemory {
             .flat_map(|number| number.to_le_bytes())
             .collect();
         let range = 0..bytes.len();
-        let stored = Stored::new(Encoding::F32, shape, Arc::new(bytes), range);
+        let stored = StoredTensor::new(Encoding::F32, shape, Arc::new(bytes), range);
         self.0.insert(name, stored.expect("bytes for the shape"));
     }
 }

@@ -3,12 +3,12 @@
 
 use super::super::native::Native;
 use super::random::{InMemory, llama, rope};
-use super::timed::{Timed, Times};
+use super::timed_compute::{TimedCompute, Times};
 use super::variations::tokens;
 use super::*;
 use crate::files::expected;
 use crate::spec::FeedForward;
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -64,7 +64,7 @@ fn weights(spec: &Spec, encoding: Encoding) -> InMemory {
             }
         }
         let range = 0..bytes.len();
-        let stored = Stored::new(encoding, tensor.shape, Arc::new(bytes), range);
+        let stored = StoredTensor::new(encoding, tensor.shape, Arc::new(bytes), range);
         all.0
             .insert(tensor.name, stored.expect("bytes for the shape"));
     }
@@ -89,7 +89,7 @@ fn step(
         step.spans.push(sequence.span(text.len()));
         step.wanted.push(step.tokens.len() - 1);
     }
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenStates::default();
     let start = now();
     decoder.forward(&step, &mut hidden).expect("computes");
     decoder
@@ -134,7 +134,7 @@ fn a_decoder_of_110_million_parameters() {
     for encoding in [Encoding::Bf16, Encoding::Q8_0] {
         let tensors = weights(&spec, encoding);
         let times = Times::default();
-        let timed = Timed {
+        let timed = TimedCompute {
             inner: Native::new(Arc::clone(&resources.pool), resources.cache),
             times: Arc::clone(&times),
         };

@@ -81,7 +81,7 @@ fn only_the_wanted_rows_come_back() {
             spans: vec![Sequence::new([1]).span(4)],
             wanted: vec![1, 3],
         };
-        let mut hidden = Hidden::default();
+        let mut hidden = HiddenStates::default();
         decoder.forward(&step, &mut hidden).expect("computes");
         assert_eq!(hidden.len(), 2);
         assert_eq!(hidden.row(1), &all[3][..spec.hidden]);
@@ -168,7 +168,7 @@ fn a_step_that_is_not_sound_is_refused_and_changes_nothing() {
         (refused(&|step| step.wanted = vec![2]), "wanted rows"),
         (refused(&|step| step.wanted = vec![1, 0]), "wanted rows"),
     ];
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenStates::default();
     for (step, problem) in steps {
         let error = decoder.forward(&step, &mut hidden).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
@@ -186,7 +186,7 @@ fn a_decoder_that_slept_computes_the_same_again_and_keeps_no_copy_of_its_weights
             let before = alone(&mut decoder, &mut Sequence::new([1, 0]), &text);
             decoder.sleep().expect("it sleeps");
             if cpu != Cpu::Native {
-                let hidden = Hidden {
+                let hidden = HiddenStates {
                     numbers: vec![0.0; spec.hidden],
                     width: spec.hidden,
                 };

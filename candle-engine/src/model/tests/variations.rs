@@ -44,7 +44,7 @@ fn experts(change: impl Fn(&mut Experts)) -> Spec {
     with(|spec| spec.blocks[1].feed_forward = FeedForward::Experts(experts.clone()))
 }
 
-fn gated(spec: &mut Spec, change: impl Fn(&mut crate::spec::Gated)) {
+fn gated(spec: &mut Spec, change: impl Fn(&mut crate::spec::GatedSpec)) {
     for block in &mut spec.blocks {
         if let FeedForward::Gated(gated) = &mut block.feed_forward {
             change(gated);
@@ -53,7 +53,7 @@ fn gated(spec: &mut Spec, change: impl Fn(&mut crate::spec::Gated)) {
 }
 
 fn plain(activation: Activation) -> FeedForward {
-    FeedForward::Plain(spec::Plain {
+    FeedForward::Plain(spec::PlainSpec {
         width: 128,
         activation,
         bias: true,

@@ -4,7 +4,7 @@
 
 use super::Avx2;
 use crate::kernels::tier::lanes::Job;
-use crate::kernels::tier::plain::Plain;
+use crate::kernels::tier::portable::Portable;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline(never)]
@@ -38,7 +38,7 @@ pub(crate) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c"))
     {
-        return job.run(Plain);
+        return job.run(Portable);
     }
     if VNNI && is_x86_feature_detected!("avxvnni") {
         // SAFETY: the features were just detected.

@@ -1,6 +1,6 @@
 //! A memory-bounded cache of compiled grammars, and of grammars that were refused for their cost.
 
-use super::compiler::Compiled;
+use super::compiler::CompiledGrammar;
 use llguidance::Matcher;
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ const REFUSED_MAX: usize = 64;
 
 /// Both queues are keyed by the text of the grammar, with the most recent entries at the end.
 #[derive(Default)]
-pub(super) struct Kept {
-    compiled: VecDeque<(String, Compiled)>,
+pub(super) struct GrammarCache {
+    compiled: VecDeque<(String, CompiledGrammar)>,
     bytes: usize,
     refused: VecDeque<(String, String)>,
 }
 
-impl Kept {
+impl GrammarCache {
     /// Returns the grammar, or the reason for its refusal; `None` if it is not cached.
     pub fn find(&mut self, text: &str) -> Option<Result<Matcher, String>> {
         let refused = self.refused.iter().find(|(known, _)| known == text);
@@ -31,7 +31,7 @@ impl Kept {
         Some(Ok(matcher))
     }
 
-    pub fn keep(&mut self, text: String, compiled: Compiled) {
+    pub fn keep(&mut self, text: String, compiled: CompiledGrammar) {
         // A compilation that timed out may have finished after all.
         self.refused.retain(|(known, _)| *known != text);
         // Another request may have compiled it in the meantime.

@@ -1,7 +1,7 @@
 //! Lists the tensors of a decoder from its description: their names in Hugging Face's form, their shapes and their roles.
 
 use crate::spec::{
-    BlockSpec, ExpertNames, Experts, FeedForward, Gated, HeadNorm, Norms, Projections, Spec,
+    BlockSpec, ExpertNames, Experts, FeedForward, GatedSpec, HeadNorm, Norms, Projections, Spec,
 };
 
 /// The learned position embeddings; read on the host, like the embedding.
@@ -22,14 +22,14 @@ pub(crate) enum Role {
 
 /// A tensor that a decoder must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Expected {
+pub(crate) struct RequiredTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub role: Role,
 }
 
 /// Lists every tensor of the decoder, in order of use.
-pub(crate) fn expected(spec: &Spec) -> Vec<Expected> {
+pub(crate) fn expected(spec: &Spec) -> Vec<RequiredTensor> {
     let mut list = List(Vec::new());
     list.add(
         "model.embed_tokens.weight",
@@ -52,11 +52,11 @@ pub(crate) fn expected(spec: &Spec) -> Vec<Expected> {
     list.0
 }
 
-struct List(Vec<Expected>);
+struct List(Vec<RequiredTensor>);
 
 impl List {
     fn add(&mut self, name: impl Into<String>, shape: impl Into<Vec<usize>>, role: Role) {
-        self.0.push(Expected {
+        self.0.push(RequiredTensor {
             name: name.into(),
             shape: shape.into(),
             role,
@@ -176,7 +176,7 @@ impl List {
         }
     }
 
-    fn gated(&mut self, hidden: usize, gated: &Gated, name: &str) {
+    fn gated(&mut self, hidden: usize, gated: &GatedSpec, name: &str) {
         let (width, bias) = (gated.width, gated.bias);
         if gated.fused {
             self.linear(&format!("{name}.gate_up_proj"), 2 * width, hidden, bias);

@@ -2,7 +2,7 @@
 
 use crate::files::ModelFiles;
 use crate::spec::{FeedForward, Norms, Projections, RopeScaling, Spec};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -11,13 +11,13 @@ use std::fs::File;
 use std::path::Path;
 
 /// The contents of a GGUF file.
-pub struct Written {
+pub struct GgufWriter {
     pub metadata: Vec<(String, Value)>,
     pub tensors: Vec<(String, QTensor)>,
 }
 
 /// Decodes a tensor that is not in blocks.
-pub fn tensor(stored: &Stored) -> Tensor {
+pub fn tensor(stored: &StoredTensor) -> Tensor {
     let dtype = match stored.encoding {
         Encoding::F32 => DType::F32,
         Encoding::F16 => DType::F16,
@@ -72,7 +72,7 @@ fn divisors(spec: &Spec) -> Option<Vec<f32>> {
     Some(pairs.map(divisor).collect())
 }
 
-impl Written {
+impl GgufWriter {
     /// Converts a folder's model, with a generated vocabulary.
     pub fn new(folder: &Path, architecture: &str) -> Self {
         let files = ModelFiles::open(folder).expect("opens");

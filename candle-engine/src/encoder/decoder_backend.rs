@@ -2,8 +2,8 @@
 
 use super::network::Sequence;
 use super::pooling::{Pooling, Reduction};
-use super::purpose::{SCORE_WEIGHTS, ScoreBy, ScorePlan, Word};
-use super::queue::{Computed, finite};
+use super::purpose::{NamedToken, SCORE_WEIGHTS, ScoreBy, ScorePlan};
+use super::queue::{EncoderResult, finite};
 use crate::api_error::ApiError;
 use crate::batch::{Batch, Generator, StatesRequest};
 use crate::error::EngineError;
@@ -25,7 +25,7 @@ const TEXTS_AT_ONCE: usize = 512;
 const TEXTS_OF_REQUEST: usize = 64;
 
 /// A decoder that computes vectors or scores.
-pub(crate) struct ByDecoder {
+pub(crate) struct DecoderBackend {
     model: Arc<LoadedModel>,
     batch: Arc<Batch>,
     output: Output,
@@ -41,7 +41,7 @@ pub(crate) enum Output {
     Scores(ScoreHead),
 }
 
-impl ByDecoder {
+impl DecoderBackend {
     pub fn new(
         model: Arc<LoadedModel>,
         batch: Arc<Batch>,
@@ -63,7 +63,7 @@ impl ByDecoder {
     }
 
     /// Computes a vector for each text; a score is a vector of length one. Dropping the future cancels it.
-    pub async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
+    pub async fn compute(&self, sequences: Vec<Sequence>) -> EncoderResult {
         let _place = self.enter()?;
         let texts = stream::iter(sequences);
         let vectors = texts.map(|sequence| self.compute_one(sequence));
@@ -105,9 +105,9 @@ impl ByDecoder {
 
     /// # Errors
     /// 429 if too many requests are active.
-    fn enter(&self) -> Result<Place<'_>, ApiError> {
+    fn enter(&self) -> Result<ActiveRequest<'_>, ApiError> {
         let before = self.requests.fetch_add(1, Ordering::Relaxed);
-        let place = Place(&self.requests);
+        let place = ActiveRequest(&self.requests);
         if before < WAITING_REQUESTS_MAX {
             return Ok(place);
         }
@@ -122,9 +122,9 @@ impl ByDecoder {
 }
 
 /// Counts a request as active until dropped.
-struct Place<'a>(&'a AtomicUsize);
+struct ActiveRequest<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -171,10 +171,10 @@ impl ScoreHead {
             ScoreBy::Tokens { yes, no } => (yes, no),
         };
         let name = if spec.ties_head { EMBEDDING } else { HEAD };
-        let row_of = |word: &Word| {
+        let row_of = |word: &NamedToken| {
             let id = match word {
-                Word::Id(id) => Some(*id),
-                Word::Text(text) => tokenizer.token_of(text),
+                NamedToken::Id(id) => Some(*id),
+                NamedToken::Text(text) => tokenizer.token_of(text),
             };
             let id = id.filter(|id| (*id as usize) < tokenizer.vocabulary);
             let id = id.ok_or_else(|| {

@@ -51,7 +51,7 @@ impl Encoding {
 
 /// A stored tensor. A clone shares the bytes.
 #[derive(Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredTensor {
     pub encoding: Encoding,
     /// The last dimension is contiguous: a matrix is `[outputs, inputs]`.
     pub shape: Vec<usize>,
@@ -59,7 +59,7 @@ pub(crate) struct Stored {
     range: Range<usize>,
 }
 
-impl Stored {
+impl StoredTensor {
     /// Takes a range of a mapped file, or of memory. Returns `None` if the range is out of bounds, or its length does not match
     /// encoding and shape.
     pub fn new(
@@ -106,7 +106,7 @@ impl Stored {
     }
 }
 
-impl fmt::Debug for Stored {
+impl fmt::Debug for StoredTensor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?} {:?}", self.encoding, self.shape)
     }

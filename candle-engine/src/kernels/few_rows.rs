@@ -11,7 +11,7 @@
 
 use super::input::{GROUP, Input};
 use super::tier::{LANES, Tier, array};
-use super::tile::{Ahead, PIECE_COLUMNS, TILE_ROWS, Tile};
+use super::tile::{PIECE_COLUMNS, Prefetch, TILE_ROWS, Tile};
 use super::unpack::Blocks;
 
 /// Up to this many input rows, this path costs less than transposing the weights.
@@ -40,9 +40,9 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     let (halves, _) = rows.as_chunks::<LANES>();
     for (half, rows) in halves.iter().enumerate() {
         let from = halves.get(half + 1).map_or(next, |rows| rows[0]);
-        let few = Few {
+        let few = FewRows {
             tile: &mut *tile,
-            ahead: Ahead::new(from, bytes, input.columns / 64 * FOURS),
+            ahead: Prefetch::new(from, bytes, input.columns / 64 * FOURS),
             rows,
             half,
             input,
@@ -60,15 +60,15 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
 }
 
 /// One or two input rows, and 16 weight rows.
-struct Few<'a> {
+struct FewRows<'a> {
     tile: &'a mut Tile,
-    ahead: Ahead,
+    ahead: Prefetch,
     rows: &'a [*const u8; LANES],
     half: usize,
     input: &'a Input,
 }
 
-impl Few<'_> {
+impl FewRows<'_> {
     /// # Safety
     /// All columns must be readable in each row; the input must have `M` rows; `sums` must hold 16 numbers for each of
     /// them, 32 apart.

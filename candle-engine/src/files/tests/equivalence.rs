@@ -2,10 +2,10 @@
 //! rotary embeddings together.
 
 use super::gguf::{MODELS, kept};
-use super::written::Written;
+use super::gguf_writer::GgufWriter;
 use crate::files::{LoadPlan, ModelFiles};
 use crate::kernels::{Pool, Precision};
-use crate::model::{Decoder, Hidden, Placement, Resources};
+use crate::model::{Decoder, HiddenStates, Placement, Resources};
 use crate::progress::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
 use candle_core::Device;
@@ -44,7 +44,7 @@ fn logits(path: &Path) -> Vec<f32> {
         }],
         wanted: (0..TOKENS).collect(),
     };
-    let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+    let (mut hidden, mut logits) = (HiddenStates::default(), Vec::new());
     decoder.forward(&step, &mut hidden).expect("computes");
     decoder
         .logits(&hidden, 0..TOKENS, &mut logits)
@@ -61,7 +61,7 @@ fn a_gguf_computes_what_its_folder_computes() {
             continue;
         }
         let path = scratch.path().join("model.gguf");
-        Written::new(&kept(name), architecture).save(&path);
+        GgufWriter::new(&kept(name), architecture).save(&path);
         let (folder, file) = (logits(&kept(name)), logits(&path));
         let largest = folder
             .iter()

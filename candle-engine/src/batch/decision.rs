@@ -3,28 +3,28 @@
 use super::guard::guarded;
 use super::schedule::RequestId;
 use super::write::Writer;
-use super::write::client::Next;
+use super::write::client::RowOutcome;
 use crate::api_error::ApiError;
 use crate::tokenizer::ModelTokenizer;
 
 /// A request's rows with logits, and the drafted tokens that the rows after the first were computed with.
-pub(super) struct Undecided<'a> {
+pub(super) struct PendingDecision<'a> {
     pub request: RequestId,
     pub writer: &'a mut Writer,
     pub rows: Vec<&'a mut [f32]>,
     pub proposed: &'a [u32],
 }
 
-pub(super) struct Decided {
+pub(super) struct Decision {
     pub request: RequestId,
     /// Number of proposed tokens that were chosen before `next`.
     pub accepted: usize,
-    pub next: Result<Next, ApiError>,
+    pub next: Result<RowOutcome, ApiError>,
 }
 
-impl Undecided<'_> {
+impl PendingDecision<'_> {
     /// Chooses tokens row by row until one differs from the proposed token.
-    pub fn decide(self, tokenizer: &ModelTokenizer) -> Decided {
+    pub fn decide(self, tokenizer: &ModelTokenizer) -> Decision {
         let Self {
             request,
             writer,
@@ -33,13 +33,13 @@ impl Undecided<'_> {
         } = self;
         let mut accepted = 0;
         let next = guarded(|| {
-            let mut next = Next::Wait;
+            let mut next = RowOutcome::Wait;
             for row in rows {
                 next = writer.row(row, tokenizer)?;
                 let chosen = match &next {
-                    Next::Wait => continue,
-                    Next::GoOn(ways) => ways.first().map(|(_, token)| token),
-                    Next::End => None,
+                    RowOutcome::Wait => continue,
+                    RowOutcome::GoOn(ways) => ways.first().map(|(_, token)| token),
+                    RowOutcome::End => None,
                 };
                 if chosen.is_none() || chosen != proposed.get(accepted) {
                     break;
@@ -48,7 +48,7 @@ impl Undecided<'_> {
             }
             Ok(next)
         });
-        Decided {
+        Decision {
             request,
             accepted,
             next,

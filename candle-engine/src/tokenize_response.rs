@@ -21,14 +21,14 @@ const BYTES_PER_TOKEN_LEAST: usize = 6;
 const PIECE_TOKENS: usize = 4096;
 
 /// The tokens of a text.
-pub(crate) struct Tokenized {
+pub(crate) struct TokenizeResponse {
     tokens: Vec<u32>,
     context_tokens: usize,
     /// The text of each token, as a JSON list.
     texts: Option<String>,
 }
 
-impl Tokenized {
+impl TokenizeResponse {
     pub fn new(tokens: Vec<u32>, context_tokens: usize) -> Self {
         Self {
             tokens,
@@ -82,7 +82,7 @@ fn write_list(to: &mut String, tokens: &[u32], written: usize, text: impl Fn(u32
     }
 }
 
-impl IntoResponse for Tokenized {
+impl IntoResponse for TokenizeResponse {
     fn into_response(self) -> Response {
         let pieces = stream::iter(self.pieces().map(Ok::<_, Infallible>));
         let form = [(header::CONTENT_TYPE, "application/json")];
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn written(tokenized: Tokenized) -> (usize, Value) {
+    fn written(tokenized: TokenizeResponse) -> (usize, Value) {
         let (mut count, mut written) = (0, Vec::new());
         for piece in tokenized.pieces() {
             count += 1;
@@ -125,19 +125,19 @@ mod tests {
 
     #[test]
     fn the_pieces_of_a_response_are_its_json() {
-        let (_, response) = written(Tokenized::new(Vec::new(), 8));
+        let (_, response) = written(TokenizeResponse::new(Vec::new(), 8));
         assert_eq!(
             response,
             json!({"count": 0, "max_model_len": 8, "tokens": []})
         );
-        let few = Tokenized::new(vec![7, 9], 8).with_texts(|token| format!("\"{token}\n"));
+        let few = TokenizeResponse::new(vec![7, 9], 8).with_texts(|token| format!("\"{token}\n"));
         let (_, response) = written(few);
         assert_eq!(
             response,
             json!({"count": 2, "max_model_len": 8, "tokens": [7, 9], "token_strs": ["\"7\n", "\"9\n"]})
         );
         let many: Vec<u32> = (0..10_000).collect();
-        let (pieces, response) = written(Tokenized::new(many.clone(), 8));
+        let (pieces, response) = written(TokenizeResponse::new(many.clone(), 8));
         assert_eq!(response["tokens"], json!(many));
         assert_eq!(pieces, 5);
     }

@@ -1,10 +1,10 @@
 //! The attention of one span, implemented with candle.
 
-use super::{Cache, Plain, VisibleTokens};
+use super::{Cache, CandleCompute, VisibleTokens};
 use crate::model::compute::AttentionShape;
 use candle_core::{DType, Result, Tensor};
 
-impl Plain {
+impl CandleCompute {
     /// Attends with one span's queries to its visible tokens: matrix products in the cache's type, the softmax in F32, as in
     /// `transformers`.
     pub(super) fn attend_span(

@@ -2,21 +2,21 @@
 
 use crate::api_error::ApiError;
 use crate::batch::GenerationRequest;
+use crate::decoder_service::DecoderService;
 use crate::grammar::{Grammar, compiling};
-use crate::ready::Ready;
-use crate::response::{Answer, Shape};
+use crate::response::{PendingResponse, Shape};
 use crate::response_json::Envelope;
 use axum::http::StatusCode;
 
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     pub requests: Vec<GenerationRequest>,
     pub envelope: Envelope,
     pub shape: Shape,
-    pub grammar: Option<Held>,
+    pub grammar: Option<RequestGrammar>,
 }
 
 /// The grammar of a request's completions.
-pub(crate) struct Held {
+pub(crate) struct RequestGrammar {
     pub grammar: Grammar,
     /// The field it came from.
     pub param: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Held {
     pub is_required: bool,
 }
 
-impl Held {
+impl RequestGrammar {
     /// A required grammar, with the field it came from.
     pub fn required((grammar, param): (Grammar, &'static str)) -> Self {
         Self {
@@ -36,10 +36,10 @@ impl Held {
     }
 }
 
-impl Prepared {
+impl PreparedRequest {
     /// # Errors
     /// If a required grammar cannot be compiled, or too many requests are waiting.
-    pub async fn start(mut self, ready: &Ready) -> Result<Answer, ApiError> {
+    pub async fn start(mut self, ready: &DecoderService) -> Result<PendingResponse, ApiError> {
         if let Some(held) = self.grammar.take() {
             match compiling::compile(&ready.model, &held.grammar, held.param).await {
                 Ok(constraint) => {
@@ -53,6 +53,6 @@ impl Prepared {
                 Err(error) => return Err(error),
             }
         }
-        Answer::start(ready, self.envelope, self.requests, self.shape)
+        PendingResponse::start(ready, self.envelope, self.requests, self.shape)
     }
 }

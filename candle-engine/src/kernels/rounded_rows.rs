@@ -34,13 +34,13 @@ const BYTES: usize = 2;
 
 /// Rows of rounded numbers, each padded with zeros to full vectors.
 #[derive(Debug, Default)]
-pub(super) struct Rounded {
+pub(super) struct RoundedRows {
     columns: usize,
     stride: usize,
     numbers: Vec<u16>,
 }
 
-impl Rounded {
+impl RoundedRows {
     /// Rounds rows of `columns` numbers.
     pub fn fill(&mut self, pool: &Pool, numbers: &[f32], columns: usize) {
         let stride = columns.next_multiple_of(STEP_COLUMNS);
@@ -111,7 +111,7 @@ pub(super) unsafe fn multiply_rows<T: Tier>(
     tier: T,
     rows: &[*const u8; TILE_ROWS],
     wanted: usize,
-    input: &Rounded,
+    input: &RoundedRows,
     sums: &mut [f32],
 ) {
     let (count, columns, stride) = (input.count(), input.columns, input.stride);
@@ -274,7 +274,7 @@ mod tests {
                 *number = special;
             }
             for level in Level::available() {
-                let mut rounded = Rounded::default();
+                let mut rounded = RoundedRows::default();
                 // Earlier contents must not leak into the padding at the ends of rows.
                 rounded.fill(&pool(1, level), &random(1, 700 * 96), 96);
                 rounded.fill(&pool(2, level), &numbers, columns);

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::lanes::{Job, LANES, Tier};
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plain;
+pub(crate) struct Portable;
 
 type Floats = [f32; LANES];
 type Ints = [i32; LANES];
@@ -38,7 +38,7 @@ fn shifted(value: Bytes, shift: impl Fn(u32, usize) -> u32) -> Bytes {
 }
 
 // SAFETY, for every block here: the caller of an unsafe function guarantees that the pointers are valid.
-impl Tier for Plain {
+impl Tier for Portable {
     const MOST_ROWS: usize = 1;
 
     type Floats = Floats;

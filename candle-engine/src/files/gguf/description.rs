@@ -6,9 +6,9 @@
 
 use crate::files::config;
 use crate::files::folder::GGUF_POOLING;
-use crate::files::table::{Place, Written};
+use crate::files::table::{FileEncoding, TensorLocation};
 use crate::spec::{FeedForward, RopeScaling, Spec};
-use crate::stored::Encoding;
+use crate::stored_tensor::Encoding;
 use model_files::families::GGUF_FORMS;
 use model_files::gguf::Values;
 use serde_json::{Map, Value, json};
@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 /// If the architecture is unknown, or values are missing or contradictory.
 pub(super) fn spec(
     metadata: &Values,
-    tensors: &BTreeMap<String, Place>,
-    bytes: &dyn Fn(&Place) -> Vec<u8>,
+    tensors: &BTreeMap<String, TensorLocation>,
+    bytes: &dyn Fn(&TensorLocation) -> Vec<u8>,
 ) -> Result<(Spec, Value), String> {
     let architecture = metadata
         .text("general.architecture")?
         .ok_or("general.architecture is missing")?;
-    let described = Described {
+    let described = GgufDescription {
         metadata,
         tensors,
         bytes,
@@ -41,14 +41,14 @@ pub(super) fn spec(
 /// Bound for this loop; the description rejects larger numbers.
 const BLOCKS_MAX: usize = 4096;
 
-struct Described<'a> {
+struct GgufDescription<'a> {
     metadata: &'a Values,
-    tensors: &'a BTreeMap<String, Place>,
-    bytes: &'a dyn Fn(&Place) -> Vec<u8>,
+    tensors: &'a BTreeMap<String, TensorLocation>,
+    bytes: &'a dyn Fn(&TensorLocation) -> Vec<u8>,
     architecture: &'a str,
 }
 
-impl Described<'_> {
+impl GgufDescription<'_> {
     fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
@@ -344,7 +344,7 @@ impl Described<'_> {
             .tensors
             .get(name)
             .ok_or_else(|| format!("the tensor {name} is missing"))?;
-        if place.written != Written::Plain(Encoding::F32) {
+        if place.written != FileEncoding::Plain(Encoding::F32) {
             return Err(format!("the tensor {name} is not of type F32"));
         }
         let bytes = (self.bytes)(place);

@@ -8,12 +8,12 @@ use crate::sleep::Sleeper;
 use std::sync::Arc;
 
 /// A batch that can sleep, with the files of its weights.
-pub(crate) struct Rest {
+pub(crate) struct BatchSleeper {
     pub batch: Arc<Batch>,
     pub files: Vec<Arc<MappedFile>>,
 }
 
-impl Sleeper for Rest {
+impl Sleeper for BatchSleeper {
     fn sleep(&self) -> Result<(), EngineError> {
         self.batch.rest(true)?;
         self.files.iter().try_for_each(|file| file.give_back())

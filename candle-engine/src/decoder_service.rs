@@ -7,7 +7,7 @@ use crate::sleep::Sleeper;
 use std::sync::Arc;
 
 /// The state of the text-generating routes; exists once the model is loaded.
-pub(crate) struct Ready {
+pub(crate) struct DecoderService {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
     pub batch: Arc<Batch>,

@@ -1,11 +1,11 @@
 //! Tensor names of the older decoder families, and which of their matrices are stored transposed.
 
-use super::table::{Place, Table};
+use super::table::{Table, TensorLocation};
 use model_files::families::{self, DecoderFamily as Family};
 
 /// The tensor names of one family. Each pair is the family's name and the usual name, without prefixes and suffixes.
 #[derive(Debug)]
-pub(crate) struct OwnNames {
+pub(crate) struct LegacyNames {
     /// Prefix of all names except the head's. Omitted in files of a decoder without its head, and often in GPT-2's.
     prefix: &'static str,
     head: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct OwnNames {
     transposed: &'static [&'static str],
 }
 
-const GPT_J: OwnNames = OwnNames {
+const GPT_J: LegacyNames = LegacyNames {
     prefix: "transformer.",
     head: "lm_head",
     outer: &[("wte", "model.embed_tokens"), ("ln_f", "model.norm")],
@@ -34,7 +34,7 @@ const GPT_J: OwnNames = OwnNames {
     transposed: &[],
 };
 
-const GPT_NEO_X: OwnNames = OwnNames {
+const GPT_NEO_X: LegacyNames = LegacyNames {
     prefix: "gpt_neox.",
     head: "embed_out",
     outer: &[
@@ -53,7 +53,7 @@ const GPT_NEO_X: OwnNames = OwnNames {
     transposed: &[],
 };
 
-const GPT_2: OwnNames = OwnNames {
+const GPT_2: LegacyNames = LegacyNames {
     prefix: "transformer.",
     head: "lm_head",
     outer: &[
@@ -81,7 +81,7 @@ const GPT_2: OwnNames = OwnNames {
 const BLOCKS: &str = "model.layers.";
 const HEAD: &str = "lm_head";
 
-impl OwnNames {
+impl LegacyNames {
     /// Returns the names of an architecture, or `None` if it uses the usual ones.
     pub fn new(architecture: &str) -> Option<&'static Self> {
         match families::decoder(architecture)?.0 {
@@ -148,7 +148,7 @@ impl OwnNames {
         Some(format!("{prefix}{}.{block}.{own}.{ending}", self.blocks))
     }
 
-    fn turned(&self, usual: &str, mut place: Place) -> Place {
+    fn turned(&self, usual: &str, mut place: TensorLocation) -> TensorLocation {
         let part = usual
             .strip_prefix(BLOCKS)
             .and_then(|rest| rest.split_once('.')?.1.strip_suffix(".weight"));
@@ -162,7 +162,7 @@ impl OwnNames {
 
 /// The name of a tensor in the architecture's files.
 pub(super) fn own(architecture: &str, usual: &str) -> String {
-    OwnNames::new(architecture)
+    LegacyNames::new(architecture)
         .and_then(|names| names.own(usual))
         .unwrap_or_else(|| usual.to_owned())
 }

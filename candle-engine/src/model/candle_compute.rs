@@ -8,20 +8,20 @@
 //! Attention gathers and masks span by span. candle's flash attention is not used: it needs contiguous keys and values, so pages
 //! would have to be gathered anyway, and it does not support F32.
 
-mod attend;
+mod attention;
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::weights::ggml;
 use crate::spec::Activation;
 use crate::step::{PAGE_TOKENS, Page};
-use crate::stored::{Encoding, Stored};
+use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::quantized::{QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_transformers::utils::build_additive_causal_mask;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub(super) struct Plain {
+pub(super) struct CandleCompute {
     device: Device,
     cache_type: DType,
     /// All weights multiply in F32.
@@ -107,7 +107,7 @@ fn activated(activation: Activation, rows: &Tensor) -> Result<Tensor> {
     }
 }
 
-impl Plain {
+impl CandleCompute {
     /// Computes on a GPU; keys and values are cached in `cache_type`.
     pub fn new(device: Device, cache_type: DType) -> Self {
         Self {
@@ -168,14 +168,14 @@ fn slot(pages: &[Page], token: usize) -> u32 {
     pages[token / PAGE_TOKENS] * PAGE_TOKENS as u32 + (token % PAGE_TOKENS) as u32
 }
 
-impl Compute for Plain {
+impl Compute for CandleCompute {
     type Rows = Rows;
     type Matrix = Matrix;
     type Norm = Norm;
     type Cache = Cache;
     type Plan = Plan;
 
-    fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Matrix> {
+    fn matrix(&self, weights: &StoredTensor, bias: Option<&[f32]>) -> Result<Matrix> {
         let shape = weights.shape.as_slice();
         let bytes = Cow::Borrowed(weights.bytes());
         let encoding = ggml(weights.encoding);
@@ -209,7 +209,7 @@ impl Compute for Plain {
         self.device.synchronize()
     }
 
-    fn matrix_bytes(&self, weights: &Stored) -> u64 {
+    fn matrix_bytes(&self, weights: &StoredTensor) -> u64 {
         match self.multiplies_in(weights.encoding) {
             Some(dtype) => (weights.numbers() * dtype.size_in_bytes()) as u64,
             None => weights.bytes().len() as u64,

@@ -8,9 +8,9 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Distinct field names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ignored(Vec<Cow<'static, str>>);
+pub(crate) struct IgnoredFields(Vec<Cow<'static, str>>);
 
-impl Ignored {
+impl IgnoredFields {
     pub fn add(&mut self, name: impl Into<Cow<'static, str>>) {
         let name = name.into();
         if self.0.len() < NAMES_MAX && !self.0.contains(&name) {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn names_are_listed_once_and_bounded() {
-        let mut ignored = Ignored::default();
+        let mut ignored = IgnoredFields::default();
         ignored.add("tools");
         ignored.add("tools");
         ignored.add_unknown("messages.", "parsed");

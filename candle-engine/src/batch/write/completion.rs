@@ -1,7 +1,7 @@
 //! One completion that grows token by token, by sampling or contrastive search.
 
-use super::client::{Client, Next, Scored};
-use super::contrast::{Chosen, Contrast};
+use super::client::{Client, LogitRows, RowOutcome};
+use super::contrast::{ChosenCandidate, Contrast};
 use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::Strategy;
@@ -96,26 +96,26 @@ impl Single {
         states: &[&[f32]],
         decides: bool,
         tokenizer: &ModelTokenizer,
-    ) -> Result<Scored, ApiError> {
+    ) -> Result<LogitRows, ApiError> {
         let Chooser::Contrast(contrast) = &mut self.chooser else {
-            return Ok(Scored::All);
+            return Ok(LogitRows::All);
         };
-        let Some(Chosen {
+        let Some(ChosenCandidate {
             sequence,
             token,
             raw,
         }) = contrast.see(states)?
         else {
             return Ok(match (self.prompt_rows > 0, decides) {
-                (true, _) => Scored::All,
-                (false, true) => Scored::Only(states.len() - 1),
-                (false, false) => Scored::None,
+                (true, _) => LogitRows::All,
+                (false, true) => LogitRows::Only(states.len() - 1),
+                (false, false) => LogitRows::None,
             });
         };
         Ok(if self.take(token, raw, tokenizer)? {
-            Scored::Only(sequence)
+            LogitRows::Only(sequence)
         } else {
-            Scored::Ended
+            LogitRows::Ended
         })
     }
 
@@ -123,17 +123,17 @@ impl Single {
         &mut self,
         logits: &mut [f32],
         tokenizer: &ModelTokenizer,
-    ) -> Result<Next, ApiError> {
+    ) -> Result<RowOutcome, ApiError> {
         if self.prompt_rows > 0 {
             let next = self.request.prompt[self.request.prompt.len() - self.prompt_rows];
             let top = self.request.scores.shown.unwrap_or_default();
             self.prompt_logprobs
                 .push(Some(logprob_of(logits, next, top)));
             self.prompt_rows -= 1;
-            return Ok(Next::Wait);
+            return Ok(RowOutcome::Wait);
         }
         if !self.begin(tokenizer)? {
-            return Ok(Next::End);
+            return Ok(RowOutcome::End);
         }
         if self.outcome.completion_tokens >= self.request.max_tokens {
             return self.end(tokenizer);
@@ -153,12 +153,12 @@ impl Single {
             Chooser::Sampler(sampler) => {
                 let token = sampler.sample(logits)?;
                 Ok(if self.take(token, raw, tokenizer)? {
-                    Next::GoOn(vec![(0, token)])
+                    RowOutcome::GoOn(vec![(0, token)])
                 } else {
-                    Next::End
+                    RowOutcome::End
                 })
             }
-            Chooser::Contrast(contrast) => Ok(Next::GoOn(contrast.propose(logits, raw)?)),
+            Chooser::Contrast(contrast) => Ok(RowOutcome::GoOn(contrast.propose(logits, raw)?)),
         }
     }
 
@@ -228,7 +228,7 @@ impl Single {
     }
 
     /// Sends the rest of the text.
-    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
+    fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<RowOutcome, ApiError> {
         let text = std::mem::replace(&mut self.text, ResponseText::new(StopMatcher::default(), 0));
         let step = text.finish(tokenizer)?;
         if let Some(stop) = step.stopped {
@@ -237,6 +237,6 @@ impl Single {
         }
         self.client.give(0, step.piece);
         self.client.finish(0, self.outcome.clone());
-        Ok(Next::End)
+        Ok(RowOutcome::End)
     }
 }

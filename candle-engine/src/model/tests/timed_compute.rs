@@ -3,7 +3,7 @@
 use super::super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use crate::spec::Activation;
 use crate::step::Page;
-use crate::stored::Stored;
+use crate::stored_tensor::StoredTensor;
 use candle_core::Result;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 /// Total time and number of calls, by operation.
 pub(super) type Times = Arc<Mutex<BTreeMap<&'static str, (Duration, usize)>>>;
 
-pub(super) struct Timed<C> {
+pub(super) struct TimedCompute<C> {
     pub inner: C,
     pub times: Times,
 }
 
-impl<C> Timed<C> {
+impl<C> TimedCompute<C> {
     fn timed<T>(&mut self, name: &'static str, work: impl FnOnce(&mut C) -> T) -> T {
         #[expect(clippy::disallowed_methods, reason = "this is the measurement")]
         let start = Instant::now();
@@ -30,7 +30,7 @@ impl<C> Timed<C> {
     }
 }
 
-impl<C: Compute> Compute for Timed<C> {
+impl<C: Compute> Compute for TimedCompute<C> {
     type Rows = C::Rows;
     type Matrix = C::Matrix;
     type Norm = C::Norm;
@@ -45,11 +45,11 @@ impl<C: Compute> Compute for Timed<C> {
         self.inner.settle()
     }
 
-    fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<C::Matrix> {
+    fn matrix(&self, weights: &StoredTensor, bias: Option<&[f32]>) -> Result<C::Matrix> {
         self.inner.matrix(weights, bias)
     }
 
-    fn matrix_bytes(&self, weights: &Stored) -> u64 {
+    fn matrix_bytes(&self, weights: &StoredTensor) -> u64 {
         self.inner.matrix_bytes(weights)
     }
 

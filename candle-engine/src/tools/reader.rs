@@ -22,11 +22,11 @@ pub(crate) struct ToolReader {
     calls: usize,
     /// Text that has not been emitted.
     held: String,
-    state: State,
+    state: ReaderState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     /// Only white space so far; JSON here may be a call.
     Beginning,
     Text,
@@ -44,7 +44,7 @@ impl ToolReader {
             most_calls: if parallel { usize::MAX } else { 1 },
             calls: 0,
             held: String::new(),
-            state: State::Beginning,
+            state: ReaderState::Beginning,
         }
     }
 
@@ -67,7 +67,7 @@ impl ToolReader {
         let mut parts = Vec::new();
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Call { is_opened } => {
+            ReaderState::Call { is_opened } => {
                 let is_call = self.calls(calls_of(&held), is_opened, &mut parts)
                     || (is_cut && self.cut(&held, is_opened, &mut parts));
                 if !is_call {
@@ -76,10 +76,11 @@ impl ToolReader {
                 }
             }
             // White space after calls is dropped.
-            State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
-            State::Beginning | State::Text => {
+            ReaderState::Beginning | ReaderState::Text
+                if held.trim().is_empty() && self.has_calls() => {}
+            ReaderState::Beginning | ReaderState::Text => {
                 // Drops an incomplete opening marker if a call may begin here.
-                let is_due = is_cut && (self.state == State::Beginning || self.has_calls());
+                let is_due = is_cut && (self.state == ReaderState::Beginning || self.has_calls());
                 let opening = self.family.opening().filter(|_| is_due);
                 let length = opening.map_or(held.len(), |opening| certain_length(&held, opening));
                 text(held[..length].to_owned(), &mut parts);
@@ -91,8 +92,8 @@ impl ToolReader {
     /// Advances the parser by one step. Returns false if more text is needed.
     fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
         match self.state {
-            State::Call { .. } => self.close(parts),
-            State::Beginning | State::Text => self.open(parts),
+            ReaderState::Call { .. } => self.close(parts),
+            ReaderState::Beginning | ReaderState::Text => self.open(parts),
         }
     }
 
@@ -106,7 +107,7 @@ impl ToolReader {
         let (call, rest) = (call.to_owned(), rest.to_owned());
         self.read(&call, parts);
         self.held = rest;
-        self.state = State::Text;
+        self.state = ReaderState::Text;
         true
     }
 
@@ -117,13 +118,13 @@ impl ToolReader {
             let before: String = self.held.drain(..place + opening.len()).collect();
             // White space around calls belongs to the format, not the text.
             text(before[..place].trim_end().to_owned(), parts);
-            self.state = State::Call { is_opened: true };
+            self.state = ReaderState::Call { is_opened: true };
             return true;
         }
-        if self.state == State::Beginning && self.family != Family::Hermes && begins_json() {
+        if self.state == ReaderState::Beginning && self.family != Family::Hermes && begins_json() {
             // It may still be the opening marker, which also begins with a bracket.
             if !opening.starts_with(self.held.trim_start()) {
-                self.state = State::Call { is_opened: false };
+                self.state = ReaderState::Call { is_opened: false };
             }
             return false;
         }
@@ -132,7 +133,7 @@ impl ToolReader {
         let kept = self.held.split_off(certain);
         let released = std::mem::replace(&mut self.held, kept);
         if !released.is_empty() {
-            self.state = State::Text;
+            self.state = ReaderState::Text;
         }
         text(released, parts);
         false
