@@ -92,7 +92,7 @@ impl PendingResponse {
     /// Returns a stream of events, or one JSON object after everything is computed.
     pub async fn respond(self) -> Response {
         let ignored = self.shape.ignored.joined();
-        let mut response = self.response().await;
+        let mut response = self.into_response().await;
         if let Ok(names) = HeaderValue::from_str(&ignored)
             && !ignored.is_empty()
         {
@@ -101,7 +101,7 @@ impl PendingResponse {
         response
     }
 
-    async fn response(mut self) -> Response {
+    async fn into_response(mut self) -> Response {
         if self.shape.stream {
             let chunks = Chunks {
                 begun: vec![false; self.choices],

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cut_gives_the_response_of_the_whole_text() {
+    fn any_cut_gives_the_result_of_the_complete_text() {
         let mut random = StdRng::seed_from_u64(7);
         for _ in 0..2000 {
             let letters = ["a", "b", "ab", "é", "ba"];

@@ -165,7 +165,7 @@ async fn it_serves_over_tcp_too() {
 }
 
 #[tokio::test]
-async fn an_engine_that_sleeps_answers_nothing_and_wakes_to_the_same_responses() {
+async fn a_sleeping_engine_serves_no_request_and_wakes_to_the_same_responses() {
     let engine = Engine::start(1).await;
     let asleep = async || engine.get("/is_sleeping").await.1["is_sleeping"].clone();
     assert_eq!(asleep().await, false);

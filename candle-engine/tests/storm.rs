@@ -13,7 +13,7 @@ mod support;
 mod tokens;
 
 use hyper::StatusCode;
-use requests::{Asked, Draw, Patience, catalogue};
+use requests::{Draw, Patience, TestRequest, catalogue};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use support::demo_model;
-use support::process::{Client, Process, Wanted, serve_if_asked};
+use support::process::{Client, Process, ProcessSettings, serve_if_asked};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -62,7 +62,7 @@ type Choices = BTreeMap<u64, (String, Value, Value)>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone() {
     let model = demo_model("tiny-chat");
-    let wanted = Wanted {
+    let wanted = ProcessSettings {
         model: &model,
         context_tokens: CONTEXT_TOKENS,
         concurrency: 16,
@@ -74,7 +74,7 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
     // The expected responses come from an engine that computes one token per step.
     let plain = Process::start(
         PROCESS,
-        &Wanted {
+        &ProcessSettings {
             speculates: false,
             ..wanted
         },
@@ -137,7 +137,7 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
 /// Runs the plan with several concurrent clients, and returns the number of finished requests.
 async fn all_of(
     plan: VecDeque<(usize, Patience)>,
-    alone: &Arc<Vec<(Asked, Choices)>>,
+    alone: &Arc<Vec<(TestRequest, Choices)>>,
     client: &Client,
 ) -> usize {
     let plan = Arc::new(Mutex::new(plan));
@@ -163,7 +163,7 @@ async fn all_of(
     clients.join_all().await.into_iter().sum()
 }
 
-async fn ask(client: &Client, asked: &Asked, expected: &Choices, patience: Patience) {
+async fn ask(client: &Client, asked: &TestRequest, expected: &Choices, patience: Patience) {
     if expected.is_empty() {
         let (status, response) = client.post(asked.route, &asked.body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
@@ -314,7 +314,7 @@ async fn a_large_model_takes_the_memory_that_was_announced() {
     shape
         .write_folder(&tokens::words(), &model, Dtype::F32)
         .expect("room for a model");
-    let wanted = Wanted {
+    let wanted = ProcessSettings {
         model: &model,
         context_tokens: 512,
         concurrency: 2,

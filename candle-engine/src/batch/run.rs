@@ -373,11 +373,11 @@ fn logits_at_once(vocabulary: usize) -> usize {
 }
 
 fn arrival_of(request: &GenerationRequest) -> Arrival {
-    let responses = request.max_tokens.saturating_mul(request.sequences());
+    let generated = request.max_tokens.saturating_mul(request.sequences());
     let shows_prompt = request.shown_of_prompt().is_some();
     Arrival {
         prompt: request.prompt.to_vec(),
-        most_tokens: request.prompt.len().saturating_add(responses),
+        most_tokens: request.prompt.len().saturating_add(generated),
         needs_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
         takes_drafts: matches!(request.strategy, Strategy::Sampling),
         adapter: request.adapter.clone(),

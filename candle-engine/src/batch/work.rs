@@ -34,7 +34,7 @@ pub(super) enum Work {
         reply: oneshot::Sender<Result<(), String>>,
     },
     /// Frees the memory of the cache, or allocates it again.
-    BatchSleeper {
+    Rest {
         asleep: bool,
         reply: Sender<Result<(), EngineError>>,
     },

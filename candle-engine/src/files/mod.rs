@@ -28,7 +28,7 @@ pub(crate) use json::read_json;
 pub(crate) use legacy_names::LegacyNames;
 pub(crate) use load::LoadPlan;
 pub(crate) use mapped_file::MappedFile;
-pub(crate) use required_tensors::required_tensors;
+pub(crate) use required_tensors::expected;
 pub(crate) use required_tensors::{POSITIONS, RequiredTensor, Role};
 pub(crate) use tokenizer_files::{TokenizerFile, read_tokenizer};
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// A request, without the choice of streaming.
-pub struct Asked {
+pub struct TestRequest {
     pub route: &'static str,
     pub body: Value,
     /// The same request always gets the same response, because it is greedy or seeded.
@@ -77,11 +77,11 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 /// Generates `count` different requests.
-pub fn catalogue(draw: &mut Draw, count: usize) -> Vec<Asked> {
+pub fn catalogue(draw: &mut Draw, count: usize) -> Vec<TestRequest> {
     (0..count).map(|index| asked(draw, index)).collect()
 }
 
-fn asked(draw: &mut Draw, index: usize) -> Asked {
+fn asked(draw: &mut Draw, index: usize) -> TestRequest {
     // Lengths differ by two orders of magnitude, as in real use.
     let words = [1, 8, 40, 100][draw.below(4)];
     let text: String = (0..draw.between(1, words))
@@ -97,7 +97,7 @@ fn asked(draw: &mut Draw, index: usize) -> Asked {
     };
     body["max_tokens"] = json!(tokens);
     let repeats = dress(draw, &mut body, chats, index);
-    Asked {
+    TestRequest {
         route: if chats { CHAT } else { TEXT },
         body,
         repeats,

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 const VARIABLE: &str = "ENGINE_OF_A_TEST";
 
 /// The settings of the process's engine.
-pub struct Wanted<'a> {
+pub struct ProcessSettings<'a> {
     pub model: &'a Path,
     pub context_tokens: usize,
     pub concurrency: usize,
@@ -75,7 +75,7 @@ pub struct Process {
 
 impl Process {
     /// Starts the process with the name of the ignored test that calls [`serve_if_asked`], and waits until it is ready.
-    pub async fn start(test: &str, wanted: &Wanted<'_>) -> Self {
+    pub async fn start(test: &str, wanted: &ProcessSettings<'_>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let said = json!({
             "model": wanted.model, "socket": folder.path().join("socket"), "context_tokens": wanted.context_tokens,

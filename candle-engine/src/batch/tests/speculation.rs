@@ -1,6 +1,6 @@
 //! Proposed tokens: every completion is bit-identical to the one without proposals, probabilities included, and no pages stay held.
 
-use super::concurrency::{alone, concurrency, sixteen};
+use super::concurrency::{alone, sixteen, together};
 use super::*;
 use crate::batch::request::{FinishReason, text_of};
 use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping};
