@@ -20,7 +20,7 @@ pub struct ActivityMeter {
     responding: AtomicU32,
     /// A token has arrived since the last sample.
     spoke: AtomicBool,
-    /// Non-streaming requests; they are included in `asking` or `answering`.
+    /// Non-streaming requests; they are included in `asking` or `responding`.
     plain: AtomicU32,
     /// Requests that have ended; wraps.
     ended: AtomicU32,
@@ -59,6 +59,8 @@ pub(super) struct ActivitySample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActivityReport {
     pub asking: u32,
+    /// Named `answering` in protocol 1.
+    #[serde(rename = "answering")]
     pub responding: u32,
     /// A token has arrived since the last report.
     pub spoke: bool,
