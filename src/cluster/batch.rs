@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ends;
-use super::program::{Call, Ended, one_line, run};
+use super::program::{Call, ProgramResult, one_line, run};
 use super::{ClusterError, LeaseId, LeaseState, NodeLease};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
@@ -61,7 +61,7 @@ impl Errors {
     }
 
     /// The error for a program that ended with a status other than 0.
-    pub fn failure(&self, program: &str, ended: &Ended) -> ClusterError {
+    pub fn failure(&self, program: &str, ended: &ProgramResult) -> ClusterError {
         let message = ended.reason();
         let program = program.to_owned();
         if self.is_unreachable(&message) {
@@ -86,7 +86,11 @@ impl Errors {
     }
 
     /// Checks the result of a program that changes nothing. Some programs exit with 0 even if the batch system did not respond.
-    pub fn respond(&self, program: &str, ended: Ended) -> Result<Ended, ClusterError> {
+    pub fn checked(
+        &self,
+        program: &str,
+        ended: ProgramResult,
+    ) -> Result<ProgramResult, ClusterError> {
         if ended.status.success() && !self.is_unreachable(&ended.message) {
             Ok(ended)
         } else {
@@ -95,7 +99,7 @@ impl Errors {
     }
 
     /// Calls the program that submits a job. If the call times out, the job may exist.
-    pub async fn submit(&self, call: Call<'_>) -> Result<Ended, ClusterError> {
+    pub async fn submit(&self, call: Call<'_>) -> Result<ProgramResult, ClusterError> {
         let program = call.name;
         let ended = run(call).await.map_err(not_submitted)?;
         if ended.status.success() {
@@ -126,7 +130,7 @@ fn not_submitted(error: ClusterError) -> ClusterError {
 /// The job id in the output of a submitting program. `number` is the part of the id that must consist of digits.
 pub(super) fn submitted(
     program: &str,
-    ended: &Ended,
+    ended: &ProgramResult,
     id: &str,
     number: &str,
 ) -> Result<LeaseId, ClusterError> {

@@ -209,7 +209,7 @@ impl Control {
         if self.orders.has_settled() {
             // Callers that wait for an order must be able to see its effects.
             self.publish();
-            self.orders.response_settled();
+            self.orders.respond_to_settled();
         }
     }
 

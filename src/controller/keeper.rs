@@ -193,7 +193,7 @@ impl Keeper {
             _ => None,
         };
         if let (Some(order), Some(why)) = (order, &self.failed) {
-            return self.responses(order, Some(why.clone()));
+            return self.respond(order, Some(why.clone()));
         }
         if order.is_none() && self.store.trouble().is_some() {
             return self.waiting.takes(job);
@@ -208,7 +208,7 @@ impl Keeper {
         }
         if let Some(order) = order {
             let failure = result.as_ref().err().map(ToString::to_string);
-            self.responses(order, failure);
+            self.respond(order, failure);
         }
         match result {
             Err(fault) if !fault.is_logged_by_the_store() => {
@@ -226,7 +226,7 @@ impl Keeper {
         }
     }
 
-    fn responses(&self, order: OrderId, failure: Option<String>) {
+    fn respond(&self, order: OrderId, failure: Option<String>) {
         if let Some(inbox) = self.inbox.upgrade() {
             let _ = inbox.send(Message::Saved { order, failure });
         }

@@ -75,7 +75,8 @@ impl Orders {
         !self.settled.is_empty()
     }
 
-    pub fn response_settled(&mut self) {
+    /// Sends the outcomes of settled orders to their callers.
+    pub fn respond_to_settled(&mut self) {
         for (order, outcome) in std::mem::take(&mut self.settled) {
             if let Some(replies) = self.replies.remove(&order) {
                 // A caller that waits only for the acceptance must find the outcome.

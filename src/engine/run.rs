@@ -106,7 +106,7 @@ async fn run_logged(
                         guard,
                         is_ready: false,
                         watch: launch.watch.clone(),
-                        responses: false,
+                        responds: false,
                     };
                     let kind = Kind {
                         driver,
@@ -185,7 +185,7 @@ pub async fn run_adopted(
         guard: adopted.guard,
         is_ready: true,
         watch,
-        responses: true,
+        responds: true,
     };
     let (exit, guard) = engine.live(None, &log, stop, &report).await;
     report(Report::Exited(exit));
@@ -205,7 +205,7 @@ struct Engine {
     is_ready: bool,
     watch: Watch,
     /// The health route has responded, with any status.
-    responses: bool,
+    responds: bool,
 }
 
 async fn start(
@@ -281,7 +281,7 @@ impl Engine {
                 (output, "lost with its guardian".to_owned())
             }
         };
-        let mut failure = match (end.requested, end.was_ready, self.responses) {
+        let mut failure = match (end.requested, end.was_ready, self.responds) {
             _ if end.dead.is_some() => Failure::Unresponsive,
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
@@ -380,9 +380,9 @@ impl Engine {
         let mut notice = None;
         let path = guard.record.ready_path.clone();
         let endpoint = guard.reserved.endpoint.clone();
-        let responses = &mut self.responses;
+        let responds = &mut self.responds;
         let not_yet = |response| {
-            *responses = true;
+            *responds = true;
             let progress = kind.and_then(|kind| progress_of(kind.driver, &path, &response));
             if progress != notice
                 && let Some((stage, percent)) = progress.clone()

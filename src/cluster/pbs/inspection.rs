@@ -83,7 +83,7 @@ impl Pbs {
             .map(|argument| (*argument).to_owned())
             .collect();
         let ended = run(self.query(program, arguments)).await?;
-        let ended = ERRORS.respond(program, ended)?;
+        let ended = ERRORS.checked(program, ended)?;
         Ok(records(&ended.stdout, heading))
     }
 

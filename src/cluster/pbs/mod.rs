@@ -2,7 +2,7 @@
 //! a restarted pool knows its own. Based on the manual pages and the source of OpenPBS (qsub(1B), qselect(1B), qstat(1B), qsig(1B),
 //! qdel(1B), pbsnodes(8B), pbs_job_attributes(7B) in openpbs/openpbs), and tested with programs that imitate PBS.
 //!
-//! PBS chooses a job's node: a chunk of `-l select` can name a host, but cannot exclude one. So nodes to avoid are ignored.
+//! PBS chooses a job's node: a chunk of `-l select` can name a host, but cannot exclude one. The list of nodes to avoid therefore has no effect.
 
 mod inspection;
 mod jobs;
@@ -18,7 +18,7 @@ use config::ClusterSection;
 use tokio::sync::OnceCell;
 
 use super::batch::{self, Errors};
-use super::program::{Call, Ended, run};
+use super::program::{Call, ProgramResult, run};
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
@@ -144,7 +144,7 @@ impl Pbs {
             .to_vec();
         arguments.extend(options.iter().map(|option| (*option).to_owned()));
         let ended = run(self.query("qselect", arguments)).await?;
-        let ended = ERRORS.respond("qselect", ended)?;
+        let ended = ERRORS.checked("qselect", ended)?;
         let ids = ended.stdout.split_whitespace();
         let ids = ids.filter(|id| LeaseId::parse(id).is_ok());
         Ok(ids.map(str::to_owned).collect())
@@ -209,7 +209,7 @@ impl Pbs {
         Ok(jobs.collect())
     }
 
-    async fn details(&self, ids: &[String]) -> Result<Ended, ClusterError> {
+    async fn details(&self, ids: &[String]) -> Result<ProgramResult, ClusterError> {
         let mut arguments = vec!["-f".to_owned()];
         if !self.no_history.load(Ordering::Relaxed) {
             arguments.push("-x".to_owned());

@@ -41,8 +41,8 @@ impl Ray {
         match self.jobs().await {
             Ok(jobs) => {
                 let live = jobs.leases.iter().filter(|job| !job.has_ended()).count();
-                let responses = "the Jobs API answers";
-                findings.push(finding::live_jobs(responses, &self.section, live));
+                let works = "the Jobs API answers";
+                findings.push(finding::live_jobs(works, &self.section, live));
             }
             Err(error) => findings.push(Finding::Problem(error.to_string())),
         }

@@ -2,7 +2,7 @@
 
 use super::super::ClusterError;
 use super::super::finding::{self, Finding};
-use super::super::program::{Ended, run};
+use super::super::program::{ProgramResult, run};
 use super::{ERRORS, Slurm, jobs};
 use config::ShapeSection;
 
@@ -64,7 +64,7 @@ impl Slurm {
         let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
         let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
         let ended = run(self.call("sinfo", arguments, "")).await?;
-        let ended = ERRORS.respond("sinfo", ended)?;
+        let ended = ERRORS.checked("sinfo", ended)?;
         let mut partitions: Vec<Partition> = Vec::new();
         for line in ended.stdout.lines() {
             let fields: Vec<&str> = line.split(separator).collect();
@@ -99,8 +99,8 @@ impl Slurm {
                 } else {
                     "JSON"
                 };
-                let responses = format!("squeue answers as {form}");
-                finding::live_jobs(&responses, &self.section, live)
+                let works = format!("squeue answers as {form}");
+                finding::live_jobs(&works, &self.section, live)
             }
             Err(error) => Finding::Problem(error.to_string()),
         }
@@ -205,7 +205,7 @@ impl Slurm {
     }
 }
 
-fn refusal(name: &str, ended: &Ended) -> String {
+fn refusal(name: &str, ended: &ProgramResult) -> String {
     let message = ended.reason();
     let advice = ERRORS.advice_for(&message);
     format!("shape {name}: Slurm refuses it: {message}{advice}")

@@ -132,7 +132,7 @@ impl Slurm {
             format!("--format={}", jobs::QUEUE_FORMAT),
         ];
         let ended = run(self.call("squeue", arguments, "")).await?;
-        let ended = ERRORS.respond("squeue", ended)?;
+        let ended = ERRORS.checked("squeue", ended)?;
         let read = jobs::of_queue_text(&ended.stdout, &self.section.name);
         let jobs = read.map_err(|message| ClusterError::Output {
             program: "squeue".to_owned(),

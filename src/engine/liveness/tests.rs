@@ -49,7 +49,7 @@ fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
 }
 
 #[test]
-fn a_busy_engine_that_responds_no_health_question_lives_while_tokens_come() {
+fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
     let mut judge = judge();
     for _ in 0..100 {
         assert_eq!(after(&mut judge, 10, seen(0, 3, true)), None);

@@ -217,7 +217,7 @@ async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_i
 }
 
 #[tokio::test]
-async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_responses() {
+async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_responds() {
     let (ray, silent) = (deployed(), RayServe::start());
     let writers = ServeWriters::default();
     let places = [place(&ray.address()), place(&silent.address())];

@@ -15,12 +15,12 @@ use utoipa_axum::routes;
 
 use crate::admin::fields::{self, Fields, Strict};
 use crate::auth::User;
-use crate::error::Failure;
 use crate::inference::request::receiving;
 use crate::inference::routes::completions;
-use crate::openapi::schemas::older_systems::{OldModels, TestModelRequest};
 use crate::openapi::{InferenceErrors, ListingErrors};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::older_systems::{OldModels, TestModelRequest};
 use catalog::{Entry, Extra};
 use pool::{ModelState, ModelView, ReplicaState};
 
@@ -201,10 +201,10 @@ async fn test(
             format!("{name} is {state}, and a test loads nothing; send a request to load it"),
         ));
     }
-    let responses = || Json(format!("Model {name} answers.")).into_response();
+    let works = || Json(format!("Model {name} answers.")).into_response();
     // Other models are ready exactly if the health check of their engine succeeds.
     if !route.entry.recipe.generates() {
-        return Ok(responses());
+        return Ok(works());
     }
     let body = json!({"model": name, "prompt": "a", "max_tokens": 1});
     let mut request = Request::new(Body::from(body.to_string()));
@@ -214,7 +214,7 @@ async fn test(
     request.headers_mut().insert(header::CONTENT_TYPE, kind);
     let response = completions::completions(State(app), user, request).await;
     Ok(if response.status().is_success() {
-        responses()
+        works()
     } else {
         response
     })

@@ -121,10 +121,10 @@ impl Evaluation {
             };
             sums.responses += 1;
             let usage = response.usage.unwrap_or_default();
-            let (prompt, responded) = (usage.prompt_tokens, usage.completion_tokens);
+            let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
             sums.prompt_tokens = sums.prompt_tokens.saturating_add(prompt.unwrap_or(0));
-            let responded = responded.unwrap_or(response.pieces);
-            sums.response_tokens = sums.response_tokens.saturating_add(responded);
+            let completion = completion.unwrap_or(response.pieces);
+            sums.response_tokens = sums.response_tokens.saturating_add(completion);
             let waited = response.waited.unwrap_or_default();
             sums.waited = sums.waited.max(waited);
             firsts.extend(response.first_at.map(|at| at.saturating_sub(waited)));

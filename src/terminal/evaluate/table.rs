@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::response::Answer;
 
-    fn respond(text: &str) -> Outcome {
+    fn answer(text: &str) -> Outcome {
         Outcome::Answer(Box::new(Answer {
             text: text.to_owned(),
             ..Answer::default()
@@ -235,8 +235,8 @@ mod tests {
         };
         let models = vec!["one".to_owned(), "org/two".to_owned()];
         let mut evaluation = Evaluation::new(models, vec![prompt(1), prompt(3)]);
-        evaluation.set(0, 0, respond("a first answer of several words\nand lines"));
-        evaluation.set(0, 1, respond("\u{1b}[31mred"));
+        evaluation.set(0, 0, answer("a first answer of several words\nand lines"));
+        evaluation.set(0, 1, answer("\u{1b}[31mred"));
         evaluation.set(1, 1, Outcome::Failure("the model failed".to_owned()));
         let text = text(&evaluation, 90);
         let lines: Vec<&str> = text.lines().collect();
@@ -270,7 +270,7 @@ mod tests {
         }];
         let models = (0..6).map(|nth| format!("m{nth}")).collect();
         let mut evaluation = Evaluation::new(models, prompts);
-        evaluation.set(0, 5, respond("yes"));
+        evaluation.set(0, 5, answer("yes"));
         let text = text(&evaluation, 80);
         assert!(text.contains("m5:\nyes\n["), "{text}");
     }

@@ -58,7 +58,7 @@ impl Drop for Enough<'_> {
 }
 
 #[test]
-fn the_health_is_served_while_grammars_are_read_that_grow_without_end() {
+fn the_health_route_responds_while_endless_grammars_are_read() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let ready = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]});
     assert_eq!(pool.post("/v1/chat/completions", &ready.to_string()).0, 200);

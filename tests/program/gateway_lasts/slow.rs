@@ -63,7 +63,7 @@ fn heads_that_come_byte_by_byte_are_cut_after_ten_seconds_and_nobody_else_waits(
 }
 
 #[test]
-fn a_body_that_stops_is_served_with_408_and_one_that_comes_is_not() {
+fn a_body_that_stops_gets_408_and_a_slow_one_does_not() {
     let pool = start(&[stub("talker", &[])], &[("body_timeout", "500ms")]);
     let body = chat("talker", false);
     let length = format!("Content-Length: {}\r\n", body.len());

@@ -104,7 +104,7 @@ fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
 }
 
 #[test]
-fn a_busy_engine_that_responds_no_health_question_lives_while_tokens_come() {
+fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
     // Its health route hangs on the second request.
     let flags = [
         "--health-answers",
@@ -181,7 +181,7 @@ fn broken_chunks_end_in_an_error_and_never_in_a_false_end() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_for_ever_is_no_response() {
+fn a_head_that_never_ends_is_not_a_response() {
     let scene = Scene::with(&["--raw", "slow-head"], &[("idle_probe", "off")]);
     scene.load();
     scene.ask().is(503, "engine_crashed", &["no token for"]);

@@ -15,7 +15,7 @@ fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn the_responses_of_models_stand_beside_each_other_with_their_sums() {
+fn the_responses_of_models_are_shown_side_by_side_with_their_sums() {
     let pool = Pool::with_models(&[stub("one", &[]), stub("two", &[])], "");
     let folder = folder_with("questions.txt", "Hello\n\nAnd you?\n");
     let env = [("MODEL_POOL_SERVER", pool.address())];

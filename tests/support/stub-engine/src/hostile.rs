@@ -25,7 +25,7 @@ pub struct Hostile {
     /// `--stuck-after N`: a response stops permanently after N tokens.
     pub stuck_after: Option<usize>,
     /// `--never-answer`: completions get no response at all.
-    pub never_response: bool,
+    pub never_respond: bool,
     /// `--health-answers N`: number of good health responses before the route hangs.
     pub health_responds: Option<usize>,
     pub health_responded: AtomicUsize,
@@ -74,7 +74,7 @@ impl Hostile {
             "--close-output" => self.close_output = true,
             "--print-mib" => self.print_mib = number(name, value()?)?,
             "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
-            "--never-answer" => self.never_response = true,
+            "--never-answer" => self.never_respond = true,
             "--health-answers" => self.health_responds = Some(number(name, value()?)?),
             "--status" => self.status = Some(number(name, value()?)?),
             "--exit-when-ready" => self.exit_when_ready = true,
@@ -202,13 +202,13 @@ pub fn serve_raw(raw: Raw, file: Option<PathBuf>, port: u16) -> Result<(), Strin
     println!("listening on 127.0.0.1:{port}");
     for socket in listener.incoming().flatten() {
         let file = file.clone();
-        thread::spawn(move || response_raw(raw, file, socket));
+        thread::spawn(move || respond_raw(raw, file, socket));
     }
     Ok(())
 }
 
 /// Write errors do not matter.
-fn response_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
+fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

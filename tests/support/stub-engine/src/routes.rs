@@ -242,7 +242,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         Ok(reply) => reply,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
-    if stub.flags.hostile.never_response {
+    if stub.flags.hostile.never_respond {
         std::future::pending::<Infallible>().await;
     }
     let status = stub.flags.hostile.status.map(StatusCode::from_u16);
