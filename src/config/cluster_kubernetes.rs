@@ -124,7 +124,7 @@ pub(super) fn problems(
         let has_some = section.deployments.get(*shape);
         if has_some.is_none_or(Vec::is_empty) {
             let message = format!(
-                "has none for the shape `{0}`, so no such node could start; write {0}:  [model-pool-{0}-1, model-pool-{0}-2] with one Deployment per possible node",
+                "has none for the shape `{0}`, so no such node could start; write {0}: [model-pool-{0}-1, model-pool-{0}-2] with one Deployment per possible node",
                 shape
             );
             wrong(".deployments", message);

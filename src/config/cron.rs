@@ -9,7 +9,7 @@ use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
-use super::units::{Unreadable, written_as_text};
+use super::units::{ParseValueError, written_as_text};
 
 /// The name and allowed values of each field.
 const FIELDS: [(&str, &str); 6] = [
@@ -68,7 +68,7 @@ fn parsed(text: &str) -> Result<Cron, croner::errors::CronError> {
         .parse(text)
 }
 
-/// The first field that is invalid on its own, with its index.
+/// The first field that is invalid on its own, with its zero-based index.
 fn wrong_field<'a>(fields: &[&'a str]) -> Option<(usize, &'a str)> {
     (0..fields.len())
         .find(|&nth| {
@@ -80,18 +80,18 @@ fn wrong_field<'a>(fields: &[&'a str]) -> Option<(usize, &'a str)> {
 }
 
 impl FromStr for CronExpression {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<CronExpression, Unreadable> {
+    fn from_str(text: &str) -> Result<CronExpression, ParseValueError> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if fields.len() != FIELDS.len() {
-            return Err(Unreadable(format!(
+            return Err(ParseValueError(format!(
                 "cron expression `{text}` has {} fields; {ADVICE}",
                 fields.len()
             )));
         }
         let cron = parsed(text).map_err(|error| {
-            Unreadable(match wrong_field(&fields) {
+            ParseValueError(match wrong_field(&fields) {
                 Some((nth, field)) => {
                     let (name, range) = FIELDS[nth];
                     format!(
@@ -103,7 +103,7 @@ impl FromStr for CronExpression {
             })
         })?;
         if cron.find_next_occurrence(&a_day(), true).is_err() {
-            return Err(Unreadable(format!(
+            return Err(ParseValueError(format!(
                 "`{text}` never occurs, because no such day exists; {ADVICE}"
             )));
         }

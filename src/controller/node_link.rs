@@ -1,4 +1,4 @@
-//! Serves the connection of one node, next to the loop: greets the node, passes its reports on, and writes orders, heartbeats and
+//! Serves the connection of one node, outside the loop: greets the node, passes its reports on, and writes orders, heartbeats and
 //! signs of its engines' activity. The loop decides whether a node is accepted.
 
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::node_messages::{Joining, NodeLink, NodeMessage, NodePeer, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
 use node_link::{
-    Accepted, FrameError, FromController, FromNode, Hello, LogLineForm, Order, Refused, read_frame,
-    write_frame,
+    FrameError, FromController, FromNode, Hello, LogLineForm, NodeAcceptance, NodeRefusal, Order,
+    read_frame, write_frame,
 };
 use pool::{NodeId, ReplicaId, Time, reading_interval};
 use store::{NodePass, Store, StoreError, generate_key};
@@ -51,7 +51,7 @@ pub(super) enum LinkEnd {
     #[error("it did not greet")]
     NoGreeting,
     #[error("{}", .0.message)]
-    Refused(Refused),
+    Refused(NodeRefusal),
     #[error("it sent a frame out of turn")]
     OutOfTurn,
     #[error("the controller gave it up")]
@@ -116,7 +116,7 @@ impl NodeConnections {
         hello: &Hello,
         peer: NodePeer,
         pass: &NodePass,
-    ) -> Result<Result<Joined, Refused>, LinkEnd> {
+    ) -> Result<Result<Joined, NodeRefusal>, LinkEnd> {
         let names: Vec<String> = hello
             .devices
             .iter()
@@ -170,7 +170,7 @@ impl NodeConnections {
             generation: admitted.generation,
             link,
             orders: waiting,
-            accepted: Accepted {
+            accepted: NodeAcceptance {
                 credential,
                 generation: self.store.generation(),
                 ..admitted.accepted
@@ -308,5 +308,5 @@ struct Joined {
     generation: u64,
     link: Arc<NodeLink>,
     orders: mpsc::UnboundedReceiver<Order>,
-    accepted: Accepted,
+    accepted: NodeAcceptance,
 }

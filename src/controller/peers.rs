@@ -13,6 +13,7 @@ use pool::{Bytes, Event, ModelId, NodeId, ReplicaId, Span, Time};
 const PEERS_MAX: usize = 2;
 /// Lifetime of a token: the default deadline of a load (L3).
 const TOKEN_FOR: Span = Span::from_secs(300);
+/// Added to the lifetime for each GiB of weights.
 const TOKEN_FOR_GIB: Span = Span::from_secs(20);
 /// A longer list would not fit into a frame. Models have some hundred files.
 const FILES_MAX: usize = 4096;

@@ -247,7 +247,7 @@ impl Cluster for Kubernetes {
         Ok(leases.into_iter().flatten().collect())
     }
 
-    /// Both ways send SIGTERM to the pod and wait for the template's grace period.
+    /// Both ways send SIGTERM to the pod, which then has the grace period of its template.
     async fn release(&self, id: &LeaseId, _how: Release) -> Result<(), ClusterError> {
         let name = id.as_str();
         if self.deployments().all(|(_, deployment)| deployment != name) {

@@ -86,7 +86,7 @@ enum Due {
     /// The cluster brings the node or refuses it.
     Comes(DemandId, ShapeId),
     IsRefused(DemandId),
-    /// A returned node ends.
+    /// A node that was given back to the cluster ends.
     Leaves(NodeId),
     /// The cluster takes back its machine.
     Preempted(NodeId),

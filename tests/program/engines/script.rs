@@ -87,7 +87,7 @@ fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_repli
     let folder = with_template(HERMES);
     let died = tempfile::tempdir().expect("a folder");
     let mark = died.path().join("died").display().to_string();
-    // The first request ends a single core: the marker file exists afterwards.
+    // The double with the first request ends. Its marker file keeps the other double alive.
     let (name, text) = model(
         folder.path(),
         "double",
