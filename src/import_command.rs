@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cli::{ImportArgs, ImportCommand};
-use import::{Around, Import, Written};
+use import::{Import, ImportContext, ImportedFiles};
 
 /// Larger files are refused.
 const BYTES_MAX: u64 = 16 << 20;
@@ -18,7 +18,7 @@ pub fn run(command: &ImportCommand) -> Result<(), String> {
     let import = match command {
         ImportCommand::LlamaSwap(_) => {
             let folder = args.file.parent().unwrap_or(Path::new("."));
-            let around = Around {
+            let around = ImportContext {
                 environment: &environment,
                 host_memory_gib: host_memory_gib(),
                 folders: &[Path::new("."), folder],
@@ -73,7 +73,7 @@ fn show(args: &ImportArgs) -> std::path::Display<'_> {
     args.into.display()
 }
 
-fn report(import: &Import, written: &Written) {
+fn report(import: &Import, written: &ImportedFiles) {
     for (model, path) in import.models.iter().zip(&written.models) {
         println!(
             "wrote {}: {} ({})",

@@ -14,7 +14,7 @@ pub mod cli;
 pub mod cluster_command;
 mod cuda;
 mod devices;
-mod fetching;
+mod fetch_settings;
 mod file_owner;
 pub mod import_command;
 pub mod local_server;

@@ -14,7 +14,7 @@ use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
 use crate::serve::{lock::StateLock, log, stop_signal};
-use crate::{cuda, devices, fetching};
+use crate::{cuda, devices, fetch_settings};
 
 /// Generous: a token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -72,7 +72,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             cuda: cuda_program,
             inventory: Arc::new(inventory),
             weights: WeightsSettings {
-                sources: fetching::settings(&config),
+                sources: fetch_settings::settings(&config),
                 cache: catalog::cache_dir(&config),
                 peers_at_once: config.node.peers_at_once,
                 copy_shared: config.node.copy_shared,

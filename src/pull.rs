@@ -5,7 +5,7 @@
 pub(crate) mod examples;
 mod progress;
 mod search;
-mod wanted;
+mod selection;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use config::Config;
 use source::{Progress, SourceError, Sources};
 
 use crate::cli::PullArgs;
-use crate::fetching;
+use crate::fetch_settings;
 use progress::Display;
 
 /// Interval at which the display changes.
@@ -58,15 +58,15 @@ fn pull(args: &PullArgs) -> Result<(), End> {
         .enable_all()
         .build()
         .map_err(|error| End::Failed(format!("cannot start: {error}")))?;
-    let sources = Sources::new(fetching::settings(&config));
+    let sources = Sources::new(fetch_settings::settings(&config));
     let Some(model) = &args.model else {
-        let like = wanted::any_of_the_hub(&config).map_err(End::Failed)?;
+        let like = selection::any_of_the_hub(&config).map_err(End::Failed)?;
         let words = args.search.join(" ");
         let found = sources.search(words.trim(), args.limit.into(), &like);
         return search::print(words.trim(), runtime.block_on(found).map_err(ended)?);
     };
     let name = terminal::hub_name(model);
-    let fetch = wanted::find(&name, &config).map_err(End::Failed)?;
+    let fetch = selection::find(&name, &config).map_err(End::Failed)?;
     let progress = Arc::new(Progress::default());
     let mut display = Display::new(&name, Arc::clone(&progress));
     let fetched = runtime.block_on(watched(&sources, &fetch, &progress, &mut display));

@@ -26,13 +26,13 @@ pub enum Patience {
 
 /// A successful response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     path: String,
     /// The body, unchanged.
     pub text: String,
 }
 
-impl Answer {
+impl ApiResponse {
     /// Parses the body as `T`.
     ///
     /// # Errors
@@ -78,14 +78,18 @@ impl Client {
 
     /// # Errors
     /// As `call`.
-    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer, CommandError> {
+    pub async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<ApiResponse, CommandError> {
         self.call(Method::GET, path, query, None, Patience::Short)
             .await
     }
 
     /// # Errors
     /// As `call`.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, CommandError> {
+    pub async fn post(&self, path: &str, body: &Value) -> Result<ApiResponse, CommandError> {
         self.call(Method::POST, path, &[], Some(body), Patience::Long)
             .await
     }
@@ -103,12 +107,12 @@ impl Client {
         query: &[(&str, &str)],
         body: Option<&Value>,
         patience: Patience,
-    ) -> Result<Answer, CommandError> {
+    ) -> Result<ApiResponse, CommandError> {
         let (status, _, text) = self.sent(method, path, query, body, patience).await?;
         if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err() {
             return Err(self.not_the_pool(path, status, &text));
         }
-        Ok(Answer {
+        Ok(ApiResponse {
             path: path.to_owned(),
             text,
         })

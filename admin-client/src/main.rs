@@ -1,12 +1,11 @@
 //! The program `admin-client`: runs one command against a pool's admin API. The exit status is 0
 //! (success), 1 (refused or failed), 2 (wrong usage) or 3 (cannot reach the server).
 
-mod assumed;
 mod cli;
 mod client;
 mod commands;
+mod decisions;
 mod error;
-mod past;
 mod render;
 mod responses;
 mod screen;
@@ -15,6 +14,7 @@ mod sse;
 mod state;
 mod style;
 mod top;
+mod what_if;
 
 use std::process::ExitCode;
 use std::sync::Arc;

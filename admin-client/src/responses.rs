@@ -42,7 +42,7 @@ pub struct ModelView {
     pub waiting: u64,
     pub needs: Option<Needs>,
     pub estimated_bytes_per_device: Option<u64>,
-    pub learned: Vec<Learned>,
+    pub learned: Vec<MeasuredMemory>,
     pub load_times: Vec<LoadTime>,
     pub failures: u32,
     pub last_failure: Option<String>,
@@ -75,7 +75,7 @@ pub struct FetchView {
 /// Measured memory of replicas on one kind of device.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Learned {
+pub struct MeasuredMemory {
     pub kind: String,
     pub bytes_per_device: u64,
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use engine::{ExitReport, Failure};
 use node_link::{
     EngineReport, FromController, FromNode, KeptForm, LogLineForm, MachineForm, NodeDevice,
-    NodeLinkKind, NodeReading, NodeReadings, NodeReport, Order, Running, Start, WeightsReport,
+    NodeLinkKind, NodeReading, NodeReadings, NodeReport, Order, RunningEngine, Start,
+    WeightsReport,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -333,14 +334,14 @@ impl Inner {
         self.reports.push_back((self.last, report));
     }
 
-    fn running(&self, now: Instant) -> Vec<Running> {
+    fn running(&self, now: Instant) -> Vec<RunningEngine> {
         let ready_for = |engine: &Engine| match engine.phase {
             Phase::Ready { since } => Some(milliseconds(now - since)),
             _ => None,
         };
         let engines = self.engines.iter();
         engines
-            .map(|(&replica, engine)| Running {
+            .map(|(&replica, engine)| RunningEngine {
                 replica,
                 model: engine.model.clone(),
                 kept: engine.kept.clone(),

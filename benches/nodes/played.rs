@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::Provider;
 use node_link::{
-    Accepted, FrameError, FromController, FromNode, Hello, PROTOCOL, RelayForm, UPGRADE,
+    FrameError, FromController, FromNode, Hello, NodeAcceptance, PROTOCOL, RelayForm, UPGRADE,
     read_frame, write_frame,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
@@ -103,7 +103,7 @@ impl Played {
     }
 
     /// A connection that the controller has accepted.
-    async fn join(&self) -> Result<(TcpStream, Accepted), String> {
+    async fn join(&self) -> Result<(TcpStream, NodeAcceptance), String> {
         // A person or a cluster starts a thousand machines within minutes, not simultaneously.
         let _turn = self.shared.joining.acquire().await;
         let joining = async {
@@ -184,7 +184,7 @@ impl Played {
     async fn serve(
         &self,
         stream: TcpStream,
-        accepted: Accepted,
+        accepted: NodeAcceptance,
         presence: &mut watch::Receiver<Presence>,
     ) -> End {
         let silent_after = Duration::from_millis(accepted.silent_after_ms).max(BEAT_EVERY);

@@ -11,7 +11,7 @@ use hyper::{HeaderMap, Method, Request, Response, Uri};
 use super::connection::{Connection, describe};
 use super::plan::Plan;
 use super::prompts::Prompts;
-use super::response::{self as responses, Answer, Events, Fault};
+use super::response::{self as responses, Events, RequestError, RequestResult};
 use super::target::Target;
 use crate::args::BenchRoute;
 
@@ -87,8 +87,13 @@ impl Client {
     }
 
     /// Sends one request. A reusable connection is left in `connection`.
-    pub async fn ask(&self, nth: u64, due: Instant, connection: &mut Option<Connection>) -> Answer {
-        let mut response = Answer::default();
+    pub async fn ask(
+        &self,
+        nth: u64,
+        due: Instant,
+        connection: &mut Option<Connection>,
+    ) -> RequestResult {
+        let mut response = RequestResult::default();
         let deadline = tokio::time::Instant::from_std(due + self.timeout);
         let outcome = self.try_ask(nth, due, connection, &mut response);
         match tokio::time::timeout_at(deadline, outcome).await {
@@ -96,7 +101,7 @@ impl Client {
             Ok(Err(fault)) => response.fault = Some(fault),
             Err(_) => {
                 let message = format!("no complete response within {:?}", self.timeout);
-                response.fault = Some(Fault::new("timeout", message));
+                response.fault = Some(RequestError::new("timeout", message));
                 *connection = None;
             }
         }
@@ -109,8 +114,8 @@ impl Client {
         nth: u64,
         due: Instant,
         kept: &mut Option<Connection>,
-        reply: &mut Answer,
-    ) -> Result<(), Fault> {
+        reply: &mut RequestResult,
+    ) -> Result<(), RequestError> {
         let usable = match kept.take() {
             Some(mut connection) => connection.is_usable().await.then_some(connection),
             None => None,
@@ -120,7 +125,7 @@ impl Client {
             None => self
                 .connection()
                 .await
-                .map_err(|message| Fault::new(brief(&message), &message))?,
+                .map_err(|message| RequestError::new(brief(&message), &message))?,
         };
         let request = self.request(nth);
         reply.late = now().saturating_duration_since(due);
@@ -158,8 +163,8 @@ impl Client {
         connection: &mut Connection,
         response: Response<Incoming>,
         due: Instant,
-        reply: &mut Answer,
-    ) -> Result<(), Fault> {
+        reply: &mut RequestResult,
+    ) -> Result<(), RequestError> {
         let mut body = response.into_body();
         let mut events = Events::default();
         while let Some(frame) = connection.during(body.frame()).await {
@@ -175,16 +180,17 @@ impl Client {
 
     /// Opens a stream and reads until its first token. The stream stays open as long as the caller keeps the connection and the
     /// rest of the response.
-    pub async fn open_stream(&self, nth: u64) -> Result<(Connection, Incoming), Fault> {
+    pub async fn open_stream(&self, nth: u64) -> Result<(Connection, Incoming), RequestError> {
         let opened = async {
             let connection = self.connection().await;
             let mut connection =
-                connection.map_err(|message| Fault::new(brief(&message), &message))?;
+                connection.map_err(|message| RequestError::new(brief(&message), &message))?;
             let sent = connection.send(self.request(nth)).await;
             let response = sent.map_err(|message| no_response(&message))?;
             let status = response.status();
             if !status.is_success() {
-                let body = read_complete(&mut connection, response, &mut Answer::default()).await?;
+                let body =
+                    read_complete(&mut connection, response, &mut RequestResult::default()).await?;
                 return Err(responses::refused(status.as_u16(), &body));
             }
             let mut body = response.into_body();
@@ -198,7 +204,7 @@ impl Client {
                         }
                     }
                     Some(Err(error)) => return Err(no_response(&describe(&error))),
-                    None => return Err(Fault::new("ended", "the stream ended immediately")),
+                    None => return Err(RequestError::new("ended", "the stream ended immediately")),
                 }
                 if events.has_begun() {
                     return Ok((connection, body));
@@ -207,7 +213,7 @@ impl Client {
         };
         match tokio::time::timeout(self.timeout, opened).await {
             Ok(opened) => opened,
-            Err(_) => Err(Fault::new(
+            Err(_) => Err(RequestError::new(
                 "timeout",
                 format!("no token within {:?}", self.timeout),
             )),
@@ -215,8 +221,8 @@ impl Client {
     }
 }
 
-fn no_response(message: &str) -> Fault {
-    Fault::new("broken off", message)
+fn no_response(message: &str) -> RequestError {
+    RequestError::new("broken off", message)
 }
 
 /// The part of an error message that is the same for all errors of its kind.
@@ -227,8 +233,8 @@ fn brief(message: &str) -> &str {
 async fn read_complete(
     connection: &mut Connection,
     response: Response<Incoming>,
-    reply: &mut Answer,
-) -> Result<Bytes, Fault> {
+    reply: &mut RequestResult,
+) -> Result<Bytes, RequestError> {
     let mut body = Limited::new(response.into_body(), ANSWER_MAX);
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
@@ -265,7 +271,7 @@ pub async fn only_model(target: &Target, timeout: Duration) -> Result<String, St
         *request.headers_mut() = target.headers();
         let response = connection.send(request).await?;
         let status = response.status();
-        let mut read = Answer::default();
+        let mut read = RequestResult::default();
         let body = read_complete(&mut connection, response, &mut read).await;
         let body = body.map_err(|fault| fault.message)?;
         if !status.is_success() {

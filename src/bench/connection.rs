@@ -23,10 +23,10 @@ pub struct Connection {
     driver: Driver,
 }
 
-type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Drives a connection; `None` once it has ended.
-struct Driver(Option<Moving>);
+struct Driver(Option<ConnectionFuture>);
 
 impl Driver {
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
@@ -52,7 +52,7 @@ impl Connection {
         })?;
         let io = TokioIo::new(stream);
         let failed = |error: hyper::Error| format!("cannot connect: {}", describe(&error));
-        let (sender, driver): (_, Moving) = if !target.http2 {
+        let (sender, driver): (_, ConnectionFuture) = if !target.http2 {
             let (sender, driver) = http1::handshake(io).await.map_err(failed)?;
             (Sender::One(sender), Box::pin(async { drop(driver.await) }))
         } else {

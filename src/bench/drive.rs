@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use super::client::{Client, now};
 use super::connection::Connection;
-use super::plan::{Load, Until};
-use super::response::Answer;
+use super::plan::{Load, StopCondition};
+use super::response::RequestResult;
 use super::tally::Tally;
 use crate::args::Arrivals;
 
@@ -35,7 +35,7 @@ pub struct Drive {
     /// The endpoint responded that the model does not exist, before any request succeeded.
     unknown_model: AtomicBool,
     load: Load,
-    until: Until,
+    until: StopCondition,
     seed: u64,
 }
 
@@ -43,7 +43,7 @@ impl Drive {
     pub fn new(
         client: Arc<Client>,
         load: Load,
-        until: Until,
+        until: StopCondition,
         seed: u64,
         ignores_errors: bool,
     ) -> Arc<Drive> {
@@ -60,7 +60,7 @@ impl Drive {
         })
     }
 
-    pub fn until(&self) -> Until {
+    pub fn until(&self) -> StopCondition {
         self.until
     }
 
@@ -112,9 +112,9 @@ impl Drive {
         }
         let nth = self.begun.fetch_add(1, Ordering::Relaxed);
         let goes_on = match self.until {
-            Until::Requests(most) => nth < most,
-            Until::Passed(time) => passed < time,
-            Until::Interrupted => true,
+            StopCondition::Requests(most) => nth < most,
+            StopCondition::Passed(time) => passed < time,
+            StopCondition::Interrupted => true,
         };
         if !goes_on {
             self.begun.fetch_sub(1, Ordering::Relaxed);
@@ -154,11 +154,16 @@ impl Drive {
         while running.join_next().await.is_some() {}
     }
 
-    async fn ask(&self, nth: u64, due: Instant, connection: &mut Option<Connection>) -> Answer {
+    async fn ask(
+        &self,
+        nth: u64,
+        due: Instant,
+        connection: &mut Option<Connection>,
+    ) -> RequestResult {
         self.client.ask(nth, due, connection).await
     }
 
-    fn count(&self, response: Answer) {
+    fn count(&self, response: RequestResult) {
         let mut tally = self
             .tally
             .lock()
@@ -186,7 +191,7 @@ impl Drop for StopAtDrop {
 struct Pace {
     per_second: f64,
     arrivals: Arrivals,
-    until: Until,
+    until: StopCondition,
     random: rand_pcg::Pcg64Mcg,
     scheduled: u64,
     /// In seconds as a float, which keeps precision over millions of gaps.
@@ -194,7 +199,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(per_second: f64, arrivals: Arrivals, until: Until, seed: u64) -> Pace {
+    fn new(per_second: f64, arrivals: Arrivals, until: StopCondition, seed: u64) -> Pace {
         Pace {
             per_second,
             arrivals,
@@ -216,9 +221,9 @@ impl Pace {
         };
         let at = Duration::from_secs_f64(at);
         let goes_on = match self.until {
-            Until::Requests(most) => self.scheduled < most,
-            Until::Passed(time) => at < time,
-            Until::Interrupted => true,
+            StopCondition::Requests(most) => self.scheduled < most,
+            StopCondition::Passed(time) => at < time,
+            StopCondition::Interrupted => true,
         };
         self.scheduled += 1;
         goes_on.then_some(at)
@@ -252,14 +257,18 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn all(arrivals: Arrivals, until: Until, seed: u64) -> Vec<Duration> {
+    fn all(arrivals: Arrivals, until: StopCondition, seed: u64) -> Vec<Duration> {
         let mut pace = Pace::new(100.0, arrivals, until, seed);
         std::iter::from_fn(|| pace.next()).collect()
     }
 
     #[test]
     fn constant_arrivals_have_equal_gaps_from_the_beginning_on() {
-        let times = all(Arrivals::Constant, Until::Passed(Duration::from_secs(1)), 0);
+        let times = all(
+            Arrivals::Constant,
+            StopCondition::Passed(Duration::from_secs(1)),
+            0,
+        );
         assert_eq!(times.len(), 100);
         assert_eq!(
             (times[0], times[50]),
@@ -269,14 +278,20 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_keep_the_rate_and_the_spread_of_an_exponential() {
-        let times = all(Arrivals::Poisson, Until::Requests(20_000), 7);
+        let times = all(Arrivals::Poisson, StopCondition::Requests(20_000), 7);
         assert_eq!(times.len(), 20_000);
         let seconds = times.last().unwrap().as_secs_f64();
         assert!((seconds - 200.0).abs() < 6.0, "{seconds}");
         let gaps = times.windows(2).map(|two| (two[1] - two[0]).as_secs_f64());
         let variance = gaps.map(|gap| (gap - 0.01).powi(2)).sum::<f64>() / 20_000.0;
         assert!((variance.sqrt() - 0.01).abs() < 0.0005, "{variance}");
-        assert_eq!(times, all(Arrivals::Poisson, Until::Requests(20_000), 7));
-        assert_ne!(times, all(Arrivals::Poisson, Until::Requests(20_000), 8));
+        assert_eq!(
+            times,
+            all(Arrivals::Poisson, StopCondition::Requests(20_000), 7)
+        );
+        assert_ne!(
+            times,
+            all(Arrivals::Poisson, StopCondition::Requests(20_000), 8)
+        );
     }
 }

@@ -5,7 +5,7 @@ mod args;
 mod client;
 mod connection;
 mod drive;
-mod hold;
+mod held_streams;
 mod plan;
 mod progress;
 mod prompts;
@@ -24,8 +24,8 @@ pub use self::args::BenchArgs;
 use self::args::BenchRoute;
 use self::client::{Client, now};
 use self::drive::Drive;
-use self::hold::Held;
-use self::plan::{Load, Plan, Until};
+use self::held_streams::HeldStreams;
+use self::plan::{Load, Plan, StopCondition};
 use self::prompts::Prompts;
 use self::report::Report;
 
@@ -48,7 +48,7 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
         Load::Open { at_once, .. } => at_once,
         Load::Held { streams } => streams,
     };
-    hold::allow_files(connections as u64)?;
+    held_streams::allow_files(connections as u64)?;
     let model = match &args.model {
         Some(model) => model.clone(),
         None => client::only_model(&plan.target, plan.timeout).await?,
@@ -75,7 +75,7 @@ struct Run {
     client: Arc<Client>,
     model: String,
     load: Load,
-    until: Until,
+    until: StopCondition,
     warm_up: Duration,
     seed: u64,
     load_text: String,
@@ -90,7 +90,7 @@ impl Run {
     ) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         if !self.warm_up.is_zero() {
-            let until = Until::Passed(self.warm_up);
+            let until = StopCondition::Passed(self.warm_up);
             let drive = self.drive(args, until, !self.seed);
             tokio::select! {
                 () = drive.run() => {}
@@ -151,7 +151,7 @@ impl Run {
         }
     }
 
-    fn drive(&self, args: &BenchArgs, until: Until, seed: u64) -> Arc<Drive> {
+    fn drive(&self, args: &BenchArgs, until: StopCondition, seed: u64) -> Arc<Drive> {
         let client = Arc::clone(&self.client);
         Drive::new(client, self.load, until, seed, args.allow_errors)
     }
@@ -185,7 +185,7 @@ impl Run {
         streams: usize,
         stop: impl Future<Output = ()>,
     ) -> Result<(), String> {
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldStreams::default());
         let began = now();
         let passes = async {
             held.all_settled(streams).await;
@@ -194,12 +194,12 @@ impl Run {
             // Scripts that measure the endpoint wait for this line.
             println!("{open} of {streams} streams are open after {seconds:.1} s");
             match self.until {
-                Until::Passed(time) => tokio::time::sleep(time).await,
+                StopCondition::Passed(time) => tokio::time::sleep(time).await,
                 _ => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = hold::hold(Arc::clone(&self.client), streams, Arc::clone(&held)) => {}
+            () = held_streams::hold(Arc::clone(&self.client), streams, Arc::clone(&held)) => {}
             () = passes => {}
             () = stop => {}
         }

@@ -28,7 +28,7 @@ pub enum Load {
 
 /// The condition after which no further request starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum StopCondition {
     Requests(u64),
     Passed(Duration),
     /// The benchmark is interrupted.
@@ -40,7 +40,7 @@ pub struct Plan {
     pub target: Target,
     pub route: BenchRoute,
     pub load: Load,
-    pub until: Until,
+    pub until: StopCondition,
     pub warm_up: Duration,
     pub timeout: Duration,
     pub stream: bool,
@@ -109,10 +109,10 @@ impl Plan {
             route: args.route,
             load,
             until: match (args.requests, args.duration) {
-                (Some(requests), _) => Until::Requests(requests),
-                (None, Some(duration)) => Until::Passed(duration),
-                (None, None) if held => Until::Interrupted,
-                (None, None) => Until::Passed(DURATION),
+                (Some(requests), _) => StopCondition::Requests(requests),
+                (None, Some(duration)) => StopCondition::Passed(duration),
+                (None, None) if held => StopCondition::Interrupted,
+                (None, None) => StopCondition::Passed(DURATION),
             },
             warm_up: args.warm_up,
             timeout: args.timeout,
@@ -166,7 +166,7 @@ mod tests {
     fn without_options_one_connection_asks_for_ten_seconds() {
         let plan = plan(&[]).unwrap();
         assert_eq!(plan.load, Load::Closed { connections: 1 });
-        assert_eq!(plan.until, Until::Passed(Duration::from_secs(10)));
+        assert_eq!(plan.until, StopCondition::Passed(Duration::from_secs(10)));
         assert!(!plan.stream);
     }
 
@@ -178,7 +178,10 @@ mod tests {
             arrivals: Arrivals::Poisson,
             at_once: 7,
         };
-        assert_eq!((plan.load, plan.until), (expected, Until::Requests(9)));
+        assert_eq!(
+            (plan.load, plan.until),
+            (expected, StopCondition::Requests(9))
+        );
     }
 
     #[test]
@@ -186,7 +189,7 @@ mod tests {
         let plan = plan(&["--idle-streams", "3"]).unwrap();
         assert_eq!(
             (plan.load, plan.until),
-            (Load::Held { streams: 3 }, Until::Interrupted)
+            (Load::Held { streams: 3 }, StopCondition::Interrupted)
         );
         assert!(plan.stream);
     }

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::client::now;
 use super::drive::Drive;
-use super::plan::Until;
+use super::plan::StopCondition;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Never returns; drop it to end it.
 pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
     let began = now();
-    let shown = Shown(std::io::stderr().is_terminal().then(|| bar(drive.until())));
+    let shown = BarGuard(std::io::stderr().is_terminal().then(|| bar(drive.until())));
     let (mut before, mut printed_at) = (0, Duration::ZERO);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -33,7 +33,7 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
             Some(bar) => {
                 let rate = (ended - before) as f64 / LOOK_EVERY.as_secs_f64();
                 bar.set_position(match drive.until() {
-                    Until::Requests(_) => ended,
+                    StopCondition::Requests(_) => ended,
                     _ => passed.as_millis() as u64,
                 });
                 let failed = match failed {
@@ -53,11 +53,11 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
     }
 }
 
-fn bar(until: Until) -> ProgressBar {
+fn bar(until: StopCondition) -> ProgressBar {
     let bar = match until {
-        Until::Requests(most) => ProgressBar::new(most),
-        Until::Passed(time) => ProgressBar::new(time.as_millis() as u64),
-        Until::Interrupted => ProgressBar::no_length(),
+        StopCondition::Requests(most) => ProgressBar::new(most),
+        StopCondition::Passed(time) => ProgressBar::new(time.as_millis() as u64),
+        StopCondition::Interrupted => ProgressBar::no_length(),
     };
     let template = "  {spinner} {bar:30} {percent:>3} %  {msg} ({elapsed})";
     // The template is fixed text; if it were wrong, the default bar would be used.
@@ -68,9 +68,9 @@ fn bar(until: Until) -> ProgressBar {
     bar
 }
 
-struct Shown(Option<ProgressBar>);
+struct BarGuard(Option<ProgressBar>);
 
-impl Drop for Shown {
+impl Drop for BarGuard {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

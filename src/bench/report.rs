@@ -156,17 +156,17 @@ pub fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::{Answer, Fault};
+    use crate::response::{RequestError, RequestResult};
 
     fn report() -> Report {
         let mut tally = Tally::default();
         for nth in 1..=10 {
-            tally.count(Answer {
+            tally.count(RequestResult {
                 took: Duration::from_millis(nth),
                 bytes: 100,
                 tokens: 5,
-                fault: (nth == 10).then(|| Fault::new("503 no_room", "come back")),
-                ..Answer::default()
+                fault: (nth == 10).then(|| RequestError::new("503 no_room", "come back")),
+                ..RequestResult::default()
             });
         }
         Report {

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 /// The result of one request.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct RequestResult {
     /// The failure, if the request failed.
-    pub fault: Option<Fault>,
+    pub fault: Option<RequestError>,
     /// From the time it was due to the last byte.
     pub took: Duration,
     /// Delay between the time it was due and the time it was sent.
@@ -26,15 +26,15 @@ pub struct Answer {
 
 /// A failure. Failures are counted by label, and the first message of each is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct RequestError {
     pub label: String,
     pub message: String,
 }
 
-impl Fault {
-    pub fn new(label: impl Into<String>, message: impl Into<String>) -> Fault {
+impl RequestError {
+    pub fn new(label: impl Into<String>, message: impl Into<String>) -> RequestError {
         let (label, message) = (label.into(), message.into());
-        Fault { label, message }
+        RequestError { label, message }
     }
 }
 
@@ -134,7 +134,7 @@ pub struct Events {
     gaps: Vec<Duration>,
     events: u64,
     usage: Option<(u64, u64)>,
-    fault: Option<Fault>,
+    fault: Option<RequestError>,
     done: bool,
 }
 
@@ -158,11 +158,11 @@ impl Events {
     }
 
     /// The fault, if it is known before the end.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&RequestError> {
         self.fault.as_ref()
     }
 
-    pub fn finish(self, due: Instant, response: &mut Answer) {
+    pub fn finish(self, due: Instant, response: &mut RequestResult) {
         response.first_token = self.first.map(|first| first.saturating_duration_since(due));
         response.gaps = self.gaps;
         let (prompt, completion) = self.usage.unwrap_or((0, self.events));
@@ -170,7 +170,10 @@ impl Events {
         response.fault = match (self.fault, self.done) {
             (Some(fault), _) => Some(fault),
             (None, true) => None,
-            (None, false) => Some(Fault::new("broken off", "the stream ended without [DONE]")),
+            (None, false) => Some(RequestError::new(
+                "broken off",
+                "the stream ended without [DONE]",
+            )),
         };
     }
 
@@ -195,13 +198,14 @@ impl Events {
         let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else {
             let message = String::from_utf8_lossy(&data[..data.len().min(200)]);
             self.fault
-                .get_or_insert_with(|| Fault::new("no JSON in the stream", message));
+                .get_or_insert_with(|| RequestError::new("no JSON in the stream", message));
             return;
         };
         if let Some(error) = &chunk.error {
             let (label, message) = error.read();
             let label = format!("in the stream: {label}");
-            self.fault.get_or_insert_with(|| Fault::new(label, message));
+            self.fault
+                .get_or_insert_with(|| RequestError::new(label, message));
         }
         if let Some(usage) = chunk.usage {
             self.usage = Some((usage.prompt_tokens, usage.completion_tokens));
@@ -217,33 +221,36 @@ impl Events {
 }
 
 /// Parses a non-streaming response.
-pub fn read_complete(body: &[u8], response: &mut Answer) {
+pub fn read_complete(body: &[u8], response: &mut RequestResult) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
             if let Some(error) = &chunk.error {
                 let (label, message) = error.read();
-                response.fault = Some(Fault::new(format!("200 with an error: {label}"), message));
+                response.fault = Some(RequestError::new(
+                    format!("200 with an error: {label}"),
+                    message,
+                ));
             }
             let usage = chunk
                 .usage
                 .map(|usage| (usage.prompt_tokens, usage.completion_tokens));
             (response.prompt_tokens, response.tokens) = usage.unwrap_or_default();
         }
-        Err(error) => response.fault = Some(Fault::new("no JSON", error.to_string())),
+        Err(error) => response.fault = Some(RequestError::new("no JSON", error.to_string())),
     }
 }
 
 /// The fault of an unsuccessful response: its status with the error's code, and the message.
-pub fn refused(status: u16, body: &[u8]) -> Fault {
+pub fn refused(status: u16, body: &[u8]) -> RequestError {
     let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
     match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
         Some(error) => {
             let (label, message) = error.read();
-            Fault::new(format!("{status} {label}").trim_end(), message)
+            RequestError::new(format!("{status} {label}").trim_end(), message)
         }
         None => {
             let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
-            Fault::new(status.to_string(), text.trim())
+            RequestError::new(status.to_string(), text.trim())
         }
     }
 }
@@ -253,13 +260,13 @@ mod tests {
     use super::*;
 
     #[expect(clippy::disallowed_methods, reason = "any time will do")]
-    fn read(text: &str) -> (Answer, Instant) {
+    fn read(text: &str) -> (RequestResult, Instant) {
         let due = Instant::now();
         let mut events = Events::default();
         for (nth, byte) in text.as_bytes().iter().enumerate() {
             events.push(&[*byte], due + Duration::from_millis(nth as u64));
         }
-        let mut response = Answer::default();
+        let mut response = RequestResult::default();
         events.finish(due, &mut response);
         (response, due)
     }
@@ -294,14 +301,14 @@ mod tests {
             br#"{"error":{"message":"come back","type":"t","param":null,"code":"queue_full"}}"#;
         assert_eq!(
             refused(429, body),
-            Fault::new("429 queue_full", "come back")
+            RequestError::new("429 queue_full", "come back")
         );
-        assert_eq!(refused(502, b"<html>"), Fault::new("502", "<html>"));
+        assert_eq!(refused(502, b"<html>"), RequestError::new("502", "<html>"));
         let (response, _) =
             read("data: {\"error\":{\"message\":\"gone\",\"code\":\"unloaded\"}}\n\n");
         assert_eq!(
             response.fault,
-            Some(Fault::new("in the stream: unloaded", "gone"))
+            Some(RequestError::new("in the stream: unloaded", "gone"))
         );
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::response::Answer;
+use super::response::RequestResult;
 
 /// Longer times are recorded as this value.
 const LONGEST_NS: u64 = 6 * 3600 * 1_000_000_000;
@@ -14,7 +14,7 @@ const LONGEST_NS: u64 = 6 * 3600 * 1_000_000_000;
 #[derive(Debug)]
 pub struct Tally {
     pub succeeded: u64,
-    pub failed: BTreeMap<String, Failed>,
+    pub failed: BTreeMap<String, FailureCount>,
     pub bytes: u64,
     pub prompt_tokens: u64,
     pub tokens: u64,
@@ -27,7 +27,7 @@ pub struct Tally {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Failed {
+pub struct FailureCount {
     pub count: u64,
     /// The message of the first failure.
     pub message: String,
@@ -50,14 +50,17 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub fn count(&mut self, response: Answer) {
+    pub fn count(&mut self, response: RequestResult) {
         self.bytes += response.bytes;
         self.late.record(response.late);
         if let Some(fault) = response.fault {
-            let failed = self.failed.entry(fault.label).or_insert_with(|| Failed {
-                count: 0,
-                message: fault.message,
-            });
+            let failed = self
+                .failed
+                .entry(fault.label)
+                .or_insert_with(|| FailureCount {
+                    count: 0,
+                    message: fault.message,
+                });
             failed.count += 1;
             return;
         }
@@ -113,7 +116,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::Fault;
+    use crate::response::RequestError;
 
     #[test]
     fn percentiles_are_those_of_what_was_recorded() {
@@ -135,15 +138,15 @@ mod tests {
     fn a_failure_is_counted_by_its_kind_and_not_timed() {
         let mut tally = Tally::default();
         for words in ["first", "second"] {
-            tally.count(Answer {
-                fault: Some(Fault::new("503", words)),
-                ..Answer::default()
+            tally.count(RequestResult {
+                fault: Some(RequestError::new("503", words)),
+                ..RequestResult::default()
             });
         }
-        tally.count(Answer {
+        tally.count(RequestResult {
             tokens: 3,
             took: Duration::from_secs(1),
-            ..Answer::default()
+            ..RequestResult::default()
         });
         assert_eq!((tally.succeeded, tally.failures(), tally.tokens), (1, 2, 3));
         let failed = &tally.failed["503"];

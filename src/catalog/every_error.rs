@@ -1,6 +1,6 @@
 //! Re-reads a model file without its wrong values until no new errors appear, and reports all errors.
 
-use reading::{LeftOut, WrongValue};
+use reading::{SkippedPaths, WrongValue};
 
 use super::CatalogError;
 use super::fields::fields_of;
@@ -24,9 +24,9 @@ const DECISIVE: [&str; 7] = [
 /// Adds the errors that remain without the wrong values to the first error. `read` reads the file without these values.
 pub(super) fn every_error<T>(
     first: CatalogError,
-    read: impl Fn(&LeftOut) -> Result<T, CatalogError>,
+    read: impl Fn(&SkippedPaths) -> Result<T, CatalogError>,
 ) -> CatalogError {
-    let mut left_out = LeftOut::default();
+    let mut left_out = SkippedPaths::default();
     let mut errors = Vec::new();
     let mut next = Some(first);
     while let Some(error) = next.take() {
@@ -56,7 +56,7 @@ pub(super) fn every_error<T>(
 }
 
 /// Returns true if the error only exists because a value was left out.
-fn is_consequence(path: &str, message: &str, left_out: &LeftOut) -> bool {
+fn is_consequence(path: &str, message: &str, left_out: &SkippedPaths) -> bool {
     let is_decided_otherwise = DECISIVE.iter().any(|key| left_out.touches(key))
         && (path.is_empty() || path.starts_with("engine_config"));
     left_out.contains(path) || is_decided_otherwise || left_out.explains(path, message)

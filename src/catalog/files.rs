@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use config::positions::Positions;
 use config::{Config, ParseError};
-use reading::{Format, LeftOut, WrongValue};
+use reading::{Format, SkippedPaths, WrongValue};
 
 use super::adapter_file::{self, AdapterFile};
 use super::broken::{Failed, name_in, name_in_text};
@@ -271,7 +271,7 @@ pub(super) fn read(
     }
     // JSON readers refuse duplicate keys; the parsed value has the last one.
     let is_read_as_text = !is_json || positions.twice.is_empty();
-    let read_without = |left_out: &LeftOut, notes: &mut Diagnostics| {
+    let read_without = |left_out: &SkippedPaths, notes: &mut Diagnostics| {
         let direct = || {
             reading::parse_skipping(&text, format, left_out)
                 .map_err(|wrong| parse(with_section(&wrong)))
@@ -288,7 +288,7 @@ pub(super) fn read(
             }
         }
     };
-    let entry = read_without(&LeftOut::default(), &mut notes)
+    let entry = read_without(&SkippedPaths::default(), &mut notes)
         .map_err(|first| every_error(first, |left_out| read_without(left_out, &mut new_notes())));
     Ok(vec![(entry.map_err(failed), notes.warnings)])
 }

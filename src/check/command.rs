@@ -14,7 +14,7 @@ const PORT: u16 = 8000;
 const SOCKET: &str = "data/run/replica.sock";
 
 /// A command line to show.
-pub(super) struct Shown {
+pub(super) struct CommandDisplay {
     pub line: String,
     /// If the program is missing on this machine: the key that names it, and a message.
     pub missing: Option<(&'static str, String)>,
@@ -26,7 +26,7 @@ pub(super) fn command(
     devices: &[PlacedDevice],
     bytes: Bytes,
     cuda: &CudaProgram,
-) -> Result<Option<Shown>, String> {
+) -> Result<Option<CommandDisplay>, String> {
     match &entry.recipe {
         Recipe::Remote(_) | Recipe::RayServe(_) => Ok(None),
         Recipe::Candle(recipe) => {
@@ -77,7 +77,7 @@ pub(super) fn command(
             let missing = is_for_gpus
                 .then(|| missing_of_cuda(devices, cuda))
                 .flatten();
-            Ok(Some(Shown { line, missing }))
+            Ok(Some(CommandDisplay { line, missing }))
         }
         Recipe::Command(recipe) => {
             let indices: Vec<u32> = devices
@@ -147,7 +147,7 @@ fn shown(
     command: &ServerCommand,
     folder: Option<&Path>,
     (key, advice): (&'static str, &str),
-) -> Shown {
+) -> CommandDisplay {
     let program = command.argv.first().map_or("", String::as_str);
     let missing = find_program(program, folder, &command.env)
         .is_none()
@@ -161,7 +161,7 @@ fn shown(
                 format!("there is no program `{program}`{place}, so loads fail; {advice}");
             (key, problem)
         });
-    Shown {
+    CommandDisplay {
         line: command.masked(),
         missing,
     }

@@ -13,7 +13,7 @@ use super::devices::Devices;
 
 /// The results for a model.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct ModelFindings {
     pub name: String,
     /// Facts about the model, for display.
     pub lines: Vec<String>,
@@ -29,8 +29,8 @@ pub(super) fn check(
     devices: Option<&Devices>,
     cuda: &CudaProgram,
     config: &Config,
-) -> Checked {
-    let mut checked = Checked {
+) -> ModelFindings {
+    let mut checked = ModelFindings {
         name: entry.name.clone(),
         lines: Vec::new(),
         command: None,
@@ -114,7 +114,7 @@ fn need(
     entry: &Entry,
     devices: Option<&Devices>,
     config: &Config,
-    checked: &mut Checked,
+    checked: &mut ModelFindings,
 ) -> Option<(ModelSpec, bool)> {
     let engine = entry.recipe.engine();
     let count = |devices: u32| match devices {
@@ -171,7 +171,7 @@ fn place(
     is_known: bool,
     (devices, cuda): (&Devices, &CudaProgram),
     config: &Config,
-    checked: &mut Checked,
+    checked: &mut ModelFindings,
 ) {
     let placed = devices.place(entry, spec, config);
     let (on, bytes) = match placed {

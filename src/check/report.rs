@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::Warning;
 
-use super::model::Checked;
+use super::model::ModelFindings;
 
 /// A warning shared by at least this many files is printed once.
 const ALIKE_MIN: usize = 4;
@@ -26,7 +26,7 @@ impl Report {
 
     /// Prints warnings by file and line. A warning shared by many files takes one line; warnings repeated in a model's error are
     /// skipped.
-    pub fn warnings(&self, warnings: Vec<Warning>, checked: &[Checked]) {
+    pub fn warnings(&self, warnings: Vec<Warning>, checked: &[ModelFindings]) {
         let fatal: BTreeSet<(&str, &str)> = checked
             .iter()
             .flat_map(|model| &model.problems)
@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// Prints the results for a model, in several lines.
-    pub fn model(&mut self, model: Checked) {
+    pub fn model(&mut self, model: ModelFindings) {
         for line in model.lines {
             println!("model {}: {line}", model.name);
         }

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::ends;
+use super::end_texts;
 use super::program::{Call, ProgramResult, one_line, run};
 use super::{ClusterError, LeaseId, LeaseState, NodeLease};
 
@@ -172,7 +172,7 @@ pub(super) fn add_log_end(lease: &mut NodeLease, line: Option<String>) {
     if let LeaseState::Ended { why } = &mut lease.state
         && let Some(line) = line
     {
-        why.push_str(&ends::log_end(&line));
+        why.push_str(&end_texts::log_end(&line));
     }
 }
 

@@ -23,12 +23,12 @@ pub struct CommandCluster {
 }
 
 #[derive(Deserialize)]
-struct Requested {
+struct LeaseResponse {
     id: String,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct LeaseList {
     leases: Vec<ListedLease>,
 }
 
@@ -154,7 +154,7 @@ impl Cluster for CommandCluster {
         });
         let command = &section.command.scale_up;
         let output = self.call(command, &input).await?;
-        let requested: Requested = parsed(command, &output)?;
+        let requested: LeaseResponse = parsed(command, &output)?;
         LeaseId::parse(&requested.id).map_err(|_| unusable(command, "its `id` is not an id"))
     }
 
@@ -162,7 +162,7 @@ impl Cluster for CommandCluster {
         let command = &self.section.command.status;
         let input = json!({"pool": self.section.name});
         let output = self.call(command, &input).await?;
-        let listed: Listed = parsed(command, &output)?;
+        let listed: LeaseList = parsed(command, &output)?;
         if listed.leases.len() > LEASES_MAX {
             return Err(unusable(command, "it lists more than 10000 leases"));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use config::ClusterSection;
 
 use super::ClusterError;
-use super::program::Ended;
+use super::program::ProgramResult;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn program(section: &ClusterSection) -> Option<Finding> {
 }
 
 /// The finding for a client program that prints its version.
-pub(super) fn version(program: &str, ended: Result<Ended, ClusterError>) -> Finding {
+pub(super) fn version(program: &str, ended: Result<ProgramResult, ClusterError>) -> Finding {
     match ended {
         Ok(ended) if ended.status.success() => {
             Finding::Good(format!("{program}: {}", ended.stdout.trim()))

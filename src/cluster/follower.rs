@@ -2,9 +2,9 @@
 //! while a request is open. Leases that the cluster does not report are unknown, never "gone".
 
 mod ending;
-mod left_over;
+mod leftover_leases;
 mod messages;
-mod open;
+mod open_request;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use ending::{Ending, Which};
-use left_over::LeftOvers;
+use ending::{Ending, LeaseSelector};
+use leftover_leases::LeftoverLeases;
 pub use messages::{ClusterNews, ClusterOrder};
-use open::Open;
+use open_request::Open;
 
 use super::{Cluster, ClusterError, LeaseState, NodeLease, Release};
 
@@ -46,7 +46,7 @@ pub struct Follower<C, N> {
     lacks_ends: bool,
     /// Nodes that have left, while their leases are still listed.
     left: BTreeSet<String>,
-    left_over: LeftOvers,
+    left_over: LeftoverLeases,
     /// False if the next poll has to search for left-over leases.
     has_looked: bool,
     excluded: Vec<(String, Instant)>,
@@ -67,7 +67,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             ends: BTreeMap::new(),
             lacks_ends: false,
             left: BTreeSet::new(),
-            left_over: LeftOvers::default(),
+            left_over: LeftoverLeases::default(),
             has_looked: false,
             excluded: Vec::new(),
             next_look: now,
@@ -101,13 +101,15 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 let Some(open) = self.open.take_if(|open| open.demand == demand) else {
                     return;
                 };
-                let which = open.lease.map_or(Which::Demand(demand), Which::Lease);
+                let which = open
+                    .lease
+                    .map_or(LeaseSelector::Demand(demand), LeaseSelector::Lease);
                 let mut ending = Ending::new(which, Release::Now);
                 ending.is_cancel = true;
                 self.end(ending).await;
             }
             ClusterOrder::Release { node } => {
-                self.end(Ending::new(Which::Node(node), Release::Drain))
+                self.end(Ending::new(LeaseSelector::Node(node), Release::Drain))
                     .await;
             }
             ClusterOrder::Joined { node } => {
@@ -167,8 +169,9 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             Ok(id) => {
                 tracing::info!("lease {id}: a node of shape {shape} is requested");
                 // Kubernetes reuses ids: the previous lease with this id has ended.
-                self.ending
-                    .retain(|ending| !matches!(&ending.which, Which::Lease(old) if *old == id));
+                self.ending.retain(
+                    |ending| !matches!(&ending.which, LeaseSelector::Lease(old) if *old == id),
+                );
                 if let Some(node) = self.cluster.node_of(&id) {
                     open.name_node(node, &self.news);
                 }
@@ -215,7 +218,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         for id in spent {
             tracing::info!("lease {id} is given back, because no request needs it");
             self.ending
-                .push(Ending::new(Which::Lease(id), Release::Now));
+                .push(Ending::new(LeaseSelector::Lease(id), Release::Now));
         }
         self.look_at_limits(&leases);
         self.look_at_open(&leases).await;
@@ -311,7 +314,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     ));
                     let until = now() + HOST_EXCLUDED_FOR;
                     self.excluded.push((host.clone(), until));
-                    let which = Which::Lease(lease.id.clone());
+                    let which = LeaseSelector::Lease(lease.id.clone());
                     self.ending.push(Ending::new(which, Release::Now));
                     return;
                 }

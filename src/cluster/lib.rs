@@ -3,17 +3,17 @@
 //!
 //! `batch` has the common parts of Slurm and PBS; `ends` and `finding` have texts that several kinds of cluster share.
 
+mod any_cluster;
 mod backend;
 mod batch;
 mod command;
-mod ends;
+mod end_texts;
 mod error;
 mod finding;
 mod follower;
 mod kubernetes;
 mod lease;
 mod node_command;
-mod opened;
 mod pbs;
 mod program;
 mod ray;
@@ -22,6 +22,7 @@ mod slurm;
 #[cfg(test)]
 mod stand_ins;
 
+pub use any_cluster::OpenedCluster;
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
@@ -29,7 +30,6 @@ pub use finding::Finding;
 pub use follower::{ClusterNews, ClusterOrder, Follower};
 pub use kubernetes::Kubernetes;
 pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
-pub use opened::OpenedCluster;
 pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;

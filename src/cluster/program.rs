@@ -54,7 +54,7 @@ pub(super) struct Call<'a> {
 
 /// The result of a program that ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ProgramResult {
     pub status: ExitStatus,
     pub stdout: String,
     /// The complete standard error.
@@ -81,7 +81,7 @@ impl Drop for Group {
 
 /// # Errors
 /// If the program is missing, takes too long, or prints too much. An exit status other than 0 is not an error.
-pub(super) async fn run(call: Call<'_>) -> Result<Ended, ClusterError> {
+pub(super) async fn run(call: Call<'_>) -> Result<ProgramResult, ClusterError> {
     let mut command = Command::new(&call.program);
     command
         .args(&call.arguments)
@@ -125,7 +125,7 @@ pub(super) async fn run(call: Call<'_>) -> Result<Ended, ClusterError> {
     }
 }
 
-async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
+async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<ProgramResult> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -141,7 +141,7 @@ async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
         child.wait(),
     )?;
     let errors = String::from_utf8_lossy(&stderr).into_owned();
-    Ok(Ended {
+    Ok(ProgramResult {
         status,
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         message: one_line(&errors),
@@ -184,7 +184,7 @@ pub(super) fn one_line(text: &str) -> String {
     joined[skipped..].iter().collect()
 }
 
-impl Ended {
+impl ProgramResult {
     /// The message, or the exit status if the program printed nothing.
     pub fn reason(&self) -> String {
         if self.message.is_empty() {

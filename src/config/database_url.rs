@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::units::{Unreadable, written_as_text};
+use super::units::{ParseValueError, written_as_text};
 
 /// The database, as `sqlite://PATH` or `postgres://USER@HOST/DATABASE`. A relative path is relative to the current
 /// directory.
@@ -65,19 +65,21 @@ impl DatabaseUrl {
 }
 
 impl PostgresUrl {
-    fn new(text: &str) -> Result<PostgresUrl, Unreadable> {
+    fn new(text: &str) -> Result<PostgresUrl, ParseValueError> {
         let url = PostgresUrl(text.to_owned());
         let (before, password, after) = url.parts();
         if before.contains('@')
             || after.contains('@')
             || password.is_some_and(|password| password.contains('@'))
         {
-            return Err(Unreadable(
+            return Err(ParseValueError(
                 "an `@`, `/`, `?` or `#` in a user's name or a password must be written as %40, %2F, %3F or %23".to_owned(),
             ));
         }
         if after.contains('#') {
-            return Err(Unreadable(format!("a database URL has no `#`; {ADVICE}")));
+            return Err(ParseValueError(format!(
+                "a database URL has no `#`; {ADVICE}"
+            )));
         }
         let parameters = after
             .split_once('?')
@@ -88,13 +90,13 @@ impl PostgresUrl {
         {
             let name = parameter.split('=').next().unwrap_or_default();
             if name == "password" {
-                return Err(Unreadable(
+                return Err(ParseValueError(
                     "write the password before the `@`, as postgres://USER:PASSWORD@HOST/DATABASE, or into the file ~/.pgpass".to_owned(),
                 ));
             }
             let is_known = PARAMETERS.contains(&name) || name.starts_with("options[");
             if !is_known {
-                return Err(Unreadable(format!(
+                return Err(ParseValueError(format!(
                     "`{name}` is not a parameter of a PostgreSQL URL here; known are {}",
                     PARAMETERS.join(", ")
                 )));
@@ -103,7 +105,8 @@ impl PostgresUrl {
         Ok(url)
     }
 
-    /// Splits the URL into the part before the password, the password, and the part after the `@`. Without a user, the first part is the scheme.
+    /// Splits the URL into the part before the password, the password, and the part after the `@`. Without a user, the first part
+    /// is the scheme.
     fn parts(&self) -> (&str, Option<&str>, &str) {
         let text = self.0.as_str();
         let start = text.find("://").map_or(0, |at| at + 3);
@@ -136,21 +139,23 @@ impl fmt::Debug for PostgresUrl {
 }
 
 impl FromStr for DatabaseUrl {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
     /// The message never repeats the refused URL, which may contain a password.
-    fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
+    fn from_str(text: &str) -> Result<DatabaseUrl, ParseValueError> {
         match text.split_once("://") {
             Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#']) => {
                 Ok(DatabaseUrl::Sqlite(PathBuf::from(path)))
             }
-            Some(("sqlite", _)) => Err(Unreadable(format!(
+            Some(("sqlite", _)) => Err(ParseValueError(format!(
                 "a sqlite URL must be a plain path, not empty and without `?` or `#`; {ADVICE}"
             ))),
             Some(("postgres" | "postgresql", address)) if !address.is_empty() => {
                 PostgresUrl::new(text).map(DatabaseUrl::Postgres)
             }
-            _ => Err(Unreadable(format!("this is not a database URL; {ADVICE}"))),
+            _ => Err(ParseValueError(format!(
+                "this is not a database URL; {ADVICE}"
+            ))),
         }
     }
 }

@@ -13,7 +13,7 @@ use reading::{self, nearest};
 pub const PREFIX: &str = "MODEL_POOL__";
 
 /// A configuration with the environment applied.
-pub(super) struct Overlaid {
+pub(super) struct OverlaidConfig {
     pub config: Config,
     /// The variable that set each key.
     pub variables: BTreeMap<String, String>,
@@ -21,8 +21,8 @@ pub(super) struct Overlaid {
 }
 
 /// Applies the variables one at a time. Skips and reports variables that cannot be used.
-pub(super) fn overlay(config: Config, variables: &BTreeMap<String, String>) -> Overlaid {
-    let mut overlaid = Overlaid {
+pub(super) fn overlay(config: Config, variables: &BTreeMap<String, String>) -> OverlaidConfig {
+    let mut overlaid = OverlaidConfig {
         config,
         variables: BTreeMap::new(),
         problems: Vec::new(),

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::units::{Length, Unreadable, written_as_text};
+use super::units::{Length, ParseValueError, written_as_text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleYields {
@@ -26,14 +26,14 @@ impl IdleYields {
 }
 
 impl FromStr for IdleYields {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<IdleYields, Unreadable> {
+    fn from_str(text: &str) -> Result<IdleYields, ParseValueError> {
         match text.trim() {
             "auto" => Ok(IdleYields::Auto),
             "never" => Ok(IdleYields::Never),
             text => text.parse().map(IdleYields::After).map_err(|error| {
-                Unreadable(format!(
+                ParseValueError(format!(
                     "{error}; auto derives it from the load time, never turns it off"
                 ))
             }),

@@ -31,6 +31,7 @@ mod problem;
 mod reload;
 mod renew_before;
 mod responses;
+mod root;
 mod sections;
 mod server;
 mod standby;
@@ -39,7 +40,6 @@ mod units;
 pub mod validate;
 mod values;
 mod web_origin;
-mod whole;
 mod zone;
 
 pub use addresses::Addresses;
@@ -70,6 +70,7 @@ pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
 pub use renew_before::RenewBefore;
 pub use responses::ResponsesSection;
+pub use root::Config;
 pub use sections::{
     AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,
     InferenceAuth, InventorySection, KeepHotScope, LogFormat, LogLevel, LogSection, MetricsAuth,
@@ -79,8 +80,9 @@ pub use sections::{
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use standby::StandbySection;
 pub use telemetry::{TelemetryProtocol, TelemetrySection};
-pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
+pub use units::{
+    IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, ParseValueError, Size,
+};
 pub use values::{BasePath, ListenAddress, TimeZone};
 pub use web_origin::WebOrigin;
-pub use whole::Config;
 pub use zone::LocalZone;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::units::{Unreadable, written_as_text};
+use super::units::{ParseValueError, written_as_text};
 use super::values::ListenAddress;
 
 const UNIX: &str = "unix:";
@@ -42,9 +42,9 @@ impl Default for Listen {
 }
 
 impl FromStr for Listen {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<Listen, Unreadable> {
+    fn from_str(text: &str) -> Result<Listen, ParseValueError> {
         let Some(path) = text.trim().strip_prefix(UNIX) else {
             return Ok(Listen::Address(text.parse::<ListenAddress>()?.0));
         };
@@ -54,7 +54,7 @@ impl FromStr for Listen {
             _ => path,
         };
         let wrong = |why: String| {
-            Err(Unreadable(format!(
+            Err(ParseValueError(format!(
                 "`{text}`: the path of the socket {why}; write one like unix:/run/model-pool/http.sock"
             )))
         };
@@ -95,14 +95,14 @@ written_as_text!(
 pub struct SocketMode(pub u32);
 
 impl FromStr for SocketMode {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<SocketMode, Unreadable> {
+    fn from_str(text: &str) -> Result<SocketMode, ParseValueError> {
         let digits = text.trim();
         let mode = u32::from_str_radix(digits, 8).ok();
         let mode = mode.filter(|mode| *mode <= 0o777 && (3..=4).contains(&digits.len()));
         mode.map(SocketMode).ok_or_else(|| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is not a mode; write three octal digits like \"660\", in quotes"
             ))
         })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::whole::Config;
+use super::root::Config;
 
 /// Cheap to clone; all clones see the same configuration.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use super::error::ConfigError;
 use super::origins::KeyOrigins;
 use super::positions::Positions;
 use super::problem::{Origins, PlacedProblem};
+use super::root::Config;
 use super::validate;
-use super::whole::Config;
 use super::zone::LocalZone;
 use reading::{Format, Salvaged, WrongValue};
 

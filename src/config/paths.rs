@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::problem::Problem;
-use super::units::Unreadable;
+use super::units::ParseValueError;
 use super::{AccessLog, Config, DatabaseUrl};
 
 /// Expands a path. `variable` looks up environment variables.
@@ -13,16 +13,16 @@ use super::{AccessLog, Config, DatabaseUrl};
 pub fn expanded(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<PathBuf, Unreadable> {
+) -> Result<PathBuf, ParseValueError> {
     let is_of_another = text.starts_with('~') && text.len() > 1 && !text.starts_with("~/");
     if is_of_another {
-        return Err(Unreadable(format!(
+        return Err(ParseValueError(format!(
             "`{text}` names the home folder of another account; write the complete path, or ./{text} for a folder of that name"
         )));
     }
     let home = variable("HOME").filter(|home| !home.is_empty());
     if text.starts_with('~') && home.is_none() {
-        return Err(Unreadable(format!(
+        return Err(ParseValueError(format!(
             "`{text}` begins with the home folder, and the variable HOME is not set; write the complete path"
         )));
     }
@@ -32,7 +32,7 @@ pub fn expanded(
         |name| variable(name).map(Some).ok_or(()),
     );
     let filled = filled.map_err(|missing| {
-        Unreadable(format!(
+        ParseValueError(format!(
             "`{text}`: the variable {} is not set; set it, or write the complete path (`$$` is a `$`)",
             missing.var_name
         ))
@@ -41,7 +41,7 @@ pub fn expanded(
 }
 
 /// Like `expanded`, with the environment of this process.
-pub fn expanded_here(text: &str) -> Result<PathBuf, Unreadable> {
+pub fn expanded_here(text: &str) -> Result<PathBuf, ParseValueError> {
     expanded(text, |name| std::env::var(name).ok())
 }
 

@@ -9,12 +9,12 @@ use granit_parser::{Event, Parser};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
     lines: BTreeMap<String, u64>,
-    pub twice: Vec<Twice>,
+    pub twice: Vec<DuplicateKey>,
 }
 
 /// A duplicate key of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Twice {
+pub struct DuplicateKey {
     pub path: String,
     pub first_line: u64,
     pub last_line: u64,
@@ -126,7 +126,7 @@ impl PositionReader {
         };
         // Merge keys may be repeated.
         if let Some(first_line) = seen.insert(text.to_owned(), line).filter(|_| text != "<<") {
-            self.positions.twice.push(Twice {
+            self.positions.twice.push(DuplicateKey {
                 path: own.clone(),
                 first_line,
                 last_line: line,
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_key_given_twice_is_told_with_both_lines_and_the_last_counts() {
         let positions = Positions::parse(TEXT);
-        let twice = Twice {
+        let twice = DuplicateKey {
             path: "engine_config.model_id".to_owned(),
             first_line: 2,
             last_line: 5,

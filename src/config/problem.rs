@@ -53,10 +53,10 @@ impl Origins {
     /// The problem with its place.
     pub fn place(&self, problem: Problem) -> PlacedProblem {
         let place = match self.variable(&problem.key) {
-            Some(name) => Place::Variable(name.to_owned()),
+            Some(name) => ValueSource::Variable(name.to_owned()),
             None => match (&self.file, self.positions.line(&problem.key)) {
-                (Some(file), Some(line)) => Place::Line(file.clone(), line),
-                _ => Place::Default,
+                (Some(file), Some(line)) => ValueSource::Line(file.clone(), line),
+                _ => ValueSource::Default,
             },
         };
         PlacedProblem::Value { place, problem }
@@ -76,7 +76,7 @@ impl Origins {
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ValueSource {
     Line(PathBuf, u64),
     Variable(String),
     /// Neither in a file nor in a variable: a default or a derived value.
@@ -87,7 +87,10 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacedProblem {
     /// A value that is not allowed.
-    Value { place: Place, problem: Problem },
+    Value {
+        place: ValueSource,
+        problem: Problem,
+    },
     /// A part of the file that cannot be parsed.
     Text { path: PathBuf, flaw: ParseError },
     /// An environment variable that cannot be parsed.
@@ -100,11 +103,13 @@ impl fmt::Display for PlacedProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PlacedProblem::Value { place, problem } => match place {
-                Place::Line(path, line) => {
+                ValueSource::Line(path, line) => {
                     write!(f, "{}: line {line}: {problem}", path.display())
                 }
-                Place::Variable(name) => write!(f, "the environment variable {name}: {problem}"),
-                Place::Default => problem.fmt(f),
+                ValueSource::Variable(name) => {
+                    write!(f, "the environment variable {name}: {problem}")
+                }
+                ValueSource::Default => problem.fmt(f),
             },
             PlacedProblem::Text { path, flaw } => write!(f, "{}: {flaw}", path.display()),
             PlacedProblem::Variable { name, message } => {

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use super::classes::{Applies, applies};
 use super::error::ConfigError;
 use super::problem::{Origins, Problem};
+use super::root::Config;
 use super::validate;
 use super::values::TimeZone;
-use super::whole::Config;
 
 /// A key whose value differs from the running service. Like the rest of the configuration, it contains no secrets.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::units::{Length, Unreadable, written_as_text};
+use super::units::{Length, ParseValueError, written_as_text};
 use pool::Span;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,14 @@ impl RenewBefore {
 }
 
 impl FromStr for RenewBefore {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<RenewBefore, Unreadable> {
+    fn from_str(text: &str) -> Result<RenewBefore, ParseValueError> {
         if text.trim() == "auto" {
             return Ok(RenewBefore::Auto);
         }
         text.parse().map(RenewBefore::Before).map_err(|error| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "{error}; auto derives it from the measured times of the cluster and the loads"
             ))
         })

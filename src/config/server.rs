@@ -13,7 +13,7 @@ use pool::{Bytes, Span};
 
 use super::listen::{Listen, SocketMode};
 use super::problem::Problem;
-use super::units::{Length, Size, Unreadable, written_as_text};
+use super::units::{Length, ParseValueError, Size, written_as_text};
 use super::values::BasePath;
 use super::web_origin::WebOrigin;
 
@@ -144,9 +144,9 @@ impl HostName {
 }
 
 impl FromStr for HostName {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<HostName, Unreadable> {
+    fn from_str(text: &str) -> Result<HostName, ParseValueError> {
         let text = text.trim().trim_end_matches('.').to_ascii_lowercase();
         let bare = text.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse::<IpAddr>() {
@@ -161,7 +161,7 @@ impl FromStr for HostName {
         if text.len() <= 253 && text.split('.').all(label) {
             Ok(HostName(text))
         } else {
-            Err(Unreadable(format!(
+            Err(ParseValueError(format!(
                 "`{text}` is not a host name; write one like llm.example.org, without a port and without http://"
             )))
         }
@@ -191,14 +191,14 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<Network, Unreadable> {
+    fn from_str(text: &str) -> Result<Network, ParseValueError> {
         let text = text.trim();
         let one = || text.parse::<IpAddr>().ok().map(ipnet::IpNet::from);
         let network = text.parse::<ipnet::IpNet>().ok().or_else(one);
         network.map(|network| Network(network.trunc())).ok_or_else(|| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is neither an address nor a network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
             ))
         })
@@ -230,13 +230,13 @@ pub enum AccessLog {
 }
 
 impl FromStr for AccessLog {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<AccessLog, Unreadable> {
+    fn from_str(text: &str) -> Result<AccessLog, ParseValueError> {
         match text.trim() {
             "off" => Ok(AccessLog::Off),
             "stderr" => Ok(AccessLog::Stderr),
-            "" => Err(Unreadable(
+            "" => Err(ParseValueError(
                 "the access log is empty; write off, stderr, or the path of a file".to_owned(),
             )),
             path => Ok(AccessLog::File(PathBuf::from(path))),

@@ -11,7 +11,7 @@ use pool::{Bytes, Span};
 /// A parse error that gives the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unreadable(pub(super) String);
+pub struct ParseValueError(pub(super) String);
 
 /// Implements serde and the JSON schema through `Display` and `FromStr`.
 macro_rules! written_as_text {
@@ -78,23 +78,23 @@ impl Length {
 }
 
 impl FromStr for Length {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<Length, Unreadable> {
+    fn from_str(text: &str) -> Result<Length, ParseValueError> {
         if text.trim_start().starts_with('-') {
-            return Err(Unreadable(format!(
+            return Err(ParseValueError(format!(
                 "`{text}` is negative; write a duration like 10m, 90s, 1h 30m or 500ms, or 365days for an unlimited duration"
             )));
         }
         let duration = humantime::parse_duration(text.trim()).map_err(|error| {
             let error = error.to_string().replace(" (and few variations)", "");
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is not a duration ({error}); write one like 10m, 90s, 1h 30m or 500ms"
             ))
         })?;
         match u64::try_from(duration.as_millis()) {
             Ok(milliseconds) if milliseconds <= Length::MAX.0 => Ok(Length(Span(milliseconds))),
-            _ => Err(Unreadable(format!(
+            _ => Err(ParseValueError(format!(
                 "`{text}` is too long; allowed: 0s to 10 years"
             ))),
         }
@@ -128,9 +128,9 @@ impl Size {
 }
 
 impl FromStr for Size {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<Size, Unreadable> {
+    fn from_str(text: &str) -> Result<Size, ParseValueError> {
         // Refuse a number without a unit: a headroom of `5` hardly means five bytes.
         let has_unit = text
             .trim()
@@ -141,13 +141,13 @@ impl FromStr for Size {
             .ok()
             .filter(|_| has_unit)
             .ok_or_else(|| {
-                Unreadable(format!(
+                ParseValueError(format!(
                     "`{text}` is not an amount of memory with a unit; write one like 24GiB, 64MiB or 512KB"
                 ))
             })?
             .as_u64();
         if bytes > Size::MAX {
-            return Err(Unreadable(format!(
+            return Err(ParseValueError(format!(
                 "`{text}` is too much memory; allowed: 0B to 1EiB"
             )));
         }
@@ -196,12 +196,12 @@ impl MemoryPart {
 }
 
 impl FromStr for MemoryPart {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<MemoryPart, Unreadable> {
+    fn from_str(text: &str) -> Result<MemoryPart, ParseValueError> {
         let Some(number) = text.trim().strip_suffix('%') else {
             return text.parse().map(MemoryPart::Fixed).map_err(|_| {
-                Unreadable(format!(
+                ParseValueError(format!(
                     "`{text}` is not a part of memory; write a share from 0% to 90% or an amount of memory like 2GiB"
                 ))
             });
@@ -211,7 +211,7 @@ impl FromStr for MemoryPart {
             Ok(percent) if (0.0..=90.0).contains(&percent) => {
                 Ok(MemoryPart::Share((percent * 100.0).round() as u32))
             }
-            _ => Err(Unreadable(format!(
+            _ => Err(ParseValueError(format!(
                 "a share of `{text}` is outside the allowed 0% to 90%"
             ))),
         }
@@ -252,14 +252,14 @@ impl MaxTurn {
 }
 
 impl FromStr for MaxTurn {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<MaxTurn, Unreadable> {
+    fn from_str(text: &str) -> Result<MaxTurn, ParseValueError> {
         if text.trim() == "auto" {
             return Ok(MaxTurn::Auto);
         }
         text.parse().map(MaxTurn::After).map_err(|_| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is not a turn; write auto or a duration like 30s"
             ))
         })
@@ -300,14 +300,14 @@ impl MinResident {
 }
 
 impl FromStr for MinResident {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<MinResident, Unreadable> {
+    fn from_str(text: &str) -> Result<MinResident, ParseValueError> {
         if text.trim() == "auto" {
             return Ok(MinResident::Auto);
         }
         text.parse().map(MinResident::For).map_err(|error| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "{error}; auto derives it from the model's own requests"
             ))
         })
@@ -340,14 +340,14 @@ pub enum KeepHot {
 }
 
 impl FromStr for KeepHot {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<KeepHot, Unreadable> {
+    fn from_str(text: &str) -> Result<KeepHot, ParseValueError> {
         match text.trim() {
             "adaptive" => Ok(KeepHot::Adaptive),
             "until_needed" => Ok(KeepHot::UntilNeeded),
             text => text.parse().map(KeepHot::For).map_err(|error| {
-                Unreadable(format!(
+                ParseValueError(format!(
                     "{error}; adaptive derives it from the model's own use, until_needed keeps the model until another one needs its memory"
                 ))
             }),
@@ -388,15 +388,15 @@ impl IdleProbe {
 }
 
 impl FromStr for IdleProbe {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<IdleProbe, Unreadable> {
+    fn from_str(text: &str) -> Result<IdleProbe, ParseValueError> {
         if text.trim() == "off" {
             return Ok(IdleProbe::Off);
         }
         text.parse()
             .map(IdleProbe::After)
-            .map_err(|error| Unreadable(format!("{error}; off disables it")))
+            .map_err(|error| ParseValueError(format!("{error}; off disables it")))
     }
 }
 

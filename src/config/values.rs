@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use super::units::{Unreadable, written_as_text};
+use super::units::{ParseValueError, written_as_text};
 use reading::nearest;
 
 /// The server's listen address: an IP address or `localhost`, and a port (0: any free port).
@@ -13,16 +13,16 @@ use reading::nearest;
 pub struct ListenAddress(pub SocketAddr);
 
 impl FromStr for ListenAddress {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<ListenAddress, Unreadable> {
+    fn from_str(text: &str) -> Result<ListenAddress, ParseValueError> {
         let advice = "write one like 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080";
         let (host, port) = text
             .trim()
             .rsplit_once(':')
-            .ok_or_else(|| Unreadable(format!("`{text}` has no port; {advice}")))?;
+            .ok_or_else(|| ParseValueError(format!("`{text}` has no port; {advice}")))?;
         let port = port.parse::<u16>().map_err(|_| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "port `{port}` of `{text}` is outside 0 to 65535; {advice}"
             ))
         })?;
@@ -37,7 +37,7 @@ impl FromStr for ListenAddress {
         address
             .map(|address| ListenAddress(SocketAddr::new(address, port)))
             .ok_or_else(|| {
-                Unreadable(format!(
+                ParseValueError(format!(
                     "`{host}` of `{text}` is not an IP address; {advice}"
                 ))
             })
@@ -72,11 +72,11 @@ impl BasePath {
 }
 
 impl FromStr for BasePath {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<BasePath, Unreadable> {
+    fn from_str(text: &str) -> Result<BasePath, ParseValueError> {
         let refused = |why: &str| {
-            Err(Unreadable(format!(
+            Err(ParseValueError(format!(
                 "base path `{text}` {why}; write one like /llm"
             )))
         };
@@ -122,9 +122,9 @@ pub enum TimeZone {
 }
 
 impl FromStr for TimeZone {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<TimeZone, Unreadable> {
+    fn from_str(text: &str) -> Result<TimeZone, ParseValueError> {
         if text.trim() == LOCAL {
             return Ok(TimeZone::Local);
         }
@@ -132,7 +132,7 @@ impl FromStr for TimeZone {
             // PST and CST are ambiguous between countries.
             let is_abbreviation = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_uppercase());
             if is_abbreviation {
-                return Unreadable(format!(
+                return ParseValueError(format!(
                     "`{text}` is not a time zone: abbreviations are ambiguous; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC"
                 ));
             }
@@ -140,7 +140,7 @@ impl FromStr for TimeZone {
             let hint = nearest(text, known.chain([LOCAL]))
                 .map(|zone| format!("; did you mean `{zone}`?"))
                 .unwrap_or_default();
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is not a time zone; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
             ))
         })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use super::units::{Unreadable, written_as_text};
+use super::units::{ParseValueError, written_as_text};
 
 const ANY: &str = "*";
 const ANY_PORT: &str = ":*";
@@ -50,11 +50,11 @@ impl WebOrigin {
 }
 
 impl FromStr for WebOrigin {
-    type Err = Unreadable;
+    type Err = ParseValueError;
 
-    fn from_str(text: &str) -> Result<WebOrigin, Unreadable> {
+    fn from_str(text: &str) -> Result<WebOrigin, ParseValueError> {
         let wrong = |why: &str| {
-            Unreadable(format!(
+            ParseValueError(format!(
                 "`{text}` is not an origin: {why}; write a scheme and a host like https://lab.example.org, http://localhost:*, app://obsidian.md or vscode-webview://*, or `*` alone"
             ))
         };

@@ -9,9 +9,9 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 
+use super::adapter_fetch;
 use super::adapter_files::look_in_folder;
 use super::caller_share::{Counts, LookupCaller};
-use super::fetched_adapter;
 use catalog::{AdapterPlace, Entry};
 use pool::{Bytes, FilesFingerprint, Span, Time};
 use source::Sources;
@@ -38,12 +38,12 @@ pub const ADAPTER_LOOKUPS_MAX: u32 = 500;
 const FETCH_MAX: Duration = Duration::from_secs(3600);
 
 /// Counts one lookup of a caller until it is dropped, also after a panic.
-struct Running {
+struct LookupGuard {
     lookups: Arc<AdapterLookups>,
     caller: LookupCaller,
 }
 
-impl Drop for Running {
+impl Drop for LookupGuard {
     fn drop(&mut self) {
         self.lookups.state().running_of.give_back(&self.caller);
     }
@@ -78,21 +78,21 @@ pub enum AdapterError {
     },
 }
 
-type Looked = Result<Arc<AdapterFound>, AdapterError>;
+type LookupResult = Result<Arc<AdapterFound>, AdapterError>;
 
 #[derive(Debug)]
-struct Kept {
+struct CachedLookup {
     at: Time,
     base: String,
     fresh: Span,
-    result: Looked,
+    result: LookupResult,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    looked: BTreeMap<String, Kept>,
+struct LookupState {
+    looked: BTreeMap<String, CachedLookup>,
     /// Lookups that have not ended.
-    running: BTreeMap<String, watch::Receiver<Option<Looked>>>,
+    running: BTreeMap<String, watch::Receiver<Option<LookupResult>>>,
     /// Lookups in progress, per caller.
     running_of: Counts,
     turns: BTreeMap<LookupCaller, Weak<Semaphore>>,
@@ -103,7 +103,7 @@ struct State {
 
 #[derive(Debug)]
 pub(super) struct AdapterLookups {
-    state: Mutex<State>,
+    state: Mutex<LookupState>,
     sources: Arc<Sources>,
     in_folders: Semaphore,
     in_buckets: Semaphore,
@@ -126,7 +126,7 @@ impl AdapterLookups {
         name: &str,
         caller: &LookupCaller,
         now: impl Fn() -> Time + Send + 'static,
-    ) -> Looked {
+    ) -> LookupResult {
         if let Some(known) = self.kept(name, now()) {
             return known;
         }
@@ -171,7 +171,7 @@ impl AdapterLookups {
         name: &str,
         caller: &LookupCaller,
         now: impl Fn() -> Time + Send + 'static,
-    ) -> Result<watch::Receiver<Option<Looked>>, AdapterError> {
+    ) -> Result<watch::Receiver<Option<LookupResult>>, AdapterError> {
         let joined = self.state().running.get(name).cloned();
         // The sender of a lookup that panicked is closed.
         if let Some(joined) = joined.filter(|joined| joined.has_changed().is_ok()) {
@@ -202,7 +202,7 @@ impl AdapterLookups {
             state.running.insert(name.to_owned(), ended.clone());
         }
         let (own, entry, name) = (Arc::clone(self), Arc::clone(entry), name.to_owned());
-        let running = Running {
+        let running = LookupGuard {
             lookups: Arc::clone(self),
             caller: caller.clone(),
         };
@@ -232,7 +232,7 @@ impl AdapterLookups {
         Ok(ended)
     }
 
-    async fn look(self: &Arc<Self>, entry: &Arc<Entry>, name: &str) -> Looked {
+    async fn look(self: &Arc<Self>, entry: &Arc<Entry>, name: &str) -> LookupResult {
         let unknown = || AdapterError::Unknown {
             name: name.to_owned(),
         };
@@ -254,7 +254,7 @@ impl AdapterLookups {
                 looked.await.unwrap_or_else(|_| Err(lost(name)))
             }
             AdapterPlace::Bucket(bucket) => {
-                fetched_adapter::look(&self.sources, dynamic, bucket, (name, id)).await
+                adapter_fetch::look(&self.sources, dynamic, bucket, (name, id)).await
             }
         };
         found?.map(Arc::new).ok_or_else(unknown)
@@ -269,7 +269,7 @@ impl AdapterLookups {
         known.map(|(name, _)| name.clone()).collect()
     }
 
-    fn kept(&self, name: &str, now: Time) -> Option<Looked> {
+    fn kept(&self, name: &str, now: Time) -> Option<LookupResult> {
         let state = self.state();
         let kept = state.looked.get(name)?;
         (now.since(kept.at) < kept.fresh).then(|| kept.result.clone())
@@ -312,12 +312,12 @@ impl AdapterLookups {
         self.state().misses.give_back(caller);
     }
 
-    fn keep(&self, name: &str, entry: &Entry, result: Looked, now: Time) {
+    fn keep(&self, name: &str, entry: &Entry, result: LookupResult, now: Time) {
         let place = entry
             .dynamic_adapters
             .as_ref()
             .map(|adapters| &adapters.place);
-        let kept = Kept {
+        let kept = CachedLookup {
             at: now,
             base: entry.name.clone(),
             fresh: match (&result, place) {
@@ -332,14 +332,14 @@ impl AdapterLookups {
         state.looked.insert(name.to_owned(), kept);
         if state.looked.len() > KEPT_MAX {
             // A miss counts for seconds; a found adapter stays listed as known.
-            let rank = |kept: &Kept| (kept.result.is_ok(), kept.at);
+            let rank = |kept: &CachedLookup| (kept.result.is_ok(), kept.at);
             let oldest = state.looked.iter().min_by_key(|(_, kept)| rank(kept));
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.and_then(|name| state.looked.remove(&name));
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LookupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Figures {
 
 /// Figures computed for a catalogue off the loop.
 #[derive(Debug)]
-pub(super) struct Figured {
+pub(super) struct CatalogFigures {
     pub change: Change,
     pub catalog: Catalog,
     pub specs: Specs,
@@ -109,16 +109,16 @@ pub enum ChangeError {
 
 /// Origin of a model's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamedBy {
+pub enum Registrar {
     Administrator,
     User,
 }
 
-impl NamedBy {
+impl Registrar {
     pub(super) fn word(self) -> &'static str {
         match self {
-            NamedBy::Administrator => "administrator",
-            NamedBy::User => "user",
+            Registrar::Administrator => "administrator",
+            Registrar::User => "user",
         }
     }
 }
@@ -149,7 +149,7 @@ impl Terms {
         let Terms::OneMoreOfUsers { limit, bytes, room } = self else {
             return Ok(());
         };
-        let word = NamedBy::User.word();
+        let word = Registrar::User.word();
         let of_users = |entry: &&Entry| {
             entry
                 .labels
@@ -172,7 +172,7 @@ impl Terms {
 
 /// Input of the figures, also available off the loop.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct FigureInputs {
     pub measurements: Measurements,
     pub kinds: BTreeMap<String, KindId>,
     /// All existing devices, for engines that fill a share of a device.
@@ -181,7 +181,7 @@ pub(super) struct Known {
     pub files: BTreeMap<String, u64>,
 }
 
-impl Known {
+impl FigureInputs {
     /// The measurement of an entry as it would be started now, on the devices it asks for: the maximum over all kinds of device
     /// that exist.
     pub fn measured(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {

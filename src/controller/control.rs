@@ -14,20 +14,20 @@ use super::devices::Devices;
 use super::earlier_seats::EarlierSeats;
 use super::engines::Engines;
 use super::fetches::Fetches;
-use super::keeper::Job;
+use super::heartbeat::{Heartbeat, OnPanic};
 use super::load_timeline::LoadTimeline;
 use super::message::Message;
 use super::models::Models;
 use super::nodes::Nodes;
 use super::orders::{Orders, SeatRequests};
 use super::parts::{Parts, Start};
-use super::publishing::Publishing;
+use super::publication::Publishing;
 use super::reader::Reader;
 use super::remote_device;
-use super::snapshot::{OnNode, Snapshot};
-use super::unloaded::Unloaded;
+use super::snapshot::{NodeUse, Snapshot};
+use super::store_writer::Job;
+use super::unload_orders::UnloadOrders;
 use super::usage::Usage;
-use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
 use engine::CudaProgram;
 use pool::{Action, Event, Pool, ReplicaId, Span, Time};
@@ -61,7 +61,7 @@ pub(super) struct Control {
     pub cluster: ClusterNodes,
     pub engines: Engines,
     pub earlier_seats: EarlierSeats,
-    pub unloaded: Unloaded,
+    pub unloaded: UnloadOrders,
     pub seats: SeatRequests,
     pub orders: Orders,
     pub fetches: Fetches,
@@ -112,7 +112,7 @@ impl Control {
             cluster: ClusterNodes::default(),
             engines: Engines::new(parts.guardians, parts.serve_writers),
             earlier_seats: parts.seats,
-            unloaded: Unloaded::default(),
+            unloaded: UnloadOrders::default(),
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
@@ -227,7 +227,7 @@ impl Control {
         let logs = self.engines.logs.iter();
         let pool = remote_device::without_place(self.pool.view(now));
         let snapshot = Snapshot {
-            on_nodes: OnNode::all(&pool, &self.engines.processes),
+            on_nodes: NodeUse::all(&pool, &self.engines.processes),
             pool,
             models: Arc::clone(&self.models.facts),
             processes: self.engines.processes.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::control::Control;
 use super::message::Readings;
 use config::Provider;
-use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, Link, MachineMemory, Reach};
+use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, Link, MachineMemory};
 use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
 
 impl Control {
@@ -125,9 +125,13 @@ impl Control {
             .get(&device)
             .map_or_else(|| device.to_string(), |known| known.info.name.clone());
         match what.reach() {
-            Reach::Process => tracing::info!(device = name, trouble = %what, "an engine's error"),
-            Reach::Watch => tracing::warn!(device = name, trouble = %what, "a GPU to be watched"),
-            Reach::Device => {
+            ErrorScope::Process => {
+                tracing::info!(device = name, trouble = %what, "an engine's error")
+            }
+            ErrorScope::Watch => {
+                tracing::warn!(device = name, trouble = %what, "a GPU to be watched")
+            }
+            ErrorScope::Device => {
                 // A memory error, like most others, ends only the affected process; the others may finish.
                 let lost = matches!(what, DeviceTrouble::Lost | DeviceTrouble::Xid { code: 79 });
                 self.turn(Event::DeviceFailed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::snapshot::{DeviceSnapshot, Stale};
+use super::snapshot::{DeviceSnapshot, Staleness};
 use config::Provider;
 use inventory::{DeviceInfo, DeviceUse, Inventory};
 use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
@@ -120,7 +120,7 @@ impl Devices {
                     "the device cannot be read; its last known figures are kept"
                 );
                 let since = device.read_at.unwrap_or(began);
-                device.stale = Some(Stale { since, why });
+                device.stale = Some(Staleness { since, why });
             }
         }
     }

@@ -10,12 +10,12 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::adopting_applications::recipe_of_application;
+use super::application_adoption::recipe_of_application;
 use super::clock::Clock;
 use super::earlier_seats::EarlierSeats;
 use super::message::Message;
 use super::routing::Routes;
-use engine::{Found, LateLooks, Resolved, ServeWriters};
+use engine::{AdoptionResult, LateLooks, ServeWriters, UnadoptedEngine};
 use pool::ReplicaId;
 
 /// The first pause between queries of Ray clusters that do not respond.
@@ -75,10 +75,11 @@ impl EarlierApplications {
     async fn release(&self) {
         loop {
             sleep(RELEASE_EVERY).await;
-            let others: Vec<Found> = self.writers.release(|replica| self.may_stream(replica));
-            self.send(Resolved {
+            let others: Vec<UnadoptedEngine> =
+                self.writers.release(|replica| self.may_stream(replica));
+            self.send(AdoptionResult {
                 others,
-                ..Resolved::default()
+                ..AdoptionResult::default()
             });
         }
     }
@@ -87,7 +88,7 @@ impl EarlierApplications {
         self.seats.may_stream(replica, self.clock.now())
     }
 
-    fn send(&self, found: Resolved) {
+    fn send(&self, found: AdoptionResult) {
         if !found.applications.is_empty() || !found.others.is_empty() {
             // Fails only while the process ends.
             let _ = self.inbox.send(Message::Applications(found));

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::seats_taken::{SeatsTaken, guests_of};
+use super::seat_counts::{SeatCounts, guests_of};
 use pool::{ReplicaId, Time};
 
 /// Clones share the reports.
 #[derive(Clone, Debug)]
 pub struct EarlierSeats {
     /// The last reports of the processes on this machine.
-    reported: Arc<Mutex<Vec<SeatsTaken>>>,
+    reported: Arc<Mutex<Vec<SeatCounts>>>,
     /// The latest end of any reported stream.
     until: Time,
     /// The latest end of streams served by a process on another machine, which sends no reports here.
@@ -17,7 +17,7 @@ pub struct EarlierSeats {
 }
 
 impl EarlierSeats {
-    pub fn new(reported: Vec<SeatsTaken>, until: Time, unseen_until: Time) -> EarlierSeats {
+    pub fn new(reported: Vec<SeatCounts>, until: Time, unseen_until: Time) -> EarlierSeats {
         EarlierSeats {
             reported: Arc::new(Mutex::new(reported)),
             until,
@@ -31,23 +31,23 @@ impl EarlierSeats {
         is_reported || now < self.unseen_until
     }
 
-    pub(super) fn reported(&self) -> Vec<SeatsTaken> {
+    pub(super) fn reported(&self) -> Vec<SeatCounts> {
         self.lock().clone()
     }
 
     /// Holds back newer reports until `take` returns: a gate must never be set to an older count than the reported one.
-    pub(super) fn with_reported<T>(&self, take: impl FnOnce(&[SeatsTaken]) -> T) -> T {
+    pub(super) fn with_reported<T>(&self, take: impl FnOnce(&[SeatCounts]) -> T) -> T {
         take(&self.lock())
     }
 
     /// Records the reports. `count` passes them to the existing gates.
-    pub(super) fn report(&self, seats: &[SeatsTaken], count: impl FnOnce()) {
+    pub(super) fn report(&self, seats: &[SeatCounts], count: impl FnOnce()) {
         let mut reported = self.lock();
         *reported = seats.to_vec();
         count();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<SeatsTaken>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SeatCounts>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,8 +59,8 @@ mod tests {
     const UNTIL: Time = Time(10_000);
     const REPLICA: ReplicaId = ReplicaId(7);
 
-    fn seats(in_flight: u32) -> Vec<SeatsTaken> {
-        vec![SeatsTaken {
+    fn seats(in_flight: u32) -> Vec<SeatCounts> {
+        vec![SeatCounts {
             replica: REPLICA,
             in_flight,
             last_end: None,

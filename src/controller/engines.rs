@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::changed_gates::ChangedGates;
 use super::gate::Gate;
-use super::seats_taken::use_of;
+use super::seat_counts::use_of;
 use super::snapshot::ProcessFacts;
 use engine::{Guardians, ReplicaLog, ServeWriters};
 use pool::{GateReading, ModelId, ReplicaId};

@@ -14,14 +14,14 @@ const SAMPLES_MAX: usize = 15;
 #[derive(Debug)]
 pub(super) struct Fetches {
     pub sources: Arc<Sources>,
-    pub running: BTreeMap<ModelId, Running>,
+    pub running: BTreeMap<ModelId, RunningFetch>,
     /// The number of the latest fetch.
     last: u64,
 }
 
 /// A fetch in progress.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningFetch {
     pub facts: FetchFacts,
     /// Distinguishes fetches of the same model.
     pub nth: u64,
@@ -66,7 +66,7 @@ impl Fetches {
         };
         self.running.insert(
             model,
-            Running {
+            RunningFetch {
                 facts,
                 nth: self.last,
                 end: Some(end),
@@ -84,7 +84,7 @@ impl Fetches {
     }
 }
 
-impl Running {
+impl RunningFetch {
     /// Records the progress at `now`. Returns the remaining time.
     pub fn sample(&mut self, now: Time) -> Option<Span> {
         self.samples.push_back((now, self.facts.progress.done()));

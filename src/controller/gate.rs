@@ -79,7 +79,7 @@ pub(super) struct Gate {
     /// The connection to its node is lost.
     is_away: AtomicBool,
     /// The reason streams are cut; set before `cut` fires.
-    why: OnceLock<Cut>,
+    why: OnceLock<CutReason>,
     cut: CancellationToken,
     clock: Clock,
     to_loop: ToLoop,
@@ -90,7 +90,7 @@ pub(super) struct Gate {
 
 /// The reason a stream is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CutReason {
     /// The pool stopped the replica.
     Stopped(StopReason),
     /// The engine ended on its own. Holds its last words.
@@ -270,13 +270,13 @@ impl Gate {
 
     /// Ends every request inside with this reason; the first reason stays. Closes the gate as well: a request that is cut may be
     /// placed again immediately, while the routing table still has this gate.
-    pub fn cut(&self, why: Cut) {
+    pub fn cut(&self, why: CutReason) {
         let _ = self.why.set(why);
         let _ = self.close(None);
         self.cut.cancel();
     }
 
-    fn leave(&self, keep: Option<Keep>) {
+    fn leave(&self, keep: Option<KeepHotOverride>) {
         let now = self.clock.now();
         if keep.is_none() {
             self.last_end_without.store(now.0, Ordering::Release);
@@ -301,7 +301,7 @@ impl Gate {
         }
     }
 
-    fn kept(&self, keep: Keep, ended: Time) -> Message {
+    fn kept(&self, keep: KeepHotOverride, ended: Time) -> Message {
         let without = self.last_end_without.load(Ordering::Acquire);
         Message::KeptAlive {
             replica: self.replica,
@@ -320,13 +320,13 @@ impl Gate {
 pub struct Lease {
     gate: Arc<Gate>,
     beat: Beat,
-    keep: Option<Keep>,
+    keep: Option<KeepHotOverride>,
     adapter: Option<AdapterSeat>,
 }
 
 /// A request's own keep-hot time (`keep_alive`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct KeepHotOverride {
     pub span: Span,
     /// `span` may exceed the model's keep-hot time.
     pub may_extend: bool,
@@ -363,7 +363,7 @@ impl Lease {
     }
 
     /// Sets the request's own keep-hot time; `None` uses the model's.
-    pub fn keep(&mut self, keep: Option<Keep>) {
+    pub fn keep(&mut self, keep: Option<KeepHotOverride>) {
         self.keep = keep;
     }
 
@@ -418,7 +418,7 @@ impl Lease {
     }
 
     /// The reason for the cut, once [`Lease::cut`] has fired.
-    pub fn why(&self) -> Option<&Cut> {
+    pub fn why(&self) -> Option<&CutReason> {
         self.gate.why.get()
     }
 }

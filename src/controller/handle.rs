@@ -19,7 +19,7 @@ use super::message::Message;
 use super::node_link::{LinkEnd, NodeConnections};
 use super::node_messages::NodePeer;
 use super::routing::{Route, Routes};
-use super::seats_taken::{SeatsTaken, guests_of};
+use super::seat_counts::{SeatCounts, guests_of};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
 use super::what_if::{Assumptions, WhatIf, what_if};
@@ -30,7 +30,7 @@ use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+pub struct ControllerBusy;
 
 /// Result of a request for a seat.
 #[derive(Debug)]
@@ -38,19 +38,19 @@ pub enum Seat {
     /// The model was ready.
     Now(Lease),
     /// The model is not ready; the request waits in the queue.
-    Wait(Waiting),
+    Wait(QueueEntry),
 }
 
 /// A place in a model's queue. Dropping it leaves the queue (Q3).
 #[derive(Debug)]
-pub struct Waiting {
+pub struct QueueEntry {
     pub ticket: Ticket,
     response: oneshot::Receiver<Result<Lease, Refusal>>,
     inbox: mpsc::UnboundedSender<Message>,
     responded: bool,
 }
 
-impl Waiting {
+impl QueueEntry {
     /// Waits for the seat, or for the reason it is refused. Cancel safe.
     pub async fn seat(&mut self) -> Result<Lease, Refusal> {
         let response = (&mut self.response).await;
@@ -59,7 +59,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         // A seat that has been granted in the meantime is dropped with the channel, and so given back.
         if !self.responded {
@@ -72,21 +72,21 @@ impl Drop for Waiting {
 
 /// An order that the loop has received.
 #[derive(Debug)]
-pub struct Ordered {
+pub struct PendingOrder {
     pub order: OrderId,
     accepted: oneshot::Receiver<()>,
     settled: oneshot::Receiver<Outcome>,
 }
 
-impl Ordered {
+impl PendingOrder {
     /// Waits until the order is stored or already settled (D1). An error means the controller is gone and the state of the order is
     /// unknown.
-    pub async fn accepted(&mut self) -> Result<(), Busy> {
-        (&mut self.accepted).await.map_err(|_| Busy)
+    pub async fn accepted(&mut self) -> Result<(), ControllerBusy> {
+        (&mut self.accepted).await.map_err(|_| ControllerBusy)
     }
 
-    pub async fn settled(self) -> Result<Outcome, Busy> {
-        self.settled.await.map_err(|_| Busy)
+    pub async fn settled(self) -> Result<Outcome, ControllerBusy> {
+        self.settled.await.map_err(|_| ControllerBusy)
     }
 
     /// The outcome, if it is known already.
@@ -151,7 +151,7 @@ impl Handle {
         conversation: Option<u64>,
         adapter: Option<&str>,
         gives_up: Option<Time>,
-    ) -> Result<Seat, Busy> {
+    ) -> Result<Seat, ControllerBusy> {
         if let Some(lease) = self.seat_now(route, conversation, adapter) {
             return Ok(Seat::Now(lease));
         }
@@ -164,8 +164,8 @@ impl Handle {
             gives_up,
             reply,
         };
-        self.inbox.send(message).map_err(|_| Busy)?;
-        Ok(Seat::Wait(Waiting {
+        self.inbox.send(message).map_err(|_| ControllerBusy)?;
+        Ok(Seat::Wait(QueueEntry {
             ticket,
             response,
             inbox: self.inbox.clone(),
@@ -209,16 +209,20 @@ impl Handle {
     }
 
     /// Hands an order to the loop, which carries it out even if no caller waits for the outcome.
-    pub fn order(&self, command: Command) -> Result<Ordered, Busy> {
+    pub fn order(&self, command: Command) -> Result<PendingOrder, ControllerBusy> {
         self.order_of(command, None)
     }
 
     /// Like [`Handle::order`], for a key or a person, named in the history.
-    pub fn order_by(&self, command: Command, by: KeyId) -> Result<Ordered, Busy> {
+    pub fn order_by(&self, command: Command, by: KeyId) -> Result<PendingOrder, ControllerBusy> {
         self.order_of(command, Some(by))
     }
 
-    fn order_of(&self, command: Command, by: Option<KeyId>) -> Result<Ordered, Busy> {
+    fn order_of(
+        &self,
+        command: Command,
+        by: Option<KeyId>,
+    ) -> Result<PendingOrder, ControllerBusy> {
         let order = OrderId(self.number());
         let (accept, accepted) = oneshot::channel();
         let (settle, settled) = oneshot::channel();
@@ -229,8 +233,8 @@ impl Handle {
             accepted: accept,
             settled: settle,
         };
-        self.inbox.send(message).map_err(|_| Busy)?;
-        Ok(Ordered {
+        self.inbox.send(message).map_err(|_| ControllerBusy)?;
+        Ok(PendingOrder {
             order,
             accepted,
             settled,
@@ -238,21 +242,24 @@ impl Handle {
     }
 
     /// The decision for a load, without carrying it out, with its candidates in words.
-    pub async fn plan(&self, load: LoadOrder) -> Result<Option<(Plan, Vec<String>)>, Busy> {
+    pub async fn plan(
+        &self,
+        load: LoadOrder,
+    ) -> Result<Option<(Plan, Vec<String>)>, ControllerBusy> {
         let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Plan { load, reply })
-            .map_err(|_| Busy)?;
-        response.await.map_err(|_| Busy)
+            .map_err(|_| ControllerBusy)?;
+        response.await.map_err(|_| ControllerBusy)
     }
 
     /// The number of requests that wait for a seat, counted after all earlier messages. An error means the controller is gone.
-    pub async fn waiting(&self) -> Result<usize, Busy> {
+    pub async fn waiting(&self) -> Result<usize, ControllerBusy> {
         let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Waiting { reply })
-            .map_err(|_| Busy)?;
-        response.await.map_err(|_| Busy)
+            .map_err(|_| ControllerBusy)?;
+        response.await.map_err(|_| ControllerBusy)
     }
 
     /// Serves the connection of a node until it ends, and logs the reason.
@@ -279,10 +286,12 @@ impl Handle {
     }
 
     /// The pool's decisions under these assumptions, made on a copy of the pool.
-    pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, Busy> {
+    pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, ControllerBusy> {
         let (reply, response) = oneshot::channel();
-        self.inbox.send(Message::Copy { reply }).map_err(|_| Busy)?;
-        let pool = response.await.map_err(|_| Busy)?;
+        self.inbox
+            .send(Message::Copy { reply })
+            .map_err(|_| ControllerBusy)?;
+        let pool = response.await.map_err(|_| ControllerBusy)?;
         Ok(what_if(*pool, self.clock.now(), assumptions))
     }
 
@@ -331,15 +340,17 @@ impl Handle {
     }
 
     /// Ends the loop without a shutdown: the guardians expect another controller. Requests that still wait are refused.
-    pub fn hand_over(&self) -> Result<(), Busy> {
-        self.inbox.send(Message::HandOver).map_err(|_| Busy)
+    pub fn hand_over(&self) -> Result<(), ControllerBusy> {
+        self.inbox
+            .send(Message::HandOver)
+            .map_err(|_| ControllerBusy)
     }
 
     /// Seats taken through this controller, per replica. Available after its loop has ended, too.
-    pub fn seats_taken(&self) -> Vec<SeatsTaken> {
+    pub fn seats_taken(&self) -> Vec<SeatCounts> {
         let seats = |gate: &Arc<Gate>| {
             let reading = gate.reading();
-            SeatsTaken {
+            SeatCounts {
                 replica: reading.replica,
                 in_flight: reading.in_flight.saturating_sub(gate.guests()),
                 last_end: reading.last_end,
@@ -349,7 +360,7 @@ impl Handle {
     }
 
     /// Takes the reports of earlier controllers about their requests. A request that is not reported has ended.
-    pub fn seats_of_earlier_controllers(&self, seats: &[SeatsTaken]) {
+    pub fn seats_of_earlier_controllers(&self, seats: &[SeatCounts]) {
         // Replicas adopted later read the reports from there.
         self.earlier_seats.report(seats, || {
             for gate in self.routes.load().gates() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::caller_share::LookupCaller;
-use super::catalog_change::{BYTES_LABEL, ChangeError, LABEL, NamedBy, Terms};
+use super::catalog_change::{BYTES_LABEL, ChangeError, LABEL, Registrar, Terms};
 use super::handle::Handle;
 use super::hub_lookups::{HUB_LOOKUPS_MAX, HubRegistrationError};
 use super::routing::Route;
@@ -36,7 +36,7 @@ impl Handle {
     pub async fn register_from_hub(
         &self,
         name: &str,
-        by: NamedBy,
+        by: Registrar,
         caller: &LookupCaller,
     ) -> Result<Arc<Route>, HubRegistrationError> {
         let now = self.clock.now();
@@ -55,8 +55,8 @@ impl Handle {
         }
         let known = &routes.catalog;
         let terms = |bytes: u64| match by {
-            NamedBy::Administrator => Terms::NewName,
-            NamedBy::User => Terms::OneMoreOfUsers {
+            Registrar::Administrator => Terms::NewName,
+            Registrar::User => Terms::OneMoreOfUsers {
                 limit: settings.unknown_limit,
                 bytes: Bytes(bytes),
                 room: settings.unknown_size.0,
@@ -76,7 +76,7 @@ impl Handle {
             },
             "pool_config": {"labels": {LABEL: by.word()}},
         });
-        if by == NamedBy::User && !settings.unknown_private {
+        if by == Registrar::User && !settings.unknown_private {
             document["engine_config"]["runtime_env"] = json!({"env_vars": {NO_TOKEN: "1"}});
         }
         let (entry, _) =
@@ -100,15 +100,15 @@ impl Handle {
             );
             return Err(HubRegistrationError::NotThere { message });
         };
-        if by == NamedBy::User {
+        if by == Registrar::User {
             self.hub_lookups.looks.take(caller, now, HUB_LOOKUPS_MAX)?;
         }
         let bytes = match self.hub_lookups.sources.describe(fetch).await {
             Ok(bytes) => bytes,
             Err(fault) => {
                 let message = match by {
-                    NamedBy::Administrator => fault.to_string(),
-                    NamedBy::User => {
+                    Registrar::Administrator => fault.to_string(),
+                    Registrar::User => {
                         tracing::info!(model = name, %fault, "a user's model was not found on the hub");
                         for_user(&fault, settings.unknown_private)
                     }
@@ -121,7 +121,7 @@ impl Handle {
             }
         };
         document["pool_config"]["labels"][BYTES_LABEL] = json!(bytes.to_string());
-        if by == NamedBy::User {
+        if by == Registrar::User {
             let most = settings.unknown_per_hour;
             self.hub_lookups.registered.take(caller, now, most)?;
         }
@@ -132,7 +132,7 @@ impl Handle {
                 "a model of the hub was registered"
             ),
             Err(error) => {
-                if by == NamedBy::User {
+                if by == Registrar::User {
                     self.hub_lookups.registered.give_back(caller, now);
                 }
                 // A concurrent request has registered the model; use its registration.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::catalog_change::{Change, ChangeError, Figured, Terms};
+use super::catalog_change::{CatalogFigures, Change, ChangeError, Terms};
 use super::gate::Lease;
 use super::node_messages::NodeMessage;
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
 use config::Config;
-use engine::{ReadEnd, Report, Resolved};
+use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
     Bytes, Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, NodeId, OrderId,
@@ -82,7 +82,7 @@ pub(super) enum Message {
         report: Report,
     },
     /// Applications found in Ray Serve, of earlier processes.
-    Applications(Resolved),
+    Applications(AdoptionResult),
     Saved {
         order: OrderId,
         failure: Option<String>,
@@ -115,9 +115,9 @@ pub(super) enum Message {
         end: ReadEnd,
     },
     /// The result of putting an engine to sleep or waking it.
-    Parked(Parked),
+    Parked(ParkingResult),
     /// A model's figures have been computed off the loop.
-    Figured(Box<Figured>),
+    Figured(Box<CatalogFigures>),
     Node(NodeMessage),
     Cluster(ClusterNews),
     /// End the loop and leave the engines to another controller.
@@ -155,7 +155,7 @@ pub(super) enum ParkRequest {
 
 /// The result of a request to sleep or wake.
 #[derive(Debug)]
-pub(super) struct Parked {
+pub(super) struct ParkingResult {
     pub replica: ReplicaId,
     pub request: ParkRequest,
     pub outcome: Result<(), String>,

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::control::Control;
-use super::node_messages::{Admitted, Joining, NodePeer, never, not_now};
+use super::node_messages::{AdmittedNode, JoiningNode, NodePeer, never, not_now};
 use super::nodes::{FIRST_NUMBER, NODES_MAX, Node, node_id};
 use config::Network;
 use engine::{RelayAddress, RelaySecret};
-use node_link::{Accepted, NodeDevice, Refused, RefusedKind, RelayForm};
+use node_link::{NodeAcceptance, NodeDevice, NodeRefusal, NodeRefusalKind, RelayForm};
 use pool::{DemandId, DeviceId, NodeId, Span};
 
 impl Control {
     /// Accepts or refuses a node. Registers its devices; the pool hears of them after the node has listed its engines.
-    pub(super) fn admit(&mut self, joining: Joining) -> Result<Admitted, Refused> {
+    pub(super) fn admit(&mut self, joining: JoiningNode) -> Result<AdmittedNode, NodeRefusal> {
         let id = node_id(joining.numbers.node);
         let now = self.clock.now();
         if self.nodes.fenced.contains(&joining.epoch) {
-            return Err(Refused {
+            return Err(NodeRefusal {
                 message: format!(
                     "node {} was given up after it had been silent for too long, and its work went to others; its engines end, and it may be started again",
                     joining.name
                 ),
-                kind: RefusedKind::Fenced,
+                kind: NodeRefusalKind::Fenced,
             });
         }
         if let Some(known) = self.nodes.known.get(&id)
@@ -119,10 +119,10 @@ impl Control {
             tracing::info!("node {} joins from {}", joining.name, joining.peer.address);
         }
         let milliseconds = |span: Span| span.0;
-        Ok(Admitted {
+        Ok(AdmittedNode {
             node: id,
             generation,
-            accepted: Accepted {
+            accepted: NodeAcceptance {
                 controller: self.nodes.epoch,
                 received: taken,
                 credential: None,
@@ -152,12 +152,12 @@ impl Control {
         let names = new.iter().map(|info| (info.id, info.name.clone()));
         let _ = self
             .jobs
-            .send(super::keeper::Job::DeviceNames(names.collect()));
+            .send(super::store_writer::Job::DeviceNames(names.collect()));
     }
 }
 
 /// Refuses a node process that returns with other devices: they cannot change while it runs.
-fn check_same_devices(known: &Node, joining: &Joining) -> Result<(), Refused> {
+fn check_same_devices(known: &Node, joining: &JoiningNode) -> Result<(), NodeRefusal> {
     let is_known = |device: &NodeDevice| known.devices.contains_key(&device.name);
     let is_same =
         known.devices.len() == joining.devices.len() && joining.devices.iter().all(is_known);
@@ -179,7 +179,7 @@ fn relay_of(
     form: RelayForm,
     peer: NodePeer,
     networks: &[Network],
-) -> Result<RelayAddress, Refused> {
+) -> Result<RelayAddress, NodeRefusal> {
     let (ip, from) = (
         form.address.ip().to_canonical(),
         peer.address.ip().to_canonical(),

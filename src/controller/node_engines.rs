@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::adopting::arguments_problem;
+use super::adoption::arguments_problem;
 use super::control::Control;
-use super::message::{Message, ParkRequest, Parked, Readings};
-use engine::{Kept, Launch, LivenessLimits, ReplicaLog};
+use super::message::{Message, ParkRequest, ParkingResult, Readings};
+use engine::{Launch, LaunchFacts, LivenessLimits, ReplicaLog};
 use inventory::DeviceUse;
-use node_link::{KeptForm, LaunchForm, NodeReadings, Order, Running, Start};
+use node_link::{KeptForm, LaunchForm, NodeReadings, Order, RunningEngine, Start};
 use pool::{Bytes, DeviceId, Event, ModelId, NodeId, ReplicaId, Share, Span, Time};
 
 /// Signs of activity arrive some hundred milliseconds later than on the controller's machine.
@@ -28,7 +28,13 @@ impl Control {
     }
 
     /// Orders the node to start the engine. Its reports arrive over the node's connection.
-    pub(super) fn launch_on(&self, node: NodeId, model: ModelId, launch: Launch, kept: Kept) {
+    pub(super) fn launch_on(
+        &self,
+        node: NodeId,
+        model: ModelId,
+        launch: Launch,
+        kept: LaunchFacts,
+    ) {
         let mut launch = LaunchForm::new(launch);
         let limits = &mut launch.limits;
         *limits = LivenessLimits {
@@ -45,7 +51,11 @@ impl Control {
     }
 
     /// Adopts an engine that runs on a node and that this controller did not start.
-    pub(super) fn adopt_from(&mut self, node: NodeId, engine: &Running) -> Result<Event, String> {
+    pub(super) fn adopt_from(
+        &mut self,
+        node: NodeId,
+        engine: &RunningEngine,
+    ) -> Result<Event, String> {
         if engine.ending {
             return Err("it was ordered to stop".to_owned());
         }
@@ -143,7 +153,7 @@ impl Control {
         } else {
             ParkRequest::Wake
         };
-        self.parked(Parked {
+        self.parked(ParkingResult {
             replica,
             request,
             outcome,

@@ -2,7 +2,7 @@
 
 use super::node_messages::{never, not_now};
 use engine::RelaySecret;
-use node_link::{Hello, NodeDevice, PROTOCOL, Refused, check_node_name};
+use node_link::{Hello, NodeDevice, NodeRefusal, PROTOCOL, check_node_name};
 use store::NodePass;
 
 const DEVICES_MAX: usize = 256;
@@ -11,7 +11,7 @@ const NAME_BYTES_MAX: usize = 200;
 const PLACE_BYTES_MAX: usize = 4200;
 
 /// Refuses a greeting that can be judged without the loop. `own` is this controller's generation.
-pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), Refused> {
+pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), NodeRefusal> {
     if hello.protocol != PROTOCOL {
         let own = env!("CARGO_PKG_VERSION");
         let (newer, older) = if hello.protocol > PROTOCOL {

@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::message::Message;
 use super::node_greeting::check;
 use super::node_logs::NodeLogs;
-use super::node_messages::{Joining, NodeLink, NodeMessage, NodePeer, not_now};
+use super::node_messages::{JoiningNode, NodeLink, NodeMessage, NodePeer, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
 use node_link::{
@@ -84,7 +84,7 @@ impl NodeConnections {
                 return Err(LinkEnd::Refused(refused));
             }
         };
-        let Joined {
+        let JoinedNode {
             node,
             generation,
             link,
@@ -116,7 +116,7 @@ impl NodeConnections {
         hello: &Hello,
         peer: NodePeer,
         pass: &NodePass,
-    ) -> Result<Result<Joined, NodeRefusal>, LinkEnd> {
+    ) -> Result<Result<JoinedNode, NodeRefusal>, LinkEnd> {
         let names: Vec<String> = hello
             .devices
             .iter()
@@ -134,7 +134,7 @@ impl NodeConnections {
             logs: NodeLogs::default(),
             closed: CancellationToken::new(),
         });
-        let joining = Joining {
+        let joining = JoiningNode {
             name: hello.name.clone(),
             epoch: hello.epoch,
             place: hello.place.clone(),
@@ -165,7 +165,7 @@ impl NodeConnections {
                 .await?;
             credential = Some(fresh.reveal().to_owned());
         }
-        Ok(Ok(Joined {
+        Ok(Ok(JoinedNode {
             node: admitted.node,
             generation: admitted.generation,
             link,
@@ -303,7 +303,7 @@ fn log_line(form: LogLineForm) -> LogLine {
     }
 }
 
-struct Joined {
+struct JoinedNode {
     node: NodeId,
     generation: u64,
     link: Arc<NodeLink>,

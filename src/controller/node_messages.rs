@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::node_logs::NodeLogs;
 use config::Provider;
 use node_link::{
-    Accepted, NodeDevice, NodeReadings, NodeReport, Order, Refused, RefusedKind, RelayForm, Running,
+    NodeAcceptance, NodeDevice, NodeReadings, NodeRefusal, NodeRefusalKind, NodeReport, Order,
+    RelayForm, RunningEngine,
 };
 use pool::NodeId;
 use store::NodeNumbers;
@@ -31,11 +32,11 @@ pub(super) struct NodeLink {
 }
 
 pub(super) enum NodeMessage {
-    Hello(Box<Joining>),
+    Hello(Box<JoiningNode>),
     Running {
         node: NodeId,
         generation: u64,
-        running: Vec<Running>,
+        running: Vec<RunningEngine>,
     },
     Report {
         node: NodeId,
@@ -63,7 +64,7 @@ pub struct NodePeer {
 }
 
 /// A node that has sent its greeting and may join.
-pub(super) struct Joining {
+pub(super) struct JoiningNode {
     pub name: String,
     pub epoch: u64,
     pub place: String,
@@ -75,28 +76,28 @@ pub(super) struct Joining {
     pub peer: NodePeer,
     pub numbers: NodeNumbers,
     pub link: Arc<NodeLink>,
-    pub reply: oneshot::Sender<Result<Admitted, Refused>>,
+    pub reply: oneshot::Sender<Result<AdmittedNode, NodeRefusal>>,
 }
 
 /// The loop's reply to an accepted node. The connection adds the credential.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedNode {
     pub node: NodeId,
     /// Number of the connection. Messages of connections with lower numbers are ignored.
     pub generation: u64,
-    pub accepted: Accepted,
+    pub accepted: NodeAcceptance,
 }
 
-pub(super) fn not_now(message: impl Into<String>) -> Refused {
-    Refused {
+pub(super) fn not_now(message: impl Into<String>) -> NodeRefusal {
+    NodeRefusal {
         message: message.into(),
-        kind: RefusedKind::NotNow,
+        kind: NodeRefusalKind::NotNow,
     }
 }
 
-pub(super) fn never(message: impl Into<String>) -> Refused {
-    Refused {
+pub(super) fn never(message: impl Into<String>) -> NodeRefusal {
+    NodeRefusal {
         message: message.into(),
-        kind: RefusedKind::Never,
+        kind: NodeRefusalKind::Never,
     }
 }

@@ -9,7 +9,7 @@ use pool::{Command, Event, NodeId, Span, Time};
 
 /// A node that had joined when the last controller ended, and has not returned yet.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedNode {
     name: String,
     since: Time,
 }
@@ -25,7 +25,7 @@ impl Control {
         for (number, name) in nodes {
             let node = node_id(number);
             tracing::info!("node {name} is expected to return");
-            let expected = Expected {
+            let expected = ExpectedNode {
                 name: name.clone(),
                 since,
             };
@@ -61,7 +61,7 @@ impl Control {
                 gone.push(id);
             }
         }
-        let waited = |expected: &Expected| now.since(expected.since) > gone_after;
+        let waited = |expected: &ExpectedNode| now.since(expected.since) > gone_after;
         let absent: Vec<NodeId> = self
             .nodes
             .expected

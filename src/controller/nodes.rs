@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::control::Control;
-use super::gate::Cut;
+use super::gate::CutReason;
 use super::node_messages::{NodeLink, NodeMessage};
-use super::node_presence::Expected;
+use super::node_presence::ExpectedNode;
 use super::snapshot::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress, ReplicaLog};
-use node_link::{EngineReport, NodeReport, Order, Running, WeightsReport};
+use node_link::{EngineReport, NodeReport, Order, RunningEngine, WeightsReport};
 use pool::{
     Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
 };
@@ -38,7 +38,7 @@ pub(super) struct Nodes {
     pub epoch: u64,
     pub known: BTreeMap<NodeId, Node>,
     /// Nodes of the last controller that have not returned.
-    pub expected: BTreeMap<NodeId, Expected>,
+    pub expected: BTreeMap<NodeId, ExpectedNode>,
     /// Number of the last connection.
     pub generation: u64,
     pub fenced: VecDeque<u64>,
@@ -243,7 +243,7 @@ impl Control {
     }
 
     /// Takes the list of a node's engines. From here on the node takes part.
-    fn node_lists(&mut self, node: NodeId, running: Vec<Running>) {
+    fn node_lists(&mut self, node: NodeId, running: Vec<RunningEngine>) {
         let Some(known) = self.nodes.known.get_mut(&node) else {
             return;
         };
@@ -276,6 +276,7 @@ impl Control {
             }
         }
         events.push(self.links(Some(node)));
+        events.extend(self.allowed_on(node));
         events.extend(self.cordons_of_node(node));
         for engine in running {
             let replica = ReplicaId(engine.replica);
@@ -395,7 +396,7 @@ impl Control {
         };
         self.engines.stops.remove(&replica);
         if let Some(gate) = self.engines.drop_gate(replica) {
-            gate.cut(Cut::Crashed(why.to_owned()));
+            gate.cut(CutReason::Crashed(why.to_owned()));
         }
         self.withdraw(replica, process.model);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::Control;
-use super::message::{Message, ParkRequest, Parked};
+use super::message::{Message, ParkRequest, ParkingResult};
 use catalog::{CommandRecipe, Recipe, SleepCommands};
 use engine::{SleepBy, Stage};
 use pool::{Event, ReplicaId, Span};
@@ -37,7 +37,7 @@ impl Control {
             }
             let outcome = engine::fall_asleep(&endpoint, &by, SLEEP_PATIENCE).await;
             let request = ParkRequest::Sleep;
-            let _ = inbox.send(Message::Parked(Parked {
+            let _ = inbox.send(Message::Parked(ParkingResult {
                 replica,
                 request,
                 outcome,
@@ -68,7 +68,7 @@ impl Control {
                 guardians.note_sleep(replica, false).await;
             }
             let request = ParkRequest::Wake;
-            let _ = inbox.send(Message::Parked(Parked {
+            let _ = inbox.send(Message::Parked(ParkingResult {
                 replica,
                 request,
                 outcome,
@@ -100,8 +100,8 @@ impl Control {
         Some((gate.endpoint.clone(), by, health))
     }
 
-    pub(super) fn parked(&mut self, parked: Parked) {
-        let Parked {
+    pub(super) fn parked(&mut self, parked: ParkingResult) {
+        let ParkingResult {
             replica,
             request,
             outcome,

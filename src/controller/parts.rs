@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::earlier_seats::EarlierSeats;
-use super::figuring::FirstFigures;
-use super::vital::Heartbeat;
+use super::heartbeat::Heartbeat;
+use super::model_needs::FirstFigures;
 use catalog::Catalog;
 use config::LiveConfig;
-use engine::{CudaProgram, Guardians, Resolved, ServeWriters};
+use engine::{AdoptionResult, CudaProgram, Guardians, ServeWriters};
 use inventory::Inventory;
 use pool::Cordon;
 use source::Sources;
@@ -48,7 +48,7 @@ pub struct Parts {
     /// Writers of the models in Ray Serve.
     pub serve_writers: Arc<ServeWriters>,
     /// Engines and applications that an earlier controller left behind.
-    pub found: Resolved,
+    pub found: AdoptionResult,
     /// Requests that an earlier controller still serves to their end.
     pub seats: EarlierSeats,
     pub heartbeat: Option<Heartbeat>,
@@ -64,5 +64,5 @@ pub(super) struct Start {
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
     pub figures: FirstFigures,
-    pub found: Resolved,
+    pub found: AdoptionResult,
 }

@@ -5,10 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::catalog_change::{Change, ChangeError, Figured, Figures, Known, Specs, Terms};
+use super::catalog_change::{
+    CatalogFigures, Change, ChangeError, FigureInputs, Figures, Specs, Terms,
+};
 use super::control::Control;
-use super::figuring::figure;
 use super::message::Message;
+use super::model_needs::figure;
 use super::remote_device;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
@@ -157,8 +159,8 @@ impl Control {
         Event::LimitsSet { limits }
     }
 
-    pub(super) fn figured(&mut self, figured: Figured) {
-        let Figured {
+    pub(super) fn figured(&mut self, figured: CatalogFigures) {
+        let CatalogFigures {
             change,
             catalog,
             specs,
@@ -212,9 +214,9 @@ async fn prepare(
     catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
-    known: Known,
-) -> Figured {
-    let failed = |catalog| Figured {
+    known: FigureInputs,
+) -> CatalogFigures {
+    let failed = |catalog| CatalogFigures {
         change: Change::Failed,
         catalog,
         specs: Vec::new(),
@@ -225,7 +227,7 @@ async fn prepare(
             terms,
             reply,
         } => match register(document, terms, catalog.clone(), config, store, known).await {
-            Ok((catalog, specs, warnings)) => Figured {
+            Ok((catalog, specs, warnings)) => CatalogFigures {
                 change: Change::Register { warnings, reply },
                 catalog,
                 specs,
@@ -256,7 +258,7 @@ async fn prepare(
                 }
             };
             match removed {
-                Ok(()) => Figured {
+                Ok(()) => CatalogFigures {
                     change: Change::Remove { reply },
                     catalog: newer,
                     specs: Vec::new(),
@@ -275,7 +277,7 @@ async fn prepare(
             let read =
                 tokio::task::spawn_blocking(move || reload(&old, (&config, &with), &known)).await;
             match read {
-                Ok(Ok((newer, specs, changes, warnings))) => Figured {
+                Ok(Ok((newer, specs, changes, warnings))) => CatalogFigures {
                     change: Change::Reload {
                         config: newer_config,
                         changes,
@@ -309,12 +311,12 @@ async fn figured_anew(
     change: Change,
     catalog: Catalog,
     config: Arc<Config>,
-    known: Known,
-) -> Figured {
+    known: FigureInputs,
+) -> CatalogFigures {
     let of = catalog.clone();
     let figured = move || figure(&of, &names, &config, &known);
     let specs = tokio::task::spawn_blocking(figured).await;
-    Figured {
+    CatalogFigures {
         change,
         catalog,
         specs: specs.unwrap_or_default(),
@@ -327,7 +329,7 @@ async fn register(
     mut catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
-    known: Known,
+    known: FigureInputs,
 ) -> Result<(Catalog, Specs, Vec<Warning>), ChangeError> {
     let read = tokio::task::spawn_blocking(move || {
         let (entry, warnings) =
@@ -374,7 +376,7 @@ pub fn log_broken(catalog: &Catalog) {
 fn reload(
     old: &Catalog,
     configs: (&Config, &Config),
-    known: &Known,
+    known: &FigureInputs,
 ) -> Result<(Catalog, Specs, Changes, Vec<Warning>), ChangeError> {
     let (before, config) = configs;
     let (newer, warnings) = old.reread(config)?;

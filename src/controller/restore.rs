@@ -1,12 +1,12 @@
 //! Restores the pool's persistent state before its first decision, and stores it again while the pool runs.
 
+use super::actions::NODE_KEY;
 use super::control::Control;
-use super::execute::NODE_KEY;
-use super::keeper::Job;
 use super::parts::Start;
+use super::store_writer::Job;
 use super::usage::Minute;
 use inventory::Inventory;
-use pool::{Cordon, DeviceId, Event, Span};
+use pool::{Cordon, DeviceId, Event, ModelId, Record, RecordKind, Span};
 use store::UsageMinute;
 
 impl Control {
@@ -125,18 +125,38 @@ impl Control {
 
     /// Stores the remembered demand of models that changed since the last call.
     pub(super) fn remember(&mut self) {
-        for &model in self.models.facts.keys() {
-            let Some(numbers) = self.pool.remembered(model) else {
-                continue;
-            };
-            if self.usage.remembered.get(&model) == Some(&numbers) {
-                continue;
-            }
-            let _ = self.jobs.send(Job::Remembered {
-                model: self.models.name(model),
-                numbers: numbers.clone(),
-            });
-            self.usage.remembered.insert(model, numbers);
+        let models: Vec<ModelId> = self.models.facts.keys().copied().collect();
+        for model in models {
+            self.remember_model(model);
         }
+    }
+
+    /// The same for a model whose replicas on nodes have changed: the next controller must know where they are (N8).
+    pub(super) fn remember_places(&mut self, record: &Record) {
+        let has_changed = matches!(
+            record.kind,
+            RecordKind::Ready | RecordKind::Adopt | RecordKind::Gone | RecordKind::Crash
+        );
+        if has_changed && !self.nodes.known.is_empty() {
+            let name = record.model.as_deref();
+            let model = name.and_then(|name| self.models.ids.get(name)).copied();
+            model
+                .into_iter()
+                .for_each(|model| self.remember_model(model));
+        }
+    }
+
+    fn remember_model(&mut self, model: ModelId) {
+        let Some(numbers) = self.pool.remembered(model) else {
+            return;
+        };
+        if self.usage.remembered.get(&model) == Some(&numbers) {
+            return;
+        }
+        let _ = self.jobs.send(Job::Remembered {
+            model: self.models.name(model),
+            numbers: numbers.clone(),
+        });
+        self.usage.remembered.insert(model, numbers);
     }
 }

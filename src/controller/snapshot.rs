@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Nodes that have joined and have not left.
     pub nodes: BTreeMap<NodeId, NodeFacts>,
     /// Replicas and pending memory of each node that has any.
-    pub on_nodes: BTreeMap<NodeId, OnNode>,
+    pub on_nodes: BTreeMap<NodeId, NodeUse>,
     /// Engines run only on the controller's machine.
     pub runs_alone: bool,
     /// Kinds of devices whose measurements are comparable, by product name.
@@ -115,18 +115,18 @@ pub struct NodeFacts {
 /// Data that a node's connection reads several times a second. Computed once per snapshot, and not by each of a thousand
 /// connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OnNode {
+pub struct NodeUse {
     pub replicas: Vec<ReplicaId>,
     /// Memory of ended processes is still awaited on a device of the node (M4).
     pub settles: bool,
 }
 
-impl OnNode {
+impl NodeUse {
     pub(super) fn all(
         pool: &PoolView,
         processes: &BTreeMap<ReplicaId, ProcessFacts>,
-    ) -> BTreeMap<NodeId, OnNode> {
-        let mut all: BTreeMap<NodeId, OnNode> = BTreeMap::new();
+    ) -> BTreeMap<NodeId, NodeUse> {
+        let mut all: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
         for (&replica, process) in processes {
             all.entry(process.node).or_default().replicas.push(replica);
         }
@@ -174,7 +174,7 @@ pub struct DeviceSnapshot {
     /// Time of the last figures.
     pub read_at: Option<Time>,
     /// Set if the device cannot be read and its figures are old.
-    pub stale: Option<Stale>,
+    pub stale: Option<Staleness>,
     /// Memory measured for each replica.
     pub own: BTreeMap<ReplicaId, Bytes>,
 }
@@ -193,7 +193,7 @@ impl DeviceSnapshot {
 
 /// The reason figures are old, and their age.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stale {
+pub struct Staleness {
     pub since: Time,
     pub why: String,
 }

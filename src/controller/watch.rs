@@ -25,7 +25,7 @@ pub(super) struct Picture {
     pub without_response: Option<Span>,
     pub replicas: Vec<ReplicaSample>,
     /// Models with waiting requests and a ready replica that has a free seat.
-    pub servable: Vec<Servable>,
+    pub servable: Vec<ServableReplica>,
     /// Ray Serve applications that may hold GPUs although their replicas have ended.
     pub left_over: usize,
     /// Ray clusters that have not responded since the start.
@@ -33,7 +33,7 @@ pub(super) struct Picture {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Servable {
+pub(super) struct ServableReplica {
     pub model: String,
     pub replica: ReplicaId,
     /// Total number of requests that got a seat. The queue moves while this rises.
@@ -44,13 +44,13 @@ pub(super) struct Servable {
 pub(super) struct ReplicaSample {
     pub model: String,
     pub replica: ReplicaId,
-    pub state: State,
+    pub state: WatchedState,
     /// Time in this state.
     pub age: Span,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(super) enum WatchedState {
     Launching {
         deadline: Span,
         /// Duration of the model's recent loads.
@@ -126,7 +126,7 @@ impl Watchdog {
                 sample.age,
             );
             match &sample.state {
-                State::Launching { deadline, .. } => {
+                WatchedState::Launching { deadline, .. } => {
                     let most = *deadline + DEADLINE_SLACK;
                     stuck(age, most, &|| {
                         format!(
@@ -134,7 +134,7 @@ impl Watchdog {
                         )
                     });
                 }
-                State::Stopping { grace } => {
+                WatchedState::Stopping { grace } => {
                     let most = *grace + AFTER_GRACE_MAX;
                     stuck(age, most, &|| {
                         format!(
@@ -142,7 +142,7 @@ impl Watchdog {
                         )
                     });
                 }
-                State::Dead => stuck(age, AFTER_GRACE_MAX, &|| {
+                WatchedState::Dead => stuck(age, AFTER_GRACE_MAX, &|| {
                     format!(
                         "{name} was found dead {age} ago and does not end; a device driver may hang"
                     )
@@ -150,7 +150,7 @@ impl Watchdog {
             }
         }
         let before = std::mem::take(&mut self.servable_since);
-        for Servable {
+        for ServableReplica {
             model,
             replica,
             seated,
@@ -176,7 +176,7 @@ impl Watchdog {
 }
 
 fn slow(sample: &ReplicaSample) -> Option<Finding> {
-    let State::Launching {
+    let WatchedState::Launching {
         expected,
         silent,
         stage,
@@ -204,7 +204,7 @@ mod tests {
         Span::from_secs(seconds)
     }
 
-    fn replica(state: State, age: u64) -> Picture {
+    fn replica(state: WatchedState, age: u64) -> Picture {
         Picture {
             replicas: vec![ReplicaSample {
                 model: "m".to_owned(),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn loading(age: u64, silent: u64) -> Picture {
-        let state = State::Launching {
+        let state = WatchedState::Launching {
             deadline: seconds(300),
             expected: seconds(40),
             silent: seconds(silent),
@@ -251,10 +251,10 @@ mod tests {
 
     #[test]
     fn an_engine_that_outlives_its_grace_is_stuck() {
-        let stopping = |age| replica(State::Stopping { grace: seconds(10) }, age);
+        let stopping = |age| replica(WatchedState::Stopping { grace: seconds(10) }, age);
         assert_eq!(found(&stopping(25)), []);
         assert_eq!(found(&stopping(26)), [(true, 1)]);
-        assert_eq!(found(&replica(State::Dead, 20)), [(true, 5)]);
+        assert_eq!(found(&replica(WatchedState::Dead, 20)), [(true, 5)]);
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         let mut seated = 0;
         let mut at = |second: u64, servable: bool, new: u64| {
             seated += new;
-            let servable = servable.then(|| Servable {
+            let servable = servable.then(|| ServableReplica {
                 model: "m".to_owned(),
                 replica: ReplicaId(1),
                 seated,

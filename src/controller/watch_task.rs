@@ -15,7 +15,7 @@ use super::message::Message;
 use super::remote_device::REMOTE_DEVICE;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
-use super::watch::{LoadPath, Picture, ReplicaSample, Servable, State, Watchdog};
+use super::watch::{LoadPath, Picture, ReplicaSample, ServableReplica, Watchdog, WatchedState};
 use engine::ServeWriters;
 use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
@@ -96,7 +96,7 @@ fn picture(sights: &Sights, now: Time, without_response: Option<Span>) -> Pictur
             .filter_map(|model| {
                 let gates = routes.route(model.model)?.gates.load();
                 let gate = gates.iter().find(|gate| gate.has_room())?;
-                Some(Servable {
+                Some(ServableReplica {
                     model: model.name.clone(),
                     replica: gate.replica,
                     seated: model.seated,
@@ -129,12 +129,12 @@ fn sample(
         (ReplicaState::Stopping, _) if is_remote(replica) => return None,
         (ReplicaState::Stopping, _) => {
             let grace = model.stop_grace;
-            (State::Stopping { grace }, replica.for_ + since)
+            (WatchedState::Stopping { grace }, replica.for_ + since)
         }
-        (_, Some(dead)) => (State::Dead, now.since(dead)),
+        (_, Some(dead)) => (WatchedState::Dead, now.since(dead)),
         (ReplicaState::Launching, None) => {
             let stage = process.and_then(|process| process.stage.as_ref());
-            let state = State::Launching {
+            let state = WatchedState::Launching {
                 deadline: model.load_deadline,
                 expected: model.reload,
                 silent: stage.map_or(Span::ZERO, |stage| now.since(stage.since)),

@@ -30,7 +30,6 @@ use tokio::time::{sleep, timeout};
 use super::Endpoint;
 use super::container;
 use super::environment::TAG;
-use super::found::{Fate, Found};
 use super::group::{Group, kill_orphans};
 use super::guard::Guard;
 use super::guardian_link::{GuardianReader, GuardianWriter, connect_guardian, socket_name, talk};
@@ -40,6 +39,7 @@ use super::journal::Record;
 use super::ray_serve_adoption::AdoptedApplication;
 use super::server::OWN_SOCKETS;
 use super::short_paths::{LONGEST_NAME, short_path};
+use super::unadopted_engine::{Fate, UnadoptedEngine};
 use guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
 use guardian::{cgroup, proc};
 use pool::ReplicaId;
@@ -54,14 +54,14 @@ const STOP_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A ready engine that this controller has taken over.
-pub struct Adopted {
+pub struct AdoptedEngine {
     pub(super) guard: Guard,
     pub record: Record,
     /// End of its last request, in Unix milliseconds. If it was serving requests when the last controller left, the time of that.
     pub last_end_ms: Option<u64>,
 }
 
-impl Adopted {
+impl AdoptedEngine {
     pub fn pid(&self) -> u32 {
         self.guard.group.leader.pid
     }
@@ -71,9 +71,9 @@ impl Adopted {
     }
 }
 
-impl std::fmt::Debug for Adopted {
+impl std::fmt::Debug for AdoptedEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Adopted")
+        f.debug_struct("AdoptedEngine")
             .field("record", &self.record)
             .finish_non_exhaustive()
     }
@@ -81,11 +81,11 @@ impl std::fmt::Debug for Adopted {
 
 /// Everything that an earlier controller left behind.
 #[derive(Debug, Default)]
-pub struct Resolved {
-    pub adopted: Vec<Adopted>,
+pub struct AdoptionResult {
+    pub adopted: Vec<AdoptedEngine>,
     /// Found in Ray by `resolve_applications`.
     pub applications: Vec<AdoptedApplication>,
-    pub others: Vec<Found>,
+    pub others: Vec<UnadoptedEngine>,
     /// Blocks deployments in the Ray clusters of these applications until dropped.
     pub holds: Vec<Hold>,
 }
@@ -94,8 +94,8 @@ pub struct Resolved {
 pub async fn resolve(
     guardians: &Arc<Guardians>,
     refuse: impl Fn(&Record) -> Option<String>,
-) -> Resolved {
-    let mut resolved = Resolved::default();
+) -> AdoptionResult {
+    let mut resolved = AdoptionResult::default();
     // Engines' sockets are reached through this link, which a cleanup of temporary files may have removed.
     let folder = std::path::absolute(&guardians.settings.runtime_dir);
     if let Err(error) = folder.and_then(|folder| short_path(&folder, LONGEST_NAME)) {
@@ -110,7 +110,7 @@ pub async fn resolve(
             Ok(record) if record.boot == boot => known.push(record),
             // An earlier boot: its processes are gone.
             Ok(_) => drop(std::fs::remove_file(path)),
-            Err(error) => resolved.others.push(Found {
+            Err(error) => resolved.others.push(UnadoptedEngine {
                 model: None,
                 replica: None,
                 fate: Fate::LeftAlone,
@@ -145,7 +145,7 @@ pub async fn resolve(
     };
     let _ = timeout(TAKEN_MAX, dead).await;
     for orphan in orphans {
-        resolved.others.push(Found {
+        resolved.others.push(UnadoptedEngine {
             model: None,
             replica: orphan
                 .replica
@@ -165,8 +165,8 @@ async fn fate_of(
     guardians: &Arc<Guardians>,
     record: Record,
     refusal: Option<String>,
-) -> Result<Box<Adopted>, Found> {
-    let found = |fate, reason: String| Found {
+) -> Result<Box<AdoptedEngine>, UnadoptedEngine> {
+    let found = |fate, reason: String| UnadoptedEngine {
         model: Some(record.model.clone()),
         replica: Some(record.replica()),
         fate,
@@ -259,7 +259,7 @@ async fn fate_of(
     } else {
         hello.last_end_ms
     };
-    Ok(Box::new(Adopted {
+    Ok(Box::new(AdoptedEngine {
         guard: Guard::adopted(guardians, record.clone(), group, (reader, writer)),
         record,
         last_end_ms,
@@ -398,7 +398,7 @@ async fn until_gone(guardian: ProcessId) {
 }
 
 /// Stops guardians in our folder without a journal file, and removes sockets without a listener.
-async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
+async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut AdoptionResult) {
     let folder = &guardians.settings.runtime_dir;
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -435,7 +435,7 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
             stop(&mut reader, &mut writer, hello.guardian).await;
             drop((reader, writer));
             until_gone(hello.guardian).await;
-            resolved.others.push(Found {
+            resolved.others.push(UnadoptedEngine {
                 model: None,
                 replica,
                 fate: Fate::Stopped,

@@ -7,13 +7,18 @@ use std::ffi::OsString;
 use super::cuda_program::choose;
 use super::cuda_trouble;
 use super::{
-    CandleDevice, Endpoint, EngineDriver, EngineError, Failure, Launch, Prepared, Program, health,
+    CandleDevice, Endpoint, EngineDriver, EngineError, Failure, Launch, PreparedCommand, Program,
+    health,
 };
 
 pub(super) struct CandleDriver;
 
 impl EngineDriver for CandleDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
+    fn prepare(
+        &self,
+        launch: &Launch,
+        endpoint: &Endpoint,
+    ) -> Result<PreparedCommand, EngineError> {
         let (Program::Candle(program), Endpoint::Unix(socket)) = (&launch.program, endpoint) else {
             // The driver table and the endpoint are chosen by the program, so this cannot happen.
             return Err(EngineError::WrongEndpoint {
@@ -107,7 +112,7 @@ impl EngineDriver for CandleDriver {
         if program.verify {
             argv.push("--verify".into());
         }
-        Ok(Prepared {
+        Ok(PreparedCommand {
             argv,
             env,
             working_dir: None,

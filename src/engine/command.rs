@@ -6,14 +6,18 @@ use std::collections::BTreeMap;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 use super::{
-    CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineError, Launch, Prepared, Program,
-    health,
+    CommandProgram, DeviceKind, Endpoint, EngineDriver, EngineError, Launch, PreparedCommand,
+    Program, health,
 };
 
 pub(super) struct CommandDriver;
 
 impl EngineDriver for CommandDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
+    fn prepare(
+        &self,
+        launch: &Launch,
+        endpoint: &Endpoint,
+    ) -> Result<PreparedCommand, EngineError> {
         let model = &launch.model_name;
         let Program::Command(program) = &launch.program else {
             // Drivers are chosen by the program, so this cannot happen.
@@ -39,7 +43,7 @@ impl EngineDriver for CommandDriver {
             let value = renderer.render(value, || format!("env.{name}"))?;
             env.insert(name.clone(), value);
         }
-        Ok(Prepared {
+        Ok(PreparedCommand {
             argv,
             env,
             working_dir: program.working_dir.clone(),
@@ -196,7 +200,7 @@ mod tests {
         }
     }
 
-    fn prepare(argv: &[&str], env: &[(&str, &str)]) -> Result<Prepared, String> {
+    fn prepare(argv: &[&str], env: &[(&str, &str)]) -> Result<PreparedCommand, String> {
         let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
         CommandDriver
             .prepare(&launch(argv, env), &endpoint)

@@ -15,7 +15,8 @@ use super::launch::Launch;
 pub trait EngineDriver: Send + Sync {
     /// The command line, environment and routes that start `launch` listening on `endpoint`. Errors name the field of the recipe
     /// that cannot be used.
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError>;
+    fn prepare(&self, launch: &Launch, endpoint: &Endpoint)
+    -> Result<PreparedCommand, EngineError>;
 
     /// The load's progress in the body of a 503 health response: a short stage, and a percentage if the engine reports it. `None`
     /// if the body contains neither.
@@ -39,7 +40,7 @@ pub trait EngineDriver: Send + Sync {
 }
 
 /// A command line that is ready to run. `Debug` shows no argument and no value, because they may be secrets.
-pub struct Prepared {
+pub struct PreparedCommand {
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
     /// Variables of the recipe, in addition to those every engine gets.
@@ -56,9 +57,9 @@ pub struct Prepared {
     pub install: Option<&'static str>,
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for PreparedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared")
+        f.debug_struct("PreparedCommand")
             .field("program", &self.argv.first())
             .field("arguments", &self.argv.len().saturating_sub(1))
             .field("env", &self.env.keys().collect::<Vec<_>>())

@@ -55,10 +55,10 @@ impl Group {
     }
 
     /// Searches these processes, or all.
-    async fn find(&self, among: Option<Vec<u32>>) -> Found {
+    async fn find(&self, among: Option<Vec<u32>>) -> GroupProcesses {
         let group = self.clone();
         let scan = move || {
-            let mut found = Found::default();
+            let mut found = GroupProcesses::default();
             // If the leader is gone, its number may have been reused, and so may its session.
             let leads = proc::started_at(group.leader.pid)
                 .is_none_or(|started| started == group.leader.started);
@@ -110,7 +110,7 @@ enum Kinship {
 }
 
 #[derive(Default)]
-struct Found {
+struct GroupProcesses {
     ours: Vec<u32>,
     unknown: Vec<u32>,
 }

@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 
 use super::group::Group;
 use super::guardian_link::{GuardianReader, GuardianWriter, socket_name, talk};
-use super::guardians::{Fresh, Guardians, Leaving, Use};
-use super::journal::{Kept, Record};
+use super::guardians::{Guardians, LeaveReason, NewGuardian, Use};
+use super::journal::{LaunchFacts, Record};
 use super::log::ReplicaLog;
-use super::reserved::Reserved;
+use super::reserved_endpoint::ReservedEndpoint;
 use super::{EngineError, Launch};
 use guardian::protocol::{self, End, Line, News, Order};
 use guardian::{cgroup, proc};
@@ -40,13 +40,13 @@ pub(super) struct Guard {
     guardians: Arc<Guardians>,
     pub record: Record,
     pub group: Group,
-    pub reserved: Reserved,
+    pub reserved: ReservedEndpoint,
     writer: GuardianWriter,
     /// Present until `listen` takes it.
     reader: Option<GuardianReader>,
     /// Lines that arrived before `listen` was called.
     early: Vec<Line>,
-    heard: Arc<Heard>,
+    heard: Arc<EndSignal>,
     /// The engine has ended, and dropping the handle has no effect.
     over: bool,
     /// Our child process, unless the guardian was adopted.
@@ -55,13 +55,13 @@ pub(super) struct Guard {
 
 /// The end of the engine, once it is known.
 #[derive(Default)]
-pub(super) struct Heard {
-    end: OnceLock<Ended>,
+pub(super) struct EndSignal {
+    end: OnceLock<GuardianEnd>,
     news: Notify,
 }
 
 #[derive(Clone)]
-pub(super) enum Ended {
+pub(super) enum GuardianEnd {
     /// Reported by the guardian.
     Reported(End),
     /// The guardian itself is gone.
@@ -69,7 +69,7 @@ pub(super) enum Ended {
 }
 
 /// A guardian whose engine has started.
-struct Started {
+struct StartedGuardian {
     record: Record,
     group: Group,
     reader: GuardianReader,
@@ -78,15 +78,15 @@ struct Started {
     child: Child,
 }
 
-impl Started {
+impl StartedGuardian {
     async fn begin(
         guardians: &Arc<Guardians>,
         launch: &Launch,
-        fresh: Fresh,
+        fresh: NewGuardian,
         mut record: Record,
         order: Result<Order, EngineError>,
         install: Option<&'static str>,
-    ) -> Result<Started, EngineError> {
+    ) -> Result<StartedGuardian, EngineError> {
         let order = order?;
         let journal = &guardians.journal;
         journal
@@ -137,7 +137,7 @@ impl Started {
             tag: record.tag.clone(),
             cgroup: record.cgroup.clone(),
         };
-        Ok(Started {
+        Ok(StartedGuardian {
             record,
             group,
             reader,
@@ -153,21 +153,21 @@ impl Guard {
     pub async fn launch(
         guardians: &Arc<Guardians>,
         launch: &Launch,
-        kept: Kept,
+        kept: LaunchFacts,
         plan: &Plan,
-        reserved: Reserved,
+        reserved: ReservedEndpoint,
         log_file: Option<PathBuf>,
         environment: impl Fn(&str) -> std::collections::BTreeMap<String, String>,
     ) -> Result<Guard, EngineError> {
         // The spare guardian may have been killed; the second one is new.
         let fresh = guardians.take().await?;
-        let attempt = |fresh: Fresh| {
+        let attempt = |fresh: NewGuardian| {
             let tag = super::group::new_tag(fresh.id, launch.replica);
             let mut record = record_of(launch, &kept, plan, &reserved, &fresh, &tag, &log_file);
             let folder = |own: &PathBuf| cgroup::folder_of(own, &fresh.token);
             record.cgroup = guardians.cgroups.as_ref().map(folder);
             let order = order_of(guardians, launch, plan, &record, environment(&tag));
-            Started::begin(guardians, launch, fresh, record, order, plan.install)
+            StartedGuardian::begin(guardians, launch, fresh, record, order, plan.install)
         };
         let started = match attempt(fresh).await {
             Err(EngineError::GuardianGone) => attempt(guardians.spawn().await?).await?,
@@ -196,7 +196,7 @@ impl Guard {
     ) -> Guard {
         Guard {
             guardians: Arc::clone(guardians),
-            reserved: Reserved::adopted((&record.endpoint).into()),
+            reserved: ReservedEndpoint::adopted((&record.endpoint).into()),
             record,
             group,
             writer,
@@ -216,13 +216,13 @@ impl Guard {
         let heard = Arc::clone(&self.heard);
         async move {
             early.iter().for_each(|line| log.take(line));
-            let mut ended = Ended::Lost;
+            let mut ended = GuardianEnd::Lost;
             if let Some(mut reader) = reader {
                 while let Some(news) = reader.next().await {
                     match news {
                         News::Line(line) => log.take(&line),
                         News::Exited(end) => {
-                            ended = Ended::Reported(end);
+                            ended = GuardianEnd::Reported(end);
                             break;
                         }
                         _ => {}
@@ -238,7 +238,7 @@ impl Guard {
     }
 
     /// Returns when the engine has ended and all its remains are gone; immediately if they are already. Cancel safe.
-    pub async fn ended(&self) -> Ended {
+    pub async fn ended(&self) -> GuardianEnd {
         loop {
             let mut news = std::pin::pin!(self.heard.news.notified());
             news.as_mut().enable();
@@ -302,10 +302,10 @@ impl Guard {
     }
 
     /// Call after the engine has ended: kills the processes that a lost guardian could not. Returns the processes that still exist.
-    pub async fn left(&self, ended: &Ended) -> Vec<u32> {
+    pub async fn left(&self, ended: &GuardianEnd) -> Vec<u32> {
         match ended {
-            Ended::Reported(end) => end.left.clone(),
-            Ended::Lost => self.group.sweep().await,
+            GuardianEnd::Reported(end) => end.left.clone(),
+            GuardianEnd::Lost => self.group.sweep().await,
         }
     }
 
@@ -333,8 +333,8 @@ impl Drop for Guard {
         }
         let guardian = self.record.guardian;
         match self.guardians.leaving() {
-            Some(Leaving::Crashed) => self.reserved.leave(),
-            Some(Leaving::Successor { within }) => {
+            Some(LeaveReason::Crashed) => self.reserved.leave(),
+            Some(LeaveReason::Successor { within }) => {
                 self.reserved.leave();
                 let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
                 self.writer.send_now(&Order::Successor { within_ms });
@@ -352,10 +352,10 @@ impl Drop for Guard {
 
 fn record_of(
     launch: &Launch,
-    kept: &Kept,
+    kept: &LaunchFacts,
     plan: &Plan,
-    reserved: &Reserved,
-    fresh: &Fresh,
+    reserved: &ReservedEndpoint,
+    fresh: &NewGuardian,
     tag: &str,
     log_file: &Option<PathBuf>,
 ) -> Record {

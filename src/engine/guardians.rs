@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::EngineError;
 use super::journal::Journal;
-use super::reserved::make_private;
+use super::reserved_endpoint::make_private;
 use guardian::protocol::{MARK, ProcessId};
 use pool::ReplicaId;
 
@@ -52,7 +52,7 @@ struct UnsentUse {
 
 /// The reason the controller leaves while its engines keep running.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Leaving {
+pub(super) enum LeaveReason {
     /// The controller has failed: the engines follow their configured rules.
     Crashed,
     /// Another controller takes over.
@@ -64,13 +64,13 @@ pub struct Guardians {
     pub(super) journal: Journal,
     /// Parent of the engines' control groups, if control groups are available.
     pub(super) cgroups: Option<PathBuf>,
-    spare: Mutex<Option<Fresh>>,
-    leaving: Mutex<Option<Leaving>>,
+    spare: Mutex<Option<NewGuardian>>,
+    leaving: Mutex<Option<LeaveReason>>,
     uses: Mutex<BTreeMap<ReplicaId, UnsentUse>>,
 }
 
 /// A guardian that waits for its engine.
-pub(super) struct Fresh {
+pub(super) struct NewGuardian {
     pub socket: UnixStream,
     pub id: ProcessId,
     pub token: String,
@@ -93,17 +93,17 @@ impl Guardians {
 
     /// Lets engines outlive this controller from now on: it has failed, and its successor adopts them.
     pub fn crashed(&self) {
-        lock(&self.leaving).get_or_insert(Leaving::Crashed);
+        lock(&self.leaving).get_or_insert(LeaveReason::Crashed);
     }
 
     /// Leaves engines from now on to a controller that takes over within this time.
     pub fn leave_to_successor(&self, within: Duration) {
-        *lock(&self.leaving) = Some(Leaving::Successor { within });
+        *lock(&self.leaving) = Some(LeaveReason::Successor { within });
         // The spare is no longer needed.
         *lock(&self.spare) = None;
     }
 
-    pub(super) fn leaving(&self) -> Option<Leaving> {
+    pub(super) fn leaving(&self) -> Option<LeaveReason> {
         *lock(&self.leaving)
     }
 
@@ -153,7 +153,7 @@ impl Guardians {
     }
 
     /// The spare guardian, or a new one.
-    pub(super) async fn take(self: &Arc<Guardians>) -> Result<Fresh, EngineError> {
+    pub(super) async fn take(self: &Arc<Guardians>) -> Result<NewGuardian, EngineError> {
         let spare = lock(&self.spare).take();
         match spare.filter(|fresh| fresh.id.lives()) {
             Some(fresh) => Ok(fresh),
@@ -161,7 +161,7 @@ impl Guardians {
         }
     }
 
-    pub(super) async fn spawn(self: &Arc<Guardians>) -> Result<Fresh, EngineError> {
+    pub(super) async fn spawn(self: &Arc<Guardians>) -> Result<NewGuardian, EngineError> {
         let guardians = Arc::clone(self);
         let spawned = tokio::task::spawn_blocking(move || {
             make_private(&guardians.settings.runtime_dir)?;
@@ -179,7 +179,7 @@ impl Guardians {
         unsafe_code,
         reason = "what must happen in the child before exec has no safe interface"
     )]
-    fn try_spawn(&self) -> io::Result<Fresh> {
+    fn try_spawn(&self) -> io::Result<NewGuardian> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let token = format!("{:032x}", rand::random::<u128>());
         let mut command = std::process::Command::new(&self.settings.executable);
@@ -210,7 +210,7 @@ impl Guardians {
         };
         let child = Command::from(command).spawn()?;
         ours.set_nonblocking(true)?;
-        Ok(Fresh {
+        Ok(NewGuardian {
             socket: UnixStream::from_std(ours)?,
             id: ProcessId::new(child.id().unwrap_or_default()),
             token,

@@ -25,11 +25,11 @@ const PAUSE_LEAST: Duration = Duration::from_millis(1);
 const EXACT_BELOW: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The response of a health route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HealthResponse {
     pub status: u16,
     /// At most 64 KiB.
     pub body: Bytes,
@@ -37,12 +37,12 @@ pub struct Answer {
 
 /// Sends one `GET` of `path` on a new connection. Errors if the engine does not listen, if the response is not HTTP or too large,
 /// and after 2 s.
-pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<HealthResponse, BoxError> {
     tokio::time::timeout(QUESTION_MAX, get(endpoint, path)).await?
 }
 
 /// Like [`probe`], without a timeout.
-pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
+pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<HealthResponse, BoxError> {
     ask(endpoint, Request::get(path), Bytes::new(), BODY_BYTES_MAX).await
 }
 
@@ -51,13 +51,17 @@ pub(super) async fn get_long(
     endpoint: &Endpoint,
     path: &str,
     bytes_max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<HealthResponse, BoxError> {
     let question = ask(endpoint, Request::get(path), Bytes::new(), bytes_max);
     tokio::time::timeout(QUESTION_MAX, question).await?
 }
 
 /// Sends one `POST` of JSON, without a timeout.
-pub(super) async fn post(endpoint: &Endpoint, path: &str, body: String) -> Result<Answer, Failure> {
+pub(super) async fn post(
+    endpoint: &Endpoint,
+    path: &str,
+    body: String,
+) -> Result<HealthResponse, BoxError> {
     let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
     ask(endpoint, request, body.into(), BODY_BYTES_MAX).await
 }
@@ -67,7 +71,7 @@ async fn ask(
     request: hyper::http::request::Builder,
     body: Bytes,
     bytes_max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<HealthResponse, BoxError> {
     let stream = TokioIo::new(connect(endpoint).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let host = match endpoint {
@@ -88,7 +92,7 @@ async fn ask(
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), bytes_max);
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(HealthResponse { status, body })
     };
     // Drives the connection and never completes. Its errors surface as errors of the request.
     let drive = async {
@@ -107,7 +111,7 @@ pub(super) async fn until_ready(
     endpoint: &Endpoint,
     path: &str,
     started: Instant,
-    mut not_yet: impl FnMut(Answer),
+    mut not_yet: impl FnMut(HealthResponse),
 ) {
     loop {
         match probe(endpoint, path).await {

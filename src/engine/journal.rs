@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 
 /// Facts of a launch kept for a later controller, in addition to the driver's.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct LaunchFacts {
     /// Devices by their names in the store, with the bytes on each.
     pub placement: Vec<(String, Bytes)>,
     /// Summary of the engine's arguments: a different summary means a different engine.
@@ -50,7 +50,7 @@ pub struct Record {
     pub guardian: ProcessId,
     /// Set once the engine has been started.
     pub engine: Option<ProcessId>,
-    pub endpoint: Place,
+    pub endpoint: EngineAddress,
     pub ready_path: String,
     /// The command that removes the container; empty if there is none.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct Record {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum EngineAddress {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
@@ -81,11 +81,11 @@ pub struct JournalShare {
     pub bytes: u64,
 }
 
-impl From<&Endpoint> for Place {
-    fn from(endpoint: &Endpoint) -> Place {
+impl From<&Endpoint> for EngineAddress {
+    fn from(endpoint: &Endpoint) -> EngineAddress {
         match endpoint {
-            Endpoint::Unix(path) => Place::Unix(path.clone()),
-            Endpoint::Tcp(address) => Place::Tcp(*address),
+            Endpoint::Unix(path) => EngineAddress::Unix(path.clone()),
+            Endpoint::Tcp(address) => EngineAddress::Tcp(*address),
             Endpoint::Remote(_) | Endpoint::Node(_) => {
                 unreachable!("what is started listens on this machine")
             }
@@ -93,11 +93,11 @@ impl From<&Endpoint> for Place {
     }
 }
 
-impl From<&Place> for Endpoint {
-    fn from(place: &Place) -> Endpoint {
+impl From<&EngineAddress> for Endpoint {
+    fn from(place: &EngineAddress) -> Endpoint {
         match place {
-            Place::Unix(path) => Endpoint::Unix(path.clone()),
-            Place::Tcp(address) => Endpoint::Tcp(*address),
+            EngineAddress::Unix(path) => Endpoint::Unix(path.clone()),
+            EngineAddress::Tcp(address) => Endpoint::Tcp(*address),
         }
     }
 }
@@ -207,7 +207,9 @@ impl Journal {
         }
         text.resize(SPARE_BYTES, b' ');
         let spares = std::fs::read_dir(self.spares())?.flatten();
-        let mut spares = spares.map(|entry| entry.path()).filter(|path| is_spare(path));
+        let mut spares = spares
+            .map(|entry| entry.path())
+            .filter(|path| is_spare(path));
         // A file that has disappeared was taken by another process.
         let spare = spares.find(|spare| std::fs::rename(spare, to).is_ok());
         let spare = spare.ok_or(io::ErrorKind::StorageFull)?;
@@ -256,7 +258,10 @@ impl Journal {
 pub fn recorded_models(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let records = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let records = paths.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     records
         .filter_map(|path| Some(read(&path).ok()?.model))
         .collect()

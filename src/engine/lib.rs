@@ -19,6 +19,7 @@
 mod activity;
 mod adoption;
 mod candle;
+mod certificate_pin;
 mod command;
 mod container;
 mod cuda_probe;
@@ -31,7 +32,6 @@ mod environment;
 mod error;
 mod explain;
 mod failure;
-mod found;
 mod group;
 mod guard;
 mod guardian_link;
@@ -47,22 +47,21 @@ mod node_place;
 mod oom;
 mod parking;
 mod path_watch;
-mod pinned;
 mod proxy;
 mod ray_serve;
 mod ray_serve_adoption;
 mod ray_serve_application;
-mod ray_serve_awaiting;
 mod ray_serve_end;
-mod ray_serve_late;
+mod ray_serve_pending;
 mod ray_serve_program;
+mod ray_serve_queries;
 mod ray_serve_silence;
 #[cfg(test)]
 mod ray_serve_testing;
 mod read_ahead;
 mod remote;
 mod remote_run;
-mod reserved;
+mod reserved_endpoint;
 mod run;
 mod scrape;
 mod serial;
@@ -72,23 +71,26 @@ mod short_paths;
 mod stage;
 mod stream;
 mod tls;
+mod unadopted_engine;
 mod weights;
 
 pub use activity::{ActivityMeter, ActivityReport, Beat};
-pub use adoption::{Adopted, Resolved, resolve};
+pub use adoption::{AdoptedEngine, AdoptionResult, resolve};
+pub use certificate_pin::{
+    Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned,
+};
 pub use cuda_probe::{CudaSearch, find_cuda};
 pub use cuda_program::{CUDA_PROGRAM, CudaProgram, ReadyCuda};
 pub use cuda_trouble::CudaTrouble;
-pub use driver::{EngineDriver, Prepared};
+pub use driver::{EngineDriver, PreparedCommand};
 pub use endpoint::{Endpoint, connect};
 pub use error::EngineError;
 pub use failure::Failure;
-pub use found::{Fate, Found};
 pub use group::{Orphan, kill_orphans};
 pub use guardian::Masking;
 pub use guardians::{GuardianSettings, Guardians, Use};
-pub use health::{Answer, probe};
-pub use journal::{Kept, Record, recorded_models};
+pub use health::{HealthResponse, probe};
+pub use journal::{LaunchFacts, Record, recorded_models};
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
     Listen, Program, Report, ServerProgram,
@@ -103,13 +105,12 @@ pub use node_place::{
 pub use oom::OutOfMemory;
 pub use parking::{SleepBy, fall_asleep, run as run_command, wake};
 pub use path_watch::{keep_alive, keep_alive_patiently};
-pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
 pub use ray_api::{KeepRays, Ledger as RayLedger, RayWrite, UsedRay};
 pub use ray_serve::run_application;
 pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};
 pub use ray_serve_end::GONE_MAX as APPLICATION_GONE_WITHIN;
-pub use ray_serve_late::LateLooks;
 pub use ray_serve_program::{ServeProgram, ServeWriters};
+pub use ray_serve_queries::LateLooks;
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};
@@ -119,6 +120,7 @@ pub use short_paths::socket_path_problem;
 pub use stage::Stage;
 pub use stream::{LocalSocket, Stream};
 pub use tls::connect_trusted;
+pub use unadopted_engine::{Fate, UnadoptedEngine};
 pub use weights::{tier_of, weights_mark};
 
 use drivers::driver_of;

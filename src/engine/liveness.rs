@@ -95,7 +95,7 @@ enum Miss {
 
 /// The result of a request for one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Probed {
+enum ProbeResult {
     Works,
     /// The engine is alive but does not generate, or not from such a request.
     NotSo,
@@ -173,26 +173,26 @@ impl Judge {
         self.verdict()
     }
 
-    fn probed(&mut self, probed: Probed, has_worked: bool, took: Duration) -> Option<String> {
+    fn probed(&mut self, probed: ProbeResult, has_worked: bool, took: Duration) -> Option<String> {
         let suspected = std::mem::take(&mut self.suspected);
         match probed {
-            Probed::Works => {
+            ProbeResult::Works => {
                 self.probe_worked = true;
                 self.strikes = 0;
                 self.stall = Duration::ZERO;
                 None
             }
-            Probed::NotSo | Probed::Unreachable => {
+            ProbeResult::NotSo | ProbeResult::Unreachable => {
                 self.strikes = 0;
                 None
             }
             // Requests have arrived since: their tokens tell more.
-            Probed::Silent if self.is_busy() || self.idle < took / 2 => None,
-            Probed::Silent => Some(format!(
+            ProbeResult::Silent if self.is_busy() || self.idle < took / 2 => None,
+            ProbeResult::Silent => Some(format!(
                 "no token for {} after a probe for one token while idle, though its health route answers",
                 text(took)
             )),
-            Probed::Broken(status) => {
+            ProbeResult::Broken(status) => {
                 // The tiny request itself may be the cause, unless one has succeeded before, or no request ever has.
                 let tells = self.probe_worked || suspected && !has_worked;
                 self.strikes = if tells { self.strikes + 1 } else { 0 };
@@ -266,7 +266,7 @@ fn text(duration: Duration) -> String {
     }
 }
 
-type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type PendingProbe<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Watches a ready engine. Returns only when the engine is dead, with the reason as text.
 pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Watch) -> String {
@@ -280,8 +280,8 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
     let mut looked = looks.tick().await;
     let mut ask_next = looked + limits.heartbeat;
     let mut hurried = false;
-    let mut health: Asking<Result<(), Miss>> = None;
-    let mut probe: Asking<Probed> = None;
+    let mut health: PendingProbe<Result<(), Miss>> = None;
+    let mut probe: PendingProbe<ProbeResult> = None;
     let mut probe_began = looked;
     loop {
         let verdict = tokio::select! {
@@ -323,7 +323,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
             }
             probed = response_of(&mut probe) => {
                 probe = None;
-                if probed == Probed::Unreachable {
+                if probed == ProbeResult::Unreachable {
                     (hurried, ask_next) = (true, looked);
                 }
                 judge.probed(probed, watch.activity.has_worked(), probe_began.elapsed())
@@ -341,7 +341,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
 }
 
 /// Pending forever while no request is in flight.
-async fn response_of<T>(asking: &mut Asking<T>) -> T {
+async fn response_of<T>(asking: &mut PendingProbe<T>) -> T {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,
@@ -382,7 +382,7 @@ fn one_token(
     endpoint: &Endpoint,
     model: &str,
     within: Duration,
-) -> Pin<Box<dyn Future<Output = Probed> + Send>> {
+) -> Pin<Box<dyn Future<Output = ProbeResult> + Send>> {
     let endpoint = endpoint.clone();
     let chat =
         json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "."}]});
@@ -395,16 +395,16 @@ fn one_token(
         for (path, body) in both {
             match timeout(within, health::post(&endpoint, path, body)).await {
                 Ok(Ok(response)) => match response.status {
-                    200..=299 => return Probed::Works,
+                    200..=299 => return ProbeResult::Works,
                     400..=499 | 501 => {}
-                    status => return Probed::Broken(Some(status)),
+                    status => return ProbeResult::Broken(Some(status)),
                 },
-                Ok(Err(error)) if is_refusal(&*error) => return Probed::Unreachable,
-                Ok(Err(_)) => return Probed::Broken(None),
-                Err(_) => return Probed::Silent,
+                Ok(Err(error)) if is_refusal(&*error) => return ProbeResult::Unreachable,
+                Ok(Err(_)) => return ProbeResult::Broken(None),
+                Err(_) => return ProbeResult::Silent,
             }
         }
-        Probed::NotSo
+        ProbeResult::NotSo
     })
 }
 

@@ -14,9 +14,9 @@ const QUIET: u64 = Bytes::MIB;
 /// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that computes with them
 /// needs all of them.
 #[derive(Debug, Default)]
-pub(super) struct Mapped(AtomicU64);
+pub(super) struct MappedBytes(AtomicU64);
 
-impl Mapped {
+impl MappedBytes {
     fn bytes(&self) -> Bytes {
         Bytes(self.0.load(Ordering::Relaxed))
     }
@@ -50,13 +50,13 @@ fn mapped_in(body: &[u8]) -> Option<u64> {
 /// Follows one engine's memory.
 pub(super) struct Meter<'a> {
     leader: u32,
-    mapped: &'a Mapped,
+    mapped: &'a MappedBytes,
     reported: Bytes,
     pub peak: Bytes,
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(leader: u32, mapped: &'a Mapped) -> Meter<'a> {
+    pub fn new(leader: u32, mapped: &'a MappedBytes) -> Meter<'a> {
         Meter {
             leader,
             mapped,

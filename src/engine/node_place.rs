@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::pinned::{self, Fingerprint};
+use super::certificate_pin::{self, Fingerprint};
 use super::stream::Stream;
 use pool::ReplicaId;
 
@@ -115,7 +115,7 @@ impl NodePlace {
         let mut stream = match fingerprint {
             None => Stream::tcp(stream).patient(),
             Some(fingerprint) => {
-                let stream = pinned::connect(stream, *fingerprint, address.ip()).await?;
+                let stream = certificate_pin::connect(stream, *fingerprint, address.ip()).await?;
                 Stream::tls(stream).patient()
             }
         };

@@ -132,9 +132,9 @@ async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), 
     Err(format!("{what} answers {status}: {reply}{hint}"))
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), Failure> {
+async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), BoxError> {
     let stream = TokioIo::new(connect(endpoint).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let request = Request::builder()

@@ -17,8 +17,8 @@ use super::ray_serve_adoption::AdoptedApplication;
 use super::ray_serve_application as application;
 use super::ray_serve_end::{End, finish, until_ended};
 use super::ray_serve_program::ServeProgram;
-use super::remote_run::{QUESTION_MAX, Trouble, read_key};
-use super::{Endpoint, Failure, Kept, Launch, Report, Watch};
+use super::remote_run::{EndpointProblem, QUESTION_MAX, read_key};
+use super::{Endpoint, Failure, Launch, LaunchFacts, Report, Watch};
 
 /// Interval between queries while it starts. Serve usually responds within milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     /// The end of the replica, by its own failure or by an order with this grace period.
-    fn at_end(self, ended: Result<Trouble, Duration>) -> End {
+    fn at_end(self, ended: Result<EndpointProblem, Duration>) -> End {
         let failure = match (self.was_ready, self.last.is_empty()) {
             (true, _) => Failure::Crashed,
             (false, true) => Failure::TimedOut,
@@ -68,7 +68,7 @@ impl Progress {
             Ok(trouble) => (trouble, Duration::ZERO),
             Err(grace) => {
                 let message = self.last;
-                (Trouble { failure, message }, grace)
+                (EndpointProblem { failure, message }, grace)
             }
         };
         End {
@@ -84,7 +84,7 @@ impl Progress {
 pub(super) async fn run(
     launch: Launch,
     program: &ServeProgram,
-    kept: &Kept,
+    kept: &LaunchFacts,
     log: Arc<ReplicaLog>,
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report),
@@ -151,7 +151,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// Runs from the deployment to the end of a ready application. Returns the reason it cannot be used.
-    async fn live(&self, progress: &mut Progress, report: &impl Fn(Report)) -> Trouble {
+    async fn live(&self, progress: &mut Progress, report: &impl Fn(Report)) -> EndpointProblem {
         #[expect(
             clippy::disallowed_methods,
             reason = "the start of this application's own load"
@@ -175,11 +175,11 @@ impl Load<'_> {
         &self,
         progress: &mut Progress,
         report: &impl Fn(Report),
-    ) -> Result<Endpoint, Trouble> {
+    ) -> Result<Endpoint, EndpointProblem> {
         let recipe = &self.program.recipe;
         let key = read_key(recipe.key.as_ref())
             .await
-            .map_err(|message| Trouble {
+            .map_err(|message| EndpointProblem {
                 failure: Failure::KeyRefused,
                 message,
             })?;
@@ -210,7 +210,7 @@ impl Load<'_> {
                     }
                     ApplicationState::Starting { stage, percent } => (stage, percent),
                     ApplicationState::Failed { message } => {
-                        return Err(Trouble {
+                        return Err(EndpointProblem {
                             failure: kind_of(&message),
                             message: self.log.masked(&message),
                         });
@@ -253,10 +253,10 @@ impl Load<'_> {
         &self,
         progress: &mut Progress,
         report: &impl Fn(Report),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), EndpointProblem> {
         let model = &self.launch.model_name;
         let config = application::config(&self.program.recipe, self.name, model, self.arguments);
-        let config = config.map_err(|error| Trouble {
+        let config = config.map_err(|error| EndpointProblem {
             failure: Failure::WrongArguments,
             message: error.to_string(),
         })?;
@@ -271,7 +271,7 @@ impl Load<'_> {
                         RayError::Record { .. } | RayError::Deposed { .. } => Failure::Crashed,
                         _ => Failure::WrongArguments,
                     };
-                    return Err(Trouble {
+                    return Err(EndpointProblem {
                         failure,
                         message: self.log.masked(&error.to_string()),
                     });
@@ -287,12 +287,12 @@ impl Load<'_> {
         &self,
         endpoint: &Endpoint,
         attempts: &mut u32,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, EndpointProblem> {
         let path = &self.program.recipe.health_path;
         let message = match timeout(QUESTION_MAX, health::get(endpoint, path)).await {
             Ok(Ok(response)) if is_success(response.status) => return Ok(None),
             Ok(Ok(response)) if [401, 403].contains(&response.status) => {
-                return Err(Trouble {
+                return Err(EndpointProblem {
                     failure: Failure::KeyRefused,
                     message: format!(
                         "{endpoint}{path} answers {}; correct the key that engine_config.api_key_file, api_key_env or headers name, then load the model again",
@@ -315,7 +315,7 @@ impl Load<'_> {
         if *attempts < ATTEMPTS_MAX {
             Ok(Some(message))
         } else {
-            Err(Trouble {
+            Err(EndpointProblem {
                 failure: Failure::Unreachable,
                 message: format!(
                     "{message}; the application runs, and Serve's HTTP proxy cannot be reached: name it in engine_config.proxy, or start Serve so that it listens for this machine (http_options.host)"

@@ -11,12 +11,12 @@ use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, sta
 use tokio::time::timeout;
 
 use super::Endpoint;
-use super::adoption::Resolved;
-use super::found::Found;
+use super::adoption::AdoptionResult;
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
-use super::ray_serve_awaiting::{found, give_up_awaited};
-use super::ray_serve_program::{Awaiting, ServeProgram, ServeWriters, Streaming, now};
+use super::ray_serve_pending::{found, give_up_awaited};
+use super::ray_serve_program::{PendingApplication, ServeProgram, ServeWriters, Streaming, now};
 use super::remote_run::read_key;
+use super::unadopted_engine::UnadoptedEngine;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
@@ -53,7 +53,7 @@ impl AdoptedApplication {
         writers: &ServeWriters,
         reason: &str,
         is_streaming: bool,
-    ) -> Option<Found> {
+    ) -> Option<UnadoptedEngine> {
         let found = found(&self.name, Some(self.model), self.replica, reason);
         let (name, writer) = (self.name, self.program.writer);
         if !is_streaming {
@@ -71,15 +71,15 @@ impl AdoptedApplication {
 }
 
 /// A Ray cluster that has responded.
-pub(super) struct Looked {
+pub(super) struct RespondingRay {
     place: RayPlace,
     writer: Arc<ServeWriter>,
     listing: Listing,
 }
 
 /// Result of a query of a Ray cluster.
-pub(super) enum Look {
-    Listed(Box<Looked>),
+pub(super) enum RayQueryResult {
+    Listed(Box<RespondingRay>),
     /// The cluster has responded and has no Serve.
     WithoutServe,
     /// The cluster does not respond, or its applications are still changing.
@@ -103,7 +103,7 @@ pub async fn resolve_applications(
     keep: bool,
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: impl Fn(ReplicaId) -> bool,
-    resolved: &mut Resolved,
+    resolved: &mut AdoptionResult,
 ) {
     let looks = places
         .iter()
@@ -116,18 +116,18 @@ pub async fn resolve_applications(
 /// pass: an application may be listed in two clusters.
 pub(super) async fn resolve_looks(
     writers: &ServeWriters,
-    looks: Vec<(RayPlace, Look)>,
+    looks: Vec<(RayPlace, RayQueryResult)>,
     keep: bool,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: &impl Fn(ReplicaId) -> bool,
-    resolved: &mut Resolved,
+    resolved: &mut AdoptionResult,
 ) {
     let (mut responded, mut looked) = (Vec::new(), Vec::new());
     for (place, look) in looks {
         match look {
-            Look::Unknown => continue,
-            Look::WithoutServe => {}
-            Look::Listed(looked_at) => looked.push(looked_at),
+            RayQueryResult::Unknown => continue,
+            RayQueryResult::WithoutServe => {}
+            RayQueryResult::Listed(looked_at) => looked.push(looked_at),
         }
         responded.push(place);
     }
@@ -162,15 +162,17 @@ pub(super) async fn resolve_looks(
                     });
                 }
                 (Ok(_), None) => {}
-                (Err(NotAdopted::Yet(address)), _) => writers.spare_until_response(Awaiting {
-                    address,
-                    since: now(),
-                    model: model.unwrap_or_default(),
-                    arguments: deployed.variable(ARGUMENTS).unwrap_or_default(),
-                    writer: Arc::clone(&looked_at.writer),
-                    name: name.clone(),
-                    replica,
-                }),
+                (Err(NotAdopted::Yet(address)), _) => {
+                    writers.spare_until_response(PendingApplication {
+                        address,
+                        since: now(),
+                        model: model.unwrap_or_default(),
+                        arguments: deployed.variable(ARGUMENTS).unwrap_or_default(),
+                        writer: Arc::clone(&looked_at.writer),
+                        name: name.clone(),
+                        replica,
+                    })
+                }
                 (Err(NotAdopted::Unneeded(reason)), _) => {
                     others.entry(name.clone()).or_insert_with(|| Streaming {
                         writer: Arc::clone(&looked_at.writer),
@@ -185,7 +187,7 @@ pub(super) async fn resolve_looks(
     // A Ray cluster may have two addresses, and lists an application at both: the application is left over only if it is adopted at
     // neither. All must be queried before any is removed.
     others.retain(|name, _| !adopted.contains(name));
-    let has_response = |application: &Awaiting| {
+    let has_response = |application: &PendingApplication| {
         responded
             .iter()
             .any(|place| place.address == application.address)
@@ -231,7 +233,7 @@ async fn remove_left_over(writer: &ServeWriter) {
 }
 
 /// Queries a Ray cluster for the applications of this pool, after they have settled.
-pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -> Look {
+pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -> RayQueryResult {
     let writer = writers.writer_for(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
@@ -239,7 +241,7 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
         Ok(Err(RayError::Refused { message, .. })) if !writer.is_used() => {
             tracing::debug!("Ray at {} has no Serve: {message}", place.address);
             writer.expect_late_writes(true);
-            return Look::WithoutServe;
+            return RayQueryResult::WithoutServe;
         }
         Ok(Err(error)) => return unknown(writers, place, &error.to_string()),
         Err(_) => {
@@ -250,7 +252,7 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
     if writers.shared.has_no_response(&place.address) {
         // No start waits for this cluster, so it is queried again later.
         if keep && !is_settled(writers, place, &listing) && writers.settles(place) {
-            return Look::Unknown;
+            return RayQueryResult::Unknown;
         }
     } else {
         for _ in 0..LOOKS_MAX {
@@ -264,25 +266,25 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
         }
     }
     writer.expect_late_writes(true);
-    Look::Listed(Box::new(Looked {
+    RayQueryResult::Listed(Box::new(RespondingRay {
         place: place.clone(),
         writer,
         listing,
     }))
 }
 
-fn unknown(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look {
+fn unknown(writers: &ServeWriters, place: &RayPlace, why: &str) -> RayQueryResult {
     if writers.expect_response(place) {
         tracing::warn!(
             "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it responds, and are adopted or removed then",
             place.address
         );
     }
-    Look::Unknown
+    RayQueryResult::Unknown
 }
 
 /// The pool's applications that are not being removed, with their replicas.
-fn own(looked: &Looked) -> Vec<(&String, ReplicaId, &Application)> {
+fn own(looked: &RespondingRay) -> Vec<(&String, ReplicaId, &Application)> {
     let all = looked.listing.applications.iter();
     let there = all.filter(|(_, deployed)| !deployed.is_leaving());
     let own = there.filter_map(|(name, deployed)| {
@@ -310,7 +312,7 @@ fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bo
 /// The recipe of the application's model and its endpoint, or the reason it is not adopted.
 async fn judge(
     writers: &ServeWriters,
-    looked: &Looked,
+    looked: &RespondingRay,
     name: &str,
     deployed: &Application,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use super::liveness::until_dead;
 use super::log::{LogStream, ReplicaLog};
 use super::ray_serve_program::ServeProgram;
-use super::remote_run::Trouble;
+use super::remote_run::EndpointProblem;
 use super::{Endpoint, ExitReport, Failure, Report, Watch};
 
 /// Interval between queries while it leaves.
@@ -32,7 +32,7 @@ pub(super) struct End {
     pub requested: bool,
     pub was_ready: bool,
     /// The replica's failure, or its last report before the order.
-    pub trouble: Trouble,
+    pub trouble: EndpointProblem,
     pub grace: Duration,
 }
 
@@ -42,9 +42,9 @@ pub(super) async fn until_ended(
     name: &str,
     endpoint: &Endpoint,
     watch: &Watch,
-) -> Trouble {
+) -> EndpointProblem {
     tokio::select! {
-        message = until_dead(endpoint, &program.recipe.health_path, watch) => Trouble {
+        message = until_dead(endpoint, &program.recipe.health_path, watch) => EndpointProblem {
             failure: Failure::Unresponsive,
             message: format!("{endpoint}: {message}"),
         },
@@ -52,7 +52,7 @@ pub(super) async fn until_ended(
     }
 }
 
-async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
+async fn until_taken_down(program: &ServeProgram, name: &str) -> EndpointProblem {
     let (mut absent, mut unhealthy) = (0, 0);
     loop {
         sleep(WATCH_EVERY).await;
@@ -65,14 +65,14 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
             ApplicationState::Unhealthy { message } => {
                 (absent, unhealthy) = (0, unhealthy + 1);
                 if unhealthy >= UNHEALTHY_MAX {
-                    return Trouble {
+                    return EndpointProblem {
                         failure: Failure::Unresponsive,
                         message: format!("Ray Serve reports it as unhealthy: {message}"),
                     };
                 }
             }
             ApplicationState::Failed { message } => {
-                return Trouble {
+                return EndpointProblem {
                     failure: Failure::Crashed,
                     message,
                 };
@@ -83,7 +83,7 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
             }
         }
         if absent >= ABSENT_MAX {
-            return Trouble {
+            return EndpointProblem {
                 failure: Failure::Crashed,
                 message: format!(
                     "another program has removed the application {name} from Ray Serve"

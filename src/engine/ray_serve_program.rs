@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
+use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, SparedReason, UsedRay};
 use tokio::time::{Instant, sleep};
 
-use super::found::Found;
 use super::ray_serve_silence::WithoutResponse;
+use super::unadopted_engine::UnadoptedEngine;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
@@ -33,13 +33,13 @@ pub struct ServeWriters {
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
     /// Ray clusters that have not responded since the start.
     without_response: Mutex<WithoutResponse>,
-    awaiting: Mutex<Vec<Awaiting>>,
+    awaiting: Mutex<Vec<PendingApplication>>,
     streaming: Mutex<Vec<Streaming>>,
 }
 
 /// An application whose model is in a Ray cluster that has not responded yet, which may be the cluster that runs it.
 #[derive(Debug)]
-pub(super) struct Awaiting {
+pub(super) struct PendingApplication {
     /// Address of the cluster that has not responded.
     pub address: String,
     pub since: Instant,
@@ -57,7 +57,7 @@ pub(super) struct Streaming {
     pub name: String,
     pub replica: ReplicaId,
     /// The record of its removal.
-    pub found: Found,
+    pub found: UnadoptedEngine,
 }
 
 /// The address, and the prefix of the applications' names.
@@ -163,8 +163,8 @@ impl ServeWriters {
     }
 
     /// Keeps the application until its model's Ray cluster has responded.
-    pub(super) fn spare_until_response(&self, application: Awaiting) {
-        let why = Spared::UntilResponse(application.address.clone());
+    pub(super) fn spare_until_response(&self, application: PendingApplication) {
+        let why = SparedReason::UntilResponse(application.address.clone());
         self.shared.spare(&application.name, why);
         let mut awaiting = locked(&self.awaiting);
         if !awaiting.iter().any(|known| known.name == application.name) {
@@ -173,7 +173,10 @@ impl ServeWriters {
     }
 
     /// Takes the waiting applications for which `is_over` returns true. The caller must decide their fate immediately.
-    pub(super) fn awaited(&self, mut is_over: impl FnMut(&Awaiting) -> bool) -> Vec<Awaiting> {
+    pub(super) fn awaited(
+        &self,
+        mut is_over: impl FnMut(&PendingApplication) -> bool,
+    ) -> Vec<PendingApplication> {
         let mut awaiting = locked(&self.awaiting);
         awaiting
             .extract_if(.., |application| is_over(application))
@@ -186,12 +189,12 @@ impl ServeWriters {
             "{}; it is removed once no stream of an earlier process can go through it",
             application.found.reason
         );
-        self.shared.spare(&application.name, Spared::Streams);
+        self.shared.spare(&application.name, SparedReason::Streams);
         locked(&self.streaming).push(application);
     }
 
     /// Removes the unneeded applications through which no earlier process streams any more, and returns their records.
-    pub fn release(&self, is_streaming: impl Fn(ReplicaId) -> bool) -> Vec<Found> {
+    pub fn release(&self, is_streaming: impl Fn(ReplicaId) -> bool) -> Vec<UnadoptedEngine> {
         let mut streaming = locked(&self.streaming);
         let over = streaming.extract_if(.., |application| !is_streaming(application.replica));
         let release = |application: Streaming| {

@@ -29,9 +29,9 @@ const METADATA: [IpAddr; 2] = [
 
 /// A text that `Debug` never shows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Hidden(String);
+struct SecretText(String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"…\"")
     }
@@ -47,8 +47,8 @@ pub struct Remote {
     port: u16,
     prefix: String,
     only_loopback: bool,
-    key: Option<Hidden>,
-    headers: BTreeMap<String, Hidden>,
+    key: Option<SecretText>,
+    headers: BTreeMap<String, SecretText>,
 }
 
 impl fmt::Display for Remote {
@@ -73,9 +73,9 @@ impl Remote {
             port,
             prefix,
             only_loopback: recipe.only_loopback,
-            key: key.map(Hidden),
+            key: key.map(SecretText),
             headers: headers
-                .map(|(name, value)| (name.clone(), Hidden(value.0.clone())))
+                .map(|(name, value)| (name.clone(), SecretText(value.0.clone())))
                 .collect(),
         }
     }
@@ -238,8 +238,8 @@ mod tests {
             port: 443,
             prefix: "/v1".to_owned(),
             only_loopback,
-            key: Some(Hidden("sesame-open".to_owned())),
-            headers: BTreeMap::from([("x-team".to_owned(), Hidden("our-team".to_owned()))]),
+            key: Some(SecretText("sesame-open".to_owned())),
+            headers: BTreeMap::from([("x-team".to_owned(), SecretText("our-team".to_owned()))]),
         }
     }
 

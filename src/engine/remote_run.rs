@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The reason the endpoint cannot be used.
-pub(super) struct Trouble {
+pub(super) struct EndpointProblem {
     pub failure: Failure,
     pub message: String,
 }
@@ -51,7 +51,7 @@ pub(super) async fn run(
         }
     };
     let requested = ended.is_none();
-    let trouble = ended.unwrap_or_else(|| Trouble {
+    let trouble = ended.unwrap_or_else(|| EndpointProblem {
         failure: match (was_ready, last.is_empty()) {
             (true, _) => Failure::Crashed,
             (false, true) => Failure::TimedOut,
@@ -78,12 +78,12 @@ async fn live(
     report: &impl Fn(Report),
     last: &mut String,
     was_ready: &mut bool,
-) -> Trouble {
+) -> EndpointProblem {
     let key = match read_key(recipe.key.as_ref()).await {
         Ok(key) => key,
         Err(message) => {
             let failure = Failure::KeyRefused;
-            return Trouble { failure, message };
+            return EndpointProblem { failure, message };
         }
     };
     let remote = Arc::new(Remote::new(recipe, key));
@@ -120,7 +120,7 @@ async fn live(
         };
         if attempts >= ATTEMPTS_MAX {
             let failure = Failure::Unreachable;
-            return Trouble { failure, message };
+            return EndpointProblem { failure, message };
         }
         if *last != message {
             log.push(LogStream::Stderr, &message);
@@ -142,12 +142,12 @@ async fn live(
     let message = until_dead(&endpoint, &recipe.health_path, &launch.watch).await;
     let failure = Failure::Unresponsive;
     let message = format!("{remote}: {message}");
-    Trouble { failure, message }
+    EndpointProblem { failure, message }
 }
 
 /// Judges a response other than 2xx. Returns the text of a problem that may pass, or an error if waiting does not help.
-fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
-    let lasting = |failure, message| Err(Trouble { failure, message });
+fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, EndpointProblem> {
+    let lasting = |failure, message| Err(EndpointProblem { failure, message });
     match status {
         401 | 403 => {
             let what = match key {

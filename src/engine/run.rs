@@ -11,18 +11,18 @@ use ticks::Ticks;
 use tokio::sync::{Notify, broadcast, oneshot};
 use tokio::time::timeout;
 
-use super::adoption::Adopted;
+use super::adoption::AdoptedEngine;
 use super::explain::explain;
 use super::failure::{self, Failure};
-use super::guard::{Ended, Guard, Plan};
+use super::guard::{Guard, GuardianEnd, Plan};
 use super::guardians::Guardians;
-use super::health::{Answer, until_ready};
-use super::journal::Kept;
+use super::health::{HealthResponse, until_ready};
+use super::journal::LaunchFacts;
 use super::liveness::until_dead;
 use super::log::{LogLine, LogStream, ReplicaLog};
-use super::memory::{Mapped, Meter};
+use super::memory::{MappedBytes, Meter};
 use super::oom::{self, OutOfMemory, kernel_kills};
-use super::reserved::Reserved;
+use super::reserved_endpoint::ReservedEndpoint;
 use super::{
     EngineDriver, EngineError, ExitReport, Launch, Listen, Program, Report, Watch, container,
     driver_of, environment, ray_serve, remote_run, scrape,
@@ -54,7 +54,7 @@ const LAST_LINES: usize = 5;
 pub async fn run(
     guardians: Arc<Guardians>,
     launch: Launch,
-    kept: Kept,
+    kept: LaunchFacts,
     log: Arc<ReplicaLog>,
     stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
@@ -75,7 +75,7 @@ pub async fn run(
 async fn run_logged(
     guardians: Arc<Guardians>,
     launch: Launch,
-    kept: Kept,
+    kept: LaunchFacts,
     log: Arc<ReplicaLog>,
     mut stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
@@ -175,7 +175,7 @@ fn remove_old_logs(launch: &Launch, log: &Arc<ReplicaLog>) -> impl Future<Output
 
 /// Runs an engine of an earlier controller, which is already ready, until it is gone.
 pub async fn run_adopted(
-    adopted: Adopted,
+    adopted: AdoptedEngine,
     watch: Watch,
     log: Arc<ReplicaLog>,
     stop: oneshot::Receiver<Duration>,
@@ -211,14 +211,14 @@ struct Engine {
 async fn start(
     guardians: &Arc<Guardians>,
     launch: &Launch,
-    kept: Kept,
+    kept: LaunchFacts,
     driver: &dyn EngineDriver,
     log: &ReplicaLog,
 ) -> Result<Guard, EngineError> {
     let reserved = match launch.program.listen() {
-        Listen::Port => Reserved::port()?,
-        Listen::At { address, port } => Reserved::at(address, port)?,
-        Listen::Socket => Reserved::socket(&launch.runtime_dir, launch.replica)?,
+        Listen::Port => ReservedEndpoint::port()?,
+        Listen::At { address, port } => ReservedEndpoint::at(address, port)?,
+        Listen::Socket => ReservedEndpoint::socket(&launch.runtime_dir, launch.replica)?,
     };
     let prepared = driver.prepare(launch, &reserved.endpoint)?;
     environment::check(&launch.model_name, &prepared.env)?;
@@ -272,8 +272,8 @@ impl Engine {
             }
         };
         let (mut last_output, mut status) = match &end.how {
-            Ended::Reported(notice) => (notice.last_words.clone(), notice.status.clone()),
-            Ended::Lost => {
+            GuardianEnd::Reported(notice) => (notice.last_words.clone(), notice.status.clone()),
+            GuardianEnd::Lost => {
                 let pid = self.guard.record.guardian.pid;
                 let output =
                     format!("its guardian (process {pid}) was killed, and the engine with it");
@@ -375,7 +375,7 @@ impl Engine {
         report: &impl Fn(Report),
     ) -> End {
         let guard = &mut self.guard;
-        let mapped = Mapped::default();
+        let mapped = MappedBytes::default();
         let mut meter = Meter::new(guard.group.leader.pid, &mapped);
         let mut notice = None;
         let path = guard.record.ready_path.clone();
@@ -485,12 +485,12 @@ struct End {
     was_ready: bool,
     /// The reason it was judged dead and killed.
     dead: Option<String>,
-    how: Ended,
+    how: GuardianEnd,
 }
 
 /// Sends SIGTERM to the group, waits for the grace period, then sends SIGKILL to the group. Without a grace period, sends only
 /// SIGKILL.
-async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
+async fn end_engine(guard: &mut Guard, grace: Duration) -> GuardianEnd {
     let leader = guard.group.leader.pid;
     guard.stop(grace).await;
     if !grace.is_zero() {
@@ -519,7 +519,7 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
 }
 
 /// Sends SIGKILL to all processes, which also ends a stopped process. Calls `lingers` if that takes long.
-async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
+async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> GuardianEnd {
     guard.stop(Duration::ZERO).await;
     if let Ok(how) = timeout(DEAD_TIMEOUT, guard.ended()).await {
         return how;
@@ -533,7 +533,7 @@ async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
 fn progress_of(
     driver: &dyn EngineDriver,
     path: &str,
-    response: &Answer,
+    response: &HealthResponse,
 ) -> Option<(String, Option<u8>)> {
     match response.status {
         503 => driver.progress(&response.body),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::command::stage_or_message;
 use super::short_paths::{LONGEST_NAME, short_path};
 use super::{
-    DeviceKind, Endpoint, EngineDriver, EngineError, Failure, Launch, Prepared, Program,
+    DeviceKind, Endpoint, EngineDriver, EngineError, Failure, Launch, PreparedCommand, Program,
     ServerProgram,
 };
 use catalog::{FailureClass, Place, PlacedDevice, Where};
@@ -14,7 +14,11 @@ use catalog::{FailureClass, Place, PlacedDevice, Where};
 pub(super) struct ServerDriver;
 
 impl EngineDriver for ServerDriver {
-    fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineError> {
+    fn prepare(
+        &self,
+        launch: &Launch,
+        endpoint: &Endpoint,
+    ) -> Result<PreparedCommand, EngineError> {
         let Some(program) = program_of(launch) else {
             // Drivers are chosen by the program, so this cannot happen.
             return Err(EngineError::WrongEndpoint {
@@ -63,7 +67,7 @@ impl EngineDriver for ServerDriver {
                 problem,
             })?;
         let output = |output: Vec<String>| output.into_iter().map(Into::into).collect();
-        Ok(Prepared {
+        Ok(PreparedCommand {
             argv: output(command.argv),
             env: command
                 .env
@@ -173,7 +177,7 @@ mod tests {
         }
     }
 
-    fn prepare(launch: &Launch) -> Result<Prepared, EngineError> {
+    fn prepare(launch: &Launch) -> Result<PreparedCommand, EngineError> {
         ServerDriver.prepare(launch, &Endpoint::Tcp(([127, 0, 0, 1], 4321).into()))
     }
 

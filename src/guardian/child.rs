@@ -142,19 +142,19 @@ pub fn reap_others(leader: Option<&Engine>) {
 #[cfg(not(target_os = "linux"))]
 pub fn reap_others(_leader: Option<&Engine>) {}
 
-enum Reaped {
+enum ReapResult {
     One,
     NoneYet,
     NoChildren,
 }
 
-fn reap_one(which: Option<Pid>) -> Reaped {
+fn reap_one(which: Option<Pid>) -> ReapResult {
     loop {
         return match waitpid(which, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => Reaped::NoneYet,
-            Ok(_) => Reaped::One,
+            Ok(WaitStatus::StillAlive) => ReapResult::NoneYet,
+            Ok(_) => ReapResult::One,
             Err(Errno::EINTR) => continue,
-            Err(_) => Reaped::NoChildren,
+            Err(_) => ReapResult::NoChildren,
         };
     }
 }
@@ -168,9 +168,9 @@ pub fn sweep(group: Option<&Path>) -> bool {
     }
     loop {
         match reap_one(None) {
-            Reaped::One => {}
-            Reaped::NoChildren => return group.is_none_or(cgroup::remove),
-            Reaped::NoneYet => break,
+            ReapResult::One => {}
+            ReapResult::NoChildren => return group.is_none_or(cgroup::remove),
+            ReapResult::NoneYet => break,
         }
     }
     // These children have not been reaped, so their numbers cannot have been reused.

@@ -29,8 +29,8 @@ pub fn now_ms() -> u64 {
 /// All output of one engine.
 #[derive(Default)]
 pub struct Output {
-    stdout: Unfinished,
-    stderr: Unfinished,
+    stdout: PartialLine,
+    stderr: PartialLine,
     next_sequence: u64,
     recent: VecDeque<Line>,
     recent_bytes: usize,
@@ -156,7 +156,7 @@ impl LastLines {
 
 /// The unfinished line of a stream.
 #[derive(Default)]
-struct Unfinished {
+struct PartialLine {
     /// At most [`LINE_BYTES_MAX`].
     line: Vec<u8>,
     /// True if the line was longer.
@@ -165,7 +165,7 @@ struct Unfinished {
     returned: bool,
 }
 
-impl Unfinished {
+impl PartialLine {
     /// Adds bytes and returns the completed lines. A carriage return ends a line too, because progress bars send nothing else.
     fn push(&mut self, mut bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();

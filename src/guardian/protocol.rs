@@ -25,35 +25,35 @@ pub struct ProcessId {
 /// An argument of a command line, which need not be valid text.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Word {
+pub enum OsText {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl From<&OsStr> for Word {
-    fn from(word: &OsStr) -> Word {
+impl From<&OsStr> for OsText {
+    fn from(word: &OsStr) -> OsText {
         match word.to_str() {
-            Some(text) => Word::Text(text.to_owned()),
-            None => Word::Bytes(word.as_bytes().to_owned()),
+            Some(text) => OsText::Text(text.to_owned()),
+            None => OsText::Bytes(word.as_bytes().to_owned()),
         }
     }
 }
 
-impl Word {
+impl OsText {
     /// An argument that is not valid text cannot contain a readable secret.
     pub fn text(&self) -> Option<&str> {
         match self {
-            Word::Text(text) => Some(text),
-            Word::Bytes(_) => None,
+            OsText::Text(text) => Some(text),
+            OsText::Bytes(_) => None,
         }
     }
 }
 
-impl From<Word> for OsString {
-    fn from(word: Word) -> OsString {
+impl From<OsText> for OsString {
+    fn from(word: OsText) -> OsString {
         match word {
-            Word::Text(text) => text.into(),
-            Word::Bytes(bytes) => OsString::from_vec(bytes),
+            OsText::Text(text) => text.into(),
+            OsText::Bytes(bytes) => OsString::from_vec(bytes),
         }
     }
 }
@@ -64,7 +64,7 @@ pub struct Launch {
     pub replica: u64,
     pub token: String,
     /// Contains at least the program.
-    pub argv: Vec<Word>,
+    pub argv: Vec<OsText>,
     /// The complete environment.
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn a_word_that_is_no_text_survives_the_journey() {
         let word = OsStr::from_bytes(b"caf\xe9");
-        let text = serde_json::to_string(&Word::from(word)).expect("a word");
-        let back: Word = serde_json::from_str(&text).expect("the word");
+        let text = serde_json::to_string(&OsText::from(word)).expect("a word");
+        let back: OsText = serde_json::from_str(&text).expect("the word");
         assert_eq!(OsString::from(back), word);
     }
 }

@@ -21,7 +21,7 @@ use crate::state::App;
 use controller::NodePeer;
 use node_link::UPGRADE;
 use pool::{Span, Time};
-use store::{NoPass, NodePass, hash_key};
+use store::{NodePass, TokenRefusal, hash_key};
 
 /// Minimum interval between logged refusals, because many addresses may send wrong tokens.
 const LOG_EVERY: Span = Span::from_secs(10);
@@ -82,13 +82,13 @@ pub async fn connect(
     drop(turn);
     let pass = match pass {
         Ok(Ok(pass)) => pass,
-        Ok(Err(NoPass::Unknown)) if is_in_file(&app, text) => NodePass::Token,
+        Ok(Err(TokenRefusal::Unknown)) if is_in_file(&app, text) => NodePass::Token,
         Ok(Err(problem)) => {
             let how = "create another with `admin-client nodes token`";
             let message = match problem {
-                NoPass::Unknown => format!("this controller does not know the token; {how}"),
-                NoPass::Revoked => format!("the token was revoked; {how}"),
-                NoPass::Expired { at } => {
+                TokenRefusal::Unknown => format!("this controller does not know the token; {how}"),
+                TokenRefusal::Revoked => format!("the token was revoked; {how}"),
+                TokenRefusal::Expired { at } => {
                     format!("the token expired {} ago; {how}", wall.since(at))
                 }
             };

@@ -13,7 +13,7 @@ use crate::inference::admission;
 use crate::openapi::{ListingErrors, VoteErrors};
 use crate::state::App;
 use pool::KeyId;
-use store::{NewVote, StoreError, Voted};
+use store::{NewVote, StoreError, VoteResult};
 
 /// Number of models in a comparison.
 const MODELS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -125,12 +125,12 @@ pub(crate) async fn vote(
     };
     let voted = app.handle.store().vote(&new, MOST_PER_MINUTE).await;
     match voted.map_err(not_stored)? {
-        Voted::Counted(ratings) => Ok(Json(VoteResponse {
+        VoteResult::Counted(ratings) => Ok(Json(VoteResponse {
             comparison: vote.comparison,
             winner: best.map(|place| new.models[place].clone()),
             ratings: ratings.iter().map(VotedModel::new).collect(),
         })),
-        Voted::Twice => {
+        VoteResult::Twice => {
             let message = format!(
                 "comparison: {} has your vote already; it takes one",
                 vote.comparison
@@ -139,7 +139,7 @@ pub(crate) async fn vote(
             failure.body.error.param = Some("comparison".to_owned());
             Err(failure)
         }
-        Voted::TooOften { again_in } => Err(Failure::new(
+        VoteResult::TooOften { again_in } => Err(Failure::new(
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_error",
             "too_many_votes",

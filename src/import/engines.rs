@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use catalog::{Engine, find_engine};
 use serde_json::{Map, Value, json};
 
-use crate::options::{Own, read};
+use crate::options::{SpecialOptions, read};
 
 /// A command line translated to the keys of an engine from the table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +34,7 @@ pub fn native(argv: &[String]) -> Option<Result<Native, String>> {
     }
 }
 
-const LLAMA_CPP: Own = Own {
+const LLAMA_CPP: SpecialOptions = SpecialOptions {
     values: &[
         "model",
         "hf_repo",
@@ -129,7 +129,7 @@ const LLAMA_CPP: Own = Own {
     ],
 };
 
-const VLLM: Own = Own {
+const VLLM: SpecialOptions = SpecialOptions {
     values: &[
         "model",
         "max_model_len",

@@ -19,7 +19,7 @@ const NOT_YET: &str = "cannot be loaded yet";
 
 /// The files of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct ImportedFiles {
     pub config: PathBuf,
     /// Paths in the order of the models.
     pub models: Vec<PathBuf>,
@@ -61,10 +61,10 @@ impl Import {
     ///
     /// # Errors
     /// [`WriteError`] names the file. If one exists and `replace` is false, nothing is written.
-    pub fn write(&self, folder: &Path, replace: bool) -> Result<Written, WriteError> {
+    pub fn write(&self, folder: &Path, replace: bool) -> Result<ImportedFiles, WriteError> {
         let models_dir = folder.join(MODELS);
         let names = file_names(self.models.iter().map(|model| model.name.as_str()));
-        let written = Written {
+        let written = ImportedFiles {
             config: folder.join(CONFIG),
             models: names.iter().map(|name| models_dir.join(name)).collect(),
         };

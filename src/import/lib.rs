@@ -14,8 +14,8 @@ mod options;
 mod outcome;
 mod secrets;
 
-pub use files::{WriteError, Written};
+pub use files::{ImportedFiles, WriteError};
 pub use litellm::litellm;
 pub use llama_swap::llama_swap;
 pub use notes::Note;
-pub use outcome::{Around, Import, ImportError, ImportedModel};
+pub use outcome::{Import, ImportContext, ImportError, ImportedModel};

@@ -7,7 +7,7 @@ use catalog::Engine;
 use serde_json::{Map, Value, json};
 
 /// Options that are handled specially: the pool sets them, or they have no meaning behind it.
-pub struct Own {
+pub struct SpecialOptions {
     /// Options with a value, which the caller interprets.
     pub values: &'static [&'static str],
     /// Options without a value.
@@ -17,7 +17,7 @@ pub struct Own {
 }
 
 /// A parsed command line.
-pub struct Read {
+pub struct ParsedOptions {
     /// Values of the specially handled options, each at most once.
     pub own: BTreeMap<&'static str, String>,
     pub kwargs: Map<String, Value>,
@@ -26,8 +26,12 @@ pub struct Read {
 }
 
 /// Parses a command line. `Err`: the reason why an option is not understood.
-pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String> {
-    let mut read = Read {
+pub fn read(
+    engine: &Engine,
+    own: &SpecialOptions,
+    argv: &[String],
+) -> Result<ParsedOptions, String> {
+    let mut read = ParsedOptions {
         own: BTreeMap::new(),
         kwargs: Map::new(),
         rest: Vec::new(),

@@ -37,7 +37,7 @@ pub struct Import {
 
 /// The environment that the imported file may depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct ImportContext<'a> {
     pub environment: &'a BTreeMap<String, String>,
     /// On a machine without NVIDIA GPUs: the part of its memory that models may use.
     pub host_memory_gib: Option<u64>,

@@ -18,10 +18,10 @@ const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 pub(super) struct Connection {
     library: Option<PathBuf>,
-    held: Mutex<Held>,
+    held: Mutex<LoadedLibraries>,
 }
 
-struct Held {
+struct LoadedLibraries {
     now: Option<Arc<Nvml>>,
     /// The previous library, which may still be in use.
     before: Weak<Nvml>,
@@ -38,7 +38,7 @@ impl Connection {
         })?;
         Ok(Connection {
             library: library.map(Path::to_owned),
-            held: Mutex::new(Held {
+            held: Mutex::new(LoadedLibraries {
                 now: Some(Arc::new(nvml)),
                 before: Weak::new(),
             }),

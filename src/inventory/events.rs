@@ -1,5 +1,5 @@
 //! Waits for the errors that GPUs report, on one thread per GPU: a GPU that hangs or is lost does not affect the others.
-//! `trouble.rs` interprets the reports.
+//! `xid_errors.rs` interprets the reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ struct Watcher {
     stop: Arc<AtomicBool>,
 }
 
-enum Ended {
+enum WatchEnd {
     Stopped,
     /// The device never reports events.
     NoEvents(NvmlError),
@@ -94,12 +94,12 @@ impl Watcher {
                 }
             };
             match self.listen(&nvml, tell, &mut is_lost) {
-                Ended::Stopped => return,
-                Ended::NoEvents(error) => {
+                WatchEnd::Stopped => return,
+                WatchEnd::NoEvents(error) => {
                     tracing::info!(device = %self.device.name, %error, "this GPU does not report errors; a fault shows only when the GPU cannot be read");
                     return;
                 }
-                Ended::Failed(error) => {
+                WatchEnd::Failed(error) => {
                     match error {
                         NvmlError::GpuLost | NvmlError::NotFound if !is_lost => {
                             is_lost = true;
@@ -122,7 +122,7 @@ impl Watcher {
     }
 
     /// Reports events until the GPU or the driver fails.
-    fn listen(&self, nvml: &Nvml, tell: &dyn Fn(DeviceEvent), is_lost: &mut bool) -> Ended {
+    fn listen(&self, nvml: &Nvml, tell: &dyn Fn(DeviceEvent), is_lost: &mut bool) -> WatchEnd {
         let registered = find(nvml, &self.device).and_then(|gpu| {
             let wanted = EventTypes::CRITICAL_XID_ERROR | EventTypes::DOUBLE_BIT_ECC_ERROR;
             let kinds = wanted & gpu.supported_event_types()?;
@@ -135,9 +135,9 @@ impl Watcher {
         let set = match registered {
             Ok(set) => set,
             Err(error @ (NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_))) => {
-                return Ended::NoEvents(error);
+                return WatchEnd::NoEvents(error);
             }
-            Err(error) => return Ended::Failed(error),
+            Err(error) => return WatchEnd::Failed(error),
         };
         *is_lost = false;
         while !self.is_stopped() {
@@ -153,10 +153,10 @@ impl Watcher {
                     tell(self.event(DeviceTrouble::DoubleBitEcc));
                 }
                 Ok(_) | Err(NvmlError::Timeout) => {}
-                Err(error) => return Ended::Failed(error),
+                Err(error) => return WatchEnd::Failed(error),
             }
         }
-        Ended::Stopped
+        WatchEnd::Stopped
     }
 
     fn event(&self, what: DeviceTrouble) -> DeviceEvent {

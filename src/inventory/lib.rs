@@ -17,12 +17,12 @@ mod connection;
 mod device;
 mod error;
 mod events;
-mod fixed;
+mod fixed_devices;
 mod host;
 mod links;
 mod nvml;
 mod source;
-mod trouble;
+mod xid_errors;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ pub use choice::DeviceChoice;
 pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
 pub use error::{DeviceError, InventoryError};
 pub use events::Watch;
-pub use fixed::FixedDevice;
+pub use fixed_devices::FixedDevice;
 pub use host::{MachineMemory, machine_memory};
-pub use trouble::{DeviceEvent, DeviceTrouble, Reach};
+pub use xid_errors::{DeviceEvent, DeviceTrouble, ErrorScope};
 
 use config::MemoryPart;
 pub use config::Provider;
@@ -92,7 +92,7 @@ impl Inventory {
         let nvml = || nvml::open(settings.nvml_library.as_deref(), deadline);
         let (mut devices, source) = match settings.provider {
             Provider::Host => host::open(settings.host_memory)?,
-            Provider::Fixed => (fixed::devices(&settings.devices)?, Source::Fixed),
+            Provider::Fixed => (fixed_devices::devices(&settings.devices)?, Source::Fixed),
             Provider::Nvml => nvml()?,
             Provider::Auto => match nvml() {
                 Ok(found) => found,
@@ -168,7 +168,7 @@ impl Inventory {
                 .map(|device| (device.id, Ok(host.read(device, ours))))
                 .collect(),
             Source::Fixed => devices
-                .map(|device| (device.id, Ok(fixed::read(device))))
+                .map(|device| (device.id, Ok(fixed_devices::read(device))))
                 .collect(),
         }
     }

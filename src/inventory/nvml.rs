@@ -191,7 +191,7 @@ impl Gpus {
             let own = device.clone();
             let ask = move || {
                 let reading = {
-                    let _running = Running(&gpus.memory, own.id);
+                    let _running = ReadingGuard(&gpus.memory, own.id);
                     gpus.read_one(&own, &ours)
                 };
                 // The receiver is gone if this comes too late.
@@ -256,7 +256,7 @@ impl Gpus {
             tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
         }
         let used = Bytes(memory.used).min(there);
-        let listed = Listed::new(&gpu);
+        let listed = ProcessList::new(&gpu);
         let own = self.own(device.id, used, &listed, ours);
         let foreign = used.saturating_sub(own) + Bytes(memory.reserved);
         let foreign = foreign.min(there.saturating_sub(own));
@@ -283,7 +283,13 @@ impl Gpus {
     }
 
     /// The pool's part of `used`, by the rule at the top.
-    fn own(&self, device: DeviceId, used: Bytes, listed: &Listed, ours: &BTreeSet<u32>) -> Bytes {
+    fn own(
+        &self,
+        device: DeviceId,
+        used: Bytes,
+        listed: &ProcessList,
+        ours: &BTreeSet<u32>,
+    ) -> Bytes {
         let held = |mine: bool| -> Bytes {
             listed
                 .processes
@@ -311,23 +317,23 @@ impl Gpus {
 }
 
 /// Removes its entry even if the reading panics.
-struct Running<'a>(&'a Memory, DeviceId);
+struct ReadingGuard<'a>(&'a Memory, DeviceId);
 
-impl Drop for Running<'_> {
+impl Drop for ReadingGuard<'_> {
     fn drop(&mut self) {
         lock(&self.0.running).remove(&self.1);
     }
 }
 
 /// The processes that NVML reports, each with its bytes if known.
-struct Listed {
+struct ProcessList {
     processes: BTreeMap<u32, Option<Bytes>>,
     /// True if both lists could be read.
     complete: bool,
 }
 
-impl Listed {
-    fn new(gpu: &nvml_wrapper::Device<'_>) -> Listed {
+impl ProcessList {
+    fn new(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
         for list in [
@@ -348,7 +354,7 @@ impl Listed {
                 *known = (*known).max(held);
             }
         }
-        Listed {
+        ProcessList {
             processes,
             complete,
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::outbox::Outbox;
 use engine::{ActivityMeter, ActivityReport, Endpoint};
-use node_link::{EngineReport, KeptForm, NodeReport, Running};
+use node_link::{EngineReport, KeptForm, NodeReport, RunningEngine};
 
 #[derive(Debug, Default)]
 pub(super) struct Machine {
@@ -198,14 +198,14 @@ impl Machine {
 }
 
 impl Inner {
-    pub fn running(&self) -> Vec<Running> {
+    pub fn running(&self) -> Vec<RunningEngine> {
         let since = |at: Instant| {
             let passed = now().saturating_duration_since(at).as_millis();
             u64::try_from(passed).unwrap_or(u64::MAX)
         };
         self.engines
             .iter()
-            .map(|(&replica, engine)| Running {
+            .map(|(&replica, engine)| RunningEngine {
                 replica,
                 model: engine.model.clone(),
                 kept: engine.kept.clone(),

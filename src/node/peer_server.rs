@@ -83,7 +83,7 @@ impl Refusal {
 }
 
 /// A file that may be sent, positioned at the requested offset.
-struct Granted {
+struct GrantedFile {
     file: File,
     offset: u64,
     size: u64,
@@ -164,7 +164,7 @@ impl PeerServer {
         let mut response = Response::new(PeerBody::text("", Arc::clone(&moved)));
         match granted {
             Ok(granted) => {
-                let Granted {
+                let GrantedFile {
                     file,
                     offset,
                     size,
@@ -204,7 +204,7 @@ impl PeerServer {
         is_peer_token(&self.secret, token, model, now)
     }
 
-    async fn grant(&self, model: &str, blob: &str, offset: u64) -> Result<Granted, Refusal> {
+    async fn grant(&self, model: &str, blob: &str, offset: u64) -> Result<GrantedFile, Refusal> {
         let path = self.path_of(model, blob).ok_or(Refusal::NotThere)?;
         if self.machine.loads_an_engine() {
             return Err(Refusal::Busy);
@@ -213,7 +213,7 @@ impl PeerServer {
         let seat = seat.map_err(|_| Refusal::Busy)?;
         let opened = tokio::task::spawn_blocking(move || open(path, offset)).await;
         let (file, size) = opened.map_err(|_| Refusal::NotThere)??;
-        Ok(Granted {
+        Ok(GrantedFile {
             file,
             offset,
             size,

@@ -152,18 +152,18 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
 }
 
 /// An accepted connection, in clear or after its TLS handshake.
-trait Accepted: AsyncRead + AsyncWrite + Unpin + Send {
+trait AcceptedConnection: AsyncRead + AsyncWrite + Unpin + Send {
     /// Converts the connection for an event loop other than the runtime's.
     fn into_gateway(self) -> io::Result<Gateway>;
 }
 
-impl Accepted for TcpStream {
+impl AcceptedConnection for TcpStream {
     fn into_gateway(self) -> io::Result<Gateway> {
         Ok(Gateway::new(self.into_std()?, None))
     }
 }
 
-impl Accepted for TlsStream<TcpStream> {
+impl AcceptedConnection for TlsStream<TcpStream> {
     fn into_gateway(self) -> io::Result<Gateway> {
         let (socket, session) = self.into_inner();
         Ok(Gateway::new(socket.into_std()?, Some(session)))
@@ -171,7 +171,7 @@ impl Accepted for TlsStream<TcpStream> {
 }
 
 async fn serve(
-    mut gateway: impl Accepted,
+    mut gateway: impl AcceptedConnection,
     secret: &RelaySecret,
     machine: &Machine,
     moved: &Arc<AtomicU64>,

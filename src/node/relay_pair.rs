@@ -10,7 +10,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use super::relay_sides::{Engine, Gateway, Socket, Taker, done};
+use super::relay_sides::{Engine, EngineWriter, Gateway, Socket, done};
 use engine::LocalSocket;
 
 /// A gateway that has received the complete response and its end closes the connection immediately; a dead gateway never does.
@@ -112,7 +112,7 @@ impl Pair {
         if self.closing.is_some() {
             return self.linger(buffer, now);
         }
-        let mut taker = Taker {
+        let mut taker = EngineWriter {
             engine: &mut self.engine,
             refused: &mut self.refused,
         };

@@ -129,12 +129,12 @@ impl Write for Engine {
 
 /// Passes a request to the engine. An engine may refuse it, respond and close before it has read everything: then the rest is
 /// dropped, and the result shows after its response.
-pub(super) struct Taker<'a, T> {
+pub(super) struct EngineWriter<'a, T> {
     pub engine: &'a mut T,
     pub refused: &'a mut bool,
 }
 
-impl<T: Write> Write for Taker<'_, T> {
+impl<T: Write> Write for EngineWriter<'_, T> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if !*self.refused {
             match self.engine.write(piece) {

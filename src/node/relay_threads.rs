@@ -44,7 +44,7 @@ enum Order {
 }
 
 /// A pair handled by a thread. Dropping it ends the pair.
-pub(super) struct Carried {
+pub(super) struct RelayedPair {
     id: usize,
     line: Arc<Line>,
     ended: oneshot::Receiver<io::Result<()>>,
@@ -62,12 +62,12 @@ impl RelayThreads {
     }
 
     /// Hands the pair to the threads in turn.
-    pub fn carry(&self, pair: Pair) -> Carried {
+    pub fn carry(&self, pair: Pair) -> RelayedPair {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let line = Arc::clone(&self.all[id % self.all.len()]);
         let (over, ended) = oneshot::channel();
         line.send(Order::Carry(id, Box::new(pair), over));
-        Carried {
+        RelayedPair {
             id,
             line,
             ended,
@@ -91,7 +91,7 @@ impl Line {
     }
 }
 
-impl Carried {
+impl RelayedPair {
     /// Waits for the end of the pair and returns its result.
     pub async fn ended(mut self) -> io::Result<()> {
         let ended = (&mut self.ended).await;
@@ -100,7 +100,7 @@ impl Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for RelayedPair {
     fn drop(&mut self) {
         if !self.is_over {
             self.line.send(Order::End(self.id));

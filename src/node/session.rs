@@ -11,7 +11,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use super::engines::Engines;
 use super::machine::now;
 use node_link::{
-    Accepted, FrameError, FromController, FromNode, Hello, Order, Refused, read_frame, write_frame,
+    FrameError, FromController, FromNode, Hello, NodeAcceptance, NodeRefusal, Order, read_frame,
+    write_frame,
 };
 
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
@@ -21,10 +22,10 @@ const LINES_MAX: usize = 256;
 
 /// The end of a connection.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum SessionEnd {
     /// Another attempt may succeed.
     Broken(String),
-    Refused(Refused),
+    Refused(NodeRefusal),
     /// The controller ordered the node to leave.
     Leave(String),
 }
@@ -32,32 +33,32 @@ pub(super) enum Ended {
 /// A connection whose greeting was accepted.
 pub(super) struct Session<S> {
     stream: S,
-    pub accepted: Accepted,
+    pub accepted: NodeAcceptance,
 }
 
 /// Greets the controller and waits for its reply.
 pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     hello: Hello,
-) -> Result<Session<S>, Ended> {
-    let broken = |error: FrameError| Ended::Broken(error.to_string());
+) -> Result<Session<S>, SessionEnd> {
+    let broken = |error: FrameError| SessionEnd::Broken(error.to_string());
     let greeting = async {
         write_frame(&mut stream, &FromNode::Hello(Box::new(hello))).await?;
         read_frame(&mut stream).await
     };
     match timeout(GREETING_WITHIN, greeting).await {
-        Err(_) => Err(Ended::Broken(
+        Err(_) => Err(SessionEnd::Broken(
             "the controller did not answer the greeting".to_owned(),
         )),
         Ok(Ok(Some(FromController::Accepted(accepted)))) => Ok(Session {
             stream,
             accepted: *accepted,
         }),
-        Ok(Ok(Some(FromController::Refused(refused)))) => Err(Ended::Refused(refused)),
-        Ok(Ok(Some(_))) => Err(Ended::Broken(
+        Ok(Ok(Some(FromController::Refused(refused)))) => Err(SessionEnd::Refused(refused)),
+        Ok(Ok(Some(_))) => Err(SessionEnd::Broken(
             "the controller's first frame is not a reply to the greeting".to_owned(),
         )),
-        Ok(Ok(None)) => Err(Ended::Broken(
+        Ok(Ok(None)) => Err(SessionEnd::Broken(
             "the controller closed the connection".to_owned(),
         )),
         Ok(Err(error)) => Err(broken(error)),
@@ -66,10 +67,10 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Serves the connection until it ends.
-    pub async fn run(self, engines: &Arc<Engines>) -> Ended {
+    pub async fn run(self, engines: &Arc<Engines>) -> SessionEnd {
         let (mut from, mut to) = tokio::io::split(self.stream);
         let silent_after = Duration::from_millis(self.accepted.silent_after_ms).max(BEAT_EVERY);
-        let heard = Heard::new();
+        let heard = LastMessageTime::new();
         let generation = self.accepted.generation;
         let reading = async {
             loop {
@@ -81,9 +82,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                         }
                     }
                     Ok(None) => {
-                        return Ended::Broken("the controller closed the connection".to_owned());
+                        return SessionEnd::Broken(
+                            "the controller closed the connection".to_owned(),
+                        );
                     }
-                    Err(error) => return Ended::Broken(error.to_string()),
+                    Err(error) => return SessionEnd::Broken(error.to_string()),
                 }
             }
         };
@@ -91,7 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             loop {
                 let until = heard.at() + silent_after;
                 if until <= now() {
-                    return Ended::Broken(format!(
+                    return SessionEnd::Broken(format!(
                         "the controller has been silent for {} s",
                         silent_after.as_secs()
                     ));
@@ -101,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         };
         let writing = async {
             let done = write(engines, &mut to, self.accepted.received).await;
-            Ended::Broken(done.to_string())
+            SessionEnd::Broken(done.to_string())
         };
         tokio::select! {
             ended = reading => ended,
@@ -112,14 +115,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 }
 
 /// Time of the controller's last message.
-struct Heard {
+struct LastMessageTime {
     start: Instant,
     after_ms: AtomicU64,
 }
 
-impl Heard {
-    fn new() -> Heard {
-        Heard {
+impl LastMessageTime {
+    fn new() -> LastMessageTime {
+        LastMessageTime {
             start: now(),
             after_ms: AtomicU64::new(0),
         }
@@ -191,12 +194,12 @@ async fn obey(
     engines: &Arc<Engines>,
     generation: Option<u64>,
     frame: FromController,
-) -> Option<Ended> {
+) -> Option<SessionEnd> {
     let machine = &engines.machine;
     if matches!(frame, FromController::Order(_))
         && let Err(why) = engines.generations.check(generation)
     {
-        return Some(Ended::Broken(why));
+        return Some(SessionEnd::Broken(why));
     }
     match frame {
         FromController::Order(Order::Start(start)) => engines.start(*start).await,
@@ -212,7 +215,7 @@ async fn obey(
             let deadline = Duration::from_millis(deadline_ms);
             engines.command(replica, sleep, words, deadline).await;
         }
-        FromController::Order(Order::Leave { why }) => return Some(Ended::Leave(why)),
+        FromController::Order(Order::Leave { why }) => return Some(SessionEnd::Leave(why)),
         FromController::Beat {
             at,
             received,
@@ -232,9 +235,9 @@ async fn obey(
             }
             machine.mirror(activity);
         }
-        FromController::Refused(refused) => return Some(Ended::Refused(refused)),
+        FromController::Refused(refused) => return Some(SessionEnd::Refused(refused)),
         FromController::Accepted(_) => {
-            return Some(Ended::Broken("the controller greets twice".to_owned()));
+            return Some(SessionEnd::Broken("the controller greets twice".to_owned()));
         }
     }
     None

@@ -43,7 +43,7 @@ impl fmt::Display for Target {
 }
 
 /// A connection after its upgrade.
-pub(super) struct Connected {
+pub(super) struct UpgradedConnection {
     pub io: TokioIo<hyper::upgrade::Upgraded>,
     /// The local address of the connection.
     pub local: std::net::IpAddr,
@@ -118,7 +118,11 @@ impl Target {
     }
 
     /// Connects and upgrades. `is_only` is true without another controller, which allows a longer time limit.
-    pub(super) async fn connect(&self, token: &str, is_only: bool) -> Result<Connected, DialError> {
+    pub(super) async fn connect(
+        &self,
+        token: &str,
+        is_only: bool,
+    ) -> Result<UpgradedConnection, DialError> {
         let within = if is_only {
             CONNECT_WITHIN
         } else {
@@ -133,7 +137,7 @@ impl Target {
         }
     }
 
-    async fn open(&self, token: &str) -> Result<Connected, DialError> {
+    async fn open(&self, token: &str) -> Result<UpgradedConnection, DialError> {
         let unreachable = |error: io::Error| {
             DialError::Unreachable(format!(
                 "{self} cannot be reached: {error}; is the controller running, and does its server.listen accept connections from here?"
@@ -181,7 +185,7 @@ impl Target {
         stream: Stream,
         local: std::net::IpAddr,
         token: &str,
-    ) -> Result<Connected, DialError> {
+    ) -> Result<UpgradedConnection, DialError> {
         let broken = |error: hyper::Error| {
             DialError::Unreachable(format!("{self} broke the connection: {error}"))
         };
@@ -213,7 +217,7 @@ impl Target {
             return Err(self.refusal(status, &body));
         }
         let io = hyper::upgrade::on(response).await.map_err(broken)?;
-        Ok(Connected {
+        Ok(UpgradedConnection {
             io: TokioIo::new(io),
             local,
             _driver: driver,

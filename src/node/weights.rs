@@ -49,7 +49,7 @@ pub(super) struct Weights {
 
 /// A folder that replaces the controller's in a launch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct MovedFolder {
     pub from: PathBuf,
     pub to: PathBuf,
 }
@@ -114,7 +114,7 @@ impl Weights {
         model: &str,
         form: WeightsForm,
         mut report: impl FnMut(String, Option<u8>) + Send,
-    ) -> Result<Option<Moved>, WeightsError> {
+    ) -> Result<Option<MovedFolder>, WeightsError> {
         let WeightsForm {
             fetch,
             listing,
@@ -133,7 +133,7 @@ impl Weights {
         }
         let cache = self.cache.as_deref().ok_or(WeightsError::NoCache)?;
         let wanted = fetch.moved(cache, &self.notes, &listing);
-        let moved = Moved {
+        let moved = MovedFolder {
             from,
             to: wanted.folder(),
         };
@@ -209,7 +209,7 @@ async fn is_here(wanted: &Fetch, listing: &WeightsListing) -> bool {
 }
 
 /// Changes the launch to read its weights here.
-pub(super) fn relocate(program: &mut Program, moved: &Moved) {
+pub(super) fn relocate(program: &mut Program, moved: &MovedFolder) {
     let place = |path: &Path| {
         let below = path.strip_prefix(&moved.from).ok()?;
         // Joining an empty path would leave a trailing slash.
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_launch_reads_the_weights_where_they_are_on_this_node() {
-        let moved = Moved {
+        let moved = MovedFolder {
             from: PathBuf::from("/pool/weights/small"),
             to: PathBuf::from("/node/weights/small"),
         };

@@ -14,10 +14,10 @@
 //! ```
 //!
 //! The numbers of reports continue across connections, which identifies duplicates. Orders have no number: orders that a connection
-//! did not deliver are lost, and `Running` shows the controller the actual state.
+//! did not deliver are lost, and `RunningEngine` shows the controller the actual state.
 //!
-//! `Hello` and `Accepted` carry generations: neither side continues with a controller that has been replaced. The generation of a
-//! connection applies to its orders. A standby controller responds to the upgrade with 503 and [`STANDBY_CODE`].
+//! `Hello` and `NodeAcceptance` carry generations: neither side continues with a controller that has been replaced. The generation
+//! of a connection applies to its orders. A standby controller responds to the upgrade with 503 and [`STANDBY_CODE`].
 
 mod devices;
 mod frames;
@@ -29,8 +29,9 @@ mod weights;
 pub use devices::{MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm};
 pub use frames::{FRAME_BYTES_MAX, FrameError, read_frame, write_frame};
 pub use messages::{
-    Accepted, EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,
-    NodeReport, Order, PlacedBytes, Refused, RefusedKind, RelayForm, Running, Start,
+    EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,
+    NodeAcceptance, NodeRefusal, NodeRefusalKind, NodeReport, Order, PlacedBytes, RelayForm,
+    RunningEngine, Start,
 };
 pub use names::{NODE_NAME_MAX, STANDBY_CODE, UPGRADE, check_node_name};
 pub use peer_token::{is_peer_token, sign_peer_token};

@@ -21,7 +21,7 @@ pub enum FromNode {
     /// Always the first message.
     Hello(Box<Hello>),
     /// Every engine of the node, sent after the reports that the controller lacked.
-    Running(Vec<Running>),
+    Running(Vec<RunningEngine>),
     Report {
         number: u64,
         report: NodeReport,
@@ -38,9 +38,9 @@ pub enum FromNode {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromController {
-    /// The first message is this or `Refused`.
-    Accepted(Box<Accepted>),
-    Refused(Refused),
+    /// The first message is this or `NodeRefusal`.
+    Accepted(Box<NodeAcceptance>),
+    Refused(NodeRefusal),
     Order(Order),
     Beat {
         /// The controller's clock.
@@ -96,7 +96,7 @@ impl std::fmt::Debug for RelayForm {
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct Accepted {
+pub struct NodeAcceptance {
     /// Random at each start of the controller.
     pub controller: u64,
     /// Reports of this epoch up to this number have arrived; 0 if none.
@@ -115,9 +115,9 @@ pub struct Accepted {
     pub generation: Option<u64>,
 }
 
-impl std::fmt::Debug for Accepted {
+impl std::fmt::Debug for NodeAcceptance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Accepted")
+        f.debug_struct("NodeAcceptance")
             .field("controller", &self.controller)
             .field("received", &self.received)
             .finish_non_exhaustive()
@@ -126,14 +126,14 @@ impl std::fmt::Debug for Accepted {
 
 /// The reason a node is refused, with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct NodeRefusal {
     pub message: String,
-    pub kind: RefusedKind,
+    pub kind: NodeRefusalKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RefusedKind {
+pub enum NodeRefusalKind {
     /// The node may be accepted later.
     NotNow,
     /// The node will not be accepted without a change.
@@ -277,7 +277,7 @@ impl KeptForm {
 
 /// A running engine of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningEngine {
     pub replica: u64,
     pub model: String,
     pub kept: KeptForm,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use catalog::Fetch;
-use source::{Found, Sources};
+use source::{HubModel, Sources};
 
 use super::End;
 
@@ -13,7 +13,7 @@ const SIMILAR_MAX: usize = 5;
 /// With this width, the longest form and task give a line of 80 columns. Longer names shift the columns to their right.
 const NAME_WIDTH_MAX: usize = 32;
 
-pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
+pub(super) fn print(words: &str, found: Vec<HubModel>) -> Result<(), End> {
     let Some(first) = found.first() else {
         return Err(End::Failed(format!(
             "the hub has no model with {words:?} in its name; try fewer or shorter words"
@@ -25,8 +25,8 @@ pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
     Ok(())
 }
 
-fn table(found: &[Found]) -> String {
-    let width = |text: fn(&Found) -> &str| found.iter().map(|model| text(model).len()).max();
+fn table(found: &[HubModel]) -> String {
+    let width = |text: fn(&HubModel) -> &str| found.iter().map(|model| text(model).len()).max();
     let name_width = width(|model| &model.id).unwrap_or(0).min(NAME_WIDTH_MAX);
     let form_width = width(form).unwrap_or(0);
     let mut table = String::new();
@@ -45,7 +45,7 @@ fn table(found: &[Found]) -> String {
     table
 }
 
-fn form(found: &Found) -> &str {
+fn form(found: &HubModel) -> &str {
     found.form.unwrap_or("")
 }
 
@@ -90,7 +90,7 @@ mod tests {
             [7, 1_234, 9_300_000].map(short),
             ["7", "1.2k", "9.3M"].map(str::to_owned)
         );
-        let model = |id: &str, is_gated| Found {
+        let model = |id: &str, is_gated| HubModel {
             id: id.to_owned(),
             downloads: 1,
             task: Some("sentence-similarity".to_owned()),

@@ -2,23 +2,23 @@
 //! decide what to run there, and when.
 
 mod applications;
-mod cleaning;
+mod cleanup_schedule;
 mod client;
-mod doubt;
 mod error;
 mod ledger;
 mod merge;
-mod shared;
+mod shared_state;
 mod state;
 mod sweep;
 mod text;
+mod uncertain_writes;
 mod writer;
 
 pub use applications::{Application, Deployment, Listing, Replica};
 pub use client::{RayAccess, RayClient};
 pub use error::RayError;
 pub use ledger::{KeepRays, Ledger, RayWrite, UsedRay};
-pub use shared::{Hold, ServeShared, Spared, WaitingLoad};
+pub use shared_state::{Hold, ServeShared, SparedReason, WaitingLoad};
 pub use state::{ApplicationState, state_of};
 pub use text::{last_line, plain};
 pub use writer::{Removal, ServeWriter};

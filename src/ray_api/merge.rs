@@ -8,10 +8,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::applications::{Application, Listing};
-use super::shared::Kept;
+use super::shared_state::KeptApplications;
 
 /// The pool's own applications, by name.
-pub(super) type Wanted = BTreeMap<String, Box<RawValue>>;
+pub(super) type WantedApplications = BTreeMap<String, Box<RawValue>>;
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -27,15 +27,15 @@ struct Body<'a> {
 }
 
 /// The facts that decide the owner of an application.
-pub(super) struct Own<'a> {
+pub(super) struct Ownership<'a> {
     pub prefix: &'a str,
     /// The applications that this writer wants.
-    pub wanted: &'a Wanted,
+    pub wanted: &'a WantedApplications,
     /// The applications that all writers of this process keep. An application of another writer is not left over.
-    pub kept: Kept,
+    pub kept: KeptApplications,
 }
 
-impl Own<'_> {
+impl Ownership<'_> {
     /// Returns true for a former application that is not kept for the time being.
     pub fn is_left_over(&self, name: &str) -> bool {
         let all_but = self.kept.all_but.as_ref();
@@ -64,7 +64,7 @@ pub(super) fn is_own(name: &str, prefix: &str) -> bool {
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
-pub(super) fn body(listing: &Listing, own: &Own<'_>) -> Result<String, serde_json::Error> {
+pub(super) fn body(listing: &Listing, own: &Ownership<'_>) -> Result<String, serde_json::Error> {
     let others = others(listing, own).map(|(_, config)| config);
     let wanted = own.wanted.values().map(|config| &**config);
     serde_json::to_string(&Body {
@@ -77,7 +77,7 @@ pub(super) fn body(listing: &Listing, own: &Own<'_>) -> Result<String, serde_jso
 }
 
 /// The pool's own applications in that body.
-pub(super) fn written(listing: &Listing, own: &Own<'_>) -> BTreeSet<String> {
+pub(super) fn written(listing: &Listing, own: &Ownership<'_>) -> BTreeSet<String> {
     let others = others(listing, own).map(|(name, _)| name);
     let of_pool = others.filter(|name| is_own(name, own.prefix));
     own.wanted.keys().chain(of_pool).cloned().collect()
@@ -87,7 +87,7 @@ pub(super) fn written(listing: &Listing, own: &Own<'_>) -> BTreeSet<String> {
 /// applications.
 fn others<'a>(
     listing: &'a Listing,
-    own: &'a Own<'_>,
+    own: &'a Ownership<'_>,
 ) -> impl Iterator<Item = (&'a String, &'a RawValue)> {
     let is_others = move |name: &str| !own.wanted.contains_key(name) && !own.is_left_over(name);
     let others = listing
@@ -100,7 +100,7 @@ fn others<'a>(
 
 /// Returns true if the list has applications of the pool without a replica, including ones that are being removed or kept for the
 /// time being.
-pub(super) fn has_former(listing: &Listing, own: &Own<'_>) -> bool {
+pub(super) fn has_former(listing: &Listing, own: &Ownership<'_>) -> bool {
     listing.applications.keys().any(|name| own.is_former(name))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn is_same(one: &Listing, other: &Listing) -> bool {
 }
 
 /// Returns true if all wanted applications are present and no application is left over.
-pub(super) fn is_carried_out(listing: &Listing, own: &Own<'_>) -> bool {
+pub(super) fn is_carried_out(listing: &Listing, own: &Ownership<'_>) -> bool {
     let is_there = |name: &String, config: &RawValue| {
         let found = listing.applications.get(name);
         let found = found.filter(|application| !application.is_leaving());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::RayError;
-use super::doubt::now;
+use super::uncertain_writes::now;
 use super::writer::{ServeWriter, State};
 
 /// Delay of the first attempt at a Ray that did not respond at the start, and of the next one while an application may still

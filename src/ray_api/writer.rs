@@ -12,11 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use super::applications::{APPLICATIONS, Listing};
-use super::cleaning::Cleaning;
+use super::cleanup_schedule::CleanupSchedule;
 use super::client::{RayAccess, RayClient};
 use super::ledger::UsedRay;
-use super::merge::{self, Own, Wanted};
-use super::shared::{ServeShared, WaitingLoad};
+use super::merge::{self, Ownership, WantedApplications};
+use super::shared_state::{ServeShared, WaitingLoad};
 use super::{ApplicationState, RayError, state_of};
 
 /// Attempts at one change before writes by other programs become an error.
@@ -32,13 +32,13 @@ pub struct ServeWriter {
     pub(super) is_former: bool,
     pub(super) used: UsedRay,
     pub(super) shared: Arc<ServeShared>,
-    pub(super) state: Mutex<State>,
-    cleaning: StdMutex<Cleaning>,
+    pub(super) state: Mutex<WriterState>,
+    cleaning: StdMutex<CleanupSchedule>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    pub wanted: Wanted,
+pub(super) struct WriterState {
+    pub wanted: WantedApplications,
     /// Applications that are in Ray, or were part of a write that may have been carried out.
     pub written: BTreeSet<String>,
 }
@@ -143,7 +143,8 @@ impl ServeWriter {
     /// Deploys the application in addition to all others. Serve starts it asynchronously.
     ///
     /// # Errors
-    /// If Ray does not respond or refuses, or other programs write continuously, or the pool cannot record that it uses this Ray. The application may exist despite the error until it is removed.
+    /// If Ray does not respond or refuses, or other programs write continuously, or the pool cannot record that it uses this Ray.
+    /// The application may exist despite the error until it is removed.
     pub async fn add(&self, name: &str, config: Box<RawValue>) -> Result<(), RayError> {
         let mut state = self.state.lock().await;
         // Recorded before the first write: after a kill, the next process must be able to find the application.
@@ -202,8 +203,8 @@ impl ServeWriter {
 
     /// Writes until Serve's list matches the wanted applications, and returns the list. The caller holds the lock on the state,
     /// which allows one write at a time.
-    pub(super) async fn write(&self, state: &mut State) -> Result<Listing, RayError> {
-        let State { wanted, written } = state;
+    pub(super) async fn write(&self, state: &mut WriterState) -> Result<Listing, RayError> {
+        let WriterState { wanted, written } = state;
         let mut seen = self.look().await?;
         for _ in 0..ATTEMPTS_MAX {
             // Read after the look: another writer of this process marks an application as alive before it appears in the list.
@@ -255,10 +256,10 @@ impl ServeWriter {
         put
     }
 
-    pub(super) fn own_of<'a>(&'a self, wanted: &'a Wanted) -> Own<'a> {
+    pub(super) fn own_of<'a>(&'a self, wanted: &'a WantedApplications) -> Ownership<'a> {
         // Under a former name, nothing is removed in any case.
         let address = (!self.is_former).then_some(self.used.address.as_str());
-        Own {
+        Ownership {
             prefix: &self.prefix,
             wanted,
             kept: self.shared.kept_at(address),
@@ -276,7 +277,7 @@ impl ServeWriter {
 
     /// Forgets the Ray once it has no application of this pool and no write can create one. The caller holds the lock on the state,
     /// so none is added during the call.
-    pub(super) async fn forget_if_empty(&self, state: &State, seen: &Listing) {
+    pub(super) async fn forget_if_empty(&self, state: &WriterState, seen: &Listing) {
         let own = self.own_of(&state.wanted);
         let may_come = self.shared.doubts.names();
         let is_empty = state.wanted.is_empty()
@@ -293,7 +294,7 @@ impl ServeWriter {
         }
     }
 
-    pub(super) fn cleaning(&self) -> MutexGuard<'_, Cleaning> {
+    pub(super) fn cleaning(&self) -> MutexGuard<'_, CleanupSchedule> {
         self.cleaning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

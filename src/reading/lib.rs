@@ -1,8 +1,8 @@
 //! Parses YAML and JSON into types. Errors give the line, the problem and the probable correction; they never
 //! quote the surrounding lines, which may contain secrets.
 
+mod path_tracker;
 mod salvage;
-mod tracked;
 mod wording;
 
 use std::fmt;
@@ -13,8 +13,8 @@ use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Error as YamlError;
 
-pub use salvage::{Format, LeftOut, Salvaged, WrongValue, parse_skipping, salvage};
-use tracked::Tracker;
+use path_tracker::Tracker;
+pub use salvage::{Format, Salvaged, SkippedPaths, WrongValue, parse_skipping, salvage};
 use wording::{number_wanted, of_parser, of_value};
 
 const KEYS_EXPECTED: &str = "keys with values";
@@ -64,7 +64,7 @@ fn yaml_options(last_wins: bool) -> serde_saphyr::Options {
 
 /// Like `yaml`; errors contain the path of the wrong part, such as `server.listen`.
 pub fn yaml_with_path<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    parse_skipping(text, Format::Yaml, &LeftOut::default()).map_err(|wrong| wrong.error)
+    parse_skipping(text, Format::Yaml, &SkippedPaths::default()).map_err(|wrong| wrong.error)
 }
 
 /// Like `yaml`, but the last value of a duplicate key wins, as with PyYAML.
@@ -74,7 +74,7 @@ pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> 
 
 /// Parses a value. Errors contain the path of the wrong part, such as `scaling_config.num_workers`.
 pub fn value_at<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)> {
-    let left_out = LeftOut::default();
+    let left_out = SkippedPaths::default();
     let tracker = Tracker::new(&left_out);
     T::deserialize(tracker.track(value)).map_err(|error| {
         let path = tracker.take_failure().filter(|path| !path.is_empty());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::de::DeserializeOwned;
 
-use super::tracked::Tracker;
+use super::path_tracker::Tracker;
 use super::{ParseError, json_error_of, parse_error_of, yaml_options};
 
 /// Later errors are mostly consequences of earlier ones.
@@ -39,11 +39,11 @@ pub enum Format {
 
 /// The paths of values that a parser skips.
 #[derive(Clone, Debug, Default)]
-pub struct LeftOut {
+pub struct SkippedPaths {
     paths: BTreeSet<String>,
 }
 
-impl LeftOut {
+impl SkippedPaths {
     pub fn contains(&self, path: &str) -> bool {
         self.paths.contains(path)
     }
@@ -83,7 +83,7 @@ impl LeftOut {
 
 /// Parses one document and reports every wrong value. Parses the text once per wrong value.
 pub fn salvage<T: DeserializeOwned>(text: &str, format: Format) -> Salvaged<T> {
-    let mut left_out = LeftOut::default();
+    let mut left_out = SkippedPaths::default();
     let mut failures: Vec<WrongValue> = Vec::new();
     let mut value = None;
     while failures.len() < ERRORS_MAX {
@@ -112,7 +112,7 @@ pub fn salvage<T: DeserializeOwned>(text: &str, format: Format) -> Salvaged<T> {
 pub fn parse_skipping<T: DeserializeOwned>(
     text: &str,
     format: Format,
-    left_out: &LeftOut,
+    left_out: &SkippedPaths,
 ) -> Result<T, WrongValue> {
     attempt(text, format, left_out).map_err(WrongValue::with_path)
 }
@@ -155,7 +155,7 @@ const UNKNOWN_KEY: &str = "unknown key `";
 fn attempt<T: DeserializeOwned>(
     text: &str,
     format: Format,
-    left_out: &LeftOut,
+    left_out: &SkippedPaths,
 ) -> Result<T, WrongValue> {
     let tracker = Tracker::new(left_out);
     let parsed = match format {

@@ -35,7 +35,7 @@ pub const CORRECTION_MAX: TimeDelta = TimeDelta::minutes(5);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub run: Vec<Occurrence>,
-    pub passed_over: Vec<(Occurrence, PassedOver)>,
+    pub passed_over: Vec<(Occurrence, SkipReason)>,
     /// The clock went back by this much, and occurrences are counted again from now on.
     pub clock_went_back: Option<TimeDelta>,
 }
@@ -49,17 +49,17 @@ pub struct Occurrence {
 
 /// The reason why an occurrence is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PassedOver {
+pub enum SkipReason {
     /// A later occurrence reverted it before it could be carried out.
     Overtaken { by: Occurrence },
     /// The schedule has no window, and the occurrence is later than [`LATE_MAX`].
     TooLate { by: TimeDelta },
 }
 
-impl std::fmt::Display for PassedOver {
+impl std::fmt::Display for SkipReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            PassedOver::Overtaken { by } => {
+            SkipReason::Overtaken { by } => {
                 write!(
                     f,
                     "missed, and the {} of {} came since (E3)",
@@ -67,7 +67,7 @@ impl std::fmt::Display for PassedOver {
                     by.at
                 )
             }
-            PassedOver::TooLate { by } => {
+            SkipReason::TooLate { by } => {
                 write!(
                     f,
                     "missed by {} min, and without evening.reopen there is no window for a late cleanup (E3)",
@@ -80,7 +80,7 @@ impl std::fmt::Display for PassedOver {
 
 /// The store's record of the service before this start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct ServiceHistory {
     /// The time the last cleanup was completed.
     pub done: Option<DateTime<Utc>>,
     /// The time the last cleanup began. If it has not completed since, it was interrupted.
@@ -89,12 +89,12 @@ pub struct Past {
     pub last_up: Option<DateTime<Utc>>,
 }
 
-impl Past {
+impl ServiceHistory {
     /// Ignores times in the future: they come from a wrong clock.
-    fn believable(self, now: DateTime<Utc>) -> Past {
+    fn believable(self, now: DateTime<Utc>) -> ServiceHistory {
         let so = |at: Option<DateTime<Utc>>| at.filter(|at| *at <= now + CORRECTION_MAX);
         let (done, begun) = (so(self.done), so(self.begun));
-        Past {
+        ServiceHistory {
             done,
             begun,
             last_up: so(self.last_up).max(done).max(begun),
@@ -106,7 +106,7 @@ impl Past {
 #[derive(Clone, Debug)]
 pub struct Due {
     evening: Evening,
-    past: Past,
+    past: ServiceHistory,
     last_check: Option<DateTime<Utc>>,
     /// The decision for the start, until it is carried out.
     first: Option<Decision>,
@@ -115,7 +115,7 @@ pub struct Due {
 }
 
 impl Due {
-    pub fn new(evening: Evening, past: Past) -> Due {
+    pub fn new(evening: Evening, past: ServiceHistory) -> Due {
         Due {
             evening,
             past,
@@ -222,12 +222,12 @@ impl Due {
         if let Some(at) = reopened {
             let event = EveningEvent::Reopen;
             let by = Occurrence { at, event };
-            let why = PassedOver::Overtaken { by };
+            let why = SkipReason::Overtaken { by };
             decision
                 .passed_over
                 .push((cleanup(EveningEvent::Resume), why));
         } else if late > LATE_MAX {
-            let why = PassedOver::TooLate { by: late };
+            let why = SkipReason::TooLate { by: late };
             decision
                 .passed_over
                 .push((cleanup(EveningEvent::Resume), why));
@@ -265,7 +265,7 @@ impl Due {
                 } else {
                     decision
                         .passed_over
-                        .push((cleanup, PassedOver::TooLate { by: late }));
+                        .push((cleanup, SkipReason::TooLate { by: late }));
                 }
             }
             (Some(cleanup), Some(reopen)) if cleanup.at == reopen.at => {
@@ -280,7 +280,7 @@ impl Due {
                 decision.run.push(last);
                 decision
                     .passed_over
-                    .push((first, PassedOver::Overtaken { by: last }));
+                    .push((first, SkipReason::Overtaken { by: last }));
             }
         }
         decision
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_cleanup_that_was_begun_and_not_done_is_finished_while_its_window_is_open() {
         let start = |evening: Evening, begun: &str, done: Option<&str>, now| {
-            let past = Past {
+            let past = ServiceHistory {
                 done: done.map(at),
                 begun: Some(at(begun)),
                 last_up: None,

@@ -27,7 +27,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
-pub use due::{CORRECTION_MAX, Decision, Due, LATE_MAX, Occurrence, PassedOver, Past};
+pub use due::{CORRECTION_MAX, Decision, Due, LATE_MAX, Occurrence, ServiceHistory, SkipReason};
 pub use evening::{Evening, EveningEvent, EveningState, ScheduleError};
 
 use turns::Turns;
@@ -35,35 +35,35 @@ use turns::Turns;
 const EACH_MINUTE: &str = "0 * * * * *";
 
 type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Act = dyn Fn(EveningEvent) -> Ending + Send + Sync;
+type EventHandler = dyn Fn(EveningEvent) -> Ending + Send + Sync;
 
 /// The running schedule. Dropping it does not stop it; call [`Schedule::stop`].
 pub struct Schedule {
-    shared: Arc<Shared>,
+    shared: Arc<ScheduleState>,
     /// Its jobs wake `shared`. A changed schedule has a separate scheduler.
     scheduler: tokio::sync::Mutex<JobScheduler>,
 }
 
 /// A new evening and its jobs, before they take effect.
-pub struct Prepared {
+pub struct PreparedSchedule {
     evening: Evening,
     scheduler: JobScheduler,
 }
 
-impl std::fmt::Debug for Prepared {
+impl std::fmt::Debug for PreparedSchedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared")
+        f.debug_struct("PreparedSchedule")
             .field("evening", &self.evening)
             .finish_non_exhaustive()
     }
 }
 
 /// The state shared by all jobs, of every schedule.
-struct Shared {
+struct ScheduleState {
     due: Mutex<Due>,
     clock: Box<dyn Fn() -> DateTime<Utc> + Send + Sync>,
     turns: Turns,
-    act: Box<Act>,
+    act: Box<EventHandler>,
     stopped: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Schedule {
     }
 }
 
-impl Shared {
+impl ScheduleState {
     /// Carries out the events that have become due, unless another task is already doing so.
     async fn look(&self) {
         if self.stopped.load(Ordering::Acquire) {
@@ -108,7 +108,7 @@ impl Schedule {
         F: Future<Output = ()> + Send + 'static,
     {
         let evening = due.evening().clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ScheduleState {
             due: Mutex::new(due),
             clock: Box::new(clock),
             turns: Turns::default(),
@@ -127,9 +127,9 @@ impl Schedule {
     ///
     /// # Errors
     /// Like [`Schedule::start`].
-    pub async fn prepare(&self, evening: Evening) -> Result<Prepared, ScheduleError> {
+    pub async fn prepare(&self, evening: Evening) -> Result<PreparedSchedule, ScheduleError> {
         let scheduler = with_jobs(&self.shared, &evening).await?;
-        Ok(Prepared { evening, scheduler })
+        Ok(PreparedSchedule { evening, scheduler })
     }
 
     /// Makes the prepared evening take effect. A running event is not cut. The first run of the new jobs carries out the events
@@ -137,8 +137,8 @@ impl Schedule {
     ///
     /// # Errors
     /// When the new jobs cannot be started. The new evening counts, but each of its times may come up to a minute late.
-    pub async fn change(&self, prepared: Prepared) -> Result<(), ScheduleError> {
-        let Prepared { evening, scheduler } = prepared;
+    pub async fn change(&self, prepared: PreparedSchedule) -> Result<(), ScheduleError> {
+        let PreparedSchedule { evening, scheduler } = prepared;
         let mut current = self.scheduler.lock().await;
         self.shared.due().change(evening, (self.shared.clock)());
         start(&scheduler).await?;
@@ -157,7 +157,10 @@ impl Schedule {
 }
 
 /// Creates a scheduler that wakes `shared` at the times of this evening, each minute, and once when it starts.
-async fn with_jobs(shared: &Arc<Shared>, evening: &Evening) -> Result<JobScheduler, ScheduleError> {
+async fn with_jobs(
+    shared: &Arc<ScheduleState>,
+    evening: &Evening,
+) -> Result<JobScheduler, ScheduleError> {
     let failed = |source| ScheduleError::Start { source };
     let ask = || {
         let shared = Arc::clone(shared);

@@ -9,11 +9,11 @@ use super::evening::EveningEvent;
 /// The running event and the next one.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     running: Option<EveningEvent>,
     next: Vec<EveningEvent>,
 }
@@ -53,7 +53,7 @@ impl Turns {
         (free && !state.next.is_empty()).then(|| Turn { turns: self })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use config::{Config, CronExpression, EveningMode, LiveConfig};
 use controller::Handle;
 use pool::{CleanupScope, Command, Outcome, Time};
-use schedule::{Due, Evening, EveningEvent, Past, Schedule};
+use schedule::{Due, Evening, EveningEvent, Schedule, ServiceHistory};
 use store::{KeptWish, Store};
 
 /// Keys in the store for the last completed and the last started evening cleanup.
@@ -51,7 +51,7 @@ pub(crate) fn outlook(config: &Config) -> String {
 
 /// The events that are due according to the store. A new data folder has missed nothing (E3).
 pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> {
-    let past = Past {
+    let past = ServiceHistory {
         done: moment(store, LAST_CLEANUP).await?,
         begun: moment(store, BEGUN_CLEANUP).await?,
         last_up: moment(store, LAST_UP).await?,
@@ -176,7 +176,8 @@ async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
         };
         match order.settled().await {
             Ok(Outcome::Refused { refusal, .. }) => {
-                let closed = from_config(config).is_ok_and(|evening| evening.state_at(Utc::now()).closed);
+                let closed =
+                    from_config(config).is_ok_and(|evening| evening.state_at(Utc::now()).closed);
                 tracing::error!(%refusal, again = closed, "the evening cleanup was not carried out");
                 if !closed {
                     return false;

@@ -20,7 +20,7 @@ pub(crate) struct StateLock {
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The reason the lock cannot be taken.
-struct Held {
+struct LockProblem {
     /// The process id in the lock file.
     holder: Option<u32>,
     /// One line for the user.
@@ -74,9 +74,9 @@ impl StateLock {
     }
 
     /// Creates the folder if needed.
-    fn try_take(folder: &Path) -> Result<StateLock, Held> {
+    fn try_take(folder: &Path) -> Result<StateLock, LockProblem> {
         let path = folder.join("lock");
-        let failed = |error: std::io::Error| Held {
+        let failed = |error: std::io::Error| LockProblem {
             holder: None,
             why: format!(
                 "cannot use the data folder {}: {error}; make it writable or name another one in state.dir",
@@ -103,7 +103,7 @@ impl StateLock {
                     "the data folder {} is in use by another model-pool ({who}): stop that one, replace it with `model-pool serve --takeover`, or name another folder in state.dir",
                     folder.display()
                 );
-                return Err(Held { holder, why });
+                return Err(LockProblem { holder, why });
             }
             Err((_, errno)) => return Err(failed(errno.into())),
         };

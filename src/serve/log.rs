@@ -277,9 +277,9 @@ mod tests {
 
     /// The output of a subscriber with these limits.
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for CapturedOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    impl Written {
+    impl CapturedOutput {
         fn by(&self, kinds: &Kinds, log: impl FnOnce()) -> String {
             self.with_colours(false, kinds, log)
         }
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_flood_of_one_kind_is_a_bounded_number_of_lines_and_a_sum_and_others_are_heard() {
         let kinds = Kinds::default();
-        let text = Written::default().by(&kinds, || {
+        let text = CapturedOutput::default().by(&kinds, || {
             for number in 0..16_000 {
                 tracing::warn!(number, "a client did it again");
             }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn text_with_line_breaks_stays_one_entry_in_every_field_and_in_the_message() {
-        let text = Written::default().by(&Kinds::default(), log_forged);
+        let text = CapturedOutput::default().by(&Kinds::default(), log_forged);
         let lines: Vec<&str> = text
             .split_inclusive(['\n', '\r', '\u{2028}', '\u{b}'])
             .collect();
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn on_a_terminal_the_colours_stay_and_no_other_escape_sequence() {
-        let text = Written::default().with_colours(true, &Kinds::default(), log_forged);
+        let text = CapturedOutput::default().with_colours(true, &Kinds::default(), log_forged);
         assert!(text.contains("\x1b[33m"), "a warning is yellow: {text:?}");
         let escapes: Vec<&str> = text.split('\x1b').skip(1).collect();
         let colours = |escape: &&str| is_colour(&format!("\x1b{escape}"));
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_and_one_of_json_stays_json() {
         let long = "ü".repeat(10 << 20);
-        let text = Written::default().by(&Kinds::default(), || {
+        let text = CapturedOutput::default().by(&Kinds::default(), || {
             tracing::warn!(model = long, "no such model")
         });
         assert!(text.len() < LINE_BYTES_MAX, "{} bytes", text.len());

@@ -1,7 +1,6 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from the configuration, and
 //! connects them. The order of the start reads from top to bottom; `ending` contains the end.
 
-mod ending;
 pub(crate) mod evening;
 mod files;
 mod limits;
@@ -12,6 +11,7 @@ mod notify;
 mod opening;
 mod reload;
 mod seats;
+mod shutdown;
 mod signals;
 mod standby;
 mod starting;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
-use crate::{cuda, fetching};
+use crate::{cuda, fetch_settings};
 use config::{Config, LiveConfig, OnRestart};
 use controller::{Clock, EarlierSeats, Parts};
 use engine::{GuardianSettings, Guardians};
@@ -39,13 +39,13 @@ use pool::Span;
 use source::Sources;
 use store::Store;
 
-use ending::Serving;
 use lock::StateLock;
 use log::LevelSwitch;
 use opening::{absolute, describe, line, open_catalog, open_inventory, open_sign_on, take_over};
 use reload::Reloader;
 use seats::OtherProcesses;
-use standby::{Ended, Led};
+use shutdown::Serving;
+use standby::{LeaderStore, StandbyResult};
 use starting::{
     FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed,
 };
@@ -112,7 +112,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         None => {
             progress.step("opening the database", OPEN_WITHIN);
             let url = config.database_url().reveal();
-            Led::alone(Store::open(&url).await.map_err(line)?)
+            LeaderStore::alone(Store::open(&url).await.map_err(line)?)
         }
         Some(section) => {
             let waiting = standby::until_leader(
@@ -125,12 +125,12 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
                 &mut inherited,
             );
             match waiting.await? {
-                Ended::Leads(led) => led,
-                Ended::Stopped => return Ok(()),
+                StandbyResult::Leads(led) => led,
+                StandbyResult::Stopped => return Ok(()),
             }
         }
     };
-    let Led {
+    let LeaderStore {
         store,
         stopped,
         left: _left,
@@ -249,7 +249,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         executable,
         cuda: cuda_program,
         runtime_dir: runtime_dir.clone(),
-        sources: Arc::new(Sources::new(fetching::settings(&config))),
+        sources: Arc::new(Sources::new(fetch_settings::settings(&config))),
         guardians: Arc::clone(&guardians),
         serve_writers: Arc::clone(&serve_writers),
         found,

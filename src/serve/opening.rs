@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::Utc;
 
-use super::takeover::{self, Inherited};
+use super::takeover::{self, InheritedSocket};
 use crate::devices;
 use access::oidc::Oidc;
 use catalog::{Catalog, Source};
@@ -20,7 +20,7 @@ pub(super) async fn take_over(
     config: &Config,
     runtime_dir: &Path,
     strict: bool,
-) -> Result<Option<Inherited>, String> {
+) -> Result<Option<InheritedSocket>, String> {
     // Models that this process could not serve must be reported while the old process still serves.
     let (catalog, _) = Catalog::default().reread(config).map_err(line)?;
     refuse_broken(&catalog, strict)?;

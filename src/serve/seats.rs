@@ -20,8 +20,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 
-use super::takeover::Short;
-use controller::{Handle, SeatsTaken};
+use super::takeover::ShortPath;
+use controller::{Handle, SeatCounts};
 use pool::{ReplicaId, Time};
 
 const PREFIX: &str = "streams-";
@@ -31,7 +31,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// Timeout for the first report of another process.
 const FIRST_REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// The serialized form of [`SeatsTaken`]. Unknown fields of other versions are ignored.
+/// The serialized form of [`SeatCounts`]. Unknown fields of other versions are ignored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Seats {
     replica: u64,
@@ -39,8 +39,8 @@ struct Seats {
     last_end_ms: Option<u64>,
 }
 
-impl From<SeatsTaken> for Seats {
-    fn from(seats: SeatsTaken) -> Seats {
+impl From<SeatCounts> for Seats {
+    fn from(seats: SeatCounts) -> Seats {
         Seats {
             replica: seats.replica.0,
             in_flight: seats.in_flight,
@@ -68,7 +68,7 @@ pub(super) fn tell(
     let path = runtime_dir.join(&name);
     let listen = || {
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(Short::new(runtime_dir)?.path(&name))?;
+        let listener = UnixListener::bind(ShortPath::new(runtime_dir)?.path(&name))?;
         listener.set_nonblocking(true)?;
         tokio::net::UnixListener::from_std(listener)
     };
@@ -87,7 +87,7 @@ pub(super) fn tell(
     }
 }
 
-async fn report_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<SeatsTaken>) {
+async fn report_all(listener: &tokio::net::UnixListener, taken: impl Fn() -> Vec<SeatCounts>) {
     let mut reported: Vec<Seats> = Vec::new();
     let mut listeners: Vec<tokio::net::UnixStream> = Vec::new();
     loop {
@@ -152,7 +152,7 @@ impl OtherProcesses {
         OtherProcesses { sources }
     }
 
-    pub fn taken(&self) -> Vec<SeatsTaken> {
+    pub fn taken(&self) -> Vec<SeatCounts> {
         sum(self.sources.iter().map(|(_, seats)| seats.as_slice()))
     }
 
@@ -162,7 +162,7 @@ impl OtherProcesses {
         self.follow_with(move |taken| handle.seats_of_earlier_controllers(taken));
     }
 
-    fn follow_with(self, tell: impl Fn(&[SeatsTaken]) + Send + Sync + 'static) {
+    fn follow_with(self, tell: impl Fn(&[SeatCounts]) + Send + Sync + 'static) {
         let all: BTreeMap<usize, Vec<Seats>> = self
             .sources
             .iter()
@@ -193,7 +193,7 @@ impl OtherProcesses {
 }
 
 fn connect(folder: &Path, name: &str) -> io::Result<(BufReader<UnixStream>, Vec<Seats>)> {
-    let socket = UnixStream::connect(Short::new(folder)?.path(name))?;
+    let socket = UnixStream::connect(ShortPath::new(folder)?.path(name))?;
     socket.set_read_timeout(Some(FIRST_REPORT_MAX))?;
     let mut reader = BufReader::new(socket);
     let seats = read_report(&mut reader)?;
@@ -208,10 +208,10 @@ fn read_report(reader: &mut impl BufRead) -> io::Result<Vec<Seats>> {
     }
 }
 
-fn sum<'a>(sources: impl Iterator<Item = &'a [Seats]>) -> Vec<SeatsTaken> {
-    let mut all: BTreeMap<u64, SeatsTaken> = BTreeMap::new();
+fn sum<'a>(sources: impl Iterator<Item = &'a [Seats]>) -> Vec<SeatCounts> {
+    let mut all: BTreeMap<u64, SeatCounts> = BTreeMap::new();
     for seats in sources.flatten() {
-        let one = all.entry(seats.replica).or_insert(SeatsTaken {
+        let one = all.entry(seats.replica).or_insert(SeatCounts {
             replica: ReplicaId(seats.replica),
             in_flight: 0,
             last_end: None,
@@ -228,8 +228,8 @@ mod tests {
 
     use super::*;
 
-    fn inside(in_flight: u32) -> Vec<SeatsTaken> {
-        vec![SeatsTaken {
+    fn inside(in_flight: u32) -> Vec<SeatCounts> {
+        vec![SeatCounts {
             replica: ReplicaId(7),
             in_flight,
             last_end: None,

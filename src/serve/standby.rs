@@ -20,26 +20,26 @@ use super::opening::line;
 use super::signals::stop_signal;
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::stop_time::CONNECTIONS_WITHIN;
-use super::takeover::Inherited;
+use super::takeover::InheritedSocket;
 use super::tasks::start;
 use config::{Config, StandbySection};
 use controller::Clock;
 use http::{Edge, Listener, Standby};
-use store::{Advertised, Candidate, Leader, Standing, Store};
+use store::{Candidate, CandidateStatus, Leader, LeaderAddress, Store};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Number of checks after which the same reason is logged again.
 const SAY_AGAIN: u32 = 30;
 
 /// Result of the wait.
-pub(super) enum Ended {
-    Leads(Led),
+pub(super) enum StandbyResult {
+    Leads(LeaderStore),
     /// Ended by a signal.
     Stopped,
 }
 
 /// The store, with the remaining tasks of the standby time.
-pub(super) struct Led {
+pub(super) struct LeaderStore {
     pub store: Arc<Store>,
     /// Fires on a signal to stop: a signal during the leader's start must not be missed.
     pub stopped: CancellationToken,
@@ -49,10 +49,10 @@ pub(super) struct Led {
     pub has_followed: bool,
 }
 
-impl Led {
+impl LeaderStore {
     /// A leader without a standby time.
-    pub fn alone(store: Store) -> Led {
-        Led {
+    pub fn alone(store: Store) -> LeaderStore {
+        LeaderStore {
             store: Arc::new(store),
             stopped: CancellationToken::new(),
             left: Vec::new(),
@@ -70,9 +70,9 @@ pub(super) async fn until_leader(
     edge: &Arc<Edge>,
     clock: Clock,
     progress: &Progress,
-    inherited: &mut Option<Inherited>,
-) -> Result<Ended, String> {
-    let own = Advertised {
+    inherited: &mut Option<InheritedSocket>,
+) -> Result<StandbyResult, String> {
+    let own = LeaderAddress {
         address: section.advertise.trim_end_matches('/').to_owned(),
         fingerprint: section.fingerprint.clone(),
     };
@@ -100,15 +100,15 @@ pub(super) async fn until_leader(
             // A check that hangs ends the heartbeats, as a hang of this loop would.
             progress.step("looking who leads", LOOK_WITHIN);
             match candidate.look().await.map_err(line)? {
-                Standing::MayLead => {
+                CandidateStatus::MayLead => {
                     progress.step("opening the database", OPEN_WITHIN);
                     match candidate.lead().await.map_err(line)? {
                         Ok(store) => return Ok::<Arc<Store>, String>(Arc::new(store)),
                         Err(why) => wait.leaderless(&why),
                     }
                 }
-                Standing::Follows(leader) => wait.follow(&leader),
-                Standing::Leaderless(why) => wait.leaderless(&why),
+                CandidateStatus::Follows(leader) => wait.follow(&leader),
+                CandidateStatus::Leaderless(why) => wait.leaderless(&why),
             }
             wait.serve(listener)?;
             if let Some(inherited) = inherited.take() {
@@ -133,7 +133,7 @@ pub(super) async fn until_leader(
             notify::stopping();
             tracing::info!("stopping: this controller stood by");
             wait.finish().await;
-            return Ok(Ended::Stopped);
+            return Ok(StandbyResult::Stopped);
         }
         () = hangups => return Err("signals cannot be received".to_owned()),
     };
@@ -142,7 +142,7 @@ pub(super) async fn until_leader(
     let mut left = vec![hearing];
     let has_followed = wait.responses.is_some();
     left.extend(wait.leads());
-    Ok(Ended::Leads(Led {
+    Ok(StandbyResult::Leads(LeaderStore {
         store,
         stopped,
         left,

@@ -36,18 +36,18 @@ const LOOK_EVERY: Span = Span::from_secs(1);
 
 /// The current step of the start.
 pub(super) struct Progress {
-    shared: Arc<Shared>,
+    shared: Arc<StartState>,
     _watch: AbortOnDropHandle<()>,
 }
 
-struct Shared {
+struct StartState {
     clock: Clock,
     step: Mutex<Step>,
     /// The controller's loop sends no heartbeats yet.
     is_before_loop: AtomicBool,
 }
 
-impl Shared {
+impl StartState {
     fn step(&self) -> MutexGuard<'_, Step> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +81,7 @@ impl Step {
 impl Progress {
     pub fn begin(clock: Clock, heart: Option<Heartbeat>) -> Progress {
         let first = Step::new("taking the data folder", clock.now(), STEP_WITHIN);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StartState {
             clock,
             step: Mutex::new(first),
             is_before_loop: AtomicBool::new(true),
@@ -115,7 +115,7 @@ impl Progress {
     }
 }
 
-async fn watch(shared: Arc<Shared>, mut heart: Option<Heartbeat>) {
+async fn watch(shared: Arc<StartState>, mut heart: Option<Heartbeat>) {
     let mut log = SlowSteps::default();
     loop {
         let now = shared.clock.now();
@@ -318,9 +318,9 @@ mod tests {
     }
 
     /// Records that it has been dropped.
-    struct Noted<'a>(&'a RefCell<Vec<&'static str>>);
+    struct NoteRecorder<'a>(&'a RefCell<Vec<&'static str>>);
 
-    impl Drop for Noted<'_> {
+    impl Drop for NoteRecorder<'_> {
         fn drop(&mut self) {
             self.0.borrow_mut().push("dropped");
         }
@@ -329,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn d4_a_deposed_leader_leaves_its_engines_before_it_drops_them() {
         let order = RefCell::new(Vec::new());
-        let engine = Noted(&order);
+        let engine = NoteRecorder(&order);
         let work = async {
             let _engine = engine;
             pending::<()>().await;

@@ -84,7 +84,7 @@ impl TakeoverSocket {
         let path = runtime_dir.join(SOCKET);
         // We hold the lock, so the process that created it is gone.
         let _ = std::fs::remove_file(&path);
-        let short = Short::new(runtime_dir)?;
+        let short = ShortPath::new(runtime_dir)?;
         let listener = UnixListener::bind(short.path(SOCKET))?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -136,18 +136,18 @@ impl TakeoverSocket {
 }
 
 /// A path to a socket that fits into a socket address (about 100 bytes), however deep the folder is.
-pub(super) struct Short {
+pub(super) struct ShortPath {
     #[cfg(target_os = "linux")]
     folder: std::fs::File,
     #[cfg(not(target_os = "linux"))]
     folder: PathBuf,
 }
 
-impl Short {
+impl ShortPath {
     #[cfg(target_os = "linux")]
-    pub fn new(folder: &Path) -> io::Result<Short> {
+    pub fn new(folder: &Path) -> io::Result<ShortPath> {
         let folder = std::fs::File::open(folder)?;
-        Ok(Short { folder })
+        Ok(ShortPath { folder })
     }
 
     #[cfg(target_os = "linux")]
@@ -157,9 +157,9 @@ impl Short {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub fn new(folder: &Path) -> io::Result<Short> {
+    pub fn new(folder: &Path) -> io::Result<ShortPath> {
         let folder = folder.to_owned();
-        Ok(Short { folder })
+        Ok(ShortPath { folder })
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -200,12 +200,12 @@ impl Successor {
 }
 
 /// The state that a new process receives from the old one.
-pub(super) struct Inherited {
+pub(super) struct InheritedSocket {
     listener: OwnedFd,
     old: UnixStream,
 }
 
-impl Inherited {
+impl InheritedSocket {
     /// The socket, if it listens on the configured address.
     pub fn listener(&self, configured: &Listen) -> io::Result<Option<Listener>> {
         Listener::inherited(self.listener.try_clone()?, configured)
@@ -224,7 +224,7 @@ impl Inherited {
 
 /// Takes over from the model-pool that serves from this folder. Returns when it has released everything, or `None` if none is
 /// running.
-pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String> {
+pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<InheritedSocket>, String> {
     let folder = runtime_dir.to_owned();
     let taken = tokio::task::spawn_blocking(move || try_take_over(&folder)).await;
     let taken = taken.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
@@ -233,8 +233,9 @@ pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String>
     })
 }
 
-fn try_take_over(folder: &Path) -> io::Result<Option<Inherited>> {
-    let connected = Short::new(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
+fn try_take_over(folder: &Path) -> io::Result<Option<InheritedSocket>> {
+    let connected =
+        ShortPath::new(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
     let socket = match connected {
         Ok(socket) => socket,
         Err(error) => {
@@ -266,7 +267,7 @@ fn try_take_over(folder: &Path) -> io::Result<Option<Inherited>> {
     if !freed.is_ok_and(|message| message.free) {
         tracing::warn!("process {} did not report that the state is free", old.pid);
     }
-    Ok(Some(Inherited {
+    Ok(Some(InheritedSocket {
         listener,
         old: socket,
     }))

@@ -11,7 +11,7 @@ use catalog::Catalog;
 use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length};
 use pool::{KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, Priority, Span, UNTIL_NEEDED};
 use sim::replay::{Arrival, Scenario};
-use store::{ModelPast, Past};
+use store::{ModelPast, PoolHistory};
 
 pub use devices::FindDevices;
 
@@ -222,7 +222,7 @@ fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
 
 /// Uses the pool's past measurements, and reports the models that it never loaded.
 fn use_history(
-    past: &Past,
+    past: &PoolHistory,
     workload: &Workload,
     mapping: &[Option<ModelId>],
     specs: &mut [ModelSpec],

@@ -18,10 +18,10 @@ use super::adapter_cache;
 use super::error::SourceError;
 use super::listing::Listing;
 use super::part::Part;
+use super::part_writer::hex;
 use super::progress::Progress;
 use super::select;
 use super::transfer;
-use super::write::hex;
 use catalog::{AdapterBucket, Origin};
 use pool::Bytes;
 

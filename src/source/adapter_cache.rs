@@ -13,7 +13,7 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 /// The folder with the locks of files being downloaded.
 pub(super) const LOCKS: &str = ".locks";
 
-struct Kept {
+struct CachedAdapter {
     folder: PathBuf,
     bytes: u64,
     used: SystemTime,
@@ -41,7 +41,7 @@ pub(super) fn make_room(
     let mut total = kept
         .iter()
         .fold(needed.0, |sum, adapter| sum.saturating_add(adapter.bytes));
-    let is_free = |adapter: &&Kept| {
+    let is_free = |adapter: &&CachedAdapter| {
         now.duration_since(adapter.used)
             .is_ok_and(|age| age > KEPT_FOR)
     };
@@ -62,7 +62,7 @@ pub(super) fn make_room(
 }
 
 /// `None`: another process removed it.
-fn look(folder: PathBuf) -> io::Result<Option<Kept>> {
+fn look(folder: PathBuf) -> io::Result<Option<CachedAdapter>> {
     let (mut bytes, mut used) = (0_u64, fs::metadata(&folder)?.modified()?);
     for file in fs::read_dir(&folder)? {
         let about = file?.metadata();
@@ -71,7 +71,7 @@ fn look(folder: PathBuf) -> io::Result<Option<Kept>> {
         // A file may be being written now.
         used = used.max(about.modified()?);
     }
-    Ok(Some(Kept {
+    Ok(Some(CachedAdapter {
         folder,
         bytes,
         used,

@@ -19,8 +19,8 @@ use wildmatch::WildMatch;
 use super::credentials;
 use super::error::{SourceError, root_of};
 use super::listing::{Listing, Origins};
-use super::part::{CONNECT_MAX, Check, Opened, Part, STALL_MAX, Trouble};
-use super::write::hex;
+use super::part::{CONNECT_MAX, Check, OpenedPart, Part, PartProblem, STALL_MAX};
+use super::part_writer::hex;
 use catalog::{Bucket, BucketUri, Fetch, Scheme};
 
 /// The commit to assume if the weights have no file `hash`.
@@ -255,8 +255,8 @@ impl Store {
         Ok(Path::parse(full_path.trim_start_matches('/'))?)
     }
 
-    pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {
-        let lasting = |error: &Error| Trouble::Lasting(fault(error, &self.uri));
+    pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
+        let lasting = |error: &Error| PartProblem::Lasting(fault(error, &self.uri));
         let path = self.place(&part.path).map_err(|error| lasting(&error))?;
         let options = GetOptions {
             range: (offset > 0).then_some(GetRange::Offset(offset)),
@@ -264,7 +264,7 @@ impl Store {
             ..GetOptions::default()
         };
         match self.objects.get_opts(&path, options).await {
-            Ok(got) => Ok(Opened {
+            Ok(got) => Ok(OpenedPart {
                 offset,
                 body: got
                     .into_stream()
@@ -275,7 +275,7 @@ impl Store {
             Err(error) if is_lasting(&error) || matches!(error, Error::Precondition { .. }) => {
                 Err(lasting(&error))
             }
-            Err(error) => Err(Trouble::Passing {
+            Err(error) => Err(PartProblem::Passing {
                 why: shortened(&error),
                 after: None,
             }),

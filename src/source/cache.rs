@@ -22,7 +22,7 @@ use sha1::Digest as _;
 use super::error::SourceError;
 use super::listing::Listing;
 use super::part::Part;
-use super::write::hex;
+use super::part_writer::hex;
 use catalog::{Fetch, GgufFiles, Manifest, ManifestFile, Origin};
 
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use super::error::SourceError;
 use super::progress::Progress;
 
 /// The running fetches.
-type Running = Arc<Mutex<Vec<Taker>>>;
+type RunningFetches = Arc<Mutex<Vec<RunningFetch>>>;
 
 #[derive(Debug)]
-struct Taker {
+struct RunningFetch {
     device: u64,
     /// Fetches into one model's folder download the same files.
     model: PathBuf,
@@ -21,13 +21,13 @@ struct Taker {
 /// The reservations of all fetches.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    running: Running,
+    running: RunningFetches,
 }
 
 /// A reservation, held until the fetch has ended.
 #[derive(Debug)]
 pub(super) struct Room {
-    running: Running,
+    running: RunningFetches,
     own: Arc<Progress>,
 }
 
@@ -46,7 +46,7 @@ impl Rooms {
             .dev();
         let free = free_on(&folder)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |taker: &&Taker| taker.device == device && taker.model != model;
+        let is_other = |taker: &&RunningFetch| taker.device == device && taker.model != model;
         let others = running.iter().filter(is_other);
         let taken: u64 = others.map(|taker| taker.progress.left()).sum();
         let (needs, free) = (progress.left(), free.saturating_sub(taken));
@@ -59,7 +59,7 @@ impl Rooms {
                 path: folder,
             });
         }
-        running.push(Taker {
+        running.push(RunningFetch {
             device,
             model,
             progress: Arc::clone(progress),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::error::{SourceError, root_of};
 use super::listing::{Listing, Origins};
-use super::part::{Check, Opened, Part, Trouble};
+use super::part::{Check, OpenedPart, Part, PartProblem};
 
 /// A listing usually takes a few hundred kilobytes.
 const LISTING_MAX: usize = 64 << 20;
@@ -146,7 +146,7 @@ impl Hub {
         commit: &str,
         part: &Part,
         offset: u64,
-    ) -> Result<Opened, Trouble> {
+    ) -> Result<OpenedPart, PartProblem> {
         let url = format!(
             "{}/{id}/resolve/{commit}/{}",
             self.endpoint,
@@ -156,7 +156,7 @@ impl Hub {
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        let response = request.send().await.map_err(|error| Trouble::Passing {
+        let response = request.send().await.map_err(|error| PartProblem::Passing {
             why: root_of(&error.without_url()),
             after: None,
         })?;
@@ -165,22 +165,26 @@ impl Hub {
             status if status.is_success() => 0,
             // The local file is longer than the remote one is now.
             StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Err(Trouble::Lasting(SourceError::Refused {
+                return Err(PartProblem::Lasting(SourceError::Refused {
                     what: format!("{}/{id}, {}", self.shown(), part.path),
                     status: 416,
                     message: "the file differs from the one that the hub listed".to_owned(),
                 }));
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(Trouble::Passing {
+                return Err(PartProblem::Passing {
                     why: format!("{} answers {}", self.shown(), status.as_u16()),
                     after: retry_after(response.headers()),
                 });
             }
-            _ => return Err(Trouble::Lasting(self.refused(id, commit, response).await)),
+            _ => {
+                return Err(PartProblem::Lasting(
+                    self.refused(id, commit, response).await,
+                ));
+            }
         };
         let body = response.bytes_stream();
-        Ok(Opened {
+        Ok(OpenedPart {
             offset,
             body: body
                 .map(|chunk| chunk.map_err(|error| root_of(&error.without_url())))

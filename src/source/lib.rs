@@ -17,20 +17,20 @@ mod credentials;
 mod disk;
 mod error;
 mod file_system;
-mod from_peers;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hub;
 mod listing;
 mod lock;
 mod part;
+mod part_writer;
 mod peer;
+mod peer_fetch;
 mod progress;
 mod quantization;
 mod search;
 mod select;
 mod transfer;
-mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub use error::SourceError;
 pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
 pub use peer::{Peer, PeerError, PeerFile};
 pub use progress::Progress;
-pub use search::Found;
+pub use search::HubModel;
 
 use cache::Layout;
 use disk::Rooms;
@@ -237,7 +237,7 @@ impl Sources {
         words: &str,
         limit: usize,
         like: &Fetch,
-    ) -> Result<Vec<Found>, SourceError> {
+    ) -> Result<Vec<HubModel>, SourceError> {
         if self.settings.offline {
             return Err(SourceError::OfflineSearch);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket;
 use super::hub::Hub;
-use super::part::{Opened, Part, Trouble};
+use super::part::{OpenedPart, Part, PartProblem};
 use super::peer::PeerSource;
 
 /// All files of a model at one revision.
@@ -31,7 +31,7 @@ pub(super) enum Origins {
 }
 
 impl Origins {
-    pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {
+    pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
         match self {
             Origins::Hub { hub, id, commit } => hub.open(id, commit, part, offset).await,
             Origins::Bucket(store) => store.open(part, offset).await,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use super::error::SourceError;
 use super::listing::Listing;
-use super::part::{Opened, Part, Trouble};
+use super::part::{OpenedPart, Part, PartProblem};
 use catalog::{Bucket, BucketUri, Fetch};
 
 /// A store that cannot exist.
@@ -29,7 +29,7 @@ pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<Listing, Source
 }
 
 impl Store {
-    pub async fn open(&self, _: &Part, _: u64) -> Result<Opened, Trouble> {
+    pub async fn open(&self, _: &Part, _: u64) -> Result<OpenedPart, PartProblem> {
         match self.none {}
     }
 }

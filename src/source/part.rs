@@ -65,7 +65,7 @@ impl Check {
 
 /// The reason why a file could not be opened, or was interrupted.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PartProblem {
     /// A retry may succeed, but no earlier than the server's delay, if given.
     Passing {
         why: String,
@@ -75,7 +75,7 @@ pub(super) enum Trouble {
 }
 
 /// An opened file.
-pub(super) struct Opened {
+pub(super) struct OpenedPart {
     /// 0 if the server does not support ranges.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,

@@ -13,7 +13,7 @@ use futures_util::stream::{self, BoxStream};
 use tokio::time::MissedTickBehavior;
 
 use super::error::SourceError;
-use super::part::{Opened, Part, Trouble};
+use super::part::{OpenedPart, Part, PartProblem};
 
 /// A peer that sends less than `SLOW_BYTES` in this time is dropped, because a hub is usually faster.
 const SLOW_WINDOW: Duration = Duration::from_secs(10);
@@ -89,8 +89,8 @@ impl PeerSource {
         }
     }
 
-    pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {
-        let lasting = |why: String| Trouble::Lasting(self.fault(why));
+    pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
+        let lasting = |why: String| PartProblem::Lasting(self.fault(why));
         if self.is_slow.load(Ordering::Relaxed) {
             return Err(lasting(format!(
                 "it sends less than {} MiB in {} s",
@@ -101,7 +101,7 @@ impl PeerSource {
         match self.peer.open(&part.blob, offset).await {
             Ok(file) => {
                 self.busy.store(0, Ordering::Relaxed);
-                Ok(Opened {
+                Ok(OpenedPart {
                     offset: file.offset,
                     body: watched(file.body, Arc::clone(&self.is_slow)),
                 })
@@ -109,7 +109,7 @@ impl PeerSource {
             Err(PeerError::Busy) => {
                 let tries = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
                 if tries < BUSY_TRIES {
-                    Err(Trouble::Passing {
+                    Err(PartProblem::Passing {
                         why: "it is busy".to_owned(),
                         after: Some(BUSY_PAUSE),
                     })

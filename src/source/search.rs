@@ -17,7 +17,7 @@ const NAME_MAX: usize = 200;
 
 /// A model found on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct HubModel {
     pub id: String,
     /// Downloads in the last month.
     pub downloads: u64,
@@ -30,7 +30,7 @@ pub struct Found {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SearchEntry {
     id: String,
     #[serde(default)]
     downloads: u64,
@@ -43,7 +43,7 @@ struct Answer {
 
 impl Hub {
     /// Up to `limit` models whose names contain all the words.
-    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<Found>, SourceError> {
+    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<HubModel>, SourceError> {
         let fields = ["downloads", "pipeline_tag", "tags", "gated"];
         let fields: String = fields
             .iter()
@@ -94,10 +94,11 @@ impl Hub {
     }
 }
 
-fn found(body: &[u8], limit: usize) -> Result<Vec<Found>, String> {
-    let responses: Vec<Answer> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn found(body: &[u8], limit: usize) -> Result<Vec<HubModel>, String> {
+    let responses: Vec<SearchEntry> =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let models = responses.into_iter().filter(|model| is_name(&model.id));
-    Ok(models.take(limit).map(Found::from).collect())
+    Ok(models.take(limit).map(HubModel::from).collect())
 }
 
 /// Returns true for `ORG/NAME` without characters that a terminal would interpret.
@@ -106,14 +107,14 @@ fn is_name(id: &str) -> bool {
     id.len() <= NAME_MAX && id.bytes().all(is_plain) && Path::new(id).components().count() == 2
 }
 
-impl From<Answer> for Found {
-    fn from(response: Answer) -> Found {
+impl From<SearchEntry> for HubModel {
+    fn from(response: SearchEntry) -> HubModel {
         let has = |form: &&'static str| response.tags.iter().any(|tag| tag == form);
         let is_word = |task: &String| {
             task.bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        Found {
+        HubModel {
             form: ["gguf", "safetensors"].into_iter().find(has),
             downloads: response.downloads,
             task: response.pipeline_tag.filter(is_word),
@@ -138,7 +139,7 @@ mod tests {
         let models = found(body, 10).expect("a list");
         let names: Vec<&str> = models.iter().map(|model| &*model.id).collect();
         assert_eq!(names, ["org/one", "org/two"]);
-        let one = Found {
+        let one = HubModel {
             id: "org/one".to_owned(),
             downloads: 7,
             task: Some("text-generation".to_owned()),

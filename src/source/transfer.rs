@@ -15,9 +15,9 @@ use super::disk::free_on;
 use super::error::SourceError;
 use super::listing::Origins;
 use super::lock::{Lock, lock};
-use super::part::{Check, Part, Trouble};
+use super::part::{Check, Part, PartProblem};
+use super::part_writer::{PartWriter, VerifyResult, hex};
 use super::progress::Progress;
-use super::write::{Finished, Writing, hex};
 
 /// Size limits for a list of digests, and for the sample file that reveals the meaning of the tags.
 const SUMS_MAX: u64 = 16 << 20;
@@ -65,16 +65,16 @@ pub(super) async fn bring(
         let wanted = part.clone();
         let finished = blocking(move || writing.finish(&wanted, &to)).await;
         match (finished.map_err(SourceError::disk(path))?, origins.peer()) {
-            (Finished::Right, _) => return Ok(()),
+            (VerifyResult::Right, _) => return Ok(()),
             // A peer's copy does not improve on a second attempt, and there are other sources.
-            (Finished::Wrong { expected, got, .. }, Some(peer)) => {
+            (VerifyResult::Wrong { expected, got, .. }, Some(peer)) => {
                 progress.loses(length);
                 return Err(peer.fault(format!(
                     "its copy of {} is damaged (expected {expected}, got {got}) and was not kept",
                     part.path
                 )));
             }
-            (Finished::Wrong { expected, got, .. }, None) if mismatched => {
+            (VerifyResult::Wrong { expected, got, .. }, None) if mismatched => {
                 return Err(SourceError::Mismatch {
                     file: origins.describe(part),
                     expected,
@@ -82,7 +82,7 @@ pub(super) async fn bring(
                 });
             }
             (
-                Finished::Wrong {
+                VerifyResult::Wrong {
                     expected,
                     got,
                     lock,
@@ -107,11 +107,11 @@ pub(super) async fn bring(
 /// Repeats until the file has its expected length.
 async fn complete(
     part: &Part,
-    mut writing: Writing,
+    mut writing: PartWriter,
     origins: &Origins,
     sources: &Sources,
     progress: &Arc<Progress>,
-) -> Result<Writing, SourceError> {
+) -> Result<PartWriter, SourceError> {
     let mut tries = 0;
     let mut pause = sources.settings.pause;
     while writing.length < part.size {
@@ -145,14 +145,14 @@ type Broken = Option<(String, Option<Duration>)>;
 /// Uses one connection until it ends or is interrupted.
 async fn once(
     part: &Part,
-    mut writing: Writing,
+    mut writing: PartWriter,
     origins: &Origins,
     progress: &Arc<Progress>,
-) -> Result<(Writing, Broken), SourceError> {
+) -> Result<(PartWriter, Broken), SourceError> {
     let opened = match origins.open(part, writing.length).await {
         Ok(opened) => opened,
-        Err(Trouble::Lasting(fault)) => return Err(fault),
-        Err(Trouble::Passing { why, after }) => return Ok((writing, Some((why, after)))),
+        Err(PartProblem::Lasting(fault)) => return Err(fault),
+        Err(PartProblem::Passing { why, after }) => return Ok((writing, Some((why, after)))),
     };
     if opened.offset != writing.length {
         progress.loses(writing.length);
@@ -211,9 +211,9 @@ fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceError {
     }
 }
 
-async fn open(incomplete: &Path, part: &Part, lock: Lock) -> Result<Writing, SourceError> {
+async fn open(incomplete: &Path, part: &Part, lock: Lock) -> Result<PartWriter, SourceError> {
     let (path, wanted) = (incomplete.to_owned(), part.clone());
-    let opened = blocking(move || Writing::open(&path, &wanted, lock)).await;
+    let opened = blocking(move || PartWriter::open(&path, &wanted, lock)).await;
     opened.map_err(SourceError::disk(incomplete))
 }
 
@@ -327,8 +327,8 @@ pub(super) async fn small(
     }
     let mut opened = match origins.open(part, 0).await {
         Ok(opened) => opened,
-        Err(Trouble::Lasting(fault)) => return Err(fault),
-        Err(Trouble::Passing { why, .. }) => return Err(broken(why)),
+        Err(PartProblem::Lasting(fault)) => return Err(fault),
+        Err(PartProblem::Passing { why, .. }) => return Err(broken(why)),
     };
     let mut content = Vec::new();
     while let Some(chunk) = opened.body.next().await {

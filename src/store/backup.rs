@@ -10,9 +10,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::connection::{Connection, Database};
+use super::database_location::DatabaseLocation;
 use super::error::refused_by_sqlite;
 use super::open::{self, BUSY_TIMEOUT};
-use super::place::Place;
 use super::query::query;
 use super::{StoreError, from_integer, migrations};
 use pool::Bytes;
@@ -52,7 +52,7 @@ pub enum BackupError {
     #[error(
         "the state is in {place}, which PostgreSQL's own programs copy: `pg_dump --format=custom --file=FILE DATABASE`, and `pg_restore --clean --if-exists --dbname=DATABASE FILE` while no service runs"
     )]
-    Postgres { place: Place },
+    Postgres { place: DatabaseLocation },
 
     #[error("{} exists; name another file, or replace it with --force", path.display())]
     Exists { path: PathBuf },
@@ -290,9 +290,9 @@ pub(super) fn error_at(path: &Path) -> impl Fn(sqlx::Error) -> BackupError {
 /// Replaces the temporary name of the copy in the error with its final name.
 pub(super) fn named(fault: BackupError, part: &Path, name: &Path) -> BackupError {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
-    let moved = |place: Place| {
-        if place == Place::new(part) {
-            Place::new(name)
+    let moved = |place: DatabaseLocation| {
+        if place == DatabaseLocation::new(part) {
+            DatabaseLocation::new(name)
         } else {
             place
         }

@@ -16,7 +16,7 @@ use sqlx::postgres::PgConnection;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Database, in_time};
-use super::leadership::{Advertised, try_lock};
+use super::leadership::{LeaderAddress, try_lock};
 use super::open::parse;
 use super::open_postgres::{check_server, lead};
 use super::tenure::{WAIT_FOR_FORMER, now};
@@ -30,7 +30,7 @@ const SCHEMA_WITH_ADDRESS: i64 = 15;
 /// A process that waits to become the leader.
 pub struct Candidate {
     database: Database,
-    own: Advertised,
+    own: LeaderAddress,
     /// True if it takes over from a process on this machine, which reserves the lock for it.
     is_successor: bool,
     session: Option<Connection>,
@@ -40,7 +40,7 @@ pub struct Candidate {
 
 /// The result of a look.
 #[derive(Debug)]
-pub enum Standing {
+pub enum CandidateStatus {
     /// This process has the lock, and the former leader gives no more orders. Call [`Candidate::lead`] next.
     MayLead,
     Follows(Leader),
@@ -51,14 +51,14 @@ pub enum Standing {
 /// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    pub at: Advertised,
+    pub at: LeaderAddress,
     /// Its host and process id.
     pub holder: String,
     pub generation: i64,
 }
 
 /// The row of the table `leadership`.
-struct Known {
+struct LeadershipRow {
     leader: Leader,
     has_released: bool,
     /// True while the lock is reserved for a successor on the leader's machine.
@@ -70,7 +70,7 @@ impl Candidate {
     ///
     /// # Errors
     /// If the URL is not valid, or is not a PostgreSQL URL.
-    pub fn new(database_url: &str, own: Advertised) -> Result<Candidate, StoreError> {
+    pub fn new(database_url: &str, own: LeaderAddress) -> Result<Candidate, StoreError> {
         let database = parse(database_url)?;
         if matches!(database, Database::Sqlite { .. }) {
             return Err(StoreError::PostgresUrl {
@@ -96,44 +96,45 @@ impl Candidate {
     /// Tries once to get the lock, and reads the current leader. Releases the lock if it is cancelled.
     ///
     /// # Errors
-    /// Errors that a retry does not fix: the database has another version's schema, or is unsuitable. An unreachable server is [`Standing::Leaderless`] instead.
-    pub async fn look(&mut self) -> Result<Standing, StoreError> {
+    /// Errors that a retry does not fix: the database has another version's schema, or is unsuitable. An unreachable server is
+    /// [`CandidateStatus::Leaderless`] instead.
+    pub async fn look(&mut self) -> Result<CandidateStatus, StoreError> {
         // Put back at the end: a cancelled or failed look closes the session, and with it releases the lock.
         let (session, locked) = (self.session.take(), self.locked.take());
         let mut session = match session {
             Some(session) => session,
             None => match self.connect().await? {
                 Ok(session) => session,
-                Err(why) => return Ok(Standing::Leaderless(why)),
+                Err(why) => return Ok(CandidateStatus::Leaderless(why)),
             },
         };
         let (since, wait) = match self.look_with(&mut session, locked).await? {
-            Ok(Looked::Locked { since, wait }) => (since, wait),
-            Ok(Looked::Taken(standing)) => {
+            Ok(LockAttempt::Locked { since, wait }) => (since, wait),
+            Ok(LockAttempt::Taken(standing)) => {
                 self.session = Some(session);
                 return Ok(standing);
             }
             Err(error) => {
                 let _ = session.close_hard().await;
                 let fault = self.database.refused(error);
-                return Ok(Standing::Leaderless(fault.to_string()));
+                return Ok(CandidateStatus::Leaderless(fault.to_string()));
             }
         };
         let waited = now().saturating_duration_since(since);
         if waited < wait {
             self.session = Some(session);
             self.locked = Some(since);
-            return Ok(Standing::Leaderless(format!(
+            return Ok(CandidateStatus::Leaderless(format!(
                 "the leader is gone, and this process takes over within {} s",
                 wait.as_secs()
             )));
         }
         self.session = Some(session);
         self.locked = Some(since);
-        Ok(Standing::MayLead)
+        Ok(CandidateStatus::MayLead)
     }
 
-    /// Becomes the leader, after a look that returned [`Standing::MayLead`]. The inner error is the reason for failing temporarily:
+    /// Becomes the leader, after a look that returned [`CandidateStatus::MayLead`]. The inner error is the reason for failing temporarily:
     /// the server became unreachable, and the next look starts over. Releases the lock if it is cancelled.
     ///
     /// # Errors
@@ -178,7 +179,7 @@ impl Candidate {
         &self,
         session: &mut Connection,
         locked: Option<Instant>,
-    ) -> Result<Result<Looked, sqlx::Error>, StoreError> {
+    ) -> Result<Result<LockAttempt, sqlx::Error>, StoreError> {
         let schema = match in_time_fault(migrations::check_version(&self.database, session)).await {
             Ok(schema) => schema,
             Err(Some(StoreError::Unreachable { source, .. })) => return Ok(Err(source)),
@@ -200,7 +201,7 @@ impl Candidate {
         connection: &mut PgConnection,
         schema: i64,
         locked: Option<Instant>,
-    ) -> Result<Looked, sqlx::Error> {
+    ) -> Result<LockAttempt, sqlx::Error> {
         let known = if schema < SCHEMA_WITH_ADDRESS {
             None
         } else {
@@ -213,7 +214,7 @@ impl Candidate {
             None => {
                 // While the lock is reserved, the leader's socket stays open, and requests wait there for the new process.
                 if is_reserved || !try_lock(connection).await? {
-                    return Ok(Looked::Taken(standing_behind(known)));
+                    return Ok(LockAttempt::Taken(standing_behind(known)));
                 }
                 now()
             }
@@ -228,12 +229,12 @@ impl Candidate {
         } else {
             WAIT_FOR_FORMER
         };
-        Ok(Looked::Locked { since, wait })
+        Ok(LockAttempt::Locked { since, wait })
     }
 }
 
-enum Looked {
-    Taken(Standing),
+enum LockAttempt {
+    Taken(CandidateStatus),
     /// Locked by this connection, which has to wait this long from then on.
     Locked {
         since: Instant,
@@ -241,21 +242,23 @@ enum Looked {
     },
 }
 
-fn standing_behind(known: Option<Known>) -> Standing {
+fn standing_behind(known: Option<LeadershipRow>) -> CandidateStatus {
     match known {
-        Some(known) if !known.leader.at.address.is_empty() => Standing::Follows(known.leader),
-        Some(known) => Standing::Leaderless(format!(
+        Some(known) if !known.leader.at.address.is_empty() => {
+            CandidateStatus::Follows(known.leader)
+        }
+        Some(known) => CandidateStatus::Leaderless(format!(
             "the leader ({}) has no address for others; set state.standby.advertise there and restart it",
             known.leader.holder
         )),
-        None => Standing::Leaderless(
+        None => CandidateStatus::Leaderless(
             "the leader has an older version, which does not report its address; upgrade it"
                 .to_owned(),
         ),
     }
 }
 
-async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Error> {
+async fn known(connection: &mut PgConnection) -> Result<Option<LeadershipRow>, sqlx::Error> {
     let row = connection
         .fetch_optional(
             "SELECT generation, holder, address, fingerprint, released_at > 0 AS released, \
@@ -267,9 +270,9 @@ async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Err
         return Ok(None);
     };
     let fingerprint: String = row.try_get("fingerprint")?;
-    Ok(Some(Known {
+    Ok(Some(LeadershipRow {
         leader: Leader {
-            at: Advertised {
+            at: LeaderAddress {
                 address: row.try_get("address")?,
                 fingerprint: Some(fingerprint).filter(|text| !text.is_empty()),
             },
@@ -295,10 +298,10 @@ async fn in_time_fault<T>(
 mod tests {
     use super::*;
 
-    fn known(address: &str) -> Known {
-        Known {
+    fn known(address: &str) -> LeadershipRow {
+        LeadershipRow {
             leader: Leader {
-                at: Advertised {
+                at: LeaderAddress {
                     address: address.to_owned(),
                     fingerprint: None,
                 },
@@ -312,11 +315,12 @@ mod tests {
 
     #[test]
     fn d4_a_leader_without_an_address_is_named_with_advice() {
-        let Standing::Follows(leader) = standing_behind(Some(known("https://one:8443"))) else {
+        let CandidateStatus::Follows(leader) = standing_behind(Some(known("https://one:8443")))
+        else {
             panic!("it has an address");
         };
         assert_eq!(leader.at.address, "https://one:8443");
-        let Standing::Leaderless(why) = standing_behind(Some(known(""))) else {
+        let CandidateStatus::Leaderless(why) = standing_behind(Some(known(""))) else {
             panic!("it has none");
         };
         assert!(
@@ -327,7 +331,7 @@ mod tests {
 
     #[test]
     fn d4_a_file_has_one_service_and_no_standby() {
-        let fault = Candidate::new("sqlite://pool.db", Advertised::default());
+        let fault = Candidate::new("sqlite://pool.db", LeaderAddress::default());
         let Err(fault) = fault else {
             panic!("SQLite has no standby");
         };

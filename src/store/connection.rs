@@ -7,9 +7,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
 use sqlx::{ConnectOptions, Connection as _, Executor, Row as _};
 
+use super::database_location::DatabaseLocation;
 use super::dialect::Dialect;
 use super::error::{StoreError, refused_by_sqlite};
-use super::place::Place;
 use super::query::too_slow;
 
 /// Time limit for a connection to PostgreSQL.
@@ -48,10 +48,10 @@ impl Database {
         }
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> DatabaseLocation {
         match self {
-            Database::Sqlite { path, .. } => Place::new(path),
-            Database::Postgres(options) => Place::of_postgres(options),
+            Database::Sqlite { path, .. } => DatabaseLocation::new(path),
+            Database::Postgres(options) => DatabaseLocation::of_postgres(options),
         }
     }
 
@@ -198,15 +198,17 @@ pub(super) fn code(error: &sqlx::Error) -> Option<String> {
 /// Another model-pool has taken over this database.
 #[derive(Debug, thiserror::Error)]
 #[error("another model-pool has taken over this database")]
-pub(super) struct Fenced;
+pub(super) struct FencedError;
 
 pub(super) fn fenced() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::other(Fenced))
+    sqlx::Error::Io(std::io::Error::other(FencedError))
 }
 
 pub(super) fn is_fenced(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<Fenced>()),
+        sqlx::Error::Io(error) => error
+            .get_ref()
+            .is_some_and(|inner| inner.is::<FencedError>()),
         _ => false,
     }
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::fcntl::Flock;
 
 use crate::connection::{Database, Readers};
+use crate::database_location::DatabaseLocation;
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::leadership::{Leadership, Release};
-use crate::place::Place;
 use crate::tenure::Tenure;
 use crate::writer::Writer;
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// The database's location, without a password.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> DatabaseLocation {
         self.database.place()
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sqlx::migrate::MigrateError;
 
-use super::place::Place;
+use super::database_location::DatabaseLocation;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -64,7 +64,7 @@ pub enum StoreError {
         "the database {place} has schema {found}, and this model-pool knows schemas up to {known}; start the newer model-pool that wrote it, or use another database"
     )]
     Newer {
-        place: Place,
+        place: DatabaseLocation,
         found: i64,
         known: i64,
     },
@@ -73,36 +73,51 @@ pub enum StoreError {
         "the database {place} has schema {found}, and this model-pool has schema {known}; the service that uses it is older: replace it first with `model-pool serve --takeover`"
     )]
     Older {
-        place: Place,
+        place: DatabaseLocation,
         found: i64,
         known: i64,
     },
 
     #[error("cannot open the database {place}: {source}")]
-    Open { place: Place, source: sqlx::Error },
+    Open {
+        place: DatabaseLocation,
+        source: sqlx::Error,
+    },
 
     #[error(
         "cannot reach the database {place}: {source}; check that PostgreSQL runs there and accepts this user, and state.database_url"
     )]
-    Unreachable { place: Place, source: sqlx::Error },
+    Unreachable {
+        place: DatabaseLocation,
+        source: sqlx::Error,
+    },
 
     #[error(
         "the database {place} is in use by another model-pool{holder}; stop that one, or give this one another database (state.database_url)"
     )]
-    DatabaseInUse { place: Place, holder: String },
+    DatabaseInUse {
+        place: DatabaseLocation,
+        holder: String,
+    },
 
     #[error("the database {place} cannot be used: {problem}")]
-    Unsuitable { place: Place, problem: String },
+    Unsuitable {
+        place: DatabaseLocation,
+        problem: String,
+    },
 
     #[error(
         "cannot migrate the database {place} to this version's schema: {source}; nothing was lost, restore a copy or report this"
     )]
-    Migrate { place: Place, source: MigrateError },
+    Migrate {
+        place: DatabaseLocation,
+        source: MigrateError,
+    },
 
     #[error("cannot {doing} in {place}: {source}; {advice}")]
     Unwritable {
         doing: &'static str,
-        place: Place,
+        place: DatabaseLocation,
         source: sqlx::Error,
         /// The advice, with numbers.
         advice: String,
@@ -111,7 +126,7 @@ pub enum StoreError {
     #[error("cannot {doing} in {place}: {source}{}", way_back(place, source))]
     Query {
         doing: &'static str,
-        place: Place,
+        place: DatabaseLocation,
         source: sqlx::Error,
     },
 
@@ -119,7 +134,7 @@ pub enum StoreError {
         "{place}: table {table}, row {row}: {problem}; the row was not written by model-pool, correct or delete it"
     )]
     BadRow {
-        place: Place,
+        place: DatabaseLocation,
         table: &'static str,
         row: String,
         problem: String,
@@ -174,14 +189,14 @@ pub(super) fn refused_by_sqlite(path: &Path, source: sqlx::Error) -> StoreError 
             path: path.to_path_buf(),
         },
         _ => StoreError::Open {
-            place: Place::new(path),
+            place: DatabaseLocation::new(path),
             source,
         },
     }
 }
 
 /// The advice for an unreachable server, if the error is of that kind.
-fn way_back(place: &Place, source: &sqlx::Error) -> String {
+fn way_back(place: &DatabaseLocation, source: &sqlx::Error) -> String {
     let is_unreached = matches!(
         source,
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_)

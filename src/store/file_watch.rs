@@ -41,11 +41,11 @@ pub(super) struct FileWatch {
     mark: Mark,
     /// Prevents reuse of the file's inode number.
     _file: File,
-    seen: Mutex<Seen>,
+    seen: Mutex<FileState>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct FileState {
     size: u64,
     /// The log of the writing connection; `None` if it is not known yet.
     log: Option<Mark>,
@@ -167,7 +167,7 @@ impl FileWatch {
         }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, FileState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The address at which standby processes reach the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Advertised {
+pub struct LeaderAddress {
     /// Scheme, host and port.
     pub address: String,
     /// The fingerprint of its certificate; `None` if an authority has signed it.
@@ -102,7 +102,7 @@ impl Leadership {
     pub async fn begin(
         database: &Database,
         mut connection: PgConnection,
-        own: Option<&Advertised>,
+        own: Option<&LeaderAddress>,
     ) -> Result<Leadership, StoreError> {
         let (address, fingerprint) = match own {
             None => ("", ""),
@@ -216,7 +216,7 @@ async fn hold(
                 .await
                 .map(|()| tenure.confirm(question_at)),
             None => match again(&database, &tenure).await {
-                Ok(Again::Held(connection)) => {
+                Ok(ReconnectResult::Held(connection)) => {
                     tracing::info!(
                         "the lock of the database {} is held again",
                         database.place()
@@ -225,8 +225,8 @@ async fn hold(
                     session = Some(*connection);
                     Ok(())
                 }
-                Ok(Again::Later) => Ok(()),
-                Ok(Again::Never) => {
+                Ok(ReconnectResult::Later) => Ok(()),
+                Ok(ReconnectResult::Never) => {
                     let why = format!(
                         "another model-pool has taken over the database {}",
                         database.place()
@@ -296,7 +296,7 @@ async fn end_when_idle(connection: &mut PgConnection) -> Result<(), sqlx::Error>
     in_time(Some(ANSWER_WITHIN), set).await.map(|_| ())
 }
 
-enum Again {
+enum ReconnectResult {
     Held(Box<PgConnection>),
     /// The server has not noticed yet that the former session is gone.
     Later,
@@ -305,9 +305,9 @@ enum Again {
 
 /// Takes the lock on a new session. If another process has raised the generation in the meantime, this process can never hold it
 /// again.
-async fn again(database: &Database, tenure: &Tenure) -> Result<Again, sqlx::Error> {
+async fn again(database: &Database, tenure: &Tenure) -> Result<ReconnectResult, sqlx::Error> {
     let Connection::Postgres(mut connection) = database.connect().await? else {
-        return Ok(Again::Never);
+        return Ok(ReconnectResult::Never);
     };
     in_time(database.write_within(true), async {
         let locked = try_lock(&mut connection).await?;
@@ -315,15 +315,15 @@ async fn again(database: &Database, tenure: &Tenure) -> Result<Again, sqlx::Erro
             .fetch_one("SELECT generation FROM leadership WHERE id = 1")
             .await?;
         if row.get::<i64, _>(0) != tenure.generation {
-            return Ok(Again::Never);
+            return Ok(ReconnectResult::Never);
         }
         if locked && tenure.is_watched() {
             end_when_idle(&mut connection).await?;
         }
         Ok(if locked {
-            Again::Held(Box::new(connection))
+            ReconnectResult::Held(Box::new(connection))
         } else {
-            Again::Later
+            ReconnectResult::Later
         })
     })
     .await

@@ -17,6 +17,7 @@ mod candidate;
 mod connection;
 mod cordons;
 mod database;
+mod database_location;
 mod decisions;
 mod dialect;
 mod elo;
@@ -30,13 +31,12 @@ mod key_usage;
 mod keys;
 mod leadership;
 mod measurements;
+mod migration;
 mod migrations;
-mod moving;
 mod nodes;
 mod open;
 mod open_postgres;
-mod past;
-mod place;
+mod pool_history;
 mod query;
 mod report;
 mod response_reads;
@@ -46,19 +46,20 @@ mod seconds;
 mod tenure;
 #[cfg(test)]
 mod testing;
-mod trouble;
 mod upkeep;
 mod usage;
 mod used_rays;
 mod votes;
 mod wishes;
+mod write_problem;
 mod writer;
 
 pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use audit::{AuditEntry, AuditQuery, StoredAudit};
 pub use backup::{Backup, BackupContents, BackupError, back_up};
-pub use candidate::{Candidate, Leader, Standing};
+pub use candidate::{Candidate, CandidateStatus, Leader};
 pub use database::Store;
+pub use database_location::DatabaseLocation;
 pub use decisions::{StoredCandidate, StoredDecision};
 pub use elo::{MOST_PER_GAME, START};
 pub use error::StoreError;
@@ -68,21 +69,22 @@ pub use key_usage::{KeyUsage, UnsavedUsage};
 pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
-pub use leadership::Advertised;
+pub use leadership::LeaderAddress;
 pub use measurements::{Circumstances, Measurement, Measurements};
-pub use moving::{MoveError, MovedTable, move_store};
-pub use nodes::{NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NoPass, NodeNumbers, NodePass, NodeToken};
-pub use past::{ModelPast, Past, PastStay};
-pub use place::Place;
+pub use migration::{MoveError, MovedTable, move_store};
+pub use nodes::{
+    NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NodeNumbers, NodePass, NodeToken, TokenRefusal,
+};
+pub use pool_history::{ModelPast, PastStay, PoolHistory};
 pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
 pub use responses::{ResponseBounds, StoredItem, StoredResponse};
-pub use restore::{Restored, restore};
+pub use restore::{RestoreResult, restore};
 pub use seconds::Seconds;
-pub use trouble::WriteTrouble;
 pub use usage::{DayUsage, UsageMinute};
 pub use used_rays::KeptRay;
-pub use votes::{NewVote, Rating, Voted};
+pub use votes::{NewVote, Rating, VoteResult};
 pub use wishes::KeptWish;
+pub use write_problem::WriteTrouble;
 
 use integers::{from_integer, from_small, to_integer};

@@ -44,7 +44,7 @@ pub enum NodePass {
 
 /// The reason for refusing a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPass {
+pub enum TokenRefusal {
     Unknown,
     Expired { at: Time },
     Revoked,
@@ -146,7 +146,7 @@ impl Store {
         &self,
         text: &str,
         now: Time,
-    ) -> Result<Result<NodePass, NoPass>, StoreError> {
+    ) -> Result<Result<NodePass, TokenRefusal>, StoreError> {
         let hash = hash_key(text).0.to_vec();
         let node = query("SELECT name FROM nodes WHERE credential = ?")
             .bind(&hash[..])
@@ -163,13 +163,13 @@ impl Store {
             .await
             .map_err(self.failed("read a token of nodes"))?;
         let Some(token) = token.as_ref().map(token_of) else {
-            return Ok(Err(NoPass::Unknown));
+            return Ok(Err(TokenRefusal::Unknown));
         };
         if token.revoked {
-            return Ok(Err(NoPass::Revoked));
+            return Ok(Err(TokenRefusal::Revoked));
         }
         if token.expires <= now {
-            return Ok(Err(NoPass::Expired { at: token.expires }));
+            return Ok(Err(TokenRefusal::Expired { at: token.expires }));
         }
         let used = self
             .write("note the use of a token", async |connection| {

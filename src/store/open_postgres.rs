@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions, Connection as _};
 
 use super::connection::{Connection, Database, Readers, in_time};
 use super::database::Lock;
-use super::leadership::{Advertised, Leadership, own_name};
+use super::leadership::{LeaderAddress, Leadership, own_name};
 use super::query::query;
 use super::{Store, StoreError, migrations};
 
@@ -75,7 +75,7 @@ pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreError>
 pub(super) async fn lead(
     database: Database,
     mut first: Connection,
-    own: Option<&Advertised>,
+    own: Option<&LeaderAddress>,
 ) -> Result<Store, StoreError> {
     let refused = |source| database.refused(source);
     migrations::check_version(&database, &mut first).await?;

@@ -14,7 +14,7 @@ use super::backup::{
 };
 use super::connection::Connection;
 use super::dialect::Dialect;
-use super::moving::raise_last_id;
+use super::migration::raise_last_id;
 use super::open;
 use super::{KeyHash, StoreError};
 use pool::Bytes;
@@ -24,7 +24,7 @@ const SEQUENCES: [&str; 3] = ["keys", "history", "audit"];
 
 /// The result of replacing a database with a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreResult {
     pub backup: Backup,
     pub database: PathBuf,
     /// The path of the former database; `None` if there was none.
@@ -37,12 +37,13 @@ pub struct Restored {
 /// database are not assigned again.
 ///
 /// # Errors
-/// As [`back_up`]; [`StoreError::InUse`] while a service uses the database, [`StoreError::Newer`] for a copy of a newer program. Until the exchange the database is unchanged.
+/// As [`back_up`]; [`StoreError::InUse`] while a service uses the database, [`StoreError::Newer`] for a copy of a newer program.
+/// Until the exchange the database is unchanged.
 pub async fn restore(
     database_url: &str,
     backup: &Path,
     key: Option<KeyHash>,
-) -> Result<Restored, BackupError> {
+) -> Result<RestoreResult, BackupError> {
     let path = file_of(database_url)?;
     if !open::has_header(backup)? {
         return Err(StoreError::NotADatabase {
@@ -91,7 +92,7 @@ pub async fn restore(
             former: former.clone().unwrap_or_default(),
             source,
         })?;
-    Ok(Restored {
+    Ok(RestoreResult {
         backup: Backup {
             bytes: Bytes(bytes),
             contents,

@@ -29,7 +29,7 @@ pub struct NewVote {
 
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Voted {
+pub enum VoteResult {
     /// The models' new ratings in their order, with the changes.
     Counted(Vec<(Rating, i64)>),
     /// This voter has already voted in this comparison.
@@ -83,16 +83,16 @@ impl Rating {
 
 impl Store {
     /// Counts a vote. `most` is a voter's limit per minute.
-    pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<Voted, StoreError> {
+    pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<VoteResult, StoreError> {
         self.write("store a vote", async |connection| {
             if is_stored(connection, vote).await? {
-                return Ok(Voted::Twice);
+                return Ok(VoteResult::Twice);
             }
             if let Some(again_in) = wait(connection, vote, most).await? {
-                return Ok(Voted::TooOften { again_in });
+                return Ok(VoteResult::TooOften { again_in });
             }
             insert(connection, vote).await?;
-            count(connection, vote).await.map(Voted::Counted)
+            count(connection, vote).await.map(VoteResult::Counted)
         })
         .await
     }

@@ -10,7 +10,7 @@ use super::connection::{Connection, Database, in_time, is_fenced};
 use super::file_watch::FileWatch;
 use super::query::query;
 use super::tenure::Tenure;
-use super::trouble::{WriteTrouble, advice, is_trouble};
+use super::write_problem::{WriteTrouble, advice, is_trouble};
 use super::{Store, StoreError};
 
 pub(super) struct Writer {
@@ -21,7 +21,7 @@ pub(super) struct Writer {
     tenure: Option<Arc<Tenure>>,
     /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL this makes ids follow the order of
     /// writes.
-    connection: tokio::sync::Mutex<Held>,
+    connection: tokio::sync::Mutex<WriterConnection>,
     trouble: Mutex<Option<Arc<WriteTrouble>>>,
     /// Failed writes since the start.
     failures: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Writer {
     history_lost: AtomicU64,
 }
 
-enum Held {
+enum WriterConnection {
     Open(Connection),
     /// The last connection was discarded; the next write opens another.
     Nothing,
@@ -47,7 +47,7 @@ impl Writer {
             database,
             files,
             tenure,
-            connection: tokio::sync::Mutex::new(Held::Open(connection)),
+            connection: tokio::sync::Mutex::new(WriterConnection::Open(connection)),
             trouble: Mutex::default(),
             failures: AtomicU64::new(0),
             history_lost: AtomicU64::new(0),
@@ -68,14 +68,14 @@ impl Writer {
             )));
         }
         // Put back only on success: a cancelled write leaves no open transaction.
-        let former = std::mem::replace(&mut *held, Held::Nothing);
-        if matches!(former, Held::Closed) {
-            *held = Held::Closed;
+        let former = std::mem::replace(&mut *held, WriterConnection::Nothing);
+        if matches!(former, WriterConnection::Closed) {
+            *held = WriterConnection::Closed;
             return Err(sqlx::Error::PoolClosed);
         }
         let written = in_time(within, async {
             let mut connection = match former {
-                Held::Open(connection) => connection,
+                WriterConnection::Open(connection) => connection,
                 _ => self.connect().await?,
             };
             let generation = self.tenure.as_ref().map(|tenure| tenure.generation);
@@ -100,7 +100,7 @@ impl Writer {
         });
         match written.await {
             Ok((connection, value)) => {
-                *held = Held::Open(connection);
+                *held = WriterConnection::Open(connection);
                 Ok(value)
             }
             Err(error) => {
@@ -120,8 +120,8 @@ impl Writer {
     /// Folds the log into the file as far as readers allow. SQLite cannot do this in a transaction.
     async fn fold_log(&self) -> Result<(), sqlx::Error> {
         let mut held = self.connection.lock().await;
-        let mut connection = match std::mem::replace(&mut *held, Held::Nothing) {
-            Held::Open(connection) => connection,
+        let mut connection = match std::mem::replace(&mut *held, WriterConnection::Nothing) {
+            WriterConnection::Open(connection) => connection,
             other => {
                 *held = other;
                 return Ok(());
@@ -134,7 +134,7 @@ impl Writer {
             Ok(_) => {
                 // The file may have become shorter.
                 self.files.iter().for_each(FileWatch::wrote);
-                *held = Held::Open(connection);
+                *held = WriterConnection::Open(connection);
             }
             Err(error) => {
                 let _ = connection.close_hard().await;
@@ -146,8 +146,8 @@ impl Writer {
     }
 
     pub async fn close(&self) {
-        let held = std::mem::replace(&mut *self.connection.lock().await, Held::Closed);
-        if let Held::Open(connection) = held {
+        let held = std::mem::replace(&mut *self.connection.lock().await, WriterConnection::Closed);
+        if let WriterConnection::Open(connection) = held {
             let _ = connection.close().await;
         }
     }

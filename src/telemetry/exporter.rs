@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Batch, Resource};
-use crate::sender::{ClientError, Encoding, Sender, Sent};
+use crate::sender::{ClientError, Encoding, SendResult, Sender};
 use crate::span::Span;
 
 /// Limit of spans that wait or are being sent.
@@ -49,7 +49,7 @@ pub struct ExporterCounts {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ExporterState {
     waiting: AtomicUsize,
     exported: AtomicU64,
     dropped: AtomicU64,
@@ -62,7 +62,7 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Exporter {
     spans: mpsc::UnboundedSender<Vec<Span>>,
-    shared: Arc<Shared>,
+    shared: Arc<ExporterState>,
 }
 
 impl Exporter {
@@ -72,13 +72,13 @@ impl Exporter {
     ) -> Result<(Exporter, impl Future<Output = ()> + Send + 'static), ClientError> {
         let sender = Sender::new(settings.url, settings.headers, settings.encoding)?;
         let (spans, received) = mpsc::unbounded_channel();
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ExporterState>::default();
         let task = Task {
             sender,
             resource: Resource::new(&settings.service_name),
             received,
             shared: Arc::clone(&shared),
-            trouble: Trouble::default(),
+            trouble: FailureLog::default(),
         };
         Ok((Exporter { spans, shared }, task.run()))
     }
@@ -116,13 +116,13 @@ struct Task {
     sender: Sender,
     resource: Resource,
     received: mpsc::UnboundedReceiver<Vec<Span>>,
-    shared: Arc<Shared>,
-    trouble: Trouble,
+    shared: Arc<ExporterState>,
+    trouble: FailureLog,
 }
 
 /// The state of the log lines about the collector.
 #[derive(Default)]
-struct Trouble {
+struct FailureLog {
     /// True after a line about a failure, until a line about its end.
     is_failing: bool,
     /// The time until which no further line is written.
@@ -174,7 +174,7 @@ impl Task {
         let sent = loop {
             tries += 1;
             let sent = self.sender.send(&batch).await;
-            let Sent::Later { why, retry_after } = &sent else {
+            let SendResult::Later { why, retry_after } = &sent else {
                 break sent;
             };
             self.trouble
@@ -191,7 +191,7 @@ impl Task {
         };
         let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
         match sent {
-            Sent::Accepted { rejected, message } => {
+            SendResult::Accepted { rejected, message } => {
                 let rejected = rejected.min(count);
                 add(&self.shared.exported, count - rejected);
                 add(&self.shared.rejected, rejected);
@@ -203,10 +203,10 @@ impl Task {
                     self.trouble.is_over();
                 }
             }
-            Sent::Later { .. } => {
+            SendResult::Later { .. } => {
                 add(&self.shared.dropped, count);
             }
-            Sent::Refused { why } => {
+            SendResult::Refused { why } => {
                 add(&self.shared.rejected, count);
                 self.trouble
                     .report(&why, self.shared.dropped.load(Ordering::Relaxed));
@@ -218,7 +218,7 @@ impl Task {
     }
 }
 
-impl Trouble {
+impl FailureLog {
     /// Writes a line to the log, at most one a minute.
     fn report(&mut self, why: &str, dropped: u64) {
         #[expect(

@@ -34,7 +34,7 @@ pub(crate) struct Sender {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     /// The collector accepted all spans except `rejected`, with its reason.
     Accepted { rejected: u64, message: String },
     /// A retry may succeed.
@@ -66,7 +66,7 @@ impl Sender {
         })
     }
 
-    pub async fn send(&self, batch: &Batch<'_>) -> Sent {
+    pub async fn send(&self, batch: &Batch<'_>) -> SendResult {
         let (kind, body) = match self.encoding {
             Encoding::Protobuf => ("application/x-protobuf", protobuf::encode(batch)),
             Encoding::Json => ("application/json", json::encode(batch)),
@@ -80,7 +80,7 @@ impl Sender {
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => {
-                return Sent::Later {
+                return SendResult::Later {
                     why: root_of(&error.without_url()),
                     retry_after: None,
                 };
@@ -95,7 +95,7 @@ impl Sender {
                 Encoding::Protobuf => protobuf::rejected(&body),
                 Encoding::Json => json::rejected(&body),
             };
-            return Sent::Accepted { rejected, message };
+            return SendResult::Accepted { rejected, message };
         }
         let body = String::from_utf8_lossy(&body);
         let why = match body.trim() {
@@ -113,12 +113,12 @@ impl Sender {
                 | StatusCode::GATEWAY_TIMEOUT
         );
         if is_passing {
-            Sent::Later {
+            SendResult::Later {
                 why,
                 retry_after: seconds.map(Duration::from_secs),
             }
         } else {
-            Sent::Refused { why }
+            SendResult::Refused { why }
         }
     }
 }

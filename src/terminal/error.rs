@@ -5,7 +5,7 @@ use std::io;
 
 use serde_json::Value;
 
-use super::clean::{clean, line};
+use super::control_chars::{clean, line};
 use super::trust::CertificateProblem;
 
 #[derive(Debug)]

@@ -9,10 +9,9 @@
 //! ```
 
 mod args;
-mod ask;
-mod clean;
 mod client;
 mod command;
+mod control_chars;
 mod conversation;
 mod editor;
 mod error;
@@ -21,18 +20,19 @@ mod events;
 mod input;
 mod interrupt;
 mod models;
-mod once;
 mod parameters;
 mod quantity;
+mod queue_status;
 mod quotes;
+mod request;
 mod response;
 mod save;
 mod screen;
 mod session;
 mod settings;
+mod single_prompt;
 mod status;
 pub mod trust;
-mod waiting;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub use args::{
     AskArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, Key, RUN_EXAMPLES, RunArgs,
     ServerArgs,
 };
-pub use clean::clean;
+pub use control_chars::clean;
 pub use models::hub_name;
 pub use quantity::{bytes, seconds};
 pub use settings::Defaults;
@@ -65,7 +65,7 @@ pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
         return chat(&args.as_chat(), defaults);
     }
     end(&with_client(&args.server, defaults, |runtime, client| {
-        once::run(runtime, client, args)
+        single_prompt::run(runtime, client, args)
     }))
 }
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::ask::with_status;
 use super::client::Client;
 use super::error::CommandError;
+use super::request::with_status;
 use super::screen::Screen;
 
 /// Removes the hub's address from a model name: `hf.co/org/name:Q4_K_M` becomes `org/name:Q4_K_M`.

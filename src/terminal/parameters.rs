@@ -12,7 +12,7 @@ enum Form {
     Word,
 }
 
-struct Known {
+struct KnownParameter {
     name: &'static str,
     /// Alternative names in other programs.
     others: &'static [&'static str],
@@ -25,8 +25,8 @@ const fn known(
     others: &'static [&'static str],
     form: Form,
     about: &'static str,
-) -> Known {
-    Known {
+) -> KnownParameter {
+    KnownParameter {
         name,
         others,
         form,
@@ -34,7 +34,7 @@ const fn known(
     }
 }
 
-const KNOWN: &[Known] = &[
+const KNOWN: &[KnownParameter] = &[
     known(
         "temperature",
         &["temp"],
@@ -110,7 +110,7 @@ impl Parameters {
     pub fn set(&mut self, name: &str, value: &str) -> Result<&'static str, String> {
         let lower = name.to_lowercase();
         let is_named =
-            |known: &&Known| known.name == lower || known.others.contains(&lower.as_str());
+            |known: &&KnownParameter| known.name == lower || known.others.contains(&lower.as_str());
         let Some(known) = KNOWN.iter().find(is_named) else {
             return Err(unknown(&lower));
         };
@@ -157,7 +157,7 @@ impl Parameters {
             .map(|known| known.name.len())
             .max()
             .unwrap_or(0);
-        let line = |known: &Known| {
+        let line = |known: &KnownParameter| {
             let now = self
                 .0
                 .get(known.name)

@@ -12,7 +12,7 @@ use super::quantity::seconds;
 const RATE_LEAST: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct ModelResponse {
     pub text: String,
     pub reasoning: String,
     pub finish: Option<String>,
@@ -75,7 +75,7 @@ struct Delta {
     refusal: Option<String>,
 }
 
-impl Answer {
+impl ModelResponse {
     /// Adds the data of an event that arrived `at` after the request.
     pub fn take(&mut self, data: &str, at: Duration) -> Data {
         if data.trim() == "[DONE]" {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn pieces_add_up_and_are_timed_from_the_first() {
-        let mut response = Answer::default();
+        let mut response = ModelResponse::default();
         let events = [
             (
                 10,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn without_counts_pieces_are_counted_and_said_to_be_about_right() {
-        let mut response = Answer::default();
+        let mut response = ModelResponse::default();
         response.take(
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}"#,
             ms(30),
@@ -221,12 +221,12 @@ mod tests {
             "first token after 0.03 s, about 1 token"
         );
         assert!(response.ending().expect("cut").contains("max_tokens"));
-        assert_eq!(Answer::default().figures(), "about 0 tokens");
+        assert_eq!(ModelResponse::default().figures(), "about 0 tokens");
     }
 
     #[test]
     fn an_error_in_the_stream_is_one_whatever_its_form() {
-        let mut response = Answer::default();
+        let mut response = ModelResponse::default();
         let error = |text: &str| Data::Error(text.to_owned());
         let cut = r#"{"error": {"message": "preempted by big", "code": "preempted"}}"#;
         assert_eq!(response.take(cut, ms(1)), error("preempted by big"));

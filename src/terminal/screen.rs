@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::clean::clean;
+use super::control_chars::clean;
 use super::error::CommandError;
 use super::status::{StatusLine, is_dumb};
 

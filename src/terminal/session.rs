@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use tokio::runtime::Runtime;
 
 use super::args::ChatArgs;
-use super::ask::{Manner, ask, with_status};
 use super::client::Client;
 use super::command::{self, Command, HELP};
 use super::conversation::Conversation;
@@ -15,9 +14,10 @@ use super::error::CommandError;
 use super::input::{Input, Message};
 use super::interrupt::interrupted;
 use super::models;
-use super::once::set;
+use super::request::{Manner, ask, with_status};
 use super::save::save;
 use super::screen::Screen;
+use super::single_prompt::set;
 
 struct Session<'a> {
     runtime: &'a Runtime,

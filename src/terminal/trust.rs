@@ -49,7 +49,7 @@ pub fn client_config(file: &Path) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let verifier = Arc::new(NamedOrSigned {
+    let verifier = Arc::new(CertificateVerifier {
         named,
         by_authority,
     });
@@ -60,18 +60,18 @@ pub fn client_config(file: &Path) -> Result<ClientConfig, String> {
 }
 
 /// Accepts certificates signed by an authority, and the certificates in the file.
-struct NamedOrSigned {
+struct CertificateVerifier {
     named: Vec<CertificateDer<'static>>,
     by_authority: Arc<WebPkiServerVerifier>,
 }
 
-impl fmt::Debug for NamedOrSigned {
+impl fmt::Debug for CertificateVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} certificates of a file", self.named.len())
     }
 }
 
-impl ServerCertVerifier for NamedOrSigned {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

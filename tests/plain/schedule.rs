@@ -12,7 +12,7 @@ use chrono_tz::Europe::Berlin;
 use chrono_tz::{Tz, UTC};
 use model_pool::schedule::EveningEvent::{Cleanup, Reopen, StillClosed};
 use model_pool::schedule::{
-    CORRECTION_MAX, Due, Evening, EveningEvent, Occurrence, PassedOver, Past,
+    CORRECTION_MAX, Due, Evening, EveningEvent, Occurrence, ServiceHistory, SkipReason,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -136,7 +136,7 @@ fn a_cleanup_in_the_spring_gap_runs_once_at_its_end() {
     ] {
         let evening = Evening::new(Some("0 30 2 * * *"), Some(SEVEN_AM), zone).unwrap();
         let end = at(before) + TimeDelta::seconds(1);
-        let mut due = Due::new(evening, Past::default());
+        let mut due = Due::new(evening, ServiceHistory::default());
         let mut ran = Vec::new();
         for minute in -120..240 {
             ran.extend(due.due(end + TimeDelta::minutes(minute)).run);
@@ -161,7 +161,7 @@ fn a_cleanup_in_the_autumn_overlap_runs_once_the_first_time() {
         (Berlin, "0 30 2 * * *", "2027-10-31T00:30:00Z"),
     ] {
         let evening = Evening::new(Some(cron), Some(SEVEN_AM), zone).unwrap();
-        let mut due = Due::new(evening, Past::default());
+        let mut due = Due::new(evening, ServiceHistory::default());
         let mut ran = Vec::new();
         for minute in -120..180 {
             ran.extend(due.due(at(first) + TimeDelta::minutes(minute)).run);
@@ -179,7 +179,7 @@ fn a_cleanup_in_the_autumn_overlap_runs_once_the_first_time() {
 
 #[test]
 fn nine_in_the_evening_stays_nine_across_the_change() {
-    let mut due = Due::new(usual(Chicago), Past::default());
+    let mut due = Due::new(usual(Chicago), ServiceHistory::default());
     assert_eq!(run(&mut due, "2026-03-07T18:00:00Z"), []);
     assert_eq!(run(&mut due, "2026-03-08T02:59:59Z"), []);
     assert_eq!(
@@ -207,9 +207,9 @@ fn nine_in_the_evening_stays_nine_across_the_change() {
 
 #[test]
 fn a_service_that_was_down_runs_the_missed_cleanup_once_if_the_window_is_open() {
-    let done = |done: Option<&str>| Past {
+    let done = |done: Option<&str>| ServiceHistory {
         done: done.map(at),
-        ..Past::default()
+        ..ServiceHistory::default()
     };
     let start = |last: Option<&str>, now| Due::new(usual(UTC), done(last)).due(at(now)).run;
     let cleanup = Occurrence {
@@ -256,7 +256,7 @@ fn a_service_that_was_down_runs_the_missed_cleanup_once_if_the_window_is_open() 
 #[test]
 fn a_laptop_that_slept_does_what_still_makes_sense() {
     let awake = || {
-        let mut due = Due::new(usual(UTC), Past::default());
+        let mut due = Due::new(usual(UTC), ServiceHistory::default());
         assert_eq!(run(&mut due, "2026-06-10T18:00:00Z"), []);
         due
     };
@@ -278,7 +278,7 @@ fn a_laptop_that_slept_does_what_still_makes_sense() {
     };
     assert_eq!(
         decision.passed_over,
-        [(missed, PassedOver::Overtaken { by: reopen })]
+        [(missed, SkipReason::Overtaken { by: reopen })]
     );
     assert!(
         decision.passed_over[0]
@@ -298,7 +298,7 @@ fn a_laptop_that_slept_does_what_still_makes_sense() {
 fn a_cleanup_without_a_reopening_empties_the_pool_and_opens_it_at_once() {
     let evening = Evening::new(Some(NINE_PM), None, UTC).unwrap();
     assert!(!evening.state_at(at("2026-06-10T23:00:00Z")).closed);
-    let mut due = Due::new(evening, Past::default());
+    let mut due = Due::new(evening, ServiceHistory::default());
     assert_eq!(
         run(&mut due, "2026-06-10T23:00:00Z"),
         [],
@@ -311,12 +311,12 @@ fn a_cleanup_without_a_reopening_empties_the_pool_and_opens_it_at_once() {
     let decision = due.due(at("2026-06-13T08:00:00Z"));
     assert_eq!(decision.run, []);
     assert!(
-        matches!(decision.passed_over[..], [(_, PassedOver::TooLate { .. })]),
+        matches!(decision.passed_over[..], [(_, SkipReason::TooLate { .. })]),
         "{decision:?}"
     );
 
     let both = Evening::new(Some("0 4 * * *"), Some("0 0 4 * * *"), UTC).unwrap();
-    let mut daily = Due::new(both, Past::default());
+    let mut daily = Due::new(both, ServiceHistory::default());
     assert_eq!(run(&mut daily, "2026-06-10T03:00:00Z"), []);
     assert_eq!(
         run(&mut daily, "2026-06-10T04:00:00Z"),
@@ -328,7 +328,7 @@ fn a_cleanup_without_a_reopening_empties_the_pool_and_opens_it_at_once() {
 fn a_reopening_alone_and_an_empty_evening_never_close_the_pool() {
     let mut due = Due::new(
         Evening::new(None, Some(SEVEN_AM), UTC).unwrap(),
-        Past::default(),
+        ServiceHistory::default(),
     );
     assert_eq!(run(&mut due, "2026-06-10T06:00:00Z"), []);
     assert_eq!(
@@ -338,14 +338,17 @@ fn a_reopening_alone_and_an_empty_evening_never_close_the_pool() {
     let none = Evening::new(None, None, Chicago).unwrap();
     assert!(!none.state_at(at("2026-06-10T23:00:00Z")).closed);
     assert_eq!(
-        run(&mut Due::new(none, Past::default()), "2026-06-10T23:00:00Z"),
+        run(
+            &mut Due::new(none, ServiceHistory::default()),
+            "2026-06-10T23:00:00Z"
+        ),
         []
     );
 }
 
 #[test]
 fn a_corrected_clock_repeats_nothing_and_a_wrong_one_starts_anew() {
-    let mut due = Due::new(usual(UTC), Past::default());
+    let mut due = Due::new(usual(UTC), ServiceHistory::default());
     run(&mut due, "2026-06-10T20:59:00Z");
     assert_eq!(
         run(&mut due, "2026-06-10T21:00:10Z"),
@@ -406,7 +409,7 @@ fn over_a_random_walk_of_the_clock_each_occurrence_runs_once_or_is_explained() {
             .collect();
 
         let mut now = expected(zone, first_day + Days::new(3), NaiveTime::MIN);
-        let mut due = Due::new(evening.clone(), Past::default());
+        let mut due = Due::new(evening.clone(), ServiceHistory::default());
         due.due(now);
         let (mut seen, mut handled, mut ran) = (now, BTreeSet::new(), 0);
         for _ in 0..300 {

@@ -6,7 +6,7 @@ use chrono::{TimeDelta, Timelike, Utc};
 use chrono_tz::America::Chicago;
 use chrono_tz::UTC;
 use model_pool::schedule::EveningEvent::Cleanup;
-use model_pool::schedule::{Due, Evening, Past, Schedule, ScheduleError};
+use model_pool::schedule::{Due, Evening, Schedule, ScheduleError, ServiceHistory};
 
 #[tokio::test]
 async fn a_cleanup_two_seconds_ahead_really_runs_once() {
@@ -18,10 +18,14 @@ async fn a_cleanup_two_seconds_ahead_really_runs_once() {
         .to_string();
     let evening = Evening::new(Some(&cron), Some(&open), Chicago).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let schedule = Schedule::start(Due::new(evening, Past::default()), Utc::now, move |event| {
-        send.send((event, Utc::now())).unwrap();
-        std::future::ready(())
-    })
+    let schedule = Schedule::start(
+        Due::new(evening, ServiceHistory::default()),
+        Utc::now,
+        move |event| {
+            send.send((event, Utc::now())).unwrap();
+            std::future::ready(())
+        },
+    )
     .await
     .unwrap();
     let (event, when) = tokio::time::timeout(Duration::from_secs(10), received.recv())
@@ -48,9 +52,9 @@ async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
     };
     let evening = Evening::new(Some(&hour(-2)), Some(&hour(2)), UTC).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let past = Past {
+    let past = ServiceHistory {
         last_up: Some(Utc::now() - TimeDelta::hours(3)),
-        ..Past::default()
+        ..ServiceHistory::default()
     };
     let schedule = Schedule::start(Due::new(evening, past), Utc::now, move |event| {
         send.send(event).unwrap();
@@ -78,7 +82,7 @@ async fn a_schedule_that_changes_while_it_runs_keeps_the_new_times_and_no_other(
     let first = before.state_at(Utc::now()).next_cleanup.unwrap();
     let second = after.state_at(Utc::now()).next_cleanup.unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let due = Due::new(before, Past::default());
+    let due = Due::new(before, ServiceHistory::default());
     let schedule = Schedule::start(due, Utc::now, move |event| {
         send.send((event, Utc::now())).unwrap();
         std::future::ready(())

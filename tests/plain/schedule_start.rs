@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::UTC;
 use model_pool::schedule::EveningEvent::{Cleanup, Reopen, StillClosed};
-use model_pool::schedule::{Decision, Due, Evening, EveningEvent, Past};
+use model_pool::schedule::{Decision, Due, Evening, EveningEvent, ServiceHistory};
 
 const NINE_PM: &str = "0 0 21 * * *";
 
@@ -16,7 +16,7 @@ fn usual() -> Evening {
 }
 
 /// The first decision, and the time since which the pool starts closed.
-fn begins(past: Past, now: &str) -> (Vec<EveningEvent>, Option<DateTime<Utc>>) {
+fn begins(past: ServiceHistory, now: &str) -> (Vec<EveningEvent>, Option<DateTime<Utc>>) {
     let mut due = Due::new(usual(), past);
     let closed = due.begin(at(now));
     let decision = due.due(at(now));
@@ -27,7 +27,7 @@ fn begins(past: Past, now: &str) -> (Vec<EveningEvent>, Option<DateTime<Utc>>) {
 #[test]
 fn a_missed_cleanup_is_caught_up_only_if_the_service_was_down_at_its_time() {
     let nine = Some(at("2026-06-10T21:00:00Z"));
-    let past = |done: Option<&str>, last_up: Option<&str>| Past {
+    let past = |done: Option<&str>, last_up: Option<&str>| ServiceHistory {
         done: done.map(at),
         begun: done.map(at),
         last_up: last_up.map(at),
@@ -88,20 +88,20 @@ fn a_missed_cleanup_is_caught_up_only_if_the_service_was_down_at_its_time() {
 fn a_clock_that_was_wrong_before_the_start_says_nothing() {
     let wrong = Some(at("2031-01-01T00:00:00Z"));
     let night = "2026-06-10T23:00:00Z";
-    let past = Past {
+    let past = ServiceHistory {
         last_up: wrong,
-        ..Past::default()
+        ..ServiceHistory::default()
     };
     assert_eq!(begins(past, night), (vec![], None));
-    let past = Past {
+    let past = ServiceHistory {
         done: Some(at("2026-06-09T21:00:09Z")),
         ..past
     };
     assert_eq!(begins(past, night).0, [Cleanup], "yesterday's is known");
     // Set back by less than a correction: still believed.
-    let past = Past {
+    let past = ServiceHistory {
         last_up: Some(at("2026-06-10T23:04:00Z")),
-        ..Past::default()
+        ..ServiceHistory::default()
     };
     assert_eq!(begins(past, night), (vec![], None));
 }
@@ -110,7 +110,7 @@ fn a_clock_that_was_wrong_before_the_start_says_nothing() {
 fn a_new_schedule_begins_now_and_opens_a_pool_that_it_would_not_have_closed() {
     let evening = |cleanup, reopen| Evening::new(Some(cleanup), Some(reopen), UTC).unwrap();
     let closed = || {
-        let mut due = Due::new(usual(), Past::default());
+        let mut due = Due::new(usual(), ServiceHistory::default());
         due.due(at("2026-06-10T20:00:00Z"));
         let events = due.due(at("2026-06-10T21:00:00Z")).run;
         assert_eq!(events[0].event, Cleanup);
@@ -139,7 +139,7 @@ fn a_new_schedule_begins_now_and_opens_a_pool_that_it_would_not_have_closed() {
     let none = Evening::new(None, None, UTC).unwrap();
     assert_eq!(changed(&mut closed(), none, half_past), [Reopen]);
 
-    let mut due = Due::new(usual(), Past::default());
+    let mut due = Due::new(usual(), ServiceHistory::default());
     due.due(at("2026-06-10T20:00:00Z"));
     let earlier = evening("0 0 19 * * *", "0 0 7 * * *");
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Votes in the store: ratings, duplicates, order, and limits.
 
 use model_pool::pool::{Span, Time};
-use model_pool::store::{NewVote, Rating, Retention, START, Store, Voted};
+use model_pool::store::{NewVote, Rating, Retention, START, Store, VoteResult};
 
 use super::state::State;
 
@@ -25,7 +25,7 @@ impl Room {
         Room { store, ..self }
     }
 
-    async fn vote(&self, vote: &NewVote) -> Voted {
+    async fn vote(&self, vote: &NewVote) -> VoteResult {
         self.store.vote(vote, NO_BOUND).await.unwrap()
     }
 
@@ -55,7 +55,7 @@ async fn votes_count_in_their_order_and_survive_a_reopen() {
         return;
     };
     let first = room.vote(&vote(1, &["a", "b"], Some(0))).await;
-    let Voted::Counted(ratings) = first else {
+    let VoteResult::Counted(ratings) = first else {
         panic!("{first:?}");
     };
     let changes: Vec<(i64, i64)> = ratings
@@ -112,13 +112,13 @@ async fn a_comparison_takes_one_vote_of_each_voter() {
         at: Time(2_000_000),
         ..first.clone()
     };
-    assert_eq!(room.vote(&again).await, Voted::Twice);
+    assert_eq!(room.vote(&again).await, VoteResult::Twice);
     assert_eq!(room.board().await[0], ("a".to_owned(), 1_016_000));
     let other = NewVote {
         holder: "key:2".to_owned(),
         ..first
     };
-    assert!(matches!(room.vote(&other).await, Voted::Counted(_)));
+    assert!(matches!(room.vote(&other).await, VoteResult::Counted(_)));
 }
 
 #[tokio::test]
@@ -132,21 +132,21 @@ async fn who_votes_too_often_waits_until_a_minute_is_over() {
     };
     for (nth, milliseconds) in [(1, 0), (2, 10_000), (3, 20_000)] {
         let voted = room.store.vote(&at(nth, milliseconds), 3).await.unwrap();
-        assert!(matches!(voted, Voted::Counted(_)), "{voted:?}");
+        assert!(matches!(voted, VoteResult::Counted(_)), "{voted:?}");
     }
     let voted = room.store.vote(&at(4, 25_000), 3).await.unwrap();
     let again_in = Span(35_000);
-    assert_eq!(voted, Voted::TooOften { again_in });
+    assert_eq!(voted, VoteResult::TooOften { again_in });
     let other = NewVote {
         holder: "key:2".to_owned(),
         ..at(4, 25_000)
     };
     assert!(matches!(
         room.store.vote(&other, 3).await.unwrap(),
-        Voted::Counted(_)
+        VoteResult::Counted(_)
     ));
     let voted = room.store.vote(&at(4, 60_000), 3).await.unwrap();
-    assert!(matches!(voted, Voted::Counted(_)), "{voted:?}");
+    assert!(matches!(voted, VoteResult::Counted(_)), "{voted:?}");
 }
 
 #[tokio::test]
@@ -163,7 +163,10 @@ async fn old_and_surplus_votes_are_deleted_and_what_they_counted_for_stays() {
     let now = Time(1_000_100);
     assert_eq!(room.store.forget_votes(now, keep).await.unwrap(), 15);
     assert_eq!(room.store.forget_votes(now, keep).await.unwrap(), 0);
-    assert_eq!(room.vote(&vote(20, &["a", "b"], None)).await, Voted::Twice);
+    assert_eq!(
+        room.vote(&vote(20, &["a", "b"], None)).await,
+        VoteResult::Twice
+    );
     let short = Retention {
         age: Span(10),
         rows: 5,

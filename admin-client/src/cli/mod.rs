@@ -3,9 +3,9 @@
 
 pub mod help;
 mod keys;
+mod load_settings;
 mod nodes;
 mod values;
-mod wish;
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use keys::{KeyArgs, KeysCommand, Role};
+use load_settings::WISH;
+pub use load_settings::Wish;
 pub use nodes::{DrainArgs, NodesCommand};
 pub use values::{Change, Key};
 use values::{
     context, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
     priority_or_none, screens,
 };
-use wish::WISH;
-pub use wish::Wish;
 
 const EVERYWHERE: &str = "Options of every command";
 

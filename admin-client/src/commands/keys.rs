@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
-use crate::client::{Answer, Patience};
+use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
 use crate::error::{CommandError, Refusal};
 use crate::render::outcome;
@@ -107,7 +107,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
     }
 }
 
-async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, CommandError> {
+async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<ApiResponse, CommandError> {
     let query: &[(&str, &str)] = if confirmed {
         &[("id", id), ("confirm", "true")]
     } else {

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Change, RegisterArgs, SetArgs};
-use crate::client::{Answer, Patience};
+use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::models as text;
@@ -234,7 +234,7 @@ pub async fn remove(session: &Session, model: &str) -> Result<(), CommandError> 
     })
 }
 
-fn one(session: &Session, response: &Answer) -> Result<(), CommandError> {
+fn one(session: &Session, response: &ApiResponse) -> Result<(), CommandError> {
     session.show(response, |view: &ModelView| {
         text::model(view, Clock::read(), session.screen.style)
     })

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::cli::OutOfServiceArgs;
-use crate::client::Answer;
+use crate::client::ApiResponse;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::screen::announced;
@@ -23,7 +23,7 @@ pub async fn remove(
     session: &Session,
     removal: &Removal<'_>,
     how: &OutOfServiceArgs,
-) -> Result<Answer, CommandError> {
+) -> Result<ApiResponse, CommandError> {
     let request = body(removal, how);
     let waits = !session.json && !how.now && !how.no_wait;
     let post = announced(

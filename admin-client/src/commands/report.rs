@@ -2,8 +2,8 @@
 
 use crate::cli::ReportArgs;
 use crate::commands::Session;
+use crate::decisions::Report;
 use crate::error::CommandError;
-use crate::past::Report;
 use crate::render;
 
 pub async fn run(session: &Session, args: &ReportArgs) -> Result<(), CommandError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::client::{Answer, Client};
+use crate::client::{ApiResponse, Client};
 use crate::error::CommandError;
 use crate::screen::Screen;
 
@@ -21,7 +21,7 @@ impl Session {
     /// Prints an answer: unchanged with `--json`, otherwise as `show` formats it.
     pub fn show<T: DeserializeOwned>(
         &self,
-        response: &Answer,
+        response: &ApiResponse,
         show: impl FnOnce(&T) -> String,
     ) -> Result<(), CommandError> {
         if self.json {

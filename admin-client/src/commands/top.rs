@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Patience};
+use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::quantity::Clock;
@@ -18,9 +18,9 @@ const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// The responses for one screen.
 struct Responses {
-    devices: Answer,
-    models: Answer,
-    queue: Answer,
+    devices: ApiResponse,
+    models: ApiResponse,
+    queue: ApiResponse,
 }
 
 /// Runs on a terminal until q, Ctrl-C, SIGTERM or `times` seconds. In a pipe, prints `times` screens, or one. With `once`, prints

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::assumed::WhatIf;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render;
+use crate::what_if::WhatIf;
 
 pub async fn run(
     session: &Session,

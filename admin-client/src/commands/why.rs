@@ -1,8 +1,8 @@
 //! `why`: the decision behind an event, or the last decision about a model.
 
 use crate::commands::Session;
+use crate::decisions::DecisionReport;
 use crate::error::CommandError;
-use crate::past::Why;
 use crate::render;
 use crate::render::quantity::Clock;
 
@@ -16,7 +16,7 @@ pub async fn run(session: &Session, what: &str) -> Result<(), CommandError> {
         ("model", what)
     };
     let response = session.client.get("admin/why", &[query]).await?;
-    session.show(&response, |why: &Why| {
+    session.show(&response, |why: &DecisionReport| {
         render::why::why(why, Clock::read(), session.screen.style)
     })
 }

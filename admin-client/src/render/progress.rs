@@ -52,7 +52,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let wanted = u64::from(wanted.max(1)).max(launching.len() as u64);
     let share = |replica: &ReplicaView| match replica.percent {
         Some(percent) => clamped(percent),
-        None => Timed::new(replica, view.load_ms_expected, watched_ms)
+        None => ExpectedLoad::new(replica, view.load_ms_expected, watched_ms)
             .map_or(0, |timed| timed.percent()),
     };
     let started: u64 = launching.iter().map(|replica| share(replica)).sum();
@@ -73,7 +73,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     // A replica without a percentage makes the sum a guess, so the expected time is shown instead.
     let by_time = launching.iter().find(|replica| replica.percent.is_none());
     let figure = match by_time {
-        Some(replica) => Timed::new(replica, view.load_ms_expected, watched_ms)
+        Some(replica) => ExpectedLoad::new(replica, view.load_ms_expected, watched_ms)
             .map_or_else(String::new, |timed| timed.figure()),
         None if launching.is_empty() && ready < wanted => String::new(),
         None => format!("{percent} %"),
@@ -96,18 +96,22 @@ fn clamped(percent: f64) -> u64 {
 }
 
 /// A load for which only the expected time is known.
-struct Timed {
+struct ExpectedLoad {
     gone_ms: u64,
     expected_ms: u64,
 }
 
-impl Timed {
+impl ExpectedLoad {
     /// `None` if the server does not report an expected time.
-    fn new(replica: &ReplicaView, expected_ms: Option<u64>, watched_ms: u64) -> Option<Timed> {
+    fn new(
+        replica: &ReplicaView,
+        expected_ms: Option<u64>,
+        watched_ms: u64,
+    ) -> Option<ExpectedLoad> {
         let expected_ms = expected_ms.filter(|ms| *ms > 0)?;
         let gone_ms = expected_ms.saturating_sub(replica.expected_ms?);
         let gone_ms = gone_ms.max(watched_ms);
-        Some(Timed {
+        Some(ExpectedLoad {
             gone_ms,
             expected_ms,
         })

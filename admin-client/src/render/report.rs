@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::past::{ModelReport, Report};
+use crate::decisions::{ModelReport, Report};
 use crate::render::quantity::seconds;
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::{Style, clean};

@@ -1,10 +1,10 @@
 //! The effect of assumptions as text: the replicas that would leave, the loads, and the plans for the next requests. Pure.
 
-use crate::assumed::{WhatIf, WhatIfReplica};
 use crate::render::fold::{item, name, painted, sentence};
 use crate::render::plan;
 use crate::render::quantity::{bytes, count};
 use crate::style::{Style, Tint, clean};
+use crate::what_if::{WhatIf, WhatIfReplica};
 
 pub fn what_if(response: &WhatIf, assumed: &str, style: Style) -> String {
     let mut out = sentence(&format!("If {}:", clean(assumed)), style);

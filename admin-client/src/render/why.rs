@@ -1,6 +1,6 @@
 //! The decision that `admin-client why` prints: who ordered it, the candidates, the choice, and the memory before and after. Pure.
 
-use crate::past::Why;
+use crate::decisions::DecisionReport;
 use crate::render::fold::wrapped;
 use crate::render::quantity::{Clock, bytes, seconds};
 use crate::render::table::{Cell, Column, column, facts, table};
@@ -17,7 +17,7 @@ const COLUMNS: [Column; 8] = [
     column("MEMORY").right(),
 ];
 
-pub fn why(why: &Why, clock: Clock, style: Style) -> String {
+pub fn why(why: &DecisionReport, clock: Clock, style: Style) -> String {
     let model = why.model.as_deref().unwrap_or("the pool");
     let mut text = format!(
         "{} {} (event {})\n",
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_decision_names_victims_and_survivors_with_reasons() {
-        let view: Why = serde_json::from_value(json!({
+        let view: DecisionReport = serde_json::from_value(json!({
             "event": 118, "at": "2026-11-21T11:59:00Z", "model": "org/m", "what": "evict",
             "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "decided_by": null,
             "candidates": [
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_empty_response_still_produces_text() {
-        let view: Why = serde_json::from_value(json!({})).expect("a response");
+        let view: DecisionReport = serde_json::from_value(json!({})).expect("a response");
         assert!(why(&view, noon(), Style::PLAIN).contains("the pool"));
     }
 }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use super::jobs::Effect;
 use super::rows::in_flight;
 use super::view::View;
-use crate::responses::{EventView, LogLine, Plan};
-use crate::past::Why;
+use crate::decisions::DecisionReport;
 use crate::render::fold::wrapped;
 use crate::render::quantity::{Clock, count, milliseconds};
 use crate::render::{bars, events, models, plan as plan_text, why as why_text};
+use crate::responses::{EventView, LogLine, Plan};
 use crate::style::{Style, clean_line};
 
 /// Limit of a log; older lines are dropped.
@@ -45,7 +45,7 @@ pub enum Kind {
         is_ordered: bool,
     },
     Unload(String),
-    Why(Option<Box<Why>>),
+    Why(Option<Box<DecisionReport>>),
     Log {
         model: String,
         lines: VecDeque<LogLine>,

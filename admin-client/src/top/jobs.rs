@@ -7,8 +7,8 @@ use tokio::sync::mpsc::Sender;
 
 use super::feed::reason;
 use crate::client::Client;
+use crate::decisions::DecisionReport;
 use crate::error::CommandError;
-use crate::past::Why;
 use crate::render::outcome;
 use crate::responses::{LoadResponse, LogLine, Plan, UnloadResponse};
 use crate::style::Style;
@@ -72,7 +72,7 @@ pub enum Outcome {
     Plan(Box<Plan>),
     /// The plan has changed since it was shown; no order was given.
     Outdated(Box<Plan>),
-    Why(Box<Why>),
+    Why(Box<DecisionReport>),
     Log(LogLine),
     LogEnded,
     /// The result of an order.

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::responses::{DeviceView, EventView, ModelView, QueueView};
 use crate::render::quantity::label;
+use crate::responses::{DeviceView, EventView, ModelView, QueueView};
 
 /// Limit of events on the screen.
 const EVENTS_MAX: usize = 500;
@@ -41,31 +41,31 @@ pub struct Store {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Change {
-    models: Changed<ModelView>,
-    devices: Changed<DeviceView>,
+    models: ChangeSet<ModelView>,
+    devices: ChangeSet<DeviceView>,
     queue: Option<QueueView>,
     evening: Option<Evening>,
     store: Option<Store>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Changed<T> {
+struct ChangeSet<T> {
     #[serde(default = "Vec::new")]
     changed: Vec<T>,
     #[serde(default)]
     gone: BTreeSet<String>,
 }
 
-impl<T> Default for Changed<T> {
-    fn default() -> Changed<T> {
-        Changed {
+impl<T> Default for ChangeSet<T> {
+    fn default() -> ChangeSet<T> {
+        ChangeSet {
             changed: Vec::new(),
             gone: BTreeSet::new(),
         }
     }
 }
 
-impl<T> Changed<T> {
+impl<T> ChangeSet<T> {
     fn apply(self, list: &mut Vec<T>, name: impl Fn(&T) -> &str) {
         list.retain(|item| !self.gone.contains(name(item)));
         for newer in self.changed {

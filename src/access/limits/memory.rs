@@ -14,7 +14,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
 use super::level::Level;
-use super::{Bucket, Day, DayTokens, Figure, Left, Refused, Standing};
+use super::{Bucket, Day, DayTokens, Figure, LimitRefusal, RemainingLimit, RemainingLimits};
 use config::Limit;
 use pool::{Span, Time};
 
@@ -88,16 +88,16 @@ impl Memory {
         day: &Day,
         buckets: &[Bucket],
         estimate: u64,
-    ) -> Result<Standing, Refused> {
+    ) -> Result<RemainingLimits, LimitRefusal> {
         self.clock.0.store(now.0, Ordering::Relaxed);
         self.sweep(now, day.number);
         for bucket in buckets {
             self.count(bucket, now, day).room(bucket, day)?;
         }
-        let mut standing = Standing::default();
+        let mut standing = RemainingLimits::default();
         for bucket in buckets {
             let requests = self.count(bucket, now, day).request(bucket)?;
-            standing.narrow(Standing {
+            standing.narrow(RemainingLimits {
                 requests,
                 tokens: None,
             });
@@ -106,7 +106,7 @@ impl Memory {
             let count = self.count(bucket, now, day);
             count.inside += 1;
             count.add(estimate as f64);
-            standing.narrow(Standing {
+            standing.narrow(RemainingLimits {
                 requests: None,
                 tokens: count.tokens_left(),
             });
@@ -219,8 +219,8 @@ impl Memory {
 }
 
 impl Count {
-    fn room(&self, bucket: &Bucket, day: &Day) -> Result<(), Refused> {
-        let over = |figure: Figure, most: u64, retry: Span| Refused::Over {
+    fn room(&self, bucket: &Bucket, day: &Day) -> Result<(), LimitRefusal> {
+        let over = |figure: Figure, most: u64, retry: Span| LimitRefusal::Over {
             bucket: bucket.description.clone(),
             figure,
             most,
@@ -243,7 +243,7 @@ impl Count {
         Ok(())
     }
 
-    fn request(&mut self, bucket: &Bucket) -> Result<Option<Left>, Refused> {
+    fn request(&mut self, bucket: &Bucket) -> Result<Option<RemainingLimit>, LimitRefusal> {
         let (Some(requests), Some(most)) = (&self.requests, self.limit.requests_per_minute) else {
             return Ok(None);
         };
@@ -252,7 +252,7 @@ impl Count {
             Ok(state) => {
                 let left = u64::from(state.remaining_burst_capacity());
                 let reset = most.saturating_sub(left) * 60_000 / most;
-                Ok(Some(Left {
+                Ok(Some(RemainingLimit {
                     most,
                     left,
                     reset: Span(reset),
@@ -261,7 +261,7 @@ impl Count {
             Err(not_until) => {
                 let wait: Duration = not_until.wait_time_from(requests.clock().now());
                 let retry = Span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
-                Err(Refused::Over {
+                Err(LimitRefusal::Over {
                     bucket: bucket.description.clone(),
                     figure: Figure::Requests,
                     most,
@@ -282,9 +282,9 @@ impl Count {
         }
     }
 
-    fn tokens_left(&self) -> Option<Left> {
+    fn tokens_left(&self) -> Option<RemainingLimit> {
         let most = self.limit.tokens_per_minute?;
-        Some(Left {
+        Some(RemainingLimit {
             most,
             left: self.tokens.left(most),
             reset: self.tokens.empty_in(most),

@@ -6,8 +6,8 @@
 mod day;
 mod level;
 mod memory;
-#[cfg_attr(not(feature = "redis"), path = "not_shared.rs")]
-mod shared;
+#[cfg_attr(not(feature = "redis"), path = "no_shared_counts.rs")]
+mod shared_counts;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,8 +25,8 @@ use pool::{Span, Time};
 
 use day::Day;
 use memory::Memory;
-use shared::Shared;
-pub use shared::SharedError;
+use shared_counts::SharedCounts;
+pub use shared_counts::SharedError;
 
 /// Something with a limit: a key, an address, a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum Figure {
 
 /// The reason that a request is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum LimitRefusal {
     /// `retry` is the time until there is room again. For concurrent requests it is unknown, and given as a second.
     Over {
         bucket: String,
@@ -73,9 +73,9 @@ pub enum Refused {
     Outage,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for LimitRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused::Over {
+        let LimitRefusal::Over {
             bucket,
             figure,
             most,
@@ -102,7 +102,7 @@ impl fmt::Display for Refused {
 
 /// The remaining part of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingLimit {
     pub most: u64,
     pub left: u64,
     /// Time until all of it is available again.
@@ -111,14 +111,14 @@ pub struct Left {
 
 /// The remaining limits after an admission: the minimum of several buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    pub requests: Option<Left>,
-    pub tokens: Option<Left>,
+pub struct RemainingLimits {
+    pub requests: Option<RemainingLimit>,
+    pub tokens: Option<RemainingLimit>,
 }
 
-impl Standing {
-    fn narrow(&mut self, other: Standing) {
-        let least = |a: Option<Left>, b: Option<Left>| match (a, b) {
+impl RemainingLimits {
+    fn narrow(&mut self, other: RemainingLimits) {
+        let least = |a: Option<RemainingLimit>, b: Option<RemainingLimit>| match (a, b) {
             (Some(a), Some(b)) if a.left <= b.left => Some(a),
             (a, b) => b.or(a),
         };
@@ -135,14 +135,14 @@ pub struct DayTokens {
     pub tokens: u64,
 }
 
-type Now = Arc<dyn Fn() -> Time + Send + Sync>;
+type ClockFn = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// The counts of this gateway, or its connection to the shared ones.
 pub struct Limits {
     rules: ArcSwap<Rules>,
-    now: Now,
+    now: ClockFn,
     memory: Mutex<Memory>,
-    shared: Option<Shared>,
+    shared: Option<SharedCounts>,
     numbers: AtomicU64,
     /// Calls to the shared counts that are in flight.
     asking: TaskTracker,
@@ -180,15 +180,16 @@ impl Limits {
     /// `timezone` defines when a day begins.
     ///
     /// # Errors
-    /// If the configuration of the shared counts cannot work: an unreadable password file or an invalid address. An unreachable server is not an error.
+    /// If the configuration of the shared counts cannot work: an unreadable password file or an invalid address. An unreachable
+    /// server is not an error.
     pub fn new(
         section: LimitsSection,
         timezone: Tz,
         now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<Limits, SharedError> {
-        let now: Now = Arc::new(now);
+        let now: ClockFn = Arc::new(now);
         let shared = section.redis.as_ref();
-        let shared = shared.map(|redis| Shared::open(redis, Arc::clone(&now)));
+        let shared = shared.map(|redis| SharedCounts::open(redis, Arc::clone(&now)));
         let shared = shared.transpose()?;
         Ok(Limits {
             rules: ArcSwap::from_pointee(Rules::new(section, timezone)),
@@ -236,15 +237,15 @@ impl Limits {
         self: &Arc<Self>,
         mut buckets: Vec<Bucket>,
         estimate: u64,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<AdmittedRequest, LimitRefusal> {
         buckets.retain(|bucket| !bucket.limit.is_none());
-        let mut admitted = Admitted {
+        let mut admitted = AdmittedRequest {
             limits: Arc::clone(self),
             member: String::new(),
-            counted: Counted::Nowhere,
+            counted: CountLocation::Nowhere,
             estimate,
             used: AtomicU64::new(0),
-            standing: Standing::default(),
+            standing: RemainingLimits::default(),
             buckets,
         };
         if admitted.buckets.is_empty() {
@@ -262,12 +263,12 @@ impl Limits {
             }
             match shared.on_outage() {
                 OnOutage::Open => return Ok(admitted),
-                OnOutage::Closed => return Err(Refused::Outage),
+                OnOutage::Closed => return Err(LimitRefusal::Outage),
                 OnOutage::Own => {}
             }
         }
         admitted.standing = self.own().admit(at, &day, &admitted.buckets, estimate)?;
-        admitted.counted = Counted::Here;
+        admitted.counted = CountLocation::Here;
         Ok(admitted)
     }
 
@@ -275,9 +276,9 @@ impl Limits {
     /// the admission takes it back.
     async fn admit_together(
         self: &Arc<Self>,
-        mut admitted: Admitted,
+        mut admitted: AdmittedRequest,
         day: Day,
-    ) -> Result<SharedOutcome, Refused> {
+    ) -> Result<SharedOutcome, LimitRefusal> {
         let (reply, response) = oneshot::channel();
         let limits = Arc::clone(self);
         self.asking.spawn(async move {
@@ -291,7 +292,7 @@ impl Limits {
                 Some(Err(refused)) => Err(refused),
                 Some(Ok(standing)) => {
                     admitted.standing = standing;
-                    admitted.counted = Counted::Shared;
+                    admitted.counted = CountLocation::Shared;
                     Ok(SharedOutcome::Responded(admitted))
                 }
             };
@@ -299,7 +300,7 @@ impl Limits {
             let _ = reply.send(outcome);
         });
         // The channel closes only when the process ends.
-        response.await.unwrap_or(Err(Refused::Outage))
+        response.await.unwrap_or(Err(LimitRefusal::Outage))
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -345,13 +346,13 @@ impl Limits {
 
 /// The result of a request to the shared counts.
 enum SharedOutcome {
-    Responded(Admitted),
+    Responded(AdmittedRequest),
     /// The shared counts cannot be reached.
-    Outage(Admitted),
+    Outage(AdmittedRequest),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum CountLocation {
     Nowhere,
     Here,
     Shared,
@@ -359,18 +360,18 @@ enum Counted {
 
 /// An admitted request. Dropping it ends it, for whatever reason.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedRequest {
     limits: Arc<Limits>,
     buckets: Vec<Bucket>,
     member: String,
-    counted: Counted,
+    counted: CountLocation,
     estimate: u64,
     used: AtomicU64,
-    standing: Standing,
+    standing: RemainingLimits,
 }
 
-impl Admitted {
-    pub fn standing(&self) -> Standing {
+impl AdmittedRequest {
+    pub fn standing(&self) -> RemainingLimits {
         self.standing
     }
 
@@ -390,19 +391,19 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmittedRequest {
     fn drop(&mut self) {
         let used = self.used.load(Ordering::Relaxed);
         let at = (self.limits.now)();
         match self.counted {
-            Counted::Nowhere => {}
-            Counted::Here => {
+            CountLocation::Nowhere => {}
+            CountLocation::Here => {
                 let day = self.limits.day(at);
                 self.limits
                     .own()
                     .settle(at, &day, &self.buckets, self.estimate, used);
             }
-            Counted::Shared => {
+            CountLocation::Shared => {
                 if let Some(shared) = &self.limits.shared {
                     let day = self.limits.day(at);
                     let member = std::mem::take(&mut self.member);
@@ -419,12 +420,12 @@ impl Drop for Admitted {
 #[derive(Clone, Debug)]
 pub struct Admission {
     /// `None` if the request has no limit.
-    counted: Option<Arc<Admitted>>,
+    counted: Option<Arc<AdmittedRequest>>,
     estimate: u64,
 }
 
-impl From<Admitted> for Admission {
-    fn from(admitted: Admitted) -> Admission {
+impl From<AdmittedRequest> for Admission {
+    fn from(admitted: AdmittedRequest) -> Admission {
         Admission {
             estimate: admitted.estimate(),
             counted: (!admitted.buckets.is_empty()).then(|| Arc::new(admitted)),

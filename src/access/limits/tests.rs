@@ -59,8 +59,8 @@ async fn a_bucket_without_a_limit_is_not_counted() {
         limit: Limit::default(),
     };
     let admitted = limits.admit(vec![bucket], 10).await.unwrap();
-    assert_eq!(admitted.standing(), Standing::default());
-    assert_eq!(admitted.counted, Counted::Nowhere);
+    assert_eq!(admitted.standing(), RemainingLimits::default());
+    assert_eq!(admitted.counted, CountLocation::Nowhere);
     let admission = Admission::from(admitted);
     admission.took(5);
     assert_eq!(admission.estimate(), 10);

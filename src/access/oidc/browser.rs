@@ -34,7 +34,7 @@ const FAILURE_KEPT: Span = Span::from_secs(10);
 const CODE_BYTES_MAX: usize = 4096;
 
 /// A sign-in in progress: the address for the browser, and its cookie until it comes back.
-pub struct Begun {
+pub struct PendingSignIn {
     pub address: Url,
     pub state: String,
     pub cookie: String,
@@ -82,7 +82,7 @@ impl Browser {
         issuer: &Issuer,
         redirect: &str,
         now: Time,
-    ) -> Result<Begun, SignOnError> {
+    ) -> Result<PendingSignIn, SignOnError> {
         let endpoints = self.endpoints(issuer, now).await?;
         let mut bytes = [0; 32];
         self.random
@@ -102,7 +102,7 @@ impl Browser {
             .append_pair("nonce", &self.derive(Part::Nonce, &cookie))
             .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(challenge))
             .append_pair("code_challenge_method", "S256");
-        Ok(Begun {
+        Ok(PendingSignIn {
             address,
             state,
             cookie,
@@ -263,7 +263,7 @@ impl Oidc {
     ///
     /// # Errors
     /// If the issuer cannot be reached, or is not for browsers.
-    pub async fn begin(&self, redirect: &str) -> Result<Begun, SignOnError> {
+    pub async fn begin(&self, redirect: &str) -> Result<PendingSignIn, SignOnError> {
         let browser = self.browser.as_ref().ok_or(SignOnError::Unknown)?;
         browser.begin(&self.issuer, redirect, (self.clock)()).await
     }

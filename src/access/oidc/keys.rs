@@ -35,7 +35,7 @@ pub(super) struct Key {
 
 /// The reason that no key was found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoKey {
+pub(super) enum MissingKey {
     Unknown,
     /// The key exists, but is for another kind of signature.
     Mismatch,
@@ -52,14 +52,14 @@ impl PartialEq for KeySet {
 }
 
 #[derive(Deserialize)]
-struct Published {
+struct KeyDocument {
     keys: Vec<Value>,
 }
 
 impl KeySet {
     /// Skips keys of unknown types, keys for encryption, and keys that are too short or broken.
     pub fn read(bytes: &[u8]) -> Result<KeySet, serde_json::Error> {
-        let published: Published = serde_json::from_slice(bytes)?;
+        let published: KeyDocument = serde_json::from_slice(bytes)?;
         let each = published.keys.into_iter().take(KEYS_MAX);
         let keys = each.filter_map(|value| Key::read(serde_json::from_value(value).ok()?));
         Ok(KeySet(keys.collect()))
@@ -75,22 +75,22 @@ impl KeySet {
     }
 
     /// The key that the header of a token refers to.
-    pub fn find(&self, header: &Header) -> Result<&Key, NoKey> {
+    pub fn find(&self, header: &Header) -> Result<&Key, MissingKey> {
         let fits = |key: &&Key| key.algorithms.contains(&header.alg);
         let Some(id) = &header.kid else {
             let mut fitting = self.0.iter().filter(fits);
             return match (fitting.next(), fitting.next()) {
                 (Some(key), None) => Ok(key),
-                (None, _) => Err(NoKey::Unknown),
-                _ => Err(NoKey::Ambiguous),
+                (None, _) => Err(MissingKey::Unknown),
+                _ => Err(MissingKey::Ambiguous),
             };
         };
         let named = |key: &&Key| key.published.common.key_id.as_ref() == Some(id);
         let mut named = self.0.iter().filter(named).peekable();
         if named.peek().is_none() {
-            return Err(NoKey::Unknown);
+            return Err(MissingKey::Unknown);
         }
-        named.find(fits).ok_or(NoKey::Mismatch)
+        named.find(fits).ok_or(MissingKey::Mismatch)
     }
 }
 
@@ -218,12 +218,21 @@ mod tests {
         let found = |algorithm, id| keys.find(&header(algorithm, id)).map(|_| ());
         assert_eq!(found(Algorithm::ES256, Some("a")), Ok(()));
         assert_eq!(found(Algorithm::PS256, Some("c")), Ok(()));
-        assert_eq!(found(Algorithm::RS256, Some("c")), Err(NoKey::Mismatch));
-        assert_eq!(found(Algorithm::ES384, Some("a")), Err(NoKey::Mismatch));
-        assert_eq!(found(Algorithm::HS256, Some("a")), Err(NoKey::Mismatch));
-        assert_eq!(found(Algorithm::ES256, Some("z")), Err(NoKey::Unknown));
+        assert_eq!(
+            found(Algorithm::RS256, Some("c")),
+            Err(MissingKey::Mismatch)
+        );
+        assert_eq!(
+            found(Algorithm::ES384, Some("a")),
+            Err(MissingKey::Mismatch)
+        );
+        assert_eq!(
+            found(Algorithm::HS256, Some("a")),
+            Err(MissingKey::Mismatch)
+        );
+        assert_eq!(found(Algorithm::ES256, Some("z")), Err(MissingKey::Unknown));
         assert_eq!(found(Algorithm::EdDSA, None), Ok(()));
-        assert_eq!(found(Algorithm::ES384, None), Err(NoKey::Unknown));
+        assert_eq!(found(Algorithm::ES384, None), Err(MissingKey::Unknown));
     }
 
     #[test]
@@ -232,7 +241,7 @@ mod tests {
         let two = set(json!([key("a"), key("b")]));
         assert_eq!(
             two.find(&header(Algorithm::EdDSA, None)).map(|_| ()),
-            Err(NoKey::Ambiguous)
+            Err(MissingKey::Ambiguous)
         );
         assert!(two == set(json!([key("a"), key("b")])));
         assert!(two != set(json!([key("a")])));

@@ -37,10 +37,10 @@ use pool::{KeyId, Time};
 use browser::Browser;
 use claims::Rules;
 use issuer::Issuer;
-use keys::NoKey;
-use rotation::{Known, Rotation};
+use keys::MissingKey;
+use rotation::{KnownKeys, Rotation};
 
-pub use browser::{ATTEMPT_MAX, Begun};
+pub use browser::{ATTEMPT_MAX, PendingSignIn};
 pub use error::{IssuerError, OidcError, SignOnError};
 pub use identity::{Grant, Identity};
 
@@ -62,14 +62,14 @@ pub struct Oidc {
     rotation: Arc<Rotation>,
     /// `None` if browsers do not sign in at the issuer.
     browser: Option<Browser>,
-    verified: Mutex<LruCache<[u8; 32], Verified>>,
+    verified: Mutex<LruCache<[u8; 32], VerifiedToken>>,
     /// The names of people who signed in from a browser, whose tokens are not cached.
     signed_on: Mutex<LruCache<KeyId, String>>,
     /// The second in which a refused token was last logged.
     last_logged: AtomicU64,
 }
 
-struct Verified {
+struct VerifiedToken {
     /// The keys' generation: a cached token is invalid after its issuer has changed its keys.
     generation: u64,
     identity: Arc<Identity>,
@@ -140,7 +140,7 @@ impl Oidc {
         let header = head_of(token)?;
         let judged = match self.judge(token, &header, known, now).await {
             Ok((identity, generation)) => {
-                let verified = Verified {
+                let verified = VerifiedToken {
                     generation,
                     identity: Arc::clone(&identity),
                 };
@@ -180,7 +180,7 @@ impl Oidc {
         }
     }
 
-    fn recall(&self, digest: &[u8; 32], known: &Known, now: Time) -> Option<Arc<Identity>> {
+    fn recall(&self, digest: &[u8; 32], known: &KnownKeys, now: Time) -> Option<Arc<Identity>> {
         let mut verified = self.verified();
         let found = verified.get(digest)?;
         if found.generation == known.generation && now < found.identity.expires {
@@ -194,7 +194,7 @@ impl Oidc {
         &self,
         token: &str,
         header: &Header,
-        known: Option<Arc<Known>>,
+        known: Option<Arc<KnownKeys>>,
         now: Time,
     ) -> Result<(Arc<Identity>, u64), OidcError> {
         let (claims, generation) = self.verified_claims(token, header, known, now).await?;
@@ -207,7 +207,7 @@ impl Oidc {
         &self,
         token: &str,
         header: &Header,
-        known: Option<Arc<Known>>,
+        known: Option<Arc<KnownKeys>>,
         now: Time,
     ) -> Result<(Map<String, Value>, u64), OidcError> {
         let unavailable = || OidcError::Unavailable {
@@ -220,8 +220,8 @@ impl Oidc {
         // The issuer may have changed its keys since they were read. For a token without a key id, this can also appear as a wrong
         // signature.
         let claims = match claims_of(token, header, &first) {
-            Err(Unverified::NoKey(NoKey::Unknown)) => None,
-            Err(Unverified::Signature) if header.kid.is_none() => None,
+            Err(TokenProblem::NoKey(MissingKey::Unknown)) => None,
+            Err(TokenProblem::Signature) if header.kid.is_none() => None,
             other => Some(other),
         };
         let (known, claims) = match claims {
@@ -233,15 +233,15 @@ impl Oidc {
             }
         };
         let claims = claims.map_err(|why| match why {
-            Unverified::NoKey(NoKey::Unknown) => OidcError::UnknownKey {
+            TokenProblem::NoKey(MissingKey::Unknown) => OidcError::UnknownKey {
                 retry: self.rotation.pause_left(now),
             },
-            Unverified::NoKey(NoKey::Ambiguous) => OidcError::NoKeyNamed,
-            Unverified::NoKey(NoKey::Mismatch) => OidcError::KeyMismatch {
+            TokenProblem::NoKey(MissingKey::Ambiguous) => OidcError::NoKeyNamed,
+            TokenProblem::NoKey(MissingKey::Mismatch) => OidcError::KeyMismatch {
                 algorithm: format!("{:?}", header.alg),
             },
-            Unverified::Signature => OidcError::Signature,
-            Unverified::Unreadable => OidcError::Unreadable,
+            TokenProblem::Signature => OidcError::Signature,
+            TokenProblem::Unreadable => OidcError::Unreadable,
         })?;
         Ok((claims, known.generation))
     }
@@ -290,7 +290,7 @@ impl Oidc {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn verified(&self) -> MutexGuard<'_, LruCache<[u8; 32], Verified>> {
+    fn verified(&self) -> MutexGuard<'_, LruCache<[u8; 32], VerifiedToken>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -321,8 +321,8 @@ fn head_of(token: &str) -> Result<Header, OidcError> {
     }
 }
 
-enum Unverified {
-    NoKey(NoKey),
+enum TokenProblem {
+    NoKey(MissingKey),
     Signature,
     Unreadable,
 }
@@ -331,15 +331,15 @@ enum Unverified {
 fn claims_of(
     token: &str,
     header: &Header,
-    known: &Known,
-) -> Result<Map<String, Value>, Unverified> {
-    let key = known.keys.find(header).map_err(Unverified::NoKey)?;
+    known: &KnownKeys,
+) -> Result<Map<String, Value>, TokenProblem> {
+    let key = known.keys.find(header).map_err(TokenProblem::NoKey)?;
     let decoded = jsonwebtoken::decode(token, &key.material, &only_signed(header.alg));
     match decoded {
         Ok(decoded) => Ok(decoded.claims),
         Err(error) => Err(match error.kind() {
-            ErrorKind::InvalidSignature => Unverified::Signature,
-            _ => Unverified::Unreadable,
+            ErrorKind::InvalidSignature => TokenProblem::Signature,
+            _ => TokenProblem::Unreadable,
         }),
     }
 }

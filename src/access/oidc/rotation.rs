@@ -26,14 +26,14 @@ const TRUSTED_FOR: Span = Span::from_secs(24 * 3600);
 pub(super) struct Rotation {
     issuer: Arc<Issuer>,
     refresh: Span,
-    known: ArcSwapOption<Known>,
+    known: ArcSwapOption<KnownKeys>,
     attempt: Mutex<Option<Attempt>>,
     /// The address of the keys, and the time since which it is known. Dropped when it does not work.
     address: Mutex<Option<(Url, Time)>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownKeys {
     pub keys: KeySet,
     /// Changes when the keys change.
     pub generation: u64,
@@ -62,7 +62,7 @@ impl Rotation {
     }
 
     /// The keys, if they may still be trusted. Old keys are refreshed in the background.
-    pub fn known(self: &Arc<Rotation>, now: Time) -> Option<Arc<Known>> {
+    pub fn known(self: &Arc<Rotation>, now: Time) -> Option<Arc<KnownKeys>> {
         let known = self.known.load_full()?;
         let age = between(now, known.read);
         if age >= self.refresh {
@@ -72,7 +72,7 @@ impl Rotation {
     }
 
     /// The keys after an attempt to read them that is not older than the pause.
-    pub async fn newest(self: &Arc<Rotation>, now: Time) -> Option<Arc<Known>> {
+    pub async fn newest(self: &Arc<Rotation>, now: Time) -> Option<Arc<KnownKeys>> {
         let mut over = self.read_soon(now);
         // An attempt that was dropped is over too.
         let _ = over.wait_for(|over| *over).await;
@@ -139,7 +139,7 @@ impl Rotation {
             tracing::info!(keys = keys.len(), "the keys for single sign-on were read");
         }
         let read = now;
-        self.known.store(Some(Arc::new(Known {
+        self.known.store(Some(Arc::new(KnownKeys {
             keys,
             generation,
             read,

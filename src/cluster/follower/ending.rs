@@ -3,14 +3,14 @@
 use super::super::{LeaseId, NodeLease, Release};
 
 /// Selects the lease that has to end.
-pub(super) enum Which {
+pub(super) enum LeaseSelector {
     Lease(LeaseId),
     Demand(u64),
     Node(String),
 }
 
 pub(super) struct Ending {
-    pub which: Which,
+    pub which: LeaseSelector,
     pub how: Release,
     /// The request was cancelled. If its node has joined already, the pool decides about the node.
     pub is_cancel: bool,
@@ -20,18 +20,18 @@ pub(super) struct Ending {
     pub complained: String,
 }
 
-impl Which {
+impl LeaseSelector {
     pub fn is(&self, lease: &NodeLease) -> bool {
         match self {
-            Which::Lease(id) => lease.id == *id,
-            Which::Demand(demand) => lease.demand == Some(*demand),
-            Which::Node(node) => lease.node == *node,
+            LeaseSelector::Lease(id) => lease.id == *id,
+            LeaseSelector::Demand(demand) => lease.demand == Some(*demand),
+            LeaseSelector::Node(node) => lease.node == *node,
         }
     }
 }
 
 impl Ending {
-    pub fn new(which: Which, how: Release) -> Ending {
+    pub fn new(which: LeaseSelector, how: Release) -> Ending {
         Ending {
             which,
             how,

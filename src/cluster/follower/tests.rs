@@ -6,7 +6,7 @@ use super::*;
 use crate::LeaseId;
 use tokio::task::JoinSet;
 
-mod replaced;
+mod replacement;
 
 /// The scripted cluster's leases, and the results of its calls.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use reqwest::{Certificate, Client, Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
 use super::super::ClusterError;
-use super::objects::Failure;
+use super::objects::ApiStatus;
 use super::reasons::{Call, missing_rule, short};
 use config::KubernetesSection;
 
@@ -157,7 +157,7 @@ impl Api {
         body: &[u8],
         unreachable: impl Fn(String) -> ClusterError,
     ) -> CallError {
-        let failure: Failure = serde_json::from_slice(body).unwrap_or_default();
+        let failure: ApiStatus = serde_json::from_slice(body).unwrap_or_default();
         let message = match short(&failure.message) {
             message if message.is_empty() => format!("it answered {status}"),
             message => message,

@@ -2,7 +2,7 @@
 
 use chrono::DateTime;
 
-use super::super::{LeaseId, LeaseState, NodeLease, ends};
+use super::super::{LeaseId, LeaseState, NodeLease, end_texts};
 use super::objects::Pod;
 use super::reasons;
 
@@ -39,7 +39,7 @@ pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
         (None, 0) => {
             // The remains of a failed pod hold no machine.
             let pod = leaving.filter(|pod| pod.metadata.deletion_timestamp.is_some())?;
-            let place = ends::place(&pod.spec.node_name);
+            let place = end_texts::place(&pod.spec.node_name);
             let name = &pod.metadata.name;
             let why = format!("it was given back; its pod {name} finishes{place}");
             (name.clone(), LeaseState::Ended { why }, None)
@@ -90,7 +90,7 @@ fn without_pod(slot: &Slot, leaving: Option<&&Pod>) -> String {
         );
     };
     let name = &pod.metadata.name;
-    let place = ends::place(&pod.spec.node_name);
+    let place = end_texts::place(&pod.spec.node_name);
     let why = reasons::disrupted(pod);
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     format!("another pod replaces {name}, which ends{place}{why}")

@@ -113,20 +113,20 @@ pub(super) struct Container {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContainerState {
-    pub waiting: Option<Waiting>,
-    pub terminated: Option<Terminated>,
+    pub waiting: Option<WaitingState>,
+    pub terminated: Option<TerminatedState>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingState {
     pub reason: String,
     pub message: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Terminated {
+pub(super) struct TerminatedState {
     pub exit_code: i32,
     pub reason: String,
     /// The end of the log, if the template has `terminationMessagePolicy: FallbackToLogsOnError`.
@@ -136,7 +136,7 @@ pub(super) struct Terminated {
 /// The API server's response in place of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Failure {
+pub(super) struct ApiStatus {
     pub message: String,
     pub reason: String,
 }

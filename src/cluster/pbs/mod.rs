@@ -2,7 +2,8 @@
 //! a restarted pool knows its own. Based on the manual pages and the source of OpenPBS (qsub(1B), qselect(1B), qstat(1B), qsig(1B),
 //! qdel(1B), pbsnodes(8B), pbs_job_attributes(7B) in openpbs/openpbs), and tested with programs that imitate PBS.
 //!
-//! PBS chooses a job's node: a chunk of `-l select` can name a host, but cannot exclude one. The list of nodes to avoid therefore has no effect.
+//! PBS chooses a job's node: a chunk of `-l select` can name a host, but cannot exclude one. The list of nodes to avoid therefore
+//! has no effect.
 
 mod inspection;
 mod jobs;

@@ -1,6 +1,6 @@
 //! Explanations of PBS' reasons, with advice. The quoted texts come from PBS' scheduler and programs.
 
-use super::super::ends;
+use super::super::end_texts;
 use super::jobs::Job;
 use super::script::{NO_GPUS, NO_LOG};
 
@@ -196,7 +196,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
 /// The reason that a job has ended. Negative statuses are PBS' own. Statuses above 128 or 256 contain the signal that ended the
 /// job's shell: PBS Professional Administrator's Guide, "Job Exit Codes".
 pub(super) fn ended(job: &Job) -> String {
-    let place = ends::place(&job.facts.host);
+    let place = end_texts::place(&job.facts.host);
     let is_deleted = job.substate == Some(91);
     let Some(exit) = job.exit else {
         return match job.state.as_str() {
@@ -207,8 +207,8 @@ pub(super) fn ended(job: &Job) -> String {
         };
     };
     match exit {
-        0 => ends::RELEASED.to_owned(),
-        -29 => ends::time_is_over(job.facts.time_limit),
+        0 => end_texts::RELEASED.to_owned(),
+        -29 => end_texts::time_is_over(job.facts.time_limit),
         -27 | -26 => format!(
             "it needed more of the host's memory than its job has{place}; add mem= to select of the shape or of cluster.pbs"
         ),
@@ -224,10 +224,10 @@ pub(super) fn ended(job: &Job) -> String {
         NO_GPUS => format!(
             "PBS does not tell jobs{place} which GPUs are theirs (status {exit}); see cluster.pbs.exclusive"
         ),
-        127 => ends::no_program(&place, "cluster.pbs"),
-        126 => ends::cannot_run(&place),
+        127 => end_texts::no_program(&place, "cluster.pbs"),
+        126 => end_texts::cannot_run(&place),
         129.. if is_deleted => "the job was deleted".to_owned(),
-        129.. if job.is_out_of_time() => ends::time_is_over(job.facts.time_limit),
+        129.. if job.is_out_of_time() => end_texts::time_is_over(job.facts.time_limit),
         143 | 271 => format!(
             "it was ended{place} by SIGTERM, as when a job of higher priority takes its place"
         ),
@@ -235,6 +235,6 @@ pub(super) fn ended(job: &Job) -> String {
             "it was killed{place} by SIGKILL, as when memory runs out or a job of higher priority takes its place"
         ),
         129.. => format!("a signal ended it{place} (status {exit})"),
-        _ => ends::failed(exit, &place),
+        _ => end_texts::failed(exit, &place),
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::stand_ins::{self, id, in_words, played, read, shape, write};
 use config::{ClusterKind, Length};
 
-mod inspected;
+mod inspection;
 mod scripts;
 
 fn section() -> ClusterSection {

@@ -2,7 +2,7 @@
 
 use config::{ClusterSection, ShapeSection};
 
-use super::super::ends;
+use super::super::end_texts;
 use super::super::program::one_line;
 use super::client::last_line;
 use super::jobs::Job;
@@ -46,9 +46,9 @@ fn bringing(autoscaler: &Autoscaler) -> String {
 
 /// The reason that a job has ended.
 pub(super) fn ended(job: &Job) -> String {
-    let place = ends::place(&job.host);
+    let place = end_texts::place(&job.host);
     match job.status.as_str() {
-        "SUCCEEDED" => return ends::RELEASED.to_owned(),
+        "SUCCEEDED" => return end_texts::RELEASED.to_owned(),
         "STOPPED" => return "it was given back, or someone stopped the job".to_owned(),
         _ if job.is_cancelled && job.node_id.is_empty() => {
             return "the request was cancelled".to_owned();
@@ -57,9 +57,9 @@ pub(super) fn ended(job: &Job) -> String {
         _ => {}
     }
     match (exit_of(job), job.error_type.as_str()) {
-        (Some(124), _) => ends::time_is_over(job.time_limit),
-        (Some(127), _) => ends::no_program(&place, "cluster.ray") + &log(job),
-        (Some(status), _) => ends::failed(status, &place) + &log(job),
+        (Some(124), _) => end_texts::time_is_over(job.time_limit),
+        (Some(127), _) => end_texts::no_program(&place, "cluster.ray") + &log(job),
+        (Some(status), _) => end_texts::failed(status, &place) + &log(job),
         (None, "JOB_SUPERVISOR_ACTOR_START_TIMEOUT") => {
             "Ray found no node for it in time; raise RAY_JOB_START_TIMEOUT_SECONDS where Ray's head is started, or request a smaller shape".to_owned()
         }
@@ -95,7 +95,7 @@ fn log(job: &Job) -> String {
         .unwrap_or_default();
     let tail = tail.split_once(":\n").map_or("", |(_, tail)| tail);
     let line = log_end(tail, &job.id, &job.entrypoint);
-    line.map_or_else(String::new, |line| ends::log_end(&line))
+    line.map_or_else(String::new, |line| end_texts::log_end(&line))
 }
 
 /// The last line of a job's log that its node wrote. Ray adds the entry point and lines about the environment, and the script adds

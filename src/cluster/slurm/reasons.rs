@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::ends;
+use super::super::end_texts;
 
 /// Explanations for waiting jobs: the prefix of Slurm's reason, and its meaning with advice.
 const PENDING: &[(&str, &str)] = &[
@@ -278,15 +278,15 @@ pub(super) fn ended(
     exit: Option<u64>,
     limit: Option<Duration>,
 ) -> String {
-    let place = ends::place(host);
+    let place = end_texts::place(host);
     let base = state.split([' ', '+']).next().unwrap_or_default();
     match base {
-        "COMPLETED" => ends::RELEASED.to_owned(),
+        "COMPLETED" => end_texts::RELEASED.to_owned(),
         "CANCELLED" => match state.split_once(" by ") {
             Some((_, user)) => format!("the user with number {user} cancelled the job"),
             None => "the job was cancelled".to_owned(),
         },
-        "TIMEOUT" => ends::time_is_over(limit),
+        "TIMEOUT" => end_texts::time_is_over(limit),
         "PREEMPTED" => "a job of higher priority took its place".to_owned(),
         "NODE_FAIL" => format!("the machine failed{place}; look with `sinfo -R`"),
         "BOOT_FAIL" => format!("the machine did not boot{place}; look with `sinfo -R`"),
@@ -299,9 +299,9 @@ pub(super) fn ended(
             format!("Slurm did not start it: {}", pending(reason))
         }
         "FAILED" => match exit {
-            Some(127) => ends::no_program(&place, "cluster.slurm"),
-            Some(126) => ends::cannot_run(&place),
-            Some(status) => ends::failed(status, &place),
+            Some(127) => end_texts::no_program(&place, "cluster.slurm"),
+            Some(126) => end_texts::cannot_run(&place),
+            Some(status) => end_texts::failed(status, &place),
             None => format!("it failed{place}"),
         },
         other => format!("Slurm's state is {other}{place}"),

@@ -45,7 +45,7 @@ fn a_gate_that_is_cut_lets_nobody_in_although_it_is_still_in_the_routing_table()
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
     let inside = gate.try_enter().expect("a seat");
-    gate.cut(Cut::Crashed("it is gone".to_owned()));
+    gate.cut(CutReason::Crashed("it is gone".to_owned()));
     assert!(inside.cut().is_cancelled());
     assert!(gate.try_enter().is_none());
     gate.set(GateMode::Open);
@@ -125,7 +125,7 @@ fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_loop_when_it_ends
     let mut lease = gate.try_enter().expect("a seat");
     let span = Span::from_secs(30);
     let may_extend = false;
-    lease.keep(Some(Keep { span, may_extend }));
+    lease.keep(Some(KeepHotOverride { span, may_extend }));
     drop(lease);
     let Ok(Message::KeptAlive { replica, keep }) = messages.try_recv() else {
         panic!("the loop got no message");

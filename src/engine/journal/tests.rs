@@ -13,7 +13,7 @@ fn record() -> Record {
         cgroup: None,
         guardian: ProcessId { pid: 1, started: 2 },
         engine: None,
-        endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),
+        endpoint: EngineAddress::Tcp(([127, 0, 0, 1], 80).into()),
         asleep: false,
         cleanup: Vec::new(),
         ready_path: "/health".to_owned(),
@@ -59,7 +59,10 @@ fn of_replica(replica: u64) -> Record {
 
 fn spare_count(journal: &Journal) -> usize {
     let spares = std::fs::read_dir(journal.spares()).expect("a folder");
-    spares.flatten().filter(|entry| is_spare(&entry.path())).count()
+    spares
+        .flatten()
+        .filter(|entry| is_spare(&entry.path()))
+        .count()
 }
 
 /// Leaves no room for the next record of this replica.
@@ -135,7 +138,11 @@ fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
     journal.write(&other).expect("a spare file");
     assert_eq!(spares(), SPARES as usize - 1);
     assert_eq!(read(&path), Ok(other));
-    assert_eq!(journal.read_all().len(), 2, "spare files do not count as records");
+    assert_eq!(
+        journal.read_all().len(),
+        2,
+        "spare files do not count as records"
+    );
     journal.write(&record()).expect("written");
     assert_eq!(spares(), SPARES as usize, "replaced while there is room");
     let long = vec![b' '; SPARE_BYTES + 1];

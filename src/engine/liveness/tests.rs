@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ActivitySample, Judge, LivenessLimits, Miss, Probed};
+use super::{ActivitySample, Judge, LivenessLimits, Miss, ProbeResult};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -132,9 +132,9 @@ fn a_probe_is_due_after_a_minute_of_idleness_and_its_silence_is_death() {
     assert!(!judge.needs_probe());
     after(&mut judge, 1, seen(0, 0, false));
     assert!(judge.needs_probe());
-    assert_eq!(judge.probed(Probed::NotSo, false, SECOND), None);
-    assert_eq!(judge.probed(Probed::Works, false, SECOND), None);
-    let verdict = judge.probed(Probed::Silent, false, Duration::from_secs(60));
+    assert_eq!(judge.probed(ProbeResult::NotSo, false, SECOND), None);
+    assert_eq!(judge.probed(ProbeResult::Works, false, SECOND), None);
+    let verdict = judge.probed(ProbeResult::Silent, false, Duration::from_secs(60));
     assert!(verdict.expect("dead").starts_with("no token for 60 s"));
 }
 
@@ -144,16 +144,16 @@ fn a_probe_that_is_not_answered_while_requests_are_is_no_death() {
     after(&mut judge, 60, seen(0, 0, false));
     judge.idle = Duration::ZERO;
     after(&mut judge, 30, seen(0, 2, true));
-    assert_eq!(judge.probed(Probed::Silent, true, SECOND * 30), None);
+    assert_eq!(judge.probed(ProbeResult::Silent, true, SECOND * 30), None);
 }
 
 #[test]
 fn a_failure_may_be_the_questions_own_fault_unless_it_was_answered_before() {
-    let broken = Probed::Broken(Some(500));
+    let broken = ProbeResult::Broken(Some(500));
     let mut judge = judge();
     assert_eq!(judge.probed(broken, true, SECOND), None);
     assert_eq!(judge.probed(broken, true, SECOND), None);
-    assert_eq!(judge.probed(Probed::Works, true, SECOND), None);
+    assert_eq!(judge.probed(ProbeResult::Works, true, SECOND), None);
     assert_eq!(judge.probed(broken, true, SECOND), None);
     let verdict = judge.probed(broken, true, SECOND).expect("dead");
     assert!(
@@ -167,7 +167,11 @@ fn an_engine_that_never_answered_anything_and_fails_the_probe_twice_is_dead() {
     let mut judge = judge();
     judge.suspected = true;
     assert!(judge.needs_probe(), "without waiting for idleness");
-    assert_eq!(judge.probed(Probed::Broken(None), false, SECOND), None);
+    assert_eq!(judge.probed(ProbeResult::Broken(None), false, SECOND), None);
     assert!(judge.needs_probe(), "due again immediately");
-    assert!(judge.probed(Probed::Broken(None), false, SECOND).is_some());
+    assert!(
+        judge
+            .probed(ProbeResult::Broken(None), false, SECOND)
+            .is_some()
+    );
 }

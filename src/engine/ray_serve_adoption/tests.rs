@@ -2,7 +2,7 @@
 
 use support::ray_serve::RayServe;
 
-use super::super::ray_serve_late::LateLooks;
+use super::super::ray_serve_queries::LateLooks;
 use super::super::ray_serve_testing::{place, recipe};
 use super::*;
 
@@ -23,8 +23,8 @@ async fn start(
     places: &[RayPlace],
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: bool,
-) -> Resolved {
-    let mut resolved = Resolved::default();
+) -> AdoptionResult {
+    let mut resolved = AdoptionResult::default();
     let streams = |_| is_streaming;
     resolve_applications(writers, places, true, recipe_of, streams, &mut resolved).await;
     resolved
@@ -36,9 +36,9 @@ async fn resolve_without_response(
     keep: bool,
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: impl Fn(ReplicaId) -> bool,
-) -> Resolved {
+) -> AdoptionResult {
     let mut looks = LateLooks::new(writers, keep);
-    let mut all = Resolved::default();
+    let mut all = AdoptionResult::default();
     looks.begin(&recipe_of);
     while let Some(look) = looks.looked().await {
         let one = looks.judge(look, &recipe_of, &is_streaming).await;
@@ -48,7 +48,7 @@ async fn resolve_without_response(
     all
 }
 
-fn names(resolved: &Resolved) -> Vec<&str> {
+fn names(resolved: &AdoptionResult) -> Vec<&str> {
     let applications = resolved.applications.iter();
     applications
         .map(|application| application.name.as_str())

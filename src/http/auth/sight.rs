@@ -7,7 +7,7 @@ use wildmatch::WildMatch;
 
 use crate::auth::sign_on::Person;
 use catalog::Entry;
-use controller::Cut;
+use controller::CutReason;
 use pool::{Blocker, Refusal, StallReason, StopReason};
 
 /// Replaces a name that the reader may not know.
@@ -101,8 +101,8 @@ impl Sight {
     }
 
     /// Replaces the names of hidden models in the reason for a cut.
-    pub fn cut(&self, mut cut: Cut) -> Cut {
-        if let Cut::Stopped(
+    pub fn cut(&self, mut cut: CutReason) -> CutReason {
+        if let CutReason::Stopped(
             StopReason::Preempted { by, .. }
             | StopReason::TurnEnded { by, .. }
             | StopReason::Yielded { by, .. }
@@ -253,7 +253,7 @@ mod tests {
             StopReason::HostFor { by: by() },
             StopReason::SleeperDropped { by: by() },
         ] {
-            let cut = Cut::Stopped(reason);
+            let cut = CutReason::Stopped(reason);
             let shown = format!("{:?}", sight(&["mine"]).cut(cut.clone()));
             assert!(!shown.contains("secret"), "{shown}");
             assert_eq!(sight(&["sec*"]).cut(cut.clone()), cut);

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::header_text::header_text;
-use access::limits::{Figure, Left, Refused, Standing};
+use access::limits::{Figure, LimitRefusal, RemainingLimit, RemainingLimits};
 use pool::{ReplicaId, Span};
 
 const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
@@ -45,9 +45,9 @@ impl ResponseHead {
 }
 
 /// Writes OpenAI's `x-ratelimit-*` headers.
-pub(super) fn standing(head: &mut HeaderMap, standing: &Standing) {
-    let mut write = |names: [HeaderName; 3], left: Option<Left>| {
-        let Some(Left { most, left, reset }) = left else {
+pub(super) fn standing(head: &mut HeaderMap, standing: &RemainingLimits) {
+    let mut write = |names: [HeaderName; 3], left: Option<RemainingLimit>| {
+        let Some(RemainingLimit { most, left, reset }) = left else {
             return;
         };
         let [limit, remaining, until] = names;
@@ -63,31 +63,31 @@ pub(super) fn standing(head: &mut HeaderMap, standing: &Standing) {
 }
 
 /// The standing of a limit that is exhausted.
-pub(super) fn nothing_left(refused: &Refused) -> Standing {
-    let Refused::Over {
+pub(super) fn nothing_left(refused: &LimitRefusal) -> RemainingLimits {
+    let LimitRefusal::Over {
         figure,
         most,
         retry,
         ..
     } = refused
     else {
-        return Standing::default();
+        return RemainingLimits::default();
     };
-    let left = Left {
+    let left = RemainingLimit {
         most: *most,
         left: 0,
         reset: *retry,
     };
     match figure {
-        Figure::Requests => Standing {
+        Figure::Requests => RemainingLimits {
             requests: Some(left),
             tokens: None,
         },
-        Figure::Tokens | Figure::Day => Standing {
+        Figure::Tokens | Figure::Day => RemainingLimits {
             requests: None,
             tokens: Some(left),
         },
-        Figure::Concurrent => Standing::default(),
+        Figure::Concurrent => RemainingLimits::default(),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::inference::request::validation;
 use crate::state::App;
 use catalog::{Ask, Entry, ReasoningWish, Recipe};
 use config::UnknownFields;
-use controller::{AdapterFound, Keep, Route};
+use controller::{AdapterFound, KeepHotOverride, Route};
 
 /// A validated request, ready for its engine.
 pub(super) struct Understood {
@@ -48,7 +48,7 @@ pub(super) struct Understood {
     /// Hash of the conversation, which routes its requests to the same replica.
     pub conversation: Option<u64>,
     pub teller: Teller,
-    pub keep: Option<Keep>,
+    pub keep: Option<KeepHotOverride>,
 }
 
 pub(super) async fn understand(

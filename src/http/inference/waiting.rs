@@ -16,12 +16,12 @@ use crate::inference::response::stream::{self, Forwarding, event_stream, work};
 use crate::inference::response::wait;
 use crate::inference::upstream::in_flight::overflow_error;
 use crate::inference::upstream::remote;
-use controller::Waiting;
+use controller::QueueEntry;
 use pool::Span;
 
 impl Call {
     /// Responds immediately and waits for the seat in a separate task. `waited` is the time the request has waited already.
-    pub fn stream_while_waiting(self, waiting: Waiting, waited: Duration) -> Response {
+    pub fn stream_while_waiting(self, waiting: QueueEntry, waited: Duration) -> Response {
         let (frames, feed) = fed::frames();
         let kind = self.request.teller.stream_type();
         let body = feed.by(work(async move {
@@ -37,7 +37,7 @@ impl Call {
     /// The engine's response once the request has a seat. `None` if the client received an error or disconnected.
     async fn seated(
         mut self,
-        mut waiting: Waiting,
+        mut waiting: QueueEntry,
         waited: Duration,
         frames: &Frames,
     ) -> Option<Box<Forwarding>> {

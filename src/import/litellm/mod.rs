@@ -176,10 +176,10 @@ const WITHOUT: &[(&str, &str)] = &[
     ("callback_settings", "metrics are on /metrics"),
 ];
 
-type Done = (Vec<ImportedModel>, Map<String, Value>);
+type ImportResult = (Vec<ImportedModel>, Map<String, Value>);
 
 impl Reader<'_> {
-    fn read(mut self, document: &Value) -> Result<Done, Problem> {
+    fn read(mut self, document: &Value) -> Result<ImportResult, Problem> {
         let Value::Object(root) = document else {
             return Err(Problem::at(
                 "the file",

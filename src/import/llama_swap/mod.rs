@@ -15,7 +15,7 @@ use crate::fields::Fields;
 use crate::macros::Macros;
 use crate::names::Names;
 use crate::notes::{Notes, Problem};
-use crate::outcome::{Around, Import, ImportError, ImportedModel};
+use crate::outcome::{Import, ImportContext, ImportError, ImportedModel};
 
 /// Represents llama-swap's "never": the longest duration that the pool accepts.
 const NEVER: &str = "365days";
@@ -69,7 +69,11 @@ const WITHOUT: &[(&str, &str)] = &[
 
 /// # Errors
 /// [`ImportError`] if the file cannot be read at all. Models that cannot be translated are listed in `left_out`.
-pub fn llama_swap(path: &Path, text: &str, around: &Around<'_>) -> Result<Import, ImportError> {
+pub fn llama_swap(
+    path: &Path,
+    text: &str,
+    around: &ImportContext<'_>,
+) -> Result<Import, ImportError> {
     let mut notes = Notes::from_path(path, text);
     let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
         path: path.to_owned(),
@@ -98,7 +102,7 @@ pub fn llama_swap(path: &Path, text: &str, around: &Around<'_>) -> Result<Import
 }
 
 struct Reader<'a> {
-    around: &'a Around<'a>,
+    around: &'a ImportContext<'a>,
     names: Names,
     models: Vec<ImportedModel>,
     settings: Map<String, Value>,
@@ -118,10 +122,10 @@ struct Defaults {
     persistent: BTreeSet<String>,
 }
 
-type Done = (Vec<ImportedModel>, Map<String, Value>);
+type ImportResult = (Vec<ImportedModel>, Map<String, Value>);
 
 impl Reader<'_> {
-    fn read(mut self, document: &Value) -> Result<Done, Problem> {
+    fn read(mut self, document: &Value) -> Result<ImportResult, Problem> {
         let Value::Object(root) = document else {
             return Err(Problem::at(
                 "the file",

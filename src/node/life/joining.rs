@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Agreement, Node, Settings};
 use crate::machine::now;
-use crate::session::{Ended, greet};
+use crate::session::{SessionEnd, greet};
 use crate::target::{DialError, Target};
-use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
+use node_link::{Hello, NodeDevice, NodeRefusalKind, NodeReport, PROTOCOL, RelayForm};
 
 /// The first pause between attempts; doubles with each.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -131,21 +131,21 @@ impl Node {
         let greeted = greet(connected.io, self.hello(agreement, connected.local)).await;
         let session = match greeted {
             Ok(session) => session,
-            Err(Ended::Refused(refused)) => {
+            Err(SessionEnd::Refused(refused)) => {
                 let message = format!("{controller} refuses this node: {}", refused.message);
                 return match refused.kind {
-                    RefusedKind::Fenced => Attempt::Fenced(message),
-                    RefusedKind::Never => Attempt::Refused {
+                    NodeRefusalKind::Fenced => Attempt::Fenced(message),
+                    NodeRefusalKind::Never => Attempt::Refused {
                         message,
                         is_final: true,
                     },
-                    RefusedKind::NotNow => Attempt::Refused {
+                    NodeRefusalKind::NotNow => Attempt::Refused {
                         message,
                         is_final: agreement.controller.is_none(),
                     },
                 };
             }
-            Err(Ended::Broken(why) | Ended::Leave(why)) => return Attempt::Failed(why),
+            Err(SessionEnd::Broken(why) | SessionEnd::Leave(why)) => return Attempt::Failed(why),
         };
         let accepted = &session.accepted;
         if let Err(why) = self.engines.generations.admit(accepted.generation) {
@@ -174,12 +174,12 @@ impl Node {
         let ended = session.run(&self.engines).await;
         machine.disconnected();
         match ended {
-            Ended::Broken(why) => Attempt::Lost(why),
-            Ended::Refused(refused) if refused.kind == RefusedKind::Fenced => {
+            SessionEnd::Broken(why) => Attempt::Lost(why),
+            SessionEnd::Refused(refused) if refused.kind == NodeRefusalKind::Fenced => {
                 Attempt::Fenced(refused.message)
             }
-            Ended::Refused(refused) => Attempt::Lost(refused.message),
-            Ended::Leave(why) => {
+            SessionEnd::Refused(refused) => Attempt::Lost(refused.message),
+            SessionEnd::Leave(why) => {
                 self.leave(why.clone());
                 Attempt::Lost(why)
             }

@@ -23,18 +23,18 @@ fn theirs(status: &str) -> String {
     )
 }
 
-fn own(wanted: &Wanted) -> Own<'_> {
-    Own {
+fn own(wanted: &WantedApplications) -> Ownership<'_> {
+    Ownership {
         prefix: PREFIX,
         wanted,
-        kept: Kept::default(),
+        kept: KeptApplications::default(),
     }
 }
 
 #[test]
 fn others_and_the_options_of_serve_stay_byte_for_byte() {
     let config = r#"{"name":"model-pool.lab.r1","import_path":"c:d"}"#;
-    let wanted = Wanted::from([("model-pool.lab.r1".to_owned(), raw(config))]);
+    let wanted = WantedApplications::from([("model-pool.lab.r1".to_owned(), raw(config))]);
     let body = body(&list(&theirs("RUNNING")), &own(&wanted)).expect("JSON");
     assert_eq!(
         body,
@@ -49,7 +49,7 @@ fn leaving_and_program_deployed_applications_are_not_written() {
     let leaving = list(&theirs("DELETING"));
     let code = list(r#""code": {"status": "RUNNING", "deployed_app_config": null}"#);
     for listing in [leaving, code] {
-        let body = body(&listing, &own(&Wanted::new())).expect("JSON");
+        let body = body(&listing, &own(&WantedApplications::new())).expect("JSON");
         assert!(body.ends_with(r#""applications":[]}"#), "{body}");
     }
 }
@@ -90,11 +90,12 @@ fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
         r#""model-pool.lab.r1": {{"status": "DEPLOYING", "deployed_app_config": {}}}"#,
         config("a")
     ));
-    let wanted =
-        |model: &str| Wanted::from([("model-pool.lab.r1".to_owned(), raw(&config(model)))]);
+    let wanted = |model: &str| {
+        WantedApplications::from([("model-pool.lab.r1".to_owned(), raw(&config(model)))])
+    };
     assert!(is_carried_out(&deployed, &own(&wanted("a"))));
     assert!(!is_carried_out(&deployed, &own(&wanted("b"))));
-    let none = Wanted::new();
+    let none = WantedApplications::new();
     assert!(!is_carried_out(&deployed, &own(&none)), "left over");
 }
 
@@ -104,7 +105,7 @@ fn an_application_of_another_writer_is_written_back_and_is_not_left_over() {
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
     ));
-    let none = Wanted::new();
+    let none = WantedApplications::new();
     let mut own = own(&none);
     assert!(own.is_left_over("model-pool.lab.r1"));
     assert_eq!(written(&there, &own), BTreeSet::new());
@@ -124,7 +125,7 @@ fn a_spared_application_is_written_back_and_still_belongs_to_an_earlier_process(
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
     ));
-    let none = Wanted::new();
+    let none = WantedApplications::new();
     let mut own = own(&none);
     own.kept.spared.insert("model-pool.lab.r1".to_owned());
     assert!(is_carried_out(&there, &own));

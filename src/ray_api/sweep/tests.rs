@@ -7,7 +7,7 @@ use support::ray_serve::RayServe;
 
 use super::*;
 use crate::ledger::memory::Memory;
-use crate::{RayAccess, Removal, ServeShared, Spared};
+use crate::{RayAccess, Removal, ServeShared, SparedReason};
 
 const FIRST: &str = "model-pool.lab.r1";
 const SECOND: &str = "model-pool.lab.r2";
@@ -182,7 +182,7 @@ async fn an_application_with_streams_of_an_earlier_process_stays_until_it_is_rel
     ray.deploy(FIRST, config(FIRST).get());
     let shared = shared(&store);
     let writer = writer(&ray, &shared);
-    shared.spare(FIRST, Spared::Streams);
+    shared.spare(FIRST, SparedReason::Streams);
     assert!(writer.sweep().await.expect("known").is_empty());
     writer.add(SECOND, config(SECOND)).await.expect("added");
     assert_eq!(ray.names(), [FIRST, SECOND]);

@@ -6,7 +6,7 @@ use crate::args::SimulateArgs;
 use crate::models;
 use config::{Config, Provider};
 use pool::{Bytes, DeviceId, DeviceReading, ModelSpec};
-use store::Past;
+use store::PoolHistory;
 
 /// Finds the devices that the pool of a configuration has on this machine, as `serve` does.
 pub type FindDevices<'a> = &'a dyn Fn(&Config) -> Result<Vec<DeviceReading>, String>;
@@ -28,7 +28,7 @@ pub(super) struct Found {
 pub(super) fn of_pool(
     args: &SimulateArgs,
     config: &Config,
-    past: Option<&Past>,
+    past: Option<&PoolHistory>,
     find: FindDevices<'_>,
 ) -> Result<Found, String> {
     if args.pool.is_none() {
@@ -36,7 +36,7 @@ pub(super) fn of_pool(
     }
     let found = find(config)?;
     let is_written = config.inventory.provider == Provider::Fixed;
-    let had = past.map(Past::devices).unwrap_or_default();
+    let had = past.map(PoolHistory::devices).unwrap_or_default();
     let is_here = |name: &str| found.iter().any(|device| device.name == name);
     let missing: Vec<&str> = had.into_iter().filter(|name| !is_here(name)).collect();
     // The store may belong to another machine's pool: names such as `gpu0` and `host` exist on every machine.
@@ -247,7 +247,7 @@ mod tests {
     fn of_store(config: &Config, had: &[&str]) -> Result<Found, String> {
         let words = ["p", "--workload", "past.db", "--pool", "pool.yaml"];
         let args = Program::try_parse_from(words).expect("parses").simulate;
-        let mut past = Past::default();
+        let mut past = PoolHistory::default();
         let model = ModelPast {
             devices: had.iter().map(|name| (*name).to_owned()).collect(),
             ..ModelPast::default()

@@ -18,7 +18,7 @@ use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
 use placing::{Load, Part};
 use pool::{Span, Time};
-use store::{Past, PastStay, Seconds, Store};
+use store::{PastStay, PoolHistory, Seconds, Store};
 
 const MINUTE_MS: u64 = 60_000;
 /// The maximum time between the end of a load and the seat of a request that waited for it.
@@ -31,7 +31,7 @@ pub struct History {
     names: Vec<String>,
     /// The minutes in the order of time.
     minutes: Vec<Minute>,
-    past: Past,
+    past: PoolHistory,
     /// The stays of each model's replicas, in milliseconds of the workload, by start time.
     stays: Vec<Vec<Stay>>,
     /// True if the store knows which requests waited.
@@ -148,7 +148,7 @@ impl History {
     }
 
     /// `first_ms` is the start of the minutes, in milliseconds since 1970.
-    fn new(names: Vec<String>, minutes: Vec<Minute>, first_ms: u64, past: Past) -> History {
+    fn new(names: Vec<String>, minutes: Vec<Minute>, first_ms: u64, past: PoolHistory) -> History {
         let knows_waits = minutes.iter().any(|minute| minute.waited > 0);
         let stay = |past: &PastStay, mean: Span| {
             let ready = past.ready.unwrap_or(past.began + mean);
@@ -187,7 +187,7 @@ impl History {
         }
     }
 
-    pub fn past(&self) -> &Past {
+    pub fn past(&self) -> &PoolHistory {
         &self.past
     }
 

@@ -189,7 +189,7 @@ impl Workload {
     }
 
     /// The store's knowledge of its models; `None` if the workload is not a store.
-    pub fn past(&self) -> Option<&store::Past> {
+    pub fn past(&self) -> Option<&store::PoolHistory> {
         match &self.source {
             Source::History(history) => Some(history.past()),
             _ => None,

@@ -12,14 +12,14 @@ use std::io::IsTerminal;
 use tokio::runtime::Runtime;
 
 use super::args::EvaluateArgs;
-use super::ask::quietly;
 use super::client::Client;
 use super::conversation::Conversation;
 use super::error::CommandError;
 use super::interrupt::interrupted;
 use super::models::{hub_name, may_be_of_the_hub};
-use super::once::set;
+use super::request::quietly;
 use super::screen::Screen;
+use super::single_prompt::set;
 use judge::{Case, MODELS_MAX};
 use outcome::{Evaluation, Judgement, Outcome};
 use prompts::Prompt;

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::judge::{Case, Verdict};
 use super::prompts::Prompt;
-use crate::response::Answer;
+use crate::response::ModelResponse;
 
 /// The result for one prompt and one model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    Answer(Box<Answer>),
+    Answer(Box<ModelResponse>),
     Failure(String),
 }
 

@@ -1,7 +1,7 @@
 //! Formats an evaluation as text: for each prompt the responses in columns side by side, then the totals of each model. Pure.
 
 use super::outcome::{Evaluation, Judgement, Outcome, Sums};
-use crate::clean::{clean, line};
+use crate::control_chars::{clean, line};
 use crate::quantity::seconds;
 
 /// Width if the output is not a terminal or does not report its width.
@@ -218,12 +218,12 @@ fn sums(evaluation: &Evaluation) -> String {
 mod tests {
     use super::super::prompts::Prompt;
     use super::*;
-    use crate::response::Answer;
+    use crate::response::ModelResponse;
 
     fn answer(text: &str) -> Outcome {
-        Outcome::Answer(Box::new(Answer {
+        Outcome::Answer(Box::new(ModelResponse {
             text: text.to_owned(),
-            ..Answer::default()
+            ..ModelResponse::default()
         }))
     }
 

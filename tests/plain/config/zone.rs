@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use model_pool::config::{Config, CronExpression, TimeZone};
 use model_pool::schedule::EveningEvent::Cleanup;
-use model_pool::schedule::{Due, Evening, Past};
+use model_pool::schedule::{Due, Evening, ServiceHistory};
 
 use super::environment;
 
@@ -42,7 +42,7 @@ fn a_morning_in_berlin_is_no_evening_in_chicago() {
 fn a_first_session_on_an_evening_in_chicago_begins_open_and_the_second_evening_does_not() {
     let config = config_with(":America/Chicago", "");
     let half_past_nine = at("2026-11-24T03:30:00Z");
-    let mut first = Due::new(evening(&config), Past::default());
+    let mut first = Due::new(evening(&config), ServiceHistory::default());
     assert_eq!(first.begin(half_past_nine), None);
     assert_eq!(first.due(half_past_nine).run, []);
     assert_eq!(

@@ -15,9 +15,9 @@ fn bucket(id: &str, limit: Limit) -> Bucket {
     }
 }
 
-fn figure(refused: Result<Standing, Refused>) -> (Figure, Span) {
+fn figure(refused: Result<RemainingLimits, LimitRefusal>) -> (Figure, Span) {
     match refused {
-        Err(Refused::Over { figure, retry, .. }) => (figure, retry),
+        Err(LimitRefusal::Over { figure, retry, .. }) => (figure, retry),
         other => panic!("{other:?}"),
     }
 }

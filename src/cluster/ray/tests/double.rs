@@ -10,13 +10,13 @@ use super::*;
 
 pub struct Double {
     pub address: String,
-    calls: Arc<Mutex<Vec<Sent>>>,
+    calls: Arc<Mutex<Vec<RecordedRequest>>>,
     _tasks: JoinSet<()>,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct RecordedRequest {
     /// Method and path.
     pub call: String,
     pub authorization: Option<String>,
@@ -24,7 +24,7 @@ pub struct Sent {
 }
 
 /// Maps method and path to status and body.
-type Answers = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
+type Responder = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
 
 impl Double {
     pub async fn start(
@@ -33,7 +33,7 @@ impl Double {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("bound"));
         let calls = Arc::default();
-        let (own, responses): (Arc<Mutex<Vec<Sent>>>, Answers) =
+        let (own, responses): (Arc<Mutex<Vec<RecordedRequest>>>, Responder) =
             (Arc::clone(&calls), Arc::new(responses));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -61,7 +61,7 @@ impl Double {
         Ray::new(&section)
     }
 
-    pub fn sent(&self) -> Vec<Sent> {
+    pub fn sent(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut *self.calls.lock().expect("not poisoned"))
     }
 
@@ -74,8 +74,8 @@ impl Double {
 
 async fn serve(
     mut stream: TcpStream,
-    calls: &Mutex<Vec<Sent>>,
-    responses: &Answers,
+    calls: &Mutex<Vec<RecordedRequest>>,
+    responses: &Responder,
 ) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     let (head, length) = loop {
@@ -96,7 +96,7 @@ async fn serve(
     let body = serde_json::from_slice(&bytes[head.len() + 4..length]).unwrap_or_default();
     let authorization = header(&head, "authorization");
     let (status, text) = responses(&call);
-    calls.lock().expect("not poisoned").push(Sent {
+    calls.lock().expect("not poisoned").push(RecordedRequest {
         call,
         authorization,
         body,

@@ -9,7 +9,7 @@ use crate::auth::Admin;
 use crate::auth::caller::bearer;
 use crate::dialect::ollama::KeepAlive;
 use crate::state::App;
-use controller::Keep;
+use controller::KeepHotOverride;
 use pool::Span;
 
 /// Longest keep-hot time that administrators may set.
@@ -26,7 +26,7 @@ pub(super) async fn allowed(
     model: &str,
     wish: Option<KeepAlive>,
     ignored: &mut Vec<String>,
-) -> Option<Keep> {
+) -> Option<KeepHotOverride> {
     let span = match wish? {
         KeepAlive::Always => SPAN_MAX,
         KeepAlive::For(length) => {
@@ -41,7 +41,7 @@ pub(super) async fn allowed(
     if !may_extend && keep_hot.is_some_and(|most| span > most) {
         ignored.push("keep_alive".to_owned());
     }
-    Some(Keep { span, may_extend })
+    Some(KeepHotOverride { span, may_extend })
 }
 
 async fn is_admin(app: &App, parts: &Parts) -> bool {

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::inference::admission;
 use crate::state::App;
 use config::OnUnknown;
-use controller::{HubRegistrationError, LookupCaller, NamedBy, Route};
+use controller::{HubRegistrationError, LookupCaller, Registrar, Route};
 
 pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config().catalog.on_unknown {
@@ -19,7 +19,7 @@ pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Ro
         OnUnknown::Anyone if user.sight.has(name) && app.handle.broken_model(name).is_none() => {
             let closest = || admission::closest(app, user, name);
             let caller = LookupCaller(user.account.id());
-            bring_in(app, name, (NamedBy::User, caller), closest).await
+            bring_in(app, name, (Registrar::User, caller), closest).await
         }
         _ => Err(admission::unknown(app, user, name)),
     }
@@ -32,7 +32,7 @@ pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>
         OnUnknown::Refuse => Err(known_model::unknown(app, name)),
         OnUnknown::Admin | OnUnknown::Anyone => {
             let closest = || app.handle.closest(name);
-            let by = (NamedBy::Administrator, LookupCaller::administrator());
+            let by = (Registrar::Administrator, LookupCaller::administrator());
             bring_in(app, name, by, closest).await
         }
     }
@@ -53,7 +53,7 @@ pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
 async fn bring_in(
     app: &App,
     name: &str,
-    (by, caller): (NamedBy, LookupCaller),
+    (by, caller): (Registrar, LookupCaller),
     closest: impl Fn() -> Vec<String>,
 ) -> Result<Arc<Route>, Failure> {
     let unknown = || Failure::unknown_model(name, &closest());

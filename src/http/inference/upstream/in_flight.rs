@@ -22,7 +22,7 @@ use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
 use crate::state::{App, Ending};
 use access::limits::Admission;
-use controller::{Clock, Cut, Lease};
+use controller::{Clock, CutReason, Lease};
 use pool::{KeyId, Time};
 
 /// Largest engine error that is passed on.
@@ -271,7 +271,7 @@ pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(ENDED_WITHIN, cut.cancelled()).await;
     let cut = served.lease.why().cloned();
-    let cut = cut.unwrap_or_else(|| Cut::Crashed("it reported that it exits".to_owned()));
+    let cut = cut.unwrap_or_else(|| CutReason::Crashed("it reported that it exits".to_owned()));
     Failure::cut(&served.model, &served.sight.cut(cut))
 }
 
@@ -285,7 +285,7 @@ pub(crate) async fn why(served: &InFlightRequest) -> Failure {
         Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
         // Treated like an engine that ended, which is likely: the request is retried unless part of the response was received.
         None if served.lease.is_away() => {
-            let lost = Cut::Crashed("its node was lost".to_owned());
+            let lost = CutReason::Crashed("its node was lost".to_owned());
             Failure::cut(&served.model, &lost)
         }
         // The engine runs but does not respond properly.

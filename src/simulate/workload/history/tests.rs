@@ -24,7 +24,7 @@ fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
         waited_ms: 10_000,
         seconds: None,
     };
-    let mut past = Past::default();
+    let mut past = PoolHistory::default();
     past.models.insert(
         "a".to_owned(),
         ModelPast {
@@ -59,7 +59,7 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
         seconds: None,
     };
     let at = |second: u64| Time(100 * MINUTE_MS + second * 1_000);
-    let mut past = Past::default();
+    let mut past = PoolHistory::default();
     past.models.insert(
         "a".to_owned(),
         ModelPast {

@@ -1,0 +1,69 @@
+//! Data types for the admin API's decisions and reports, with the fields that are shown. Absent fields are not errors.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The decision behind an event.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DecisionReport {
+    pub event: i64,
+    pub at: Option<String>,
+    pub model: Option<String>,
+    pub what: String,
+    pub reason: Option<String>,
+    pub asked_by: Option<String>,
+    pub decided_by: Option<i64>,
+    pub candidates: Vec<WhyCandidate>,
+    pub memory: Vec<WhyMemory>,
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WhyCandidate {
+    pub replica: String,
+    pub model: String,
+    pub device: String,
+    pub priority: u32,
+    pub idle_seconds: f64,
+    pub reload_seconds: f64,
+    pub memory_bytes: u64,
+    pub chosen: bool,
+    pub words: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WhyMemory {
+    pub device: String,
+    pub before_bytes: u64,
+    pub after_bytes: u64,
+}
+
+/// A summary of a period.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    pub from: String,
+    pub to: String,
+    pub models: Vec<ModelReport>,
+    pub total: ModelReport,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ModelReport {
+    pub model: String,
+    pub requests: u64,
+    pub waited: u64,
+    pub waited_seconds: f64,
+    pub cold_starts: u64,
+    pub loads: u64,
+    pub load_seconds: f64,
+    pub failed_loads: u64,
+    pub crashes: u64,
+    pub evictions: BTreeMap<String, u64>,
+    pub refusals: BTreeMap<String, u64>,
+}

@@ -1,0 +1,101 @@
+//! `run` with a prompt: prints one response to standard output.
+
+use std::io::{self, IsTerminal};
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::args::{AskArgs, RunArgs};
+use super::client::Client;
+use super::conversation::Conversation;
+use super::error::CommandError;
+use super::input;
+use super::interrupt::interrupted;
+use super::models::{advised, hub_name, register};
+use super::request::{Manner, ask, with_status};
+use super::screen::Screen;
+
+pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), CommandError> {
+    let name = hub_name(&args.model);
+    let mut conversation = Conversation::new(&name, args.ask.system.clone());
+    set(&mut conversation, &args.ask);
+    conversation.prompt(prompt(&args.prompt)?);
+    let mut screen = Screen::new();
+    let work = async {
+        match respond(client, args, &conversation, &mut screen).await {
+            Err(failure) if failure.is_unknown_model() => {
+                register(client, &mut screen, &name, failure).await?;
+                let again = respond(client, args, &conversation, &mut screen).await;
+                again.map_err(|failure| advised(failure, &name))
+            }
+            responded => responded,
+        }
+    };
+    let outcome = runtime.block_on(work);
+    if let (true, Err(CommandError::Refused(refusal))) = (args.json, &outcome) {
+        screen.print(&format!("{}\n", refusal.body.trim_end()))?;
+    }
+    outcome
+}
+
+/// Sets the parameters given as options.
+pub fn set(conversation: &mut Conversation, args: &AskArgs) {
+    if let Some(temperature) = args.temperature {
+        conversation.parameters.put("temperature", temperature);
+    }
+    if let Some(most) = args.max_tokens {
+        conversation.parameters.put("max_tokens", most);
+    }
+}
+
+/// Joins standard input, unless it is a terminal, and the words on the command line.
+fn prompt(arguments: &[String]) -> Result<String, CommandError> {
+    let mut parts = Vec::new();
+    if !io::stdin().is_terminal() {
+        parts.push(input::all(&mut io::stdin().lock())?);
+    }
+    parts.extend(arguments.iter().cloned());
+    parts.retain(|part| !part.trim().is_empty());
+    if parts.is_empty() {
+        Err(CommandError::Usage(
+            "no prompt is given; write it after the model's name, or on standard input".to_owned(),
+        ))
+    } else {
+        Ok(parts.join(" "))
+    }
+}
+
+async fn respond(
+    client: &Client,
+    args: &RunArgs,
+    conversation: &Conversation,
+    screen: &mut Screen,
+) -> Result<(), CommandError> {
+    if args.json {
+        let body = conversation.request(false);
+        let work = with_status(screen, client.complete(&body));
+        let text = tokio::select! {
+            text = work => text?,
+            () = interrupted() => return Err(CommandError::Interrupted),
+        };
+        if serde_json::from_str::<Value>(&text).is_err() {
+            return Err(CommandError::NotThePool {
+                server: client.server().to_owned(),
+                status: 200,
+                excerpt: json!(text.chars().take(80).collect::<String>()).to_string(),
+            });
+        }
+        return screen.print(&format!("{}\n", text.trim_end()));
+    }
+    let manner = Manner {
+        is_streamed: !args.no_stream,
+        is_verbose: args.ask.verbose,
+    };
+    let body = conversation.request(true);
+    let response = ask(client, &body, screen, manner, interrupted()).await?;
+    if response.is_interrupted {
+        Err(CommandError::Interrupted)
+    } else {
+        Ok(())
+    }
+}
