@@ -300,7 +300,7 @@ fn check_budgets(
     if let Some(input) = budgets.input.filter(|input| *input >= context) {
         return Err(notes.refuse(
             &format!("{kwargs}.max_input_tokens"),
-            format!("is {input}, and must be less than max_total_tokens, which is {context}to leave room for a response"),
+            format!("is {input}, and must be less than max_total_tokens, which is {context}, to leave room for a response"),
         ));
     }
     match budgets.total.filter(|total| *total < context) {

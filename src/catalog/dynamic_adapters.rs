@@ -80,7 +80,7 @@ pub(super) fn read(
         notes.warn(
             PATH,
             format!(
-                "has no effect: {} cannot load adapters at run time; these engines can:  {}",
+                "has no effect: {} cannot load adapters at run time; these engines can: {}",
                 engine.unwrap_or("the engine"),
                 names.join(", ")
             ),

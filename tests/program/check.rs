@@ -233,7 +233,7 @@ fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
     let said = world.check();
     assert_eq!(said.status, Some(0), "{}", said.all());
     said.has(&[
-        "warning: models/tiny.yaml: line 1: engine_config.program: there is no program `vllm-of-nobody` on the PATH, so loads fail;  install vLLM",
+        "warning: models/tiny.yaml: line 1: engine_config.program: there is no program `vllm-of-nobody` on the PATH, so loads fail; install vLLM",
         "model lab/tiny: would run: ",
         " vllm-of-nobody serve ",
     ]);

@@ -251,7 +251,7 @@ fn policy(draft: &mut Draft<'_>, at: &str) -> Result<(), CatalogError> {
     {
         return Err(draft.notes.refuse(
             &format!("{at}.max_input_length"),
-            format!("is {input}, and must be less than max_total_tokens, which is {sequence}to leave room for a response"),
+            format!("is {input}, and must be less than max_total_tokens, which is {sequence}, to leave room for a response"),
         ));
     }
     draft.rename(
