@@ -14,7 +14,8 @@ pub struct LeaseId(String);
 
 impl LeaseId {
     /// # Errors
-    /// Fails if the text is empty, has more than 100 bytes, contains other characters than letters, digits, `-`, `_` and `.`, or begins with `-` or `.`.
+    /// Fails if the text is empty, has more than 100 bytes, contains other characters than letters, digits, `-`, `_` and `.`, or
+    /// begins with `-` or `.`.
     pub fn parse(text: &str) -> Result<LeaseId, ClusterError> {
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let is_id = (1..=100).contains(&text.len())

@@ -1,6 +1,5 @@
 //! The host memory of an engine's processes: anonymous and shared pages, plus the mapped file pages that the engine reports as its
-//! weights. Samples and keeps the peak; all engines share one scan of the system's processes. GPU memory is measured in another
-//! place.
+//! weights. Samples and keeps the peak; all engines share one scan of the system's processes. Does not measure GPU memory.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,7 +12,8 @@ pub const NODE_NAME_MAX: usize = 63;
 /// # Errors
 /// The problem with the name.
 pub fn check_node_name(name: &str) -> Result<(), String> {
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+    let is_plain =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if starts_well && name.len() <= NODE_NAME_MAX && name.chars().all(is_plain) {
         Ok(())

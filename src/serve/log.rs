@@ -211,7 +211,7 @@ struct LineCutter<W> {
 /// Returns true if the escape sequence at the start of this text only sets colours or the weight of letters.
 fn is_colour(text: &str) -> bool {
     let code = text.strip_prefix("\x1b[").unwrap_or_default();
-    let end = code.trim_start_matches(|char: char| char.is_ascii_digit() || char == ';');
+    let end = code.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ';');
     end.starts_with('m')
 }
 
@@ -221,8 +221,9 @@ fn is_colour(text: &str) -> bool {
 fn on_one_line(entry: &[u8], coloured: bool) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(entry);
     let content = text.strip_suffix('\n').unwrap_or(&text);
-    let breaks =
-        |char: char| (char.is_control() && char != '\t') || matches!(char, '\u{2028}' | '\u{2029}');
+    let breaks = |letter: char| {
+        (letter.is_control() && letter != '\t') || matches!(letter, '\u{2028}' | '\u{2029}')
+    };
     if !content.contains(breaks) {
         return text;
     }

@@ -116,7 +116,8 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
     out
 }
 
-/// A device with a model on it draws this much more than an empty one: 26 to 66 W were measured, nearly independent of the memory held.
+/// A device with a model on it draws this much more than an empty one: 26 to 66 W were measured, nearly independent of the memory
+/// held.
 const LOADED_DEVICE_WATTS: f64 = 46.0;
 
 fn memory_held(report: &Report) -> String {

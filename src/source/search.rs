@@ -95,9 +95,9 @@ impl Hub {
 }
 
 fn found(body: &[u8], limit: usize) -> Result<Vec<HubModel>, String> {
-    let responses: Vec<SearchEntry> =
+    let listed: Vec<SearchEntry> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let models = responses.into_iter().filter(|model| is_name(&model.id));
+    let models = listed.into_iter().filter(|model| is_name(&model.id));
     Ok(models.take(limit).map(HubModel::from).collect())
 }
 

@@ -41,8 +41,8 @@ impl Role {
 pub struct KeyText(String);
 
 impl KeyText {
-    /// Accepts a secret that another program created, such as a Secret of Kubernetes. Returns `None` if it is too short or too long, or not
-    /// allowed in a header.
+    /// Accepts a secret that another program created, such as a Secret of Kubernetes. Returns `None` if it is too short or too
+    /// long, or not allowed in a header.
     pub fn given(text: &str) -> Option<KeyText> {
         let is_long = (GIVEN_CHARACTERS.0..=GIVEN_CHARACTERS.1).contains(&text.len());
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());

@@ -45,7 +45,8 @@ impl Store {
     /// `postgres://USER@HOST/DATABASE` (`open_postgres.rs`).
     ///
     /// # Errors
-    /// Every [`StoreError`] names the file and the remedy: the URL or folder is unusable, another model-pool holds the file, or the file is not a database, damaged, or newer than this program.
+    /// Every [`StoreError`] names the file and the remedy: the URL or folder is unusable, another model-pool holds the file, or the
+    /// file is not a database, damaged, or newer than this program.
     pub async fn open(database_url: &str) -> Result<Store, StoreError> {
         let (path, options) = match parse(database_url)? {
             Database::Sqlite { path, options } => (path, options),

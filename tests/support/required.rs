@@ -1,7 +1,7 @@
 //! Third-party programs that only some machines have. A test without its program reports that it is skipped; where the program is
 //! required, the test fails instead.
 
-/// Comma-separated names of required programs:
+/// Comma-separated names of the programs and features that this machine must have:
 /// `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda,open-webui,network,generators`.
 const REQUIRE: &str = "MODEL_POOL_TESTS_REQUIRE";
 

@@ -2,9 +2,9 @@
 //! files and threads. Engines alternate within each round, because the machine may be shared. docs/internals/engine-speed.md
 //! describes how to run it, and has results. Only the order is defined here; the measurements are in `measures`.
 //!
-//! `cargo bench -p candle-engine --bench serving -- [--shapes 110m,1.1b] [--files q8_0,q4_k_m,bf16] [--engines ours,llama,transformers]
-//! [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32, and for ours bf16+q8_0 and
-//! bf16+q4_k, which are BF16 quantised at load.
+//! `cargo bench -p candle-engine --bench serving -- [--shapes 110m,1.1b] [--files q8_0,q4_k_m,bf16] [--engines
+//! ours,llama,transformers] [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32, and for
+//! ours bf16+q8_0 and bf16+q4_k, which are BF16 quantised at load.
 
 mod client;
 mod gguf;

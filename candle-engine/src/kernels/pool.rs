@@ -203,8 +203,8 @@ impl PoolState {
             unsafe_code,
             reason = "the section's lifetime ends before the call that opened it"
         )]
-        // SAFETY: the gate is closed and no thread is inside, so nothing reads the section. `SectionGuard` ends the extended lifetime:
-        // the caller drops it before `work` ends.
+        // SAFETY: the gate is closed and no thread is inside, so nothing reads the section. `SectionGuard` ends the extended
+        // lifetime: the caller drops it before `work` ends.
         unsafe {
             let work: *const (dyn Fn(usize) + Sync + 'static) =
                 std::mem::transmute(std::ptr::from_ref(work));

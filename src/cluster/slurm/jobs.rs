@@ -82,7 +82,8 @@ impl Job {
 }
 
 /// # Errors
-/// If the text is not `squeue`'s JSON, or lists errors. While slurmctld does not respond, `squeue` prints an empty list with an error, and exits with 0.
+/// If the text is not `squeue`'s JSON, or lists errors. While slurmctld does not respond, `squeue` prints an empty list with an
+/// error, and exits with 0.
 pub(super) fn of_json(text: &str, pool: &str, uid: u32) -> Result<Vec<Job>, String> {
     let document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document["errors"]

@@ -27,7 +27,7 @@ pub struct Hostile {
     /// `--never-answer`: completions get no response at all.
     pub never_respond: bool,
     /// `--health-answers N`: number of good health responses before the route hangs.
-    pub health_responds: Option<usize>,
+    pub health_responses: Option<usize>,
     pub health_responded: AtomicUsize,
     /// `--status N`: every completion gets this status.
     pub status: Option<u16>,
@@ -75,7 +75,7 @@ impl Hostile {
             "--print-mib" => self.print_mib = number(name, value()?)?,
             "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
             "--never-answer" => self.never_respond = true,
-            "--health-answers" => self.health_responds = Some(number(name, value()?)?),
+            "--health-answers" => self.health_responses = Some(number(name, value()?)?),
             "--status" => self.status = Some(number(name, value()?)?),
             "--exit-when-ready" => self.exit_when_ready = true,
             "--squat" => self.squat = Some(value()?.into()),
@@ -145,7 +145,7 @@ impl Hostile {
     /// Returns true once the health route has given all its good responses.
     pub fn hangs_now(&self) -> bool {
         let before = self.health_responded.fetch_add(1, Ordering::SeqCst);
-        self.health_responds.is_some_and(|most| before >= most)
+        self.health_responses.is_some_and(|most| before >= most)
     }
 
     /// Prints on a separate thread, which ends when everything is printed or the pipe is closed.
