@@ -181,7 +181,7 @@ impl Gpus {
         let began = Instant::now();
         let ours = Arc::new(ours.clone());
         let (sender, results) = mpsc::channel();
-        let mut responses: BTreeMap<DeviceId, Reading> = BTreeMap::new();
+        let mut readings: BTreeMap<DeviceId, Reading> = BTreeMap::new();
         for device in devices {
             let earlier = *lock(&self.memory.running).entry(device.id).or_insert(began);
             if earlier != began {
@@ -205,14 +205,14 @@ impl Gpus {
                     device: device_name,
                     source,
                 };
-                responses.insert(device.id, Err(fault));
+                readings.insert(device.id, Err(fault));
             }
         }
         drop(sender);
         // Ends when all have responded, because each holds a sender of the channel.
         while let Ok((id, reading)) = results.recv_timeout(deadline.saturating_sub(began.elapsed()))
         {
-            responses.insert(id, reading);
+            readings.insert(id, reading);
         }
         let running = lock(&self.memory.running).clone();
         let each = devices.iter().map(|device| {
@@ -223,10 +223,7 @@ impl Gpus {
                     since,
                 })
             };
-            (
-                device.id,
-                responses.remove(&device.id).unwrap_or_else(stale),
-            )
+            (device.id, readings.remove(&device.id).unwrap_or_else(stale))
         });
         each.collect()
     }

@@ -1,9 +1,9 @@
-//! Decides when an idle victim leaves for a load that also waits for busy victims (P8). It serves until they have nearly finished, and
-//! all of them free their memory at about the same time.
+//! Decides when an idle victim leaves for a load that also waits for busy victims (P8). It serves until they have nearly finished,
+//! and all of them free their memory at about the same time.
 //!
-//! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that is
-//! longer: a request that has lasted a minute rarely ends in the next second. An idle victim leaves once that time is no longer than
-//! what it needs itself, and at the latest when the last busy victim has finished.
+//! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that
+//! is longer: a request that has lasted a minute rarely ends in the next second. An idle victim leaves once that time is no longer
+//! than what it needs itself, and at the latest when the last busy victim has finished.
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Drain, Plan, Victim};
@@ -11,8 +11,8 @@ use crate::types::ids::{ReplicaId, Span, Time};
 use crate::types::policy::Part;
 use crate::types::replica::{Phase, Planned, Replica};
 
-/// Returns true if the victim stays until the others of its plan have nearly finished. A victim of higher priority leaves now: it yields
-/// because it is idle, and that may change.
+/// Returns true if the victim stays until the others of its plan have nearly finished. A victim of higher priority leaves now: it
+/// yields because it is idle, and that may change.
 pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
     let is_idle = !victim.busy && !victim.planned && !victim.asleep;
     if !is_idle || victim.priority > plan.priority || !pool.limits.policy.has(Part::LateEviction) {
@@ -24,7 +24,9 @@ pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
     let needs = time_to_leave(pool, replica);
     let busy = plan.victims.iter().filter(|other| other.busy);
     let busy = busy.filter_map(|other| pool.replicas.get(&other.replica));
-    let last = busy.map(|other| pool.now + finishes_in(pool, other, pool.now, None)).max();
+    let last = busy
+        .map(|other| pool.now + finishes_in(pool, other, pool.now, None))
+        .max();
     last.is_some_and(|last| last > pool.now + needs)
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         }))
     };
     let Some(planned) = pool.planned.get(&with.load) else {
-        // The load has begun without it or was dropped. Another load may count on the memory meanwhile.
+        // The load has begun without this memory, or was dropped. By now, another load may count on the memory.
         let has_room = replica.shares.iter().all(|share| {
             let more = pool.excess(id, share.device);
             pool.free_later(share.device) >= share.bytes + more
@@ -61,15 +63,17 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     }
 }
 
-/// When time alone makes the replica leave.
+/// The time at which the replica leaves if nothing else changes.
 pub(crate) fn due_at(pool: &Pool, replica: &Replica) -> Option<Time> {
     let planned = pool.planned.get(&replica.leaves_with.as_ref()?.load)?;
     Some(due(pool, replica, planned))
 }
 
-/// A lease, an administrator's priority or always-hot protection has come since the plan.
+/// Returns true if the replica has been protected since the plan: by a lease, an administrator's priority, or as always-hot.
 fn is_protected_now(pool: &Pool, replica: &Replica, planned: &Planned) -> bool {
-    let order = planned.order.and_then(|order| pool.orders.get(&order)?.load());
+    let order = planned
+        .order
+        .and_then(|order| pool.orders.get(&order)?.load());
     if order.is_some_and(|load| load.force) {
         return false;
     }
@@ -80,9 +84,12 @@ fn is_protected_now(pool: &Pool, replica: &Replica, planned: &Planned) -> bool {
     pool.is_protected(replica.model) || is_above || (is_leased && is_equal)
 }
 
-/// `now`: no victim of the load still serves.
+/// The time to leave. The current time if no victim of the load still serves.
 fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
-    let victims = planned.victims.iter().filter_map(|id| pool.replicas.get(id));
+    let victims = planned
+        .victims
+        .iter()
+        .filter_map(|id| pool.replicas.get(id));
     let last = victims.filter_map(|victim| match victim.phase {
         Phase::Draining {
             since, deadline, ..
@@ -90,10 +97,11 @@ fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
         _ => None,
     });
     let needs = time_to_leave(pool, replica);
-    last.max().map_or(pool.now, |last| Time(last.0.saturating_sub(needs.0)))
+    last.max()
+        .map_or(pool.now, |last| Time(last.0.saturating_sub(needs.0)))
 }
 
-/// How long a busy victim is expected to serve and to stop.
+/// The expected time for which a busy victim still serves and stops.
 fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time>) -> Span {
     let model = &pool.models[&victim.model];
     let usual = model.drain_takes.max(model.requests_take(1));
@@ -104,7 +112,7 @@ fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time
     serves.min(cut) + model.stop_takes
 }
 
-/// How long a victim that serves few requests takes to finish one and to stop.
+/// The time that a victim with few requests takes to finish one and to stop.
 fn time_to_leave(pool: &Pool, replica: &Replica) -> Span {
     let model = &pool.models[&replica.model];
     model.requests_take(1) + model.stop_takes
