@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::CatalogError;
-use super::candle_models::{self, ModelSummary, Serves};
+use super::candle_models::{self, ModelSummary, ModelTask};
 use super::diagnostics::Diagnostics;
 use super::model_file::{CacheType, ComputeDevice, NumberTypes, Quantization, Task};
 
@@ -87,7 +87,9 @@ pub(super) fn task(
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     match (task, summary) {
-        (Some(task), Some(summary)) if summary.is_fixed && Serves::new(task) != summary.serves => {
+        (Some(task), Some(summary))
+            if summary.is_fixed && ModelTask::new(task) != summary.serves =>
+        {
             let own = summary.serves.task().as_str();
             Err(notes.refuse(
                 "engine_config.engine_kwargs.task",

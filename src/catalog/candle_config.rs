@@ -9,7 +9,7 @@ use config::{Config, Provider};
 use super::CatalogError;
 use super::adapters;
 use super::candle_checks;
-use super::candle_models::{self, Serves};
+use super::candle_models::{self, ModelTask};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
 use super::engines::OptionFate;
@@ -19,7 +19,7 @@ use super::model_file::{
     CacheType, ComputeDevice, EngineConfig, NumberTypes, ProductType, Quantization, Task,
 };
 use super::recipe::{CandleRecipe, Joining, TokenBudgets};
-use super::server_config::Around;
+use super::server_config::EntryContext;
 use super::speculation::{self, SpeculativeConfig};
 
 /// Sequences computed together by default.
@@ -40,7 +40,7 @@ const WAITING_STEPS_MAX: u32 = 1_000_000;
 
 pub(super) fn candle(
     engine: &EngineConfig,
-    around: &Around,
+    around: &EntryContext,
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<CandleRecipe, CatalogError> {
@@ -142,7 +142,7 @@ pub(super) fn candle(
     Ok(CandleRecipe {
         model_path,
         serves: task
-            .map(Serves::new)
+            .map(ModelTask::new)
             .or(summary.map(|summary| summary.serves)),
         task,
         context,
@@ -230,7 +230,7 @@ enum Overflow {
 fn check_overflow(
     overflow: Option<Overflow>,
     device: ComputeDevice,
-    around: &Around,
+    around: &EntryContext,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = "engine_config.engine_kwargs.overflow";
@@ -326,7 +326,7 @@ fn kwargs(engine: &EngineConfig, notes: &Diagnostics) -> Result<EngineKwargs, Ca
 /// Refuses a device that this binary or this pool cannot provide, before anything is loaded.
 fn check_device(
     device: ComputeDevice,
-    around: &Around,
+    around: &EntryContext,
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {

@@ -13,7 +13,7 @@ use model_files::{Architecture, FileError};
 
 /// A model's task, which determines the routes of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serves {
+pub enum ModelTask {
     /// Chats and text completions.
     Texts,
     Embeddings,
@@ -21,20 +21,20 @@ pub enum Serves {
     Ranks,
 }
 
-impl Serves {
-    pub(super) fn new(task: Task) -> Serves {
+impl ModelTask {
+    pub(super) fn new(task: Task) -> ModelTask {
         match task {
-            Task::Generate => Serves::Texts,
-            Task::Embed => Serves::Embeddings,
-            Task::Rerank => Serves::Ranks,
+            Task::Generate => ModelTask::Texts,
+            Task::Embed => ModelTask::Embeddings,
+            Task::Rerank => ModelTask::Ranks,
         }
     }
 
     pub(super) fn task(self) -> Task {
         match self {
-            Serves::Texts => Task::Generate,
-            Serves::Embeddings => Task::Embed,
-            Serves::Ranks => Task::Rerank,
+            ModelTask::Texts => Task::Generate,
+            ModelTask::Embeddings => Task::Embed,
+            ModelTask::Ranks => Task::Rerank,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Serves {
 /// Facts from a model's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModelSummary {
-    pub serves: Serves,
+    pub serves: ModelTask,
     /// Encoders process a complete text in one pass, in wide numbers.
     pub is_encoder: bool,
     /// The model supports no other task.
@@ -54,21 +54,21 @@ pub(super) struct ModelSummary {
 /// Files in which sentence-transformers defines how vectors are made from hidden states.
 const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
-fn serves(architecture: &str) -> Option<Serves> {
+fn serves(architecture: &str) -> Option<ModelTask> {
     if let Some((_, ranks)) = families::encoder(architecture) {
         return Some(if ranks {
-            Serves::Ranks
+            ModelTask::Ranks
         } else {
-            Serves::Embeddings
+            ModelTask::Embeddings
         });
     }
     let (_, has_head) = families::decoder(architecture)?;
     Some(if has_head {
-        Serves::Texts
+        ModelTask::Texts
     } else if architecture.ends_with(SCORING) {
-        Serves::Ranks
+        ModelTask::Ranks
     } else {
-        Serves::Embeddings
+        ModelTask::Embeddings
     })
 }
 
@@ -113,7 +113,7 @@ pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
         .unwrap_or_default();
     let found = names.iter().find_map(|name| Some((serves(name)?, *name)));
     let (serves, name) = match found {
-        Some((Serves::Texts, name)) => (of_decoder(path, &keys), name),
+        Some((ModelTask::Texts, name)) => (of_decoder(path, &keys), name),
         Some(found) => found,
         // Some files omit the architecture, and the engine reports how it reads them.
         None if names.is_empty() => return Ok(None),
@@ -146,7 +146,7 @@ pub(super) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
 }
 
 /// The task of a decoder with a language-model head. Its files may mark it as a model for vectors or scores.
-fn of_decoder(path: &Path, keys: &Keys) -> Serves {
+fn of_decoder(path: &Path, keys: &Keys) -> ModelTask {
     let sentences = Keys::read(&path.join("config_sentence_transformers.json"));
     let is_cross_encoder = |keys: &Keys| keys.text("model_type") == Some("CrossEncoder");
     let reads_responses = keys.list("classifier_from_token").is_some()
@@ -156,11 +156,11 @@ fn of_decoder(path: &Path, keys: &Keys) -> Serves {
         || modules.contains("LogitScore")
         || sentences.as_ref().is_ok_and(is_cross_encoder)
     {
-        Serves::Ranks
+        ModelTask::Ranks
     } else if POOLING.iter().any(|file| path.join(file).is_file()) {
-        Serves::Embeddings
+        ModelTask::Embeddings
     } else {
-        Serves::Texts
+        ModelTask::Texts
     }
 }
 
@@ -185,8 +185,8 @@ fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
     let pooling = gguf.values.number(&format!("{name}.pooling_type"));
     Ok(Some(ModelSummary {
         serves: match pooling {
-            Ok(Some(1..=3)) => Serves::Embeddings,
-            _ => Serves::Texts,
+            Ok(Some(1..=3)) => ModelTask::Embeddings,
+            _ => ModelTask::Texts,
         },
         is_encoder: false,
         is_fixed: false,
@@ -214,15 +214,18 @@ mod tests {
     #[test]
     fn what_a_model_is_for_is_told_by_its_architecture() {
         for (name, expected) in [
-            ("LlamaForCausalLM", Some(Serves::Texts)),
-            ("DeepseekV3ForCausalLM", Some(Serves::Texts)),
-            ("Gemma3ForConditionalGeneration", Some(Serves::Texts)),
-            ("Qwen3Model", Some(Serves::Embeddings)),
-            ("BertModel", Some(Serves::Embeddings)),
-            ("XLMRobertaForMaskedLM", Some(Serves::Embeddings)),
-            ("XLMRobertaForSequenceClassification", Some(Serves::Ranks)),
+            ("LlamaForCausalLM", Some(ModelTask::Texts)),
+            ("DeepseekV3ForCausalLM", Some(ModelTask::Texts)),
+            ("Gemma3ForConditionalGeneration", Some(ModelTask::Texts)),
+            ("Qwen3Model", Some(ModelTask::Embeddings)),
+            ("BertModel", Some(ModelTask::Embeddings)),
+            ("XLMRobertaForMaskedLM", Some(ModelTask::Embeddings)),
+            (
+                "XLMRobertaForSequenceClassification",
+                Some(ModelTask::Ranks),
+            ),
             ("MambaForCausalLM", None),
-            ("LlamaForSequenceClassification", Some(Serves::Ranks)),
+            ("LlamaForSequenceClassification", Some(ModelTask::Ranks)),
             ("MambaForSequenceClassification", None),
             ("ForCausalLM", None),
         ] {
@@ -243,9 +246,9 @@ mod tests {
             context: Some(77),
         };
         let look = || look(folder.path()).expect("it is known");
-        assert_eq!(look(), Some(seen(Serves::Texts)));
+        assert_eq!(look(), Some(seen(ModelTask::Texts)));
         std::fs::write(folder.path().join("modules.json"), "[]").expect("written");
-        assert_eq!(look(), Some(seen(Serves::Embeddings)));
+        assert_eq!(look(), Some(seen(ModelTask::Embeddings)));
     }
 
     #[test]
@@ -260,22 +263,22 @@ mod tests {
                 .map(|summary| summary.serves)
         };
         write("config.json", r#"{"architectures": ["Qwen3ForCausalLM"]}"#);
-        assert_eq!(serves(), Some(Serves::Texts));
+        assert_eq!(serves(), Some(ModelTask::Texts));
         write(
             "config_sentence_transformers.json",
             r#"{"model_type": "CrossEncoder"}"#,
         );
         write("modules.json", "[]");
-        assert_eq!(serves(), Some(Serves::Ranks));
+        assert_eq!(serves(), Some(ModelTask::Ranks));
         write("config_sentence_transformers.json", "{}");
         write("modules.json", r#"[{"type": "a.LogitScore"}]"#);
-        assert_eq!(serves(), Some(Serves::Ranks));
+        assert_eq!(serves(), Some(ModelTask::Ranks));
         std::fs::remove_file(folder.path().join("modules.json")).expect("removed");
         write(
             "config.json",
             r#"{"architectures": ["Qwen3ForCausalLM"], "classifier_from_token": ["no", "yes"]}"#,
         );
-        assert_eq!(serves(), Some(Serves::Ranks));
+        assert_eq!(serves(), Some(ModelTask::Ranks));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::ray_serve;
 use super::ray_serve_keys::{self, RAY_SERVE};
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
-use super::server_config::{self, Around};
+use super::server_config::{self, EntryContext};
 use super::weights::Fetch;
 use super::weights_config::{self, Able};
 
@@ -22,7 +22,7 @@ const READY_PATH: &str = "/health";
 pub(super) fn recipe(
     engine: &EngineConfig,
     reference_engine: Option<&str>,
-    around: &Around,
+    around: &EntryContext,
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<(Recipe, Option<Fetch>), CatalogError> {

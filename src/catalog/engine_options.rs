@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pool::Bytes;
 
 use super::engine_kind::EngineKind;
-use super::engines::{Place, PlacedDevice, ServerRecipe};
+use super::engines::{LaunchContext, PlacedDevice, ServerRecipe};
 use super::limits::DEVICES_MAX;
 use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
 use model_files::NumberWidth;
@@ -121,10 +121,10 @@ impl ServerRecipe {
                 total,
             })
             .collect();
-        let place = Place {
+        let place = LaunchContext {
             devices: &devices,
             weights: Some(Bytes(Bytes::GIB)),
-            ..Place::example(Bytes(total.0 / 2))
+            ..LaunchContext::example(Bytes(total.0 / 2))
         };
         let line = match self.command(&place) {
             Ok(command) => CommandLine {

@@ -2,7 +2,7 @@
 //! names its key; keys without effect cause warnings. `engine_config` defines how the engine is started.
 
 mod checks;
-mod read;
+mod conversion;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use config::{Config, ParseError};
 use reading::{Format, SkippedPaths, WrongValue};
 
 use super::adapter_file::{self, AdapterFile};
-use super::broken::{Failed, name_in, name_in_text};
+use super::broken_models::{UnusableItem, name_in, name_in_text};
 use super::diagnostics::Diagnostics;
 use super::document::typed;
 use super::entry::Entry;
@@ -37,14 +37,14 @@ pub(super) enum Item {
 }
 
 /// The item, or `None` if the file asks to be skipped, or the error; and the warnings.
-pub(super) type Read = (Result<Option<Item>, Failed>, Vec<Warning>);
+pub(super) type ItemResult = (Result<Option<Item>, UnusableItem>, Vec<Warning>);
 
 /// Lists the model files of a folder and its subfolders, sorted by name. A missing folder is only a warning, since models can also
 /// be registered. Files and folders that cannot be used are skipped and added to `failed`.
 pub(super) fn find(
     folder: &Path,
     warnings: &mut Vec<Warning>,
-    failed: &mut Vec<Failed>,
+    failed: &mut Vec<UnusableItem>,
 ) -> Result<Vec<PathBuf>, CatalogError> {
     let root = match folder.canonicalize() {
         Ok(root) => root,
@@ -72,7 +72,7 @@ struct Search<'a> {
     root: PathBuf,
     files: Vec<PathBuf>,
     warnings: &'a mut Vec<Warning>,
-    failed: &'a mut Vec<Failed>,
+    failed: &'a mut Vec<UnusableItem>,
 }
 
 impl Search<'_> {
@@ -82,7 +82,7 @@ impl Search<'_> {
         for item in listing {
             let path = item.map_err(|source| unreadable(folder, source))?.path();
             if let Err(error) = self.look_at(&path, depth_left) {
-                self.failed.push(Failed::of_file(&path, None, error));
+                self.failed.push(UnusableItem::of_file(&path, None, error));
             }
         }
         Ok(())
@@ -158,14 +158,18 @@ pub(super) fn read(
     path: &Path,
     config: &Config,
     reference: &Reference,
-) -> Result<Vec<Read>, Failed> {
+) -> Result<Vec<ItemResult>, UnusableItem> {
     if is_part_of_weights(path) {
         return Ok(Vec::new());
     }
-    let text = text_of(path).map_err(|error| Failed::of_file(path, None, error))?;
+    let text = text_of(path).map_err(|error| UnusableItem::of_file(path, None, error))?;
     let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     if text.lines().all(is_blank) {
-        return Err(Failed::of_file(path, None, no_document(path, "is empty")));
+        return Err(UnusableItem::of_file(
+            path,
+            None,
+            no_document(path, "is empty"),
+        ));
     }
     let origin = path.display().to_string();
     let is_json = path
@@ -190,15 +194,19 @@ pub(super) fn read(
         path: String::new(),
         error,
     };
-    let value =
-        value.map_err(|flaw| Failed::of_file(path, name_in_text(&text), parse(no_path(flaw))))?;
+    let value = value
+        .map_err(|flaw| UnusableItem::of_file(path, name_in_text(&text), parse(no_path(flaw))))?;
     let instead = match &value {
         Value::Object(_) => None,
         Value::Array(_) => Some("holds a list"),
         _ => Some("holds a text"),
     };
     if let Some(instead) = instead {
-        return Err(Failed::of_file(path, None, no_document(path, instead)));
+        return Err(UnusableItem::of_file(
+            path,
+            None,
+            no_document(path, instead),
+        ));
     }
     let positions = Arc::new(Positions::parse(&text));
     let new_notes = || {
@@ -218,7 +226,7 @@ pub(super) fn read(
     let mut notes = new_notes();
     if let Some(key) = forms::key_of_an_attempt(&value) {
         let problem = format!("has the key `{key}` and no `engine_config`");
-        return Err(Failed::of_file(
+        return Err(UnusableItem::of_file(
             path,
             name_in(&value),
             no_document(path, &problem),
@@ -252,16 +260,16 @@ pub(super) fn read(
         }
         if parts.len() > MODELS_MAX {
             let problem = format!("holds {} models; allowed: {MODELS_MAX}", parts.len());
-            return Err(Failed::of_file(path, None, of_file(path, problem)));
+            return Err(UnusableItem::of_file(path, None, of_file(path, problem)));
         }
         forms::tell_of_the_rest(&value, &mut notes);
         notes
             .refuse_unknown()
-            .map_err(|error| Failed::of_file(path, None, error))?;
+            .map_err(|error| UnusableItem::of_file(path, None, error))?;
         return Ok(several(parts, path, &positions, notes, read));
     }
     let name = name_in(&value);
-    let failed = |error| Failed::of_file(path, name, error);
+    let failed = |error| UnusableItem::of_file(path, name, error);
     if is_adapter(&value) {
         let adapter = adapter_file::read(&value, path, &mut notes);
         let item = adapter
@@ -348,7 +356,7 @@ fn several(
     positions: &Arc<Positions>,
     notes_of_file: Diagnostics,
     mut read: impl FnMut(Value, &mut Diagnostics) -> Result<Option<Item>, CatalogError>,
-) -> Vec<Read> {
+) -> Vec<ItemResult> {
     let is_strict = notes_of_file.is_strict;
     let mut all = vec![(Ok(None), notes_of_file.warnings)];
     for (place, value) in parts {
@@ -363,9 +371,9 @@ fn several(
             notes.lies_below(&place);
             read(value, &mut notes)
         };
-        let item = item.map_err(|error| Failed {
+        let item = item.map_err(|error| UnusableItem {
             is_part: true,
-            ..Failed::of_file(path, name, error)
+            ..UnusableItem::of_file(path, name, error)
         });
         all.push((item, notes.warnings));
     }

@@ -10,7 +10,7 @@ pub(super) const ID_MAX: usize = 96;
 const QUANTIZATION_MAX: usize = 40;
 
 /// Other settings of the model's file that a quantization must agree with.
-pub(super) struct Around {
+pub(super) struct HubNameContext {
     /// The engine's name in files.
     pub engine: &'static str,
     /// The pool fetches a single GGUF file for the engine.
@@ -22,7 +22,7 @@ pub(super) struct Around {
 /// The name on the hub, and the quantization from a suffix such as `:Q4_K_M`, in upper case.
 pub(super) fn read<'a>(
     id: &'a str,
-    around: &Around,
+    around: &HubNameContext,
     notes: &Diagnostics,
 ) -> Result<(&'a str, Option<String>), CatalogError> {
     let Some((plain, name)) = id.split_once(':') else {
@@ -77,15 +77,15 @@ fn check_id(id: &str, notes: &Diagnostics) -> Result<(), CatalogError> {
 mod tests {
     use super::*;
 
-    fn one(id: &str, around: &Around) -> Result<(String, Option<String>), String> {
+    fn one(id: &str, around: &HubNameContext) -> Result<(String, Option<String>), String> {
         let notes = Diagnostics::new("m.yaml".to_owned());
         let read = read(id, around, &notes);
         let read = read.map(|(plain, name)| (plain.to_owned(), name));
         read.map_err(|error| error.to_string())
     }
 
-    fn candle() -> Around {
-        Around {
+    fn candle() -> HubNameContext {
+        HubNameContext {
             engine: "CandleEngine",
             reads_one_gguf: true,
             is_mirrored: false,
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn what_does_not_agree_with_it_is_named() {
-        let refused = |around: Around| one("org/m:Q8_0", &around).expect_err("refused");
-        let vllm = refused(Around {
+        let refused = |around: HubNameContext| one("org/m:Q8_0", &around).expect_err("refused");
+        let vllm = refused(HubNameContext {
             engine: "VLLMEngine",
             reads_one_gguf: false,
             ..candle()
@@ -115,12 +115,12 @@ mod tests {
             vllm.contains("VLLMEngine") && vllm.contains("hf_model_id"),
             "{vllm}"
         );
-        let mirrored = refused(Around {
+        let mirrored = refused(HubNameContext {
             is_mirrored: true,
             ..candle()
         });
         assert!(mirrored.contains("mirror"), "{mirrored}");
-        let twice = refused(Around {
+        let twice = refused(HubNameContext {
             has_gguf_file: true,
             ..candle()
         });

@@ -9,7 +9,7 @@ use super::candle_need;
 use super::entry::Entry;
 use super::estimate::EstimateError;
 use super::need::Figures;
-use super::need_source::Measured;
+use super::need_source::MeasuredNeed;
 use super::recipe::Recipe;
 
 /// Device counts to consider if none is configured.
@@ -84,7 +84,7 @@ impl Entry {
     /// that fill a share of it. Reads the headers of the model's files: call it outside the event loop. Fails like `spec`.
     pub fn layouts(
         &self,
-        measured: &BTreeMap<u32, Measured>,
+        measured: &BTreeMap<u32, MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<Vec<Layout>, EstimateError> {
         let figures = Figures::new(self);

@@ -6,8 +6,7 @@ mod adapter_file;
 mod adapter_names;
 mod adapters;
 mod arguments;
-mod as_file;
-mod broken;
+mod broken_models;
 mod candle_activations;
 mod candle_checks;
 mod candle_config;
@@ -28,6 +27,7 @@ mod entry_source;
 mod error;
 mod estimate;
 mod every_error;
+mod export;
 mod fields;
 mod files;
 mod files_mark;
@@ -67,24 +67,25 @@ mod speculation;
 mod template_forms;
 mod template_problem;
 mod token_counter;
+mod unused_keys;
 mod validation;
 mod weights;
 mod weights_config;
 mod weights_listing;
-mod without_effect;
 
 pub use adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters};
-pub use broken::BrokenModel;
-pub use candle_models::Serves;
+pub use broken_models::BrokenModel;
+pub use candle_models::ModelTask;
 pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
 pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
     ADAPTER_ROUTES, AdapterRoutes, ArgumentContext, Call, CheckedFlags, ChosenParser, ENGINES,
-    Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError, Flags, Metrics,
-    NeedsWeightSize, OptionFate, Parking, Place, PlacedDevice, PythonPackage, ReasoningFields,
-    ReasoningSwitch, ReasoningWish, RerankApi, ServerCommand, ServerRecipe, Stage, TemplateForms,
-    ThinkForm, TokenApi, ToolForm, Where, WishPart, barred_variable, find as find_engine,
+    Effort, EffortField, Engine, EngineAddress, ExtraRoute, Failure, FailureClass, FlagError,
+    Flags, LaunchContext, Metrics, NeedsWeightSize, OptionFate, Parking, PlacedDevice,
+    PythonPackage, ReasoningFields, ReasoningSwitch, ReasoningWish, RerankApi, ServerCommand,
+    ServerRecipe, Stage, TemplateForms, ThinkForm, TokenApi, ToolForm, WishPart, barred_variable,
+    find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;
@@ -104,7 +105,7 @@ pub use model_files::{
 };
 pub use model_kind::ModelKind;
 pub use models::{Catalog, Changes};
-pub use need_source::{Measured, NeedSource};
+pub use need_source::{MeasuredNeed, NeedSource};
 pub use plain_requests::CANDLE_METRICS;
 pub use program_search::find_program;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
@@ -120,7 +121,8 @@ pub use remote_url::RemoteUrl;
 pub use request_fields::{
     Ask, TEMPLATE_SWITCHES, fields_of_all_engines, is_hint_of_another_service, never,
 };
-pub use token_counter::{CountError, Counted, TokenCounter};
+pub use token_counter::{CountError, TokenCount, TokenCounter};
+pub use unused_keys::table_of_keys_without_effect;
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
@@ -128,4 +130,3 @@ pub use weights::{
 };
 pub use weights_config::cache_dir;
 pub use weights_listing::{ListedFile, WeightsListing, complete_below};
-pub use without_effect::table_of_keys_without_effect;

@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::model_card::ModelCard;
-use crate::candle_models::Serves;
+use crate::candle_models::ModelTask;
 use crate::engine_kind::EngineKind;
 use crate::prompt::Prompt;
 use crate::recipe::Recipe;
@@ -66,9 +66,9 @@ impl Entry {
         };
         match &self.recipe {
             Recipe::Candle(candle) => match candle.serves? {
-                Serves::Texts => Some(text),
-                Serves::Embeddings => Some(ModelKind::Embedding),
-                Serves::Ranks => Some(ModelKind::Rerank),
+                ModelTask::Texts => Some(text),
+                ModelTask::Embeddings => Some(ModelKind::Embedding),
+                ModelTask::Ranks => Some(ModelKind::Rerank),
             },
             Recipe::Server(server) if server.engine.kind == EngineKind::Tei => {
                 Some(ModelKind::Embedding)

@@ -6,7 +6,7 @@ use config::Config;
 use serde_json::Value;
 
 use crate::adapter_file::AdapterFile;
-use crate::broken::BrokenModel;
+use crate::broken_models::BrokenModel;
 use crate::entry::Entry;
 use crate::entry_source::Source;
 use crate::error::CatalogError;

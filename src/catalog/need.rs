@@ -19,7 +19,7 @@ use super::entry::Entry;
 use super::estimate::{self, EstimateError};
 use super::hub_cache;
 use super::layouts::{Demand, DeviceShare};
-use super::need_source::{Measured, NeedSource};
+use super::need_source::{MeasuredNeed, NeedSource};
 use super::recipe::{CandleRecipe, Recipe};
 use super::weights::Fetch;
 use model_files::{FileError, ModelFiles, name_size};
@@ -53,7 +53,7 @@ impl Entry {
     pub fn spec(
         &self,
         config: &Config,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
         self.spec_on(config, measured, None)
     }
@@ -62,7 +62,7 @@ impl Entry {
     pub fn spec_on(
         &self,
         config: &Config,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
         self.spec_by(&Figures::new(self), config, measured, device_total)
@@ -72,7 +72,7 @@ impl Entry {
     pub fn spec_and_estimate(
         &self,
         config: &Config,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource, Option<Bytes>), EstimateError> {
         let figures = Figures::new(self);
@@ -92,7 +92,7 @@ impl Entry {
         &self,
         figures: &Figures<'_>,
         config: &Config,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<(Bytes, NeedSource), EstimateError> {
         match figures.bytes(self.devices_per_replica, measured, device_total) {
@@ -109,7 +109,7 @@ impl Entry {
         &self,
         figures: &Figures<'_>,
         config: &Config,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
         let absent = self.waits();
@@ -284,7 +284,7 @@ impl Entry {
     pub fn demand(
         &self,
         devices: u32,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
     ) -> Result<(Demand, NeedSource), EstimateError> {
         Figures::new(self).demand(devices, measured)
     }
@@ -355,7 +355,7 @@ impl<'a> Figures<'a> {
     pub(super) fn bytes(
         &self,
         devices: u32,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
         device_total: Option<Bytes>,
     ) -> Result<(Bytes, NeedSource), EstimateError> {
         let (demand, source) = self.demand(devices, measured)?;
@@ -371,7 +371,7 @@ impl<'a> Figures<'a> {
     fn demand(
         &self,
         devices: u32,
-        measured: Option<Measured>,
+        measured: Option<MeasuredNeed>,
     ) -> Result<(Demand, NeedSource), EstimateError> {
         if let Some(total) = self.entry.memory {
             let bytes = estimate::share(total, devices);

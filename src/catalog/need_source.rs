@@ -6,7 +6,7 @@ use pool::Bytes;
 
 /// Measurements of earlier replicas, from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredNeed {
     /// The peak on the device that used most.
     pub bytes_per_device: Bytes,
     /// Time from launch to ready, in milliseconds.

@@ -19,7 +19,7 @@ use super::ray_serve_keys::{self, RAY_SERVE};
 use super::ray_serve_llm as llm;
 use super::remote::{self, KeySource};
 use super::remote_url::RemoteUrl;
-use super::server_config::Around;
+use super::server_config::EntryContext;
 
 /// Simultaneous requests per replica, unless the file sets them.
 pub(super) const RAY_SERVE_SEATS: u32 = 32;
@@ -108,7 +108,7 @@ impl RayPlace {
 
 pub(super) fn read(
     engine: &EngineConfig,
-    around: &Around,
+    around: &EntryContext,
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<RayServeRecipe, CatalogError> {
@@ -193,7 +193,7 @@ fn place(
 fn own(
     engine: &EngineConfig,
     import_path: &str,
-    around: &Around,
+    around: &EntryContext,
     notes: &Diagnostics,
 ) -> Result<ServeApplication, CatalogError> {
     let is_part = |part: &str| {

@@ -7,7 +7,7 @@ use super::CatalogError;
 use super::diagnostics::Diagnostics;
 use super::model_file::EngineConfig;
 use super::ray_serve::{ServeApplication, is_accelerator};
-use super::server_config::Around;
+use super::server_config::EntryContext;
 
 const TENSOR: &str = "tensor_parallel_size";
 const PIPELINE: &str = "pipeline_parallel_size";
@@ -15,7 +15,7 @@ const CONTEXT: &str = "max_model_len";
 
 pub(super) fn read(
     engine: &EngineConfig,
-    around: &Around,
+    around: &EntryContext,
     seats: u32,
     notes: &mut Diagnostics,
 ) -> Result<ServeApplication, CatalogError> {
@@ -72,7 +72,7 @@ pub(super) fn read(
 /// Tensor and pipeline parallelism together use the replica's GPUs, which may be on several machines.
 fn parallelism(
     kwargs: &mut Map<String, Value>,
-    around: &Around,
+    around: &EntryContext,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let gpus = u64::from(around.devices.max(1));

@@ -8,7 +8,7 @@ use config::Config;
 use config::positions::Positions;
 
 use super::adapter_file::AdapterFile;
-use super::broken::{BrokenModel, Failed};
+use super::broken_models::{BrokenModel, UnusableItem};
 use super::engine_names;
 use super::entry_source::Source;
 use super::files::{self, Item};
@@ -136,7 +136,7 @@ struct Reading<'a> {
     known: &'a Catalog,
     warnings: Vec<Warning>,
     adapters: Vec<AdapterFile>,
-    failed: Vec<Failed>,
+    failed: Vec<UnusableItem>,
 }
 
 impl Reading<'_> {
@@ -153,9 +153,9 @@ impl Reading<'_> {
                 Some(Item::Model(entry)) => {
                     let name = Some(entry.name.clone());
                     let inserted = self.catalog.insert(*entry);
-                    inserted.map_err(|error| Failed {
+                    inserted.map_err(|error| UnusableItem {
                         is_part,
-                        ..Failed::of_file(path, name, error)
+                        ..UnusableItem::of_file(path, name, error)
                     })
                 }
                 Some(Item::Adapter(adapter)) => {
@@ -181,7 +181,7 @@ impl Reading<'_> {
         }
         for adapter in adapters {
             // The last good version of its base model already includes the adapter.
-            let is_kept = |failed: &Failed| failed.kept.contains(&adapter.base);
+            let is_kept = |failed: &UnusableItem| failed.kept.contains(&adapter.base);
             let base = self.catalog.get(&adapter.base);
             if base.is_some_and(|base| base.adapters.contains(&adapter.adapter.name))
                 && self.failed.iter().any(is_kept)
@@ -195,7 +195,7 @@ impl Reading<'_> {
                 Err(error) => {
                     let name = Some(adapter.adapter.name.clone());
                     self.failed
-                        .push(Failed::of_file(&adapter.path, name, error));
+                        .push(UnusableItem::of_file(&adapter.path, name, error));
                 }
             }
         }

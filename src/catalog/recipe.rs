@@ -7,9 +7,9 @@ mod command;
 pub use candle::{CandleRecipe, Joining, Speculation, TokenBudgets};
 pub use command::{CommandRecipe, LaunchValues, RenderedCommand, SleepCommands, TemplateError};
 
-use super::candle_models::Serves;
+use super::candle_models::ModelTask;
 use super::engine_kind::EngineKind;
-use super::engines::{Extra, RerankApi, ServerRecipe, TokenApi};
+use super::engines::{ExtraRoute, RerankApi, ServerRecipe, TokenApi};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{
     CacheType, ComputeDevice, Listen, LoopbackAddress, NumberTypes, ProductType, Quantization,
@@ -105,7 +105,7 @@ impl Recipe {
     }
 
     /// Returns true if the engine has this route. Unknown programs are assumed to have it; they report the routes that they lack.
-    pub fn has(&self, extra: Extra) -> bool {
+    pub fn has(&self, extra: ExtraRoute) -> bool {
         match self {
             Recipe::Candle(candle) => candle.has(extra),
             Recipe::Server(server) => server.engine.routes.contains(&extra),
@@ -116,7 +116,7 @@ impl Recipe {
     /// Returns true unless the model is known not to generate text.
     pub fn generates(&self) -> bool {
         match self {
-            Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
+            Recipe::Candle(candle) => matches!(candle.serves, None | Some(ModelTask::Texts)),
             Recipe::Server(server) => server.engine.kind != EngineKind::Tei,
             Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => true,
         }

@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for ReferenceEntry {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ReferenceEntry, A::Error> {
-                let written = Written::deserialize(MapAccessDeserializer::new(map))?;
+                let written = ReferenceFields::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(ReferenceEntry {
                     gpus_per_replica: written.gpus_per_replica,
                     priority: written.priority,
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for ReferenceEntry {
 /// The new format. Each value is checked when it is read, which attaches the key to errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ReferenceFields {
     #[serde(default, deserialize_with = "gpus_per_replica")]
     gpus_per_replica: Option<u32>,
     #[serde(default, deserialize_with = "priority")]

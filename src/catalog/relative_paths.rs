@@ -6,23 +6,23 @@ use std::path::{Component, Path, PathBuf};
 
 /// An absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resolved {
+pub(super) struct ResolvedPath {
     pub path: PathBuf,
     /// Set if the path was only found relative to the working directory: the same path relative to the file's folder.
     pub write_instead: Option<String>,
 }
 
 /// Resolves a path; `folder` is the folder of the file that contains it, if any.
-pub(super) fn resolve(text: &str, folder: Option<&Path>) -> io::Result<Resolved> {
+pub(super) fn resolve(text: &str, folder: Option<&Path>) -> io::Result<ResolvedPath> {
     resolve_from(&std::env::current_dir()?, text, folder)
 }
 
-fn resolve_from(start: &Path, text: &str, folder: Option<&Path>) -> io::Result<Resolved> {
+fn resolve_from(start: &Path, text: &str, folder: Option<&Path>) -> io::Result<ResolvedPath> {
     if text.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is empty"));
     }
     let from_start = std::path::absolute(start.join(text))?;
-    let plain = |path| Resolved {
+    let plain = |path| ResolvedPath {
         path,
         write_instead: None,
     };
@@ -34,7 +34,7 @@ fn resolve_from(start: &Path, text: &str, folder: Option<&Path>) -> io::Result<R
     if from_file == from_start || from_file.exists() || !from_start.exists() {
         return Ok(plain(from_file));
     }
-    Ok(Resolved {
+    Ok(ResolvedPath {
         write_instead: Some(from_folder(&folder, &from_start)),
         path: from_start,
     })

@@ -16,7 +16,7 @@ use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
 
 /// Settings of a model file outside `engine_config`.
-pub(super) struct Around {
+pub(super) struct EntryContext {
     /// Devices per replica.
     pub devices: u32,
     /// Devices per replica from the document alone, ignoring the reference.
@@ -35,7 +35,7 @@ pub(super) struct Around {
 pub(super) fn server(
     kind: &'static Engine,
     engine: &EngineConfig,
-    around: &Around,
+    around: &EntryContext,
     notes: &mut Diagnostics,
 ) -> Result<ServerRecipe, CatalogError> {
     let name = kind.name();

@@ -14,9 +14,9 @@ const CUTS_MAX: usize = 8;
 
 /// Clones share the loaded tokenizer.
 #[derive(Clone, Default)]
-pub struct TokenCounter(Arc<Mutex<Option<Arc<Read>>>>);
+pub struct TokenCounter(Arc<Mutex<Option<Arc<LoadedTokenizer>>>>);
 
-struct Read {
+struct LoadedTokenizer {
     tokenizer: Tokenizer,
     /// Maximum bytes of text that one token stands for.
     longest_token_bytes: usize,
@@ -24,7 +24,7 @@ struct Read {
 
 /// The number of tokens in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum TokenCount {
     Exactly(usize),
     /// More than the limit, where counting stopped.
     MoreThan(usize),
@@ -41,12 +41,12 @@ pub enum CountError {
 
 impl TokenCounter {
     /// Counts the tokens of the text, up to `most`. `file` is the model's tokenizer.
-    pub fn count(&self, file: &Path, text: &str, most: usize) -> Result<Counted, CountError> {
+    pub fn count(&self, file: &Path, text: &str, most: usize) -> Result<TokenCount, CountError> {
         let read = self.read(file)?;
         if text.len() > read.bytes_of(most) {
-            return Ok(Counted::MoreThan(most));
+            return Ok(TokenCount::MoreThan(most));
         }
-        read.count(text).map(Counted::Exactly)
+        read.count(text).map(TokenCount::Exactly)
     }
 
     /// The length in bytes of the first `most` tokens of the text.
@@ -71,19 +71,19 @@ impl TokenCounter {
         Ok(0)
     }
 
-    fn read(&self, file: &Path) -> Result<Arc<Read>, CountError> {
+    fn read(&self, file: &Path) -> Result<Arc<LoadedTokenizer>, CountError> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = &*known {
             return Ok(Arc::clone(read));
         }
-        let read = Arc::new(Read::new(file)?);
+        let read = Arc::new(LoadedTokenizer::new(file)?);
         *known = Some(Arc::clone(&read));
         Ok(read)
     }
 }
 
-impl Read {
-    fn new(file: &Path) -> Result<Read, CountError> {
+impl LoadedTokenizer {
+    fn new(file: &Path) -> Result<LoadedTokenizer, CountError> {
         let unreadable = |problem: String| CountError::Unreadable {
             path: file.display().to_string(),
             problem,
@@ -96,7 +96,7 @@ impl Read {
         uncut.map_err(|error| unreadable(error.to_string()))?;
         let words = tokenizer.get_vocab(true);
         let longest_token_bytes = words.keys().map(String::len).max().unwrap_or(1).max(1);
-        Ok(Read {
+        Ok(LoadedTokenizer {
             tokenizer,
             longest_token_bytes,
         })
@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn a_text_is_cut_after_its_first_tokens_and_counts_so_again() {
         let (counter, file) = (TokenCounter::default(), demo());
-        let Ok(Counted::Exactly(whole)) = counter.count(&file, TEXT, 1000) else {
+        let Ok(TokenCount::Exactly(whole)) = counter.count(&file, TEXT, 1000) else {
             panic!("no count");
         };
         assert!(whole > 10, "{whole}");
         for most in 1..whole {
             let end = counter.cut(&file, TEXT, most).unwrap();
             assert!(TEXT.is_char_boundary(end) && end < TEXT.len());
-            let Ok(Counted::Exactly(left)) = counter.count(&file, &TEXT[..end], 1000) else {
+            let Ok(TokenCount::Exactly(left)) = counter.count(&file, &TEXT[..end], 1000) else {
                 panic!("no count");
             };
             assert!(left <= most, "{left} of {most}");
@@ -174,7 +174,7 @@ mod tests {
     fn of_a_text_that_is_far_too_long_only_the_beginning_is_read() {
         let (counter, file) = (TokenCounter::default(), demo());
         let long = "a ".repeat(1_000_000);
-        assert_eq!(counter.count(&file, &long, 5), Ok(Counted::MoreThan(5)));
+        assert_eq!(counter.count(&file, &long, 5), Ok(TokenCount::MoreThan(5)));
         assert!(counter.cut(&file, &long, 5).unwrap() <= 20);
     }
 
@@ -188,7 +188,7 @@ mod tests {
         std::fs::write(&file, json.to_string()).unwrap();
         let counted = TokenCounter::default().count(&file, TEXT, 1000);
         assert!(
-            matches!(counted, Ok(Counted::Exactly(count)) if count > 3),
+            matches!(counted, Ok(TokenCount::Exactly(count)) if count > 3),
             "{counted:?}"
         );
     }

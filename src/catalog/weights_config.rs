@@ -29,14 +29,14 @@ const GCS: &str = "engine_config.gcs_mirror_config";
 pub(super) struct Engine {
     /// The engine's name in files.
     pub name: &'static str,
-    pub able: Able,
+    pub able: Downloader,
     /// The engine can load pickle files.
     pub pickles: bool,
 }
 
 /// The components that can download for an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Able {
+pub(super) enum Downloader {
     /// The engine only reads folders.
     PoolOnly,
     /// Both can; the pool does by default.
@@ -122,7 +122,7 @@ pub(super) fn read(
         return Ok(None);
     }
     let fetcher = match (engine.fetch, kind.able) {
-        (Some(Fetcher::Engine), Able::PoolOnly) => {
+        (Some(Fetcher::Engine), Downloader::PoolOnly) => {
             return Err(notes.refuse(
                 "engine_config.fetch",
                 format!(
@@ -131,16 +131,16 @@ pub(super) fn read(
                 ),
             ));
         }
-        (Some(Fetcher::Pool), Able::EngineOnly) => {
+        (Some(Fetcher::Pool), Downloader::EngineOnly) => {
             return Err(notes.refuse(
                 "engine_config.fetch",
                 format!("is pool, and {} reads one GGUF file, which the pool does not fetch; write engine, or name the file in engine_config.model_path", kind.name),
             ));
         }
         (Some(stated), _) => stated,
-        (None, Able::PoolOnly | Able::PoolFirst) => Fetcher::Pool,
-        (None, Able::EngineFirst) if is_mirrored => Fetcher::Pool,
-        (None, Able::EngineFirst | Able::EngineOnly) => Fetcher::Engine,
+        (None, Downloader::PoolOnly | Downloader::PoolFirst) => Fetcher::Pool,
+        (None, Downloader::EngineFirst) if is_mirrored => Fetcher::Pool,
+        (None, Downloader::EngineFirst | Downloader::EngineOnly) => Fetcher::Engine,
     };
     if fetcher == Fetcher::Engine {
         return if is_mirrored {
@@ -166,9 +166,9 @@ pub(super) fn read(
     if !is_mirrored && notes.is_local(id) {
         return Ok(None);
     }
-    let around = hub_name::Around {
+    let around = hub_name::HubNameContext {
         engine: kind.name,
-        reads_one_gguf: kind.able == Able::PoolOnly,
+        reads_one_gguf: kind.able == Downloader::PoolOnly,
         is_mirrored,
         has_gguf_file: engine.gguf_file.is_some(),
     };
@@ -251,8 +251,10 @@ fn gguf_files(
 ) -> Result<GgufFiles, CatalogError> {
     let Some(file) = engine.gguf_file.as_deref() else {
         return Ok(match kind.able {
-            Able::PoolOnly => GgufFiles::OnlyOne,
-            Able::PoolFirst | Able::EngineFirst | Able::EngineOnly => GgufFiles::None,
+            Downloader::PoolOnly => GgufFiles::OnlyOne,
+            Downloader::PoolFirst | Downloader::EngineFirst | Downloader::EngineOnly => {
+                GgufFiles::None
+            }
         });
     };
     let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use catalog::{
-    ComputeDevice, Entry, LaunchValues, Listen, Place, PlacedDevice, Recipe, ServerCommand, Where,
-    find_program,
+    ComputeDevice, EngineAddress, Entry, LaunchContext, LaunchValues, Listen, PlacedDevice, Recipe,
+    ServerCommand, find_program,
 };
 use engine::CudaProgram;
 use pool::Bytes;
@@ -106,16 +106,16 @@ pub(super) fn command(
             Ok(Some(shown(&command, folder.as_deref(), keyed)))
         }
         Recipe::Server(recipe) => {
-            let place = Place {
+            let place = LaunchContext {
                 model_name: &entry.name,
                 at: match recipe.listen {
-                    Listen::Port | Listen::At(_) => Where::Port(PORT),
-                    Listen::Socket => Where::Socket(Path::new(SOCKET)),
+                    Listen::Port | Listen::At(_) => EngineAddress::Port(PORT),
+                    Listen::Socket => EngineAddress::Socket(Path::new(SOCKET)),
                 },
                 devices,
                 weights: entry.weights_per_device(u32::try_from(devices.len()).unwrap_or(1).max(1)),
                 template: recipe.template_forms(),
-                ..Place::example(bytes)
+                ..LaunchContext::example(bytes)
             };
             let command = recipe.command(&place)?;
             let keyed = if recipe.prefix.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use catalog::{Entry, NeedSource, Prompt, Recipe, Serves, Source, Warning};
+use catalog::{Entry, ModelTask, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
 use engine::CudaProgram;
@@ -299,7 +299,10 @@ fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
     let answers_no_prompts = match &entry.recipe {
         Recipe::Candle(recipe) => {
-            matches!(recipe.serves, Some(Serves::Embeddings | Serves::Ranks))
+            matches!(
+                recipe.serves,
+                Some(ModelTask::Embeddings | ModelTask::Ranks)
+            )
         }
         Recipe::Server(recipe) => recipe.engine.name() == "EmbeddingEngine",
         Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::snapshot::measured_as;
 use catalog::{
-    Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Warning,
+    Catalog, CatalogError, Changes, Entry, EstimateError, MeasuredNeed, NeedSource, Warning,
     WeightsListing,
 };
 use config::Config;
@@ -184,7 +184,7 @@ pub(super) struct FigureInputs {
 impl FigureInputs {
     /// The measurement of an entry as it would be started now, on the devices it asks for: the maximum over all kinds of device
     /// that exist.
-    pub fn measured(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
+    pub fn measured(&self, entry: &Entry, weights: Option<u64>) -> Option<MeasuredNeed> {
         let arguments = measured_as(entry, weights);
         let fits = self.measurements.iter().filter(|(of, _)| {
             of.model == entry.name
@@ -193,7 +193,7 @@ impl FigureInputs {
                 && self.kinds.contains_key(&of.kind)
         });
         let (_, worst) = fits.max_by_key(|(_, measured)| measured.peak_bytes_per_device)?;
-        Some(Measured {
+        Some(MeasuredNeed {
             bytes_per_device: worst.peak_bytes_per_device,
             reload_ms: worst.reload.0,
         })

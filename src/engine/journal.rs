@@ -50,7 +50,7 @@ pub struct Record {
     pub guardian: ProcessId,
     /// Set once the engine has been started.
     pub engine: Option<ProcessId>,
-    pub endpoint: EngineAddress,
+    pub endpoint: StoredEndpoint,
     pub ready_path: String,
     /// The command that removes the container; empty if there is none.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct Record {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EngineAddress {
+pub enum StoredEndpoint {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
@@ -81,11 +81,11 @@ pub struct JournalShare {
     pub bytes: u64,
 }
 
-impl From<&Endpoint> for EngineAddress {
-    fn from(endpoint: &Endpoint) -> EngineAddress {
+impl From<&Endpoint> for StoredEndpoint {
+    fn from(endpoint: &Endpoint) -> StoredEndpoint {
         match endpoint {
-            Endpoint::Unix(path) => EngineAddress::Unix(path.clone()),
-            Endpoint::Tcp(address) => EngineAddress::Tcp(*address),
+            Endpoint::Unix(path) => StoredEndpoint::Unix(path.clone()),
+            Endpoint::Tcp(address) => StoredEndpoint::Tcp(*address),
             Endpoint::Remote(_) | Endpoint::Node(_) => {
                 unreachable!("what is started listens on this machine")
             }
@@ -93,11 +93,11 @@ impl From<&Endpoint> for EngineAddress {
     }
 }
 
-impl From<&EngineAddress> for Endpoint {
-    fn from(place: &EngineAddress) -> Endpoint {
+impl From<&StoredEndpoint> for Endpoint {
+    fn from(place: &StoredEndpoint) -> Endpoint {
         match place {
-            EngineAddress::Unix(path) => Endpoint::Unix(path.clone()),
-            EngineAddress::Tcp(address) => Endpoint::Tcp(*address),
+            StoredEndpoint::Unix(path) => Endpoint::Unix(path.clone()),
+            StoredEndpoint::Tcp(address) => Endpoint::Tcp(*address),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     DeviceKind, Endpoint, EngineDriver, EngineError, Failure, Launch, PreparedCommand, Program,
     ServerProgram,
 };
-use catalog::{FailureClass, Place, PlacedDevice, Where};
+use catalog::{EngineAddress, FailureClass, LaunchContext, PlacedDevice};
 
 pub(super) struct ServerDriver;
 
@@ -40,11 +40,11 @@ impl EngineDriver for ServerDriver {
         // Includes the controller's process number, because each controller counts replicas from the beginning.
         let container = format!("model-pool-{}-{}", std::process::id(), launch.replica.0);
         let sockets = sockets_of(launch, &container, !recipe.prefix.is_empty());
-        let place = Place {
+        let place = LaunchContext {
             model_name: &launch.model_name,
             at: match endpoint {
-                Endpoint::Tcp(address) => Where::Port(address.port()),
-                Endpoint::Unix(path) => Where::Socket(path),
+                Endpoint::Tcp(address) => EngineAddress::Port(address.port()),
+                Endpoint::Unix(path) => EngineAddress::Socket(path),
                 Endpoint::Remote(_) | Endpoint::Node(_) => {
                     return Err(EngineError::WrongEndpoint {
                         model: launch.model_name.clone(),

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::last_words::{self, Evidence};
 use super::log_file::LogFile;
 use super::masking::Masking;
-use super::protocol::{Launch, Line, Stream, Word};
+use super::protocol::{Launch, Line, OsText, Stream};
 
 const LINE_BYTES_MAX: usize = 8 << 10;
 /// Lines kept for a later controller.
@@ -45,7 +45,7 @@ pub struct Output {
 impl Output {
     /// Prepares for a launch, before the engine is started.
     pub fn begin(&mut self, launch: &Launch) {
-        let words = launch.argv.iter().filter_map(Word::text);
+        let words = launch.argv.iter().filter_map(OsText::text);
         let words: Vec<String> = words.map(str::to_owned).collect();
         self.masking = Masking::new(&launch.env, &words);
         // Without the file, the log is kept only in memory.

@@ -9,7 +9,7 @@ use super::devices::{NodeDevice, NodeReadings, TroubleForm};
 use super::weights::WeightsForm;
 use config::Provider;
 use engine::{
-    ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Kept, Launch,
+    ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Launch, LaunchFacts,
     LivenessLimits, Program, Report, Watch,
 };
 use pool::{Bytes, ReplicaId};
@@ -247,7 +247,7 @@ pub struct PlacedBytes {
 }
 
 impl KeptForm {
-    pub fn new(kept: Kept) -> KeptForm {
+    pub fn new(kept: LaunchFacts) -> KeptForm {
         let placement = kept.placement.into_iter();
         KeptForm {
             placement: placement
@@ -262,9 +262,9 @@ impl KeptForm {
         }
     }
 
-    pub fn kept(self) -> Kept {
+    pub fn kept(self) -> LaunchFacts {
         let placement = self.placement.into_iter();
-        Kept {
+        LaunchFacts {
             placement: placement
                 .map(|placed| (placed.device, Bytes(placed.bytes)))
                 .collect(),

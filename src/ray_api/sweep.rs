@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::RayError;
 use super::uncertain_writes::now;
-use super::writer::{ServeWriter, State};
+use super::writer::{ServeWriter, WriterState};
 
 /// Delay of the first attempt at a Ray that did not respond at the start, and of the next one while an application may still
 /// appear.
@@ -87,7 +87,7 @@ impl ServeWriter {
             let all = seen.applications.keys().chain(&may_come);
             all.filter(|name| own.is_left_over(name)).cloned().collect()
         };
-        let State { wanted, written } = &mut *state;
+        let WriterState { wanted, written } = &mut *state;
         written.retain(|name| wanted.contains_key(name) || left.contains(name));
         self.tell_of_former(&left);
         let gone = {

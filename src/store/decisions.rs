@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::history::{StoredMemory, StoredRecord, rfc3339};
 use super::query::{Row, query};
 use super::{Store, StoreError, to_integer};
-use pool::{CandidateStatus, DeviceId, Explanation};
+use pool::{DeviceId, Explanation, Standing};
 
 /// The decision for one load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl StoredDecision {
             idle_ms: considered.idle.0,
             reload_ms: considered.reload.0,
             bytes: considered.bytes.0,
-            chosen: considered.verdict == CandidateStatus::Chosen,
+            chosen: considered.verdict == Standing::Chosen,
             words: considered.to_string(),
         };
         let other = |(device, bytes, what): &(DeviceId, pool::Bytes, pool::Blocker)| {

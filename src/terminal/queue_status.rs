@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clean;
+use super::control_chars::{self, clean};
 use super::quantity::seconds;
 
 /// A recognised comment.

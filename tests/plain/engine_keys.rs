@@ -1,6 +1,6 @@
 //! Keys of `engine_config` for budgets and sources: their effects, and errors that name the key.
 
-use model_pool::catalog::{Catalog, CatalogError, Place, Recipe, Warning};
+use model_pool::catalog::{Catalog, CatalogError, LaunchContext, Recipe, Warning};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 
@@ -210,9 +210,9 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     let Recipe::Server(recipe) = &catalog.get("lab/base").unwrap().recipe else {
         panic!("another engine");
     };
-    let place = Place {
+    let place = LaunchContext {
         weights: Some(Bytes(Bytes::GIB)),
-        ..Place::example(Bytes(8 * Bytes::GIB))
+        ..LaunchContext::example(Bytes(8 * Bytes::GIB))
     };
     let line = recipe.command(&place).unwrap().argv.join(" ");
     assert!(

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::flags::{FlagReason, Flags, OptionFate};
 use super::launch::ServerRecipe;
+use super::launch_context::{EngineAddress, LaunchContext};
 use super::lines::{self, Failure, Stage};
 use super::lora::Lora;
 use super::parsers::ParserNames;
-use super::place::{Place, Where};
 use super::reasoning::ReasoningSwitch;
-use super::routes::{Extra, TokenApi};
+use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
 
@@ -88,7 +88,7 @@ pub struct Engine {
     /// The format of its `/rerank` route.
     pub rerank: RerankApi,
     /// Routes in addition to chats and text completions.
-    pub routes: &'static [Extra],
+    pub routes: &'static [ExtraRoute],
     /// The format of its `/tokenize` and `/detokenize` routes.
     pub tokens: TokenApi,
     /// Embeddings support the `dimensions` field of a request.
@@ -179,7 +179,7 @@ pub struct Parking {
 #[derive(Clone, Copy, Debug)]
 pub struct ArgumentContext<'a> {
     pub recipe: &'a ServerRecipe,
-    pub place: &'a Place<'a>,
+    pub place: &'a LaunchContext<'a>,
 }
 
 impl ArgumentContext<'_> {
@@ -324,18 +324,18 @@ pub(super) fn pair(text: &mut Vec<String>, flag: &str, value: impl fmt::Display)
 /// Ports derived from the engine's own port, for additional listeners. They are below the range that the system assigns, which
 /// avoids collisions between replicas by default.
 #[derive(Clone, Copy)]
-pub(super) enum Beside {
+pub(super) enum ExtraPort {
     Prometheus,
     Torch,
 }
 
-pub(super) fn port_beside(at: Where<'_>, which: Beside) -> Option<u16> {
+pub(super) fn port_beside(at: EngineAddress<'_>, which: ExtraPort) -> Option<u16> {
     let base = match which {
-        Beside::Prometheus => 20_000,
-        Beside::Torch => 25_000,
+        ExtraPort::Prometheus => 20_000,
+        ExtraPort::Torch => 25_000,
     };
     match at {
-        Where::Port(port) => Some(base + port % 5_000),
-        Where::Socket(_) => None,
+        EngineAddress::Port(port) => Some(base + port % 5_000),
+        EngineAddress::Socket(_) => None,
     }
 }

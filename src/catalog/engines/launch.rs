@@ -15,8 +15,8 @@ use super::super::model_file::{Listen, Secret, Sleep};
 use super::super::template_problem::problem;
 use super::engine::{ArgumentContext, Engine};
 use super::flags::CheckedFlags;
+use super::launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};
 use super::lora::Room;
-use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
 /// Everything needed to run one replica of an engine from the table. Serialized with the engine's name, for other processes of the
 /// same version.
@@ -84,7 +84,7 @@ impl ServerRecipe {
     }
 
     /// The name under which the engine must serve the model.
-    pub fn served_name<'a>(&'a self, place: &Place<'a>) -> &'a str {
+    pub fn served_name<'a>(&'a self, place: &LaunchContext<'a>) -> &'a str {
         self.served_model_name
             .as_deref()
             .unwrap_or(place.model_name)
@@ -94,7 +94,7 @@ impl ServerRecipe {
     ///
     /// # Errors
     /// If the placement does not allow a command line; the message gives the numbers.
-    pub fn command(&self, place: &Place<'_>) -> Result<ServerCommand, String> {
+    pub fn command(&self, place: &LaunchContext<'_>) -> Result<ServerCommand, String> {
         let engine = self.engine;
         let inputs = ArgumentContext {
             recipe: self,
@@ -207,7 +207,7 @@ impl ServerRecipe {
         Some(position + 1)
     }
 
-    fn cleanup(&self, place: &Place<'_>) -> Option<Vec<String>> {
+    fn cleanup(&self, place: &LaunchContext<'_>) -> Option<Vec<String>> {
         let words = self
             .prefix
             .iter()
@@ -228,13 +228,13 @@ impl ServerRecipe {
         let devices = [device];
         let socket = Path::new("/run/model-pool.sock");
         let at = match self.listen {
-            Listen::Port | Listen::At(_) => Where::Port(8000),
-            Listen::Socket => Where::Socket(socket),
+            Listen::Port | Listen::At(_) => EngineAddress::Port(8000),
+            Listen::Socket => EngineAddress::Socket(socket),
         };
-        let place = Place {
+        let place = LaunchContext {
             devices: &devices,
             at,
-            ..Place::example(Bytes(40 * Bytes::GIB))
+            ..LaunchContext::example(Bytes(40 * Bytes::GIB))
         };
         let templates = Templates::new(self, &place);
         for (name, template) in &self.env {
@@ -260,7 +260,7 @@ struct Templates {
 }
 
 impl Templates {
-    fn new(recipe: &ServerRecipe, place: &Place<'_>) -> Templates {
+    fn new(recipe: &ServerRecipe, place: &LaunchContext<'_>) -> Templates {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         let names = names(recipe, place);
@@ -290,7 +290,7 @@ impl Templates {
     }
 }
 
-fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
+fn names(recipe: &ServerRecipe, place: &LaunchContext<'_>) -> Value {
     let gpus = || place.devices.iter().filter(|device| device.is_gpu);
     let indices: Vec<String> = gpus().map(|device| device.index.to_string()).collect();
     let uuids: Option<Vec<&str>> = gpus().map(|device| device.uuid.as_deref()).collect();
@@ -310,8 +310,8 @@ fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
         ("memory_bytes", place.reserved.0.into()),
     ]);
     match place.at {
-        Where::Port(port) => names.insert("port", port.into()),
-        Where::Socket(path) => names.insert("socket", path.display().to_string().into()),
+        EngineAddress::Port(port) => names.insert("port", port.into()),
+        EngineAddress::Socket(path) => names.insert("socket", path.display().to_string().into()),
     };
     Value::from(names)
 }

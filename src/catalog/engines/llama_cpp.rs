@@ -7,10 +7,10 @@
 
 use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
-use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenApi};
+use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
 
 pub const LLAMA_CPP: Engine = Engine {
@@ -112,13 +112,13 @@ pub const LLAMA_CPP: Engine = Engine {
     },
     rerank: RerankApi::Common,
     routes: &[
-        Extra::Embeddings,
-        Extra::Rerank,
-        Extra::Transcriptions,
-        Extra::Infill,
-        Extra::Completion,
-        Extra::Tokenize,
-        Extra::Detokenize,
+        ExtraRoute::Embeddings,
+        ExtraRoute::Rerank,
+        ExtraRoute::Transcriptions,
+        ExtraRoute::Infill,
+        ExtraRoute::Completion,
+        ExtraRoute::Tokenize,
+        ExtraRoute::Detokenize,
     ],
     tokens: TokenApi::LlamaCpp,
     dimensions: false,
@@ -142,12 +142,12 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
         &recipe.model,
     );
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut argv, "--host", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
         // llama-server treats a host with this ending as a socket.
-        Where::Socket(path) => pair(&mut argv, "--host", path.display()),
+        EngineAddress::Socket(path) => pair(&mut argv, "--host", path.display()),
     }
     pair(&mut argv, "--alias", recipe.served_name(inputs.place));
     pair(&mut argv, "--parallel", recipe.seats);

@@ -5,16 +5,16 @@
 //! To add an engine, add a file that describes it as an [`Engine`] and a row in [`ENGINES`].
 
 mod by_name;
-mod chosen_parsers;
 mod engine;
 mod flags;
 mod launch;
+mod launch_context;
 mod lines;
 mod llama_cpp;
 mod lora;
+mod parser_choice;
 mod parser_names;
 mod parsers;
-mod place;
 mod reasoning;
 mod routes;
 mod sglang;
@@ -33,14 +33,14 @@ pub use engine::{
 use flags::FlagReason;
 pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
 pub use launch::ServerRecipe;
+pub use launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};
 pub use lines::{Failure, FailureClass, Stage};
 pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
 pub use parsers::{ChosenParser, TemplateForms, ThinkForm, ToolForm};
-pub use place::{Place, PlacedDevice, ServerCommand, Where};
 pub use reasoning::{
     Effort, EffortField, ReasoningFields, ReasoningSwitch, ReasoningWish, WishPart,
 };
-pub use routes::{Extra, TokenApi};
+pub use routes::{ExtraRoute, TokenApi};
 
 /// All engines.
 pub const ENGINES: [&Engine; 6] = [
@@ -128,9 +128,9 @@ mod tests {
         };
         let share = |reserved, beside, devices: &[PlacedDevice]| {
             let recipe = ServerRecipe::new(&vllm::VLLM, "/models/m");
-            let place = Place {
+            let place = LaunchContext {
                 devices,
-                ..Place::example(Bytes(reserved))
+                ..LaunchContext::example(Bytes(reserved))
             };
             ArgumentContext {
                 recipe: &recipe,

@@ -3,7 +3,7 @@
 
 /// A route that only some engines have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extra {
+pub enum ExtraRoute {
     Embeddings,
     Rerank,
     Score,
@@ -33,32 +33,32 @@ pub enum TokenApi {
     LlamaCpp,
 }
 
-impl Extra {
+impl ExtraRoute {
     /// The path that clients use.
     pub fn path(self) -> &'static str {
         match self {
-            Extra::Embeddings => "/v1/embeddings",
-            Extra::Rerank => "/v1/rerank",
-            Extra::Score => "/v1/score",
-            Extra::Transcriptions => "/v1/audio/transcriptions",
-            Extra::Translations => "/v1/audio/translations",
-            Extra::Speech => "/v1/audio/speech",
-            Extra::Voices => "/v1/audio/voices",
-            Extra::Images => "/v1/images/generations",
-            Extra::ImageEdits => "/v1/images/edits",
-            Extra::ImageVariations => "/v1/images/variations",
-            Extra::Infill => "/v1/infill",
-            Extra::Completion => "/v1/completion",
-            Extra::Tokenize => "/v1/tokenize",
-            Extra::Detokenize => "/v1/detokenize",
+            ExtraRoute::Embeddings => "/v1/embeddings",
+            ExtraRoute::Rerank => "/v1/rerank",
+            ExtraRoute::Score => "/v1/score",
+            ExtraRoute::Transcriptions => "/v1/audio/transcriptions",
+            ExtraRoute::Translations => "/v1/audio/translations",
+            ExtraRoute::Speech => "/v1/audio/speech",
+            ExtraRoute::Voices => "/v1/audio/voices",
+            ExtraRoute::Images => "/v1/images/generations",
+            ExtraRoute::ImageEdits => "/v1/images/edits",
+            ExtraRoute::ImageVariations => "/v1/images/variations",
+            ExtraRoute::Infill => "/v1/infill",
+            ExtraRoute::Completion => "/v1/completion",
+            ExtraRoute::Tokenize => "/v1/tokenize",
+            ExtraRoute::Detokenize => "/v1/detokenize",
         }
     }
 
     /// Returns the path of this route on the engine.
     pub fn engine_path(self) -> &'static str {
         match self {
-            Extra::Infill => "/infill",
-            Extra::Completion => "/completion",
+            ExtraRoute::Infill => "/infill",
+            ExtraRoute::Completion => "/completion",
             other => other.path(),
         }
     }

@@ -11,12 +11,12 @@ use super::engine::{
     ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi, pair,
 };
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::lora::SGLANG_LORA;
 use super::parser_names;
-use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenApi};
+use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
 
@@ -93,12 +93,12 @@ pub const SGLANG: Engine = Engine {
     },
     rerank: RerankApi::Common,
     routes: &[
-        Extra::Embeddings,
-        Extra::Rerank,
-        Extra::Score,
-        Extra::Transcriptions,
-        Extra::Tokenize,
-        Extra::Detokenize,
+        ExtraRoute::Embeddings,
+        ExtraRoute::Rerank,
+        ExtraRoute::Score,
+        ExtraRoute::Transcriptions,
+        ExtraRoute::Tokenize,
+        ExtraRoute::Detokenize,
     ],
     tokens: TokenApi::Sglang,
     dimensions: true,
@@ -114,11 +114,11 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     let mut argv = Vec::new();
     pair(&mut argv, "--model-path", &recipe.model);
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut argv, "--host", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
-        Where::Socket(_) => return Err("SGLang listens on a port only".to_owned()),
+        EngineAddress::Socket(_) => return Err("SGLang listens on a port only".to_owned()),
     }
     pair(
         &mut argv,

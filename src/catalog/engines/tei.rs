@@ -4,13 +4,13 @@
 //! of newer versions are passed as environment variables, which older versions ignore.
 
 use super::engine::{
-    ArgumentContext, Beside, Engine, NeedsWeightSize, RerankApi, pair, port_beside,
+    ArgumentContext, Engine, ExtraPort, NeedsWeightSize, RerankApi, pair, port_beside,
 };
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::place::Where;
 use super::reasoning::ReasoningSwitch;
-use super::routes::{Extra, TokenApi};
+use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
 
 pub const TEI: Engine = Engine {
@@ -66,7 +66,7 @@ pub const TEI: Engine = Engine {
     parsers: None,
     reasoning: ReasoningSwitch::NONE,
     rerank: RerankApi::Tei,
-    routes: &[Extra::Embeddings, Extra::Rerank],
+    routes: &[ExtraRoute::Embeddings, ExtraRoute::Rerank],
     tokens: TokenApi::Vllm,
     dimensions: true,
     last_errors: &[],
@@ -78,11 +78,13 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     let mut argv = Vec::new();
     pair(&mut argv, "--model-id", &recipe.model);
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut argv, "--hostname", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
-        Where::Socket(_) => return Err("text-embeddings-router listens on a port only".to_owned()),
+        EngineAddress::Socket(_) => {
+            return Err("text-embeddings-router listens on a port only".to_owned());
+        }
     }
     pair(&mut argv, "--uds-path", inputs.place.sockets);
     if !recipe.flags.has("max_concurrent_requests") {
@@ -97,7 +99,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
 fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let served = inputs.recipe.served_name(inputs.place).to_owned();
     let mut env = vec![("SERVED_MODEL_NAME", served)];
-    if let Some(port) = port_beside(inputs.place.at, Beside::Prometheus) {
+    if let Some(port) = port_beside(inputs.place.at, ExtraPort::Prometheus) {
         env.push(("PROMETHEUS_PORT", port.to_string()));
     }
     if inputs.recipe.is_local {

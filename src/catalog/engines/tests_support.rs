@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Engine, Place, PlacedDevice, ServerRecipe, TemplateForms, Where};
+use super::{Engine, EngineAddress, LaunchContext, PlacedDevice, ServerRecipe, TemplateForms};
 use pool::Bytes;
 
 pub fn gpus(count: u32, gib: u64) -> Vec<PlacedDevice> {
@@ -15,10 +15,10 @@ pub fn gpus(count: u32, gib: u64) -> Vec<PlacedDevice> {
     (0..count).map(gpu).collect()
 }
 
-pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> Place<'_> {
-    Place {
+pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> LaunchContext<'_> {
+    LaunchContext {
         model_name: "org/model",
-        at: Where::Port(4321),
+        at: EngineAddress::Port(4321),
         devices,
         reserved: Bytes(reserved_gib * Bytes::GIB),
         weights: Some(Bytes(8 * Bytes::GIB)),

@@ -7,11 +7,11 @@
 use pool::Bytes;
 
 use super::engine::{
-    ArgumentContext, Beside, Engine, Metrics, NeedsWeightSize, RerankApi, pair, port_beside,
+    ArgumentContext, Engine, ExtraPort, Metrics, NeedsWeightSize, RerankApi, pair, port_beside,
 };
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::place::Where;
 use super::reasoning::ReasoningSwitch;
 use super::routes::TokenApi;
 use crate::engine_kind::EngineKind;
@@ -85,16 +85,16 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     let mut argv = Vec::new();
     pair(&mut argv, "--model-id", &recipe.model);
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut argv, "--hostname", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
-        Where::Socket(_) => {
+        EngineAddress::Socket(_) => {
             return Err("text-generation-launcher listens on a port only".to_owned());
         }
     }
     pair(&mut argv, "--shard-uds-path", inputs.place.sockets);
-    if let Some(port) = port_beside(inputs.place.at, Beside::Torch) {
+    if let Some(port) = port_beside(inputs.place.at, ExtraPort::Torch) {
         pair(&mut argv, "--master-port", port);
     }
     pair(&mut argv, "--num-shard", inputs.devices());
@@ -126,7 +126,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
 
 fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let mut env = Vec::new();
-    if let Some(port) = port_beside(inputs.place.at, Beside::Prometheus) {
+    if let Some(port) = port_beside(inputs.place.at, ExtraPort::Prometheus) {
         // As a flag it would stop versions that do not know it.
         env.push(("PROMETHEUS_PORT", port.to_string()));
     }

@@ -7,8 +7,8 @@
 
 use super::engine::{ArgumentContext, Engine, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, Group, Kind, Spelling, group, reason};
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
-use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::TokenApi;
 use crate::engine_kind::EngineKind;
@@ -89,11 +89,11 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     let recipe = inputs.recipe;
     let mut argv = vec![recipe.model.clone()];
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut argv, "--host", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
-        Where::Socket(_) => return Err("trtllm-serve listens on a port only".to_owned()),
+        EngineAddress::Socket(_) => return Err("trtllm-serve listens on a port only".to_owned()),
     }
     pair(&mut argv, "--tensor_parallel_size", inputs.devices());
     pair(&mut argv, "--gpus_per_node", inputs.devices());

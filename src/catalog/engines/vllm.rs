@@ -12,12 +12,12 @@ use super::engine::{
 };
 use super::flags::{Flags, Spelling, reason};
 use super::launch::ServerRecipe;
+use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::lora::VLLM_LORA;
 use super::parser_names;
-use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenApi};
+use super::routes::{ExtraRoute, TokenApi};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
@@ -123,13 +123,13 @@ pub const VLLM: Engine = Engine {
     },
     rerank: RerankApi::Common,
     routes: &[
-        Extra::Embeddings,
-        Extra::Rerank,
-        Extra::Score,
-        Extra::Transcriptions,
-        Extra::Translations,
-        Extra::Tokenize,
-        Extra::Detokenize,
+        ExtraRoute::Embeddings,
+        ExtraRoute::Rerank,
+        ExtraRoute::Score,
+        ExtraRoute::Transcriptions,
+        ExtraRoute::Translations,
+        ExtraRoute::Tokenize,
+        ExtraRoute::Detokenize,
     ],
     tokens: TokenApi::Vllm,
     dimensions: true,
@@ -151,11 +151,11 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     let recipe = inputs.recipe;
     let mut arguments = vec![recipe.model.clone()];
     match inputs.place.at {
-        Where::Port(port) => {
+        EngineAddress::Port(port) => {
             pair(&mut arguments, "--host", "127.0.0.1");
             pair(&mut arguments, "--port", port);
         }
-        Where::Socket(path) => pair(&mut arguments, "--uds", path.display()),
+        EngineAddress::Socket(path) => pair(&mut arguments, "--uds", path.display()),
     }
     pair(
         &mut arguments,

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::LISTS;
-use super::dropped::{self, OUTSIDE_OF_RAY, SERVE};
+use super::dropped_keys::{self, OUTSIDE_OF_RAY, SERVE};
 use crate::diagnostics::Diagnostics;
 
 /// Sets the engine of a model according to its list.
@@ -100,7 +100,7 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
             tell_one(
                 key,
                 key,
-                dropped::CLUSTER,
+                dropped_keys::CLUSTER,
                 &["applications", "llm_configs"],
                 notes,
             );
@@ -119,7 +119,7 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
                 key => tell_one(
                     &path,
                     key,
-                    dropped::APPLICATION,
+                    dropped_keys::APPLICATION,
                     &["args", "runtime_env"],
                     notes,
                 ),
@@ -135,18 +135,18 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
             } else if !is_model_list(key) {
                 let path = format!("{at}.args.{key}");
                 let read: Vec<&str> = LISTS.into_iter().chain([ADAPTERS]).collect();
-                tell_one(&path, key, dropped::ARGUMENTS, &read, notes);
+                tell_one(&path, key, dropped_keys::ARGUMENTS, &read, notes);
             }
         }
     }
 }
 
 fn tell_one(path: &str, key: &str, section: &str, read: &[&str], notes: &mut Diagnostics) {
-    let mut table = dropped::keys_of(SERVE, section);
+    let mut table = dropped_keys::keys_of(SERVE, section);
     match table.find(|(known, _)| *known == key) {
         Some((_, instead)) => notes.warn(path, format!("has no effect: {instead}")),
         None => {
-            let known = dropped::keys_of(SERVE, section).map(|(known, _)| known);
+            let known = dropped_keys::keys_of(SERVE, section).map(|(known, _)| known);
             notes.unknown_key(path, known.chain(read.iter().copied()));
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::dropped::{self, AVIARY};
+use super::dropped_keys::{self, AVIARY};
 use super::paths::Draft;
 use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
@@ -169,7 +169,7 @@ fn transformers(draft: &mut Draft<'_>) {
         &format!("{INITIALIZER}.max_tokens"),
         "engine_config.max_total_tokens",
     );
-    for (key, instead) in dropped::keys_of(AVIARY, INITIALIZER) {
+    for (key, instead) in dropped_keys::keys_of(AVIARY, INITIALIZER) {
         let path = format!("{INITIALIZER}.{key}");
         match draft.get(&path) {
             // A section whose only key has been moved.

@@ -4,7 +4,7 @@
 
 mod applications;
 mod aviary;
-pub(super) mod dropped;
+pub(super) mod dropped_keys;
 mod leftovers;
 mod paths;
 mod ray_serve;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::dropped::{self, Dropped};
+use super::dropped_keys::{self, DroppedKeys};
 use crate::diagnostics::Diagnostics;
 
 /// A document being converted, with its warnings.
@@ -69,8 +69,8 @@ impl Draft<'_> {
     }
 
     /// Removes the keys of a section that have no effect.
-    pub fn drop_table(&mut self, table: &[Dropped], section: &str) {
-        for (key, instead) in dropped::keys_of(table, section) {
+    pub fn drop_table(&mut self, table: &[DroppedKeys], section: &str) {
+        for (key, instead) in dropped_keys::keys_of(table, section) {
             match section {
                 "" => self.drop_key(key, instead),
                 section => self.drop_key(&format!("{section}.{key}"), instead),

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::dropped::RAY_SERVE;
+use super::dropped_keys::RAY_SERVE;
 use super::paths::Draft;
 use super::rayllm::kind_of;
 use crate::CatalogError;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::dropped::{self, RAYLLM};
+use super::dropped_keys::{self, RAYLLM};
 use super::paths::Draft;
 use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
@@ -74,12 +74,12 @@ fn deployment(draft: &mut Draft<'_>) {
         "deployment_config.ray_actor_options.runtime_env",
         "engine_config.runtime_env",
     );
-    draft.drop_table(RAYLLM, dropped::ACTOR);
-    if draft.get(dropped::ACTOR).is_some() {
-        let known: Vec<&str> = dropped::keys_of(RAYLLM, dropped::ACTOR)
+    draft.drop_table(RAYLLM, dropped_keys::ACTOR);
+    if draft.get(dropped_keys::ACTOR).is_some() {
+        let known: Vec<&str> = dropped_keys::keys_of(RAYLLM, dropped_keys::ACTOR)
             .map(|(key, _)| key)
             .collect();
-        draft.finish(dropped::ACTOR, &known.join(" "));
+        draft.finish(dropped_keys::ACTOR, &known.join(" "));
     }
     match draft
         .get("deployment_config.max_queued_requests")
@@ -96,7 +96,7 @@ fn deployment(draft: &mut Draft<'_>) {
         ),
     }
     draft.drop_table(RAYLLM, at);
-    draft.drop_table(RAYLLM, dropped::SCALING);
+    draft.drop_table(RAYLLM, dropped_keys::SCALING);
 }
 
 /// Converts an integer that is written as `48.0`.

@@ -81,7 +81,7 @@ fn a_measured_model_has_its_estimate_beside_the_measurement() {
     let context = json!({"max_total_tokens": 256});
     let entry = entry_of("CandleEngine", folder.path(), &context, json!({}));
     let config = Config::default();
-    let measured = Measured {
+    let measured = MeasuredNeed {
         bytes_per_device: Bytes(7 << 30),
         reload_ms: 5,
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::adapter_names::AdapterRoom;
-use crate::candle_models::Serves;
+use crate::candle_models::ModelTask;
 use crate::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
-use crate::engines::{Extra, Parking, post};
+use crate::engines::{ExtraRoute, Parking, post};
 use crate::model_file::{ComputeDevice, NumberTypes, Quantization, Secret, Sleep, Task};
 
 /// Token limits in the embedded engine; `None` means no limit.
@@ -47,7 +47,7 @@ pub struct CandleRecipe {
     /// Absolute path of the folder with `config.json`, the tokenizer and the weights, or of a GGUF file.
     pub model_path: PathBuf,
     /// The model's task; `None` if unknown, before its files are fetched.
-    pub serves: Option<Serves>,
+    pub serves: Option<ModelTask>,
     /// The configured task, which overrides the model's files.
     pub task: Option<Task>,
     /// Context of one sequence in tokens; `None` uses the model's own.
@@ -79,23 +79,25 @@ pub struct CandleRecipe {
 impl CandleRecipe {
     /// Returns true if the model supports this route. A model that has not been fetched is assumed to support every route of the
     /// engine.
-    pub(super) fn has(&self, extra: Extra) -> bool {
+    pub(super) fn has(&self, extra: ExtraRoute) -> bool {
         match (extra, self.serves) {
-            (Extra::Tokenize | Extra::Detokenize, _) => true,
-            (Extra::Embeddings, serves) => {
-                matches!(serves, None | Some(Serves::Embeddings))
+            (ExtraRoute::Tokenize | ExtraRoute::Detokenize, _) => true,
+            (ExtraRoute::Embeddings, serves) => {
+                matches!(serves, None | Some(ModelTask::Embeddings))
             }
-            (Extra::Rerank | Extra::Score, serves) => matches!(serves, None | Some(Serves::Ranks)),
+            (ExtraRoute::Rerank | ExtraRoute::Score, serves) => {
+                matches!(serves, None | Some(ModelTask::Ranks))
+            }
             (
-                Extra::Transcriptions
-                | Extra::Translations
-                | Extra::Speech
-                | Extra::Voices
-                | Extra::Images
-                | Extra::ImageEdits
-                | Extra::ImageVariations
-                | Extra::Infill
-                | Extra::Completion,
+                ExtraRoute::Transcriptions
+                | ExtraRoute::Translations
+                | ExtraRoute::Speech
+                | ExtraRoute::Voices
+                | ExtraRoute::Images
+                | ExtraRoute::ImageEdits
+                | ExtraRoute::ImageVariations
+                | ExtraRoute::Infill
+                | ExtraRoute::Completion,
                 _,
             ) => false,
         }
@@ -107,8 +109,8 @@ impl CandleRecipe {
         match (self.sleep, self.device, self.serves) {
             (Sleep::Off | Sleep::Discard, _, _) => None,
             (Sleep::Weights, ComputeDevice::Cpu, _) => Some(&CANDLE_ON_THE_CPU),
-            (Sleep::Weights, _, Some(Serves::Embeddings | Serves::Ranks)) => None,
-            (Sleep::Weights, _, Some(Serves::Texts) | None) => Some(&CANDLE_ON_A_GPU),
+            (Sleep::Weights, _, Some(ModelTask::Embeddings | ModelTask::Ranks)) => None,
+            (Sleep::Weights, _, Some(ModelTask::Texts) | None) => Some(&CANDLE_ON_A_GPU),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 pub fn candle(device: ComputeDevice) -> CandleRecipe {
     CandleRecipe {
         model_path: "/nowhere".into(),
-        serves: Some(Serves::Texts),
+        serves: Some(ModelTask::Texts),
         task: None,
         context: Some(1024),
         concurrency: 2,
@@ -43,11 +43,11 @@ fn on_a_gpu_the_embedded_engine_sleeps_where_it_generates_texts() {
     };
     let on_a_gpu = |serves| parking(ComputeDevice::Cuda, serves, Sleep::Weights);
     let copied = Some((true, GPU_OVERHEAD));
-    assert_eq!(on_a_gpu(Some(Serves::Texts)), copied);
+    assert_eq!(on_a_gpu(Some(ModelTask::Texts)), copied);
     assert_eq!(on_a_gpu(None), copied, "its files are not here yet");
-    assert_eq!(on_a_gpu(Some(Serves::Ranks)), None);
-    let on_the_cpu = parking(ComputeDevice::Cpu, Some(Serves::Ranks), Sleep::Weights);
+    assert_eq!(on_a_gpu(Some(ModelTask::Ranks)), None);
+    let on_the_cpu = parking(ComputeDevice::Cpu, Some(ModelTask::Ranks), Sleep::Weights);
     assert_eq!(on_the_cpu, Some((false, CANDLE_CPU_OVERHEAD)));
-    let discarded = parking(ComputeDevice::Cuda, Some(Serves::Texts), Sleep::Discard);
+    let discarded = parking(ComputeDevice::Cuda, Some(ModelTask::Texts), Sleep::Discard);
     assert_eq!(discarded, None);
 }

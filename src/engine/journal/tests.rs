@@ -13,7 +13,7 @@ fn record() -> Record {
         cgroup: None,
         guardian: ProcessId { pid: 1, started: 2 },
         engine: None,
-        endpoint: EngineAddress::Tcp(([127, 0, 0, 1], 80).into()),
+        endpoint: StoredEndpoint::Tcp(([127, 0, 0, 1], 80).into()),
         asleep: false,
         cleanup: Vec::new(),
         ready_path: "/health".to_owned(),

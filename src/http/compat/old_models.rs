@@ -21,7 +21,7 @@ use crate::openapi::{InferenceErrors, ListingErrors};
 use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::{OldModels, TestModelRequest};
-use catalog::{Entry, Extra};
+use catalog::{Entry, ExtraRoute};
 use pool::{ModelState, ModelView, ReplicaState};
 
 /// Largest number of files examined in a model's folder.
@@ -101,7 +101,7 @@ fn hot(app: &App, model: &ModelView, entry: &Entry) -> Option<Value> {
 }
 
 fn kind(entry: &Entry) -> &'static str {
-    if entry.recipe.generates() || !entry.recipe.has(Extra::Embeddings) {
+    if entry.recipe.generates() || !entry.recipe.has(ExtraRoute::Embeddings) {
         "vllm_openai"
     } else {
         "embedding"

@@ -1,6 +1,6 @@
 //! The purposes of names in the document's examples: a chat model, a model whose engine has a route, a device.
 
-use catalog::{Entry, Extra, Prompt, Recipe};
+use catalog::{Entry, ExtraRoute, Prompt, Recipe};
 
 /// The kind of name that an example needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum Purpose {
     /// A model for text completion.
     Text,
     /// A model whose engine has a less common route.
-    Route(Extra),
+    Route(ExtraRoute),
     /// A model that is loaded or unloaded.
     Order,
     /// A device that is taken out of service.
@@ -28,46 +28,74 @@ const ROUTES: [(&str, &str, Purpose); 36] = [
     ("/v1/messages", "model", Purpose::Chat),
     ("/v1/messages/count_tokens", "model", Purpose::Chat),
     ("/v1/completions", "model", Purpose::Text),
-    ("/v1/tokenize", "model", Purpose::Route(Extra::Tokenize)),
-    ("/v1/detokenize", "model", Purpose::Route(Extra::Detokenize)),
-    ("/v1/embeddings", "model", Purpose::Route(Extra::Embeddings)),
-    ("/v1/rerank", "model", Purpose::Route(Extra::Rerank)),
-    ("/v1/score", "model", Purpose::Route(Extra::Score)),
+    (
+        "/v1/tokenize",
+        "model",
+        Purpose::Route(ExtraRoute::Tokenize),
+    ),
+    (
+        "/v1/detokenize",
+        "model",
+        Purpose::Route(ExtraRoute::Detokenize),
+    ),
+    (
+        "/v1/embeddings",
+        "model",
+        Purpose::Route(ExtraRoute::Embeddings),
+    ),
+    ("/v1/rerank", "model", Purpose::Route(ExtraRoute::Rerank)),
+    ("/v1/score", "model", Purpose::Route(ExtraRoute::Score)),
     (
         "/v1/audio/transcriptions",
         "model",
-        Purpose::Route(Extra::Transcriptions),
+        Purpose::Route(ExtraRoute::Transcriptions),
     ),
     (
         "/v1/audio/translations",
         "model",
-        Purpose::Route(Extra::Translations),
+        Purpose::Route(ExtraRoute::Translations),
     ),
-    ("/v1/audio/speech", "model", Purpose::Route(Extra::Speech)),
-    ("/v1/audio/voices", "model", Purpose::Route(Extra::Voices)),
+    (
+        "/v1/audio/speech",
+        "model",
+        Purpose::Route(ExtraRoute::Speech),
+    ),
+    (
+        "/v1/audio/voices",
+        "model",
+        Purpose::Route(ExtraRoute::Voices),
+    ),
     (
         "/v1/images/generations",
         "model",
-        Purpose::Route(Extra::Images),
+        Purpose::Route(ExtraRoute::Images),
     ),
     (
         "/v1/images/edits",
         "model",
-        Purpose::Route(Extra::ImageEdits),
+        Purpose::Route(ExtraRoute::ImageEdits),
     ),
     (
         "/v1/images/variations",
         "model",
-        Purpose::Route(Extra::ImageVariations),
+        Purpose::Route(ExtraRoute::ImageVariations),
     ),
-    ("/v1/infill", "model", Purpose::Route(Extra::Infill)),
-    ("/v1/completion", "model", Purpose::Route(Extra::Completion)),
+    ("/v1/infill", "model", Purpose::Route(ExtraRoute::Infill)),
+    (
+        "/v1/completion",
+        "model",
+        Purpose::Route(ExtraRoute::Completion),
+    ),
     ("/v1/props", "model", Purpose::Chat),
     ("/v1/models/{model}", "model", Purpose::Chat),
     ("/api/chat", "model", Purpose::Chat),
     ("/api/generate", "model", Purpose::Chat),
     ("/api/show", "model", Purpose::Chat),
-    ("/api/embed", "model", Purpose::Route(Extra::Embeddings)),
+    (
+        "/api/embed",
+        "model",
+        Purpose::Route(ExtraRoute::Embeddings),
+    ),
     ("/run", "model", Purpose::Text),
     ("/admin/load", "model", Purpose::Order),
     ("/admin/unload", "model", Purpose::Order),
@@ -95,8 +123,8 @@ impl Purpose {
             Purpose::Text => u8::from(generates),
             Purpose::Order => u8::from(!entry.recipe.is_remote()),
             Purpose::Device | Purpose::Server => 0,
-            Purpose::Route(Extra::Tokenize | Extra::Detokenize) => {
-                u8::from(generates && entry.recipe.has(Extra::Tokenize))
+            Purpose::Route(ExtraRoute::Tokenize | ExtraRoute::Detokenize) => {
+                u8::from(generates && entry.recipe.has(ExtraRoute::Tokenize))
             }
             Purpose::Route(extra) if !entry.recipe.has(extra) => 0,
             // An engine that has the route may still run a model that only generates.

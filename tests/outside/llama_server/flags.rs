@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use model_pool::catalog::{Engine, Place, PlacedDevice, ServerRecipe, Where, find_engine};
+use model_pool::catalog::{
+    Engine, EngineAddress, LaunchContext, PlacedDevice, ServerRecipe, find_engine,
+};
 use model_pool::pool::Bytes;
 use serde_json::json;
 
@@ -177,13 +179,13 @@ fn llama_servers_own_parser_takes_what_the_pool_writes_by_itself() {
         total: Bytes(24 * Bytes::GIB),
     };
     let gpus = [gpu(0), gpu(1)];
-    let example = Place::example(Bytes(Bytes::GIB));
-    let on_gpus = Place {
+    let example = LaunchContext::example(Bytes(Bytes::GIB));
+    let on_gpus = LaunchContext {
         devices: &gpus,
         ..example
     };
-    let at_socket = Place {
-        at: Where::Socket(Path::new("/run/m.sock")),
+    let at_socket = LaunchContext {
+        at: EngineAddress::Socket(Path::new("/run/m.sock")),
         ..example
     };
     let local = ServerRecipe {

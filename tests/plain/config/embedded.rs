@@ -1,7 +1,7 @@
 //! Models of the embedded engine: their keys, their uses, and errors before a load.
 
 use model_pool::catalog::{
-    CANDLE_CPU_OVERHEAD, CacheType, Extra, ProductType, Quantization, Recipe,
+    CANDLE_CPU_OVERHEAD, CacheType, ExtraRoute, ProductType, Quantization, Recipe,
 };
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
@@ -237,10 +237,10 @@ fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
         let (_folder, document) = with_config_json(&text);
         let (entry, _) = read(&document).unwrap();
         let routes = [
-            Extra::Embeddings,
-            Extra::Rerank,
-            Extra::Score,
-            Extra::Tokenize,
+            ExtraRoute::Embeddings,
+            ExtraRoute::Rerank,
+            ExtraRoute::Score,
+            ExtraRoute::Tokenize,
         ];
         (
             routes.map(|route| entry.recipe.has(route)),
@@ -270,7 +270,7 @@ fn a_decoder_is_served_for_what_its_file_says() {
         ("rerank", [false, true], false),
     ] {
         let (entry, _) = read_with("Qwen3ForCausalLM", task).unwrap();
-        let has = [Extra::Embeddings, Extra::Rerank].map(|route| entry.recipe.has(route));
+        let has = [ExtraRoute::Embeddings, ExtraRoute::Rerank].map(|route| entry.recipe.has(route));
         assert_eq!((has, entry.recipe.generates()), (routes, generates));
         let Recipe::Candle(recipe) = &entry.recipe else {
             panic!("{:?}", entry.recipe)

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use model_pool::catalog::{
-    CANDLE_CPU_OVERHEAD, Entry, GPU_OVERHEAD, Measured, NeedSource, Recipe, Reference, Source,
+    CANDLE_CPU_OVERHEAD, Entry, GPU_OVERHEAD, MeasuredNeed, NeedSource, Recipe, Reference, Source,
     weights_of,
 };
 use model_pool::config::{Config, KeepHot, Length};
@@ -68,7 +68,7 @@ fn entry(engine: &str, folder: Option<&Path>, pool: Value) -> Entry {
 }
 
 fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
-    let measured = measured.map(|bytes| Measured {
+    let measured = measured.map(|bytes| MeasuredNeed {
         bytes_per_device: Bytes(bytes),
         reload_ms: 5,
     });
@@ -403,7 +403,7 @@ fn a_measurement_replaces_a_commands_estimate_and_only_raises_the_embedded_engin
 
 #[test]
 fn times_follow_from_the_size_unless_the_file_says() {
-    let spec = |pool: Value, measured: Option<Measured>| -> ModelSpec {
+    let spec = |pool: Value, measured: Option<MeasuredNeed>| -> ModelSpec {
         entry("CommandEngine", None, pool)
             .spec(&Config::default(), measured)
             .unwrap()
@@ -413,7 +413,7 @@ fn times_follow_from_the_size_unless_the_file_says() {
     assert_eq!(derived.load_deadline, Span::from_secs(300 + 200));
     assert_eq!(derived.reload, Span(2000 + 10 * Bytes::GIB / 1_000_000));
     let explicit = json!({"memory_gib": 10, "load_deadline": "7s", "stop_grace": "3s"});
-    let measured = Measured {
+    let measured = MeasuredNeed {
         bytes_per_device: Bytes(1),
         reload_ms: 1234,
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model_pool::catalog::{Entry, GPU_OVERHEAD, Layout, Measured, Reference, Source};
+use model_pool::catalog::{Entry, GPU_OVERHEAD, Layout, MeasuredNeed, Reference, Source};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::json;
@@ -94,7 +94,7 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
 fn layouts_take_measurements_and_an_administrators_figure() {
     let folder = model_folder();
     let model = local(&folder, &["my-server", "{{ port }}"]);
-    let measured = Measured {
+    let measured = MeasuredNeed {
         bytes_per_device: Bytes(77),
         reload_ms: 5,
     };

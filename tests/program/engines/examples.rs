@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use model_pool::catalog::{
-    Catalog, ENGINES, Entry, Place, PlacedDevice, Recipe, ServerRecipe, Where,
+    Catalog, ENGINES, EngineAddress, Entry, LaunchContext, PlacedDevice, Recipe, ServerRecipe,
 };
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
@@ -48,17 +48,17 @@ pub fn line(entry: &Entry) -> Vec<String> {
         })
         .collect();
     let socket = PathBuf::from("/run/model-pool/1.sock");
-    let place = Place {
+    let place = LaunchContext {
         model_name: &entry.name,
         at: match recipe.listen {
             model_pool::catalog::Listen::Port | model_pool::catalog::Listen::At(_) => {
-                Where::Port(4321)
+                EngineAddress::Port(4321)
             }
-            model_pool::catalog::Listen::Socket => Where::Socket(&socket),
+            model_pool::catalog::Listen::Socket => EngineAddress::Socket(&socket),
         },
         devices: &devices,
         weights: Some(Bytes(33 * Bytes::GIB)),
-        ..Place::example(spec.bytes_per_device)
+        ..LaunchContext::example(spec.bytes_per_device)
     };
     recipe.command(&place).expect("a command").argv
 }

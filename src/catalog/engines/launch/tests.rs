@@ -27,7 +27,7 @@ fn a_container_gets_its_name_its_variables_by_name_and_is_removed_by_name() {
     ]);
     recipe.check_templates().expect("a name");
     let command = recipe
-        .command(&Place::example(Bytes(1)))
+        .command(&LaunchContext::example(Bytes(1)))
         .expect("a command");
     let text = command.argv.join(" ");
     assert!(
@@ -43,7 +43,9 @@ fn a_container_gets_its_name_its_variables_by_name_and_is_removed_by_name() {
     assert_eq!(cleanup.join(" "), "sudo docker rm -f model-pool-1-1");
     let mut shown = recipe.clone();
     shown.prefix.push("--env=HF_TOKEN=hf_secret".to_owned());
-    let shown = shown.command(&Place::example(Bytes(1))).expect("a command");
+    let shown = shown
+        .command(&LaunchContext::example(Bytes(1)))
+        .expect("a command");
     assert!(!format!("{shown:?}").contains("hf_secret"), "{shown:?}");
     assert!(
         !command.masked().contains("hf_secret"),

@@ -20,7 +20,7 @@ fn the_context_of_all_slots_is_that_of_one_times_their_number() {
 fn in_host_memory_no_layer_goes_to_a_gpu_and_a_socket_is_its_host() {
     let recipe = recipe(&LLAMA_CPP, "{}");
     let mut place = place(&[], 4);
-    place.at = Where::Socket(std::path::Path::new("/run/m.sock"));
+    place.at = EngineAddress::Socket(std::path::Path::new("/run/m.sock"));
     let line = recipe.command(&place).expect("a command").argv.join(" ");
     assert!(
         line.contains("--host /run/m.sock") && line.contains("--n-gpu-layers 0"),

@@ -24,7 +24,7 @@ fn without_graphs_the_whole_reservation_is_its_share_and_a_socket_takes_the_plac
     let recipe = recipe(&VLLM, r#"{"enforce_eager": true, "max_num_seqs": 4}"#);
     let devices = gpus(1, 80);
     let mut place = place(&devices, 40);
-    place.at = Where::Socket(std::path::Path::new("/run/s"));
+    place.at = EngineAddress::Socket(std::path::Path::new("/run/s"));
     let line = recipe.command(&place).expect("a command").argv.join(" ");
     assert!(
         line.contains("--uds /run/s") && !line.contains("--port"),

@@ -28,7 +28,7 @@ use crate::inference::routes::unary_routes::seated;
 use crate::openapi::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
 use crate::openapi::{OllamaErrors, WaitHeaders};
 use crate::state::App;
-use catalog::Extra;
+use catalog::ExtraRoute;
 
 /// Tolerance for the length of a normalized vector.
 const NORMAL_WITHIN: f64 = 1e-4;
@@ -129,7 +129,7 @@ async fn begin(
         let route = receiving::model(app, &context.user, &model).await?;
         let name = route.entry.name.clone();
         let fail = |failure: Failure| (Some(name.clone()), failure);
-        check_has(&route, Extra::Embeddings).map_err(fail)?;
+        check_has(&route, ExtraRoute::Embeddings).map_err(fail)?;
         let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
         served.lease.keep(keep);
         served.responded(200);

@@ -20,7 +20,7 @@ use crate::inference::request::receiving;
 use crate::openapi::OllamaErrors;
 use crate::openapi::schemas::ollama::OllamaModelRequest;
 use crate::state::App;
-use catalog::{Entry, Extra, ModelCard};
+use catalog::{Entry, ExtraRoute, ModelCard};
 
 /// Describe a model (Ollama)
 ///
@@ -140,7 +140,7 @@ fn capabilities(entry: &Entry) -> Vec<String> {
     let mut entries = Vec::new();
     if entry.recipe.generates() {
         entries.push("completion".to_owned());
-    } else if entry.recipe.has(Extra::Embeddings) {
+    } else if entry.recipe.has(ExtraRoute::Embeddings) {
         entries.push("embedding".to_owned());
     }
     for word in entry.capabilities() {

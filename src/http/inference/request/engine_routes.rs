@@ -3,11 +3,11 @@
 use axum::http::StatusCode;
 
 use crate::error::Failure;
-use catalog::{ENGINES, EngineKind, Extra, Recipe, Serves};
+use catalog::{ENGINES, EngineKind, ExtraRoute, ModelTask, Recipe};
 use controller::Route;
 
 /// Refuses a route that the model's engine does not have.
-pub(crate) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
+pub(crate) fn check_has(route: &Route, extra: ExtraRoute) -> Result<(), Failure> {
     let recipe = &route.entry.recipe;
     if recipe.has(extra) {
         return Ok(());
@@ -37,10 +37,10 @@ pub(crate) fn check_generates(route: &Route, path: &str) -> Result<(), Failure> 
 }
 
 /// The kind of embedded model that has the route.
-fn embedded_with(extra: Extra) -> Option<&'static str> {
+fn embedded_with(extra: ExtraRoute) -> Option<&'static str> {
     match extra {
-        Extra::Embeddings => Some("CandleEngine with a model for embeddings"),
-        Extra::Rerank | Extra::Score => Some("CandleEngine with a model for ranks"),
+        ExtraRoute::Embeddings => Some("CandleEngine with a model for embeddings"),
+        ExtraRoute::Rerank | ExtraRoute::Score => Some("CandleEngine with a model for ranks"),
         _ => None,
     }
 }
@@ -49,11 +49,13 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
     let engine = match &route.entry.recipe {
         Recipe::Server(server) => format!("{}, which does not have", server.engine.name()),
         Recipe::Candle(candle) => match candle.serves {
-            Some(Serves::Embeddings) => {
+            Some(ModelTask::Embeddings) => {
                 "the embedded engine for embeddings, which does not have".to_owned()
             }
-            Some(Serves::Ranks) => "the embedded engine for ranks, which does not have".to_owned(),
-            Some(Serves::Texts) | None => "the embedded engine, which does not have".to_owned(),
+            Some(ModelTask::Ranks) => {
+                "the embedded engine for ranks, which does not have".to_owned()
+            }
+            Some(ModelTask::Texts) | None => "the embedded engine, which does not have".to_owned(),
         },
         Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
             "its engine, which does not have".to_owned()

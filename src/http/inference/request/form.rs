@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::Failure;
 use crate::inference::request::parts_form::{check_model, checked_name, write_part};
 use crate::inference::request::request_fields::{Fate, fate_in_audio};
-use catalog::{Entry, Extra};
+use catalog::{Entry, ExtraRoute};
 
 const FILE: &str = "file";
 /// Fields of both routes in addition to the file and the model.
@@ -119,9 +119,9 @@ impl Form {
     ///
     /// # Errors
     /// The engine is not known to accept a field, and the model does not drop or pass unknown fields.
-    pub fn settle(&mut self, entry: &Entry, extra: Extra) -> Result<Vec<String>, Failure> {
+    pub fn settle(&mut self, entry: &Entry, extra: ExtraRoute) -> Result<Vec<String>, Failure> {
         let mut known = KNOWN.to_vec();
-        if extra == Extra::Transcriptions {
+        if extra == ExtraRoute::Transcriptions {
             known.extend(OF_TRANSCRIPTIONS);
         }
         let mut ignored = Vec::new();
@@ -278,7 +278,7 @@ mod tests {
         let settled = async |engine: &str, policy: &str, name: &str, value: &str| {
             let parts = [("file", "RIFF"), ("model", "m"), (name, value)];
             let mut form = read(&parts).await.unwrap();
-            let ignored = form.settle(&entry(engine, policy), Extra::Transcriptions);
+            let ignored = form.settle(&entry(engine, policy), ExtraRoute::Transcriptions);
             let ignored = ignored.map_err(|failure| failure.body.error.param.unwrap())?;
             Ok::<_, String>((form.fields.len(), ignored.join(", ")))
         };
@@ -357,7 +357,7 @@ mod tests {
         let parts = [("file", "RIFF"), ("model", "m"), ("language", "de")];
         let mut form = read(&parts).await.unwrap();
         assert!(
-            form.settle(&entry("VLLMEngine", ""), Extra::Translations)
+            form.settle(&entry("VLLMEngine", ""), ExtraRoute::Translations)
                 .is_err()
         );
     }

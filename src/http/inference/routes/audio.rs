@@ -31,7 +31,7 @@ use crate::openapi::schemas::audio::{
 };
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Entry, Extra};
+use catalog::{Entry, ExtraRoute};
 
 /// Fields of OpenAI's speech request.
 const OF_SPEECH: [&str; 7] = [
@@ -70,7 +70,7 @@ pub(crate) async fn transcriptions(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(heard(&app, &context, request, Extra::Transcriptions));
+    let work = pin!(heard(&app, &context, request, ExtraRoute::Transcriptions));
     context.end(&app, work).await
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn translations(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(heard(&app, &context, request, Extra::Translations));
+    let work = pin!(heard(&app, &context, request, ExtraRoute::Translations));
     context.end(&app, work).await
 }
 
@@ -131,7 +131,7 @@ async fn heard(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
-    extra: Extra,
+    extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let (head, body) = request.into_parts();
     let body = read_form(app, body).await?;
@@ -184,7 +184,7 @@ async fn spoken(
     let (scanned, route) = find(app, &context.user, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
-    check_has(&route, Extra::Speech).map_err(fail)?;
+    check_has(&route, ExtraRoute::Speech).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     let written = move || spoken_fields(&received, &of_model.entry);
@@ -193,7 +193,7 @@ async fn spoken(
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
-    let path = Extra::Speech.path();
+    let path = ExtraRoute::Speech.path();
     let (served, response) = reach(app, served, path, (&JSON, body))
         .await
         .map_err(fail)?;

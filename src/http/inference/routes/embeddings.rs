@@ -32,7 +32,7 @@ use crate::inference::upstream::in_flight::{InFlightRequest, JSON};
 use crate::openapi::schemas::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Ask, Extra};
+use catalog::{Ask, ExtraRoute};
 
 /// Largest number of texts per request, as in OpenAI's API.
 const INPUTS_MAX: usize = 2048;
@@ -87,7 +87,7 @@ pub(crate) async fn vectors(
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    check_has(&route, Extra::Embeddings).map_err(fail)?;
+    check_has(&route, ExtraRoute::Embeddings).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     let written = move || {
@@ -102,7 +102,7 @@ pub(crate) async fn vectors(
     at_seat(&mut served);
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
-    let path = Extra::Embeddings.path();
+    let path = ExtraRoute::Embeddings.path();
     match ask(app, served, path, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
         Answer::Complete(served, _, bytes) => {

@@ -31,7 +31,7 @@ use crate::openapi::schemas::images::{
 };
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Ask, Extra};
+use catalog::{Ask, ExtraRoute};
 
 /// Create images
 ///
@@ -83,7 +83,7 @@ pub(crate) async fn generations(
 )]
 pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(changed(&app, &context, request, Extra::ImageEdits));
+    let work = pin!(changed(&app, &context, request, ExtraRoute::ImageEdits));
     context.end(&app, work).await
 }
 
@@ -112,7 +112,12 @@ pub(crate) async fn variations(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(changed(&app, &context, request, Extra::ImageVariations));
+    let work = pin!(changed(
+        &app,
+        &context,
+        request,
+        ExtraRoute::ImageVariations
+    ));
     context.end(&app, work).await
 }
 
@@ -125,7 +130,7 @@ async fn made(
     let (scanned, route) = find(app, &context.user, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
-    check_has(&route, Extra::Images).map_err(fail)?;
+    check_has(&route, ExtraRoute::Images).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     let most = app.config().server.sequences_max;
@@ -136,7 +141,7 @@ async fn made(
             let message = "`prompt` must be a non-empty text";
             return Err(Failure::invalid("prompt".to_owned(), message));
         }
-        sequences::check(&fields, Extra::Images.path(), most)?;
+        sequences::check(&fields, ExtraRoute::Images.path(), most)?;
         for (name, value) in fields.all() {
             names_nothing(name, value)?;
         }
@@ -147,7 +152,7 @@ async fn made(
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
-    let response = pass(app, served, Extra::Images, (&JSON, body)).await;
+    let response = pass(app, served, ExtraRoute::Images, (&JSON, body)).await;
     Ok(note(response.map_err(fail)?, &ignored))
 }
 
@@ -155,7 +160,7 @@ async fn changed(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
-    extra: Extra,
+    extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let (head, body) = request.into_parts();
     let body = read_form(app, body).await?;
@@ -187,7 +192,7 @@ async fn changed(
 async fn pass(
     app: &App,
     served: InFlightRequest,
-    extra: Extra,
+    extra: ExtraRoute,
     body: (&HeaderValue, Bytes),
 ) -> Result<Response, Failure> {
     let (served, response) = reach(app, served, extra.engine_path(), body).await?;

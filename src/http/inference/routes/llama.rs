@@ -28,7 +28,7 @@ use crate::inference::upstream::in_flight::{JSON, engine_error, reach, reach_by}
 use crate::openapi::schemas::llama::{InfillRequest, LlamaCompletion, ModelProperties, Voices};
 use crate::openapi::{InferenceErrors, StoredErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Ask, Entry, Extra};
+use catalog::{Ask, Entry, ExtraRoute};
 
 /// Fields without an effect: the engine chooses its slot itself.
 const IGNORED: [&str; 1] = ["id_slot"];
@@ -54,7 +54,7 @@ const IGNORED: [&str; 1] = ["id_slot"];
 )]
 pub(crate) async fn infill(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(completed(&app, &context, request, Extra::Infill));
+    let work = pin!(completed(&app, &context, request, ExtraRoute::Infill));
     context.end(&app, work).await
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn completion(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(completed(&app, &context, request, Extra::Completion));
+    let work = pin!(completed(&app, &context, request, ExtraRoute::Completion));
     context.end(&app, work).await
 }
 
@@ -159,7 +159,7 @@ async fn completed(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
-    extra: Extra,
+    extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &context.user, body).await?;
@@ -202,9 +202,9 @@ async fn listed(
     let route = model(app, &context.user, &name).await?;
     let own = route.entry.name.clone();
     let fail = |failure: Failure| (Some(own.clone()), failure);
-    check_has(&route, Extra::Voices).map_err(fail)?;
+    check_has(&route, ExtraRoute::Voices).map_err(fail)?;
     let served = seated(app, context, &route, 0).await.map_err(fail)?;
-    let to = (Method::GET, Extra::Voices.engine_path());
+    let to = (Method::GET, ExtraRoute::Voices.engine_path());
     let (served, response) = reach_by(app, served, to, (&JSON, Bytes::new()))
         .await
         .map_err(fail)?;

@@ -32,7 +32,7 @@ use crate::openapi::schemas::tokens::{
 };
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Extra, Prompt, TokenApi};
+use catalog::{ExtraRoute, Prompt, TokenApi};
 use counting::{Tokens, counted, elements};
 
 /// Tokenize a text or a conversation
@@ -311,7 +311,7 @@ async fn tokens_of(
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    check_has(&route, Extra::Tokenize).map_err(fail)?;
+    check_has(&route, ExtraRoute::Tokenize).map_err(fail)?;
     let api = route.entry.recipe.token_api();
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
@@ -419,7 +419,7 @@ async fn text(
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    check_has(&route, Extra::Detokenize).map_err(fail)?;
+    check_has(&route, ExtraRoute::Detokenize).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let received = scanned.body;
     let written = move || tokens_in(&received).map(|tokens| detokenized("", tokens));

@@ -34,7 +34,7 @@ use crate::inference::upstream::remote;
 use crate::openapi::schemas::ranks::{RerankRequest, RerankResponse, ScoreRequest, ScoreResponse};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Ask, Extra, RerankApi};
+use catalog::{Ask, ExtraRoute, RerankApi};
 use controller::Route;
 
 /// Rank documents by relevance to a query
@@ -59,7 +59,7 @@ use controller::Route;
     )
 )]
 pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, Extra::Rerank).await
+    pass(app, user, request, ExtraRoute::Rerank).await
 }
 
 /// Score pairs of texts
@@ -84,10 +84,10 @@ pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<
     )
 )]
 pub(crate) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    pass(app, user, request, Extra::Score).await
+    pass(app, user, request, ExtraRoute::Score).await
 }
 
-async fn pass(app: App, user: User, request: Request<Body>, extra: Extra) -> Response {
+async fn pass(app: App, user: User, request: Request<Body>, extra: ExtraRoute) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(try_pass(&app, &context, request, extra));
     context.end(&app, work).await
@@ -97,14 +97,15 @@ async fn try_pass(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
-    extra: Extra,
+    extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
-    let ranks_for_tei = extra == Extra::Rerank && route.entry.recipe.rerank_api() == RerankApi::Tei;
+    let ranks_for_tei =
+        extra == ExtraRoute::Rerank && route.entry.recipe.rerank_api() == RerankApi::Tei;
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     // An invalid request is refused before anything is loaded for it.

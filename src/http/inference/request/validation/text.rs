@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Cleaned;
 use crate::error::Failure;
-use catalog::{CountError, Counted, OnViolation, Range, Validation};
+use catalog::{CountError, OnViolation, Range, TokenCount, Validation};
 
 /// The rule, with the model's tokenizer if available.
 pub(super) struct Rule<'a> {
@@ -91,7 +91,7 @@ impl Rule<'_> {
                 "prompt",
                 format!(
                     "{place}: {}",
-                    amount("tokens", Counted::Exactly(ids.len()), *tokens)
+                    amount("tokens", TokenCount::Exactly(ids.len()), *tokens)
                 ),
             ))
         } else {
@@ -116,7 +116,7 @@ impl Rule<'_> {
         let count: usize = parts.iter().map(|part| part.chars().count()).sum();
         let too_long = self.rule.characters.is_above(count);
         if out_of(self.rule.characters, count) {
-            let counted = Counted::Exactly(count);
+            let counted = TokenCount::Exactly(count);
             flaws.push(amount("characters", counted, self.rule.characters));
         }
         flaws.extend(self.wrong_character(parts));
@@ -124,23 +124,23 @@ impl Rule<'_> {
         if !self.rule.tokens.is_open() && !too_long {
             let mut counted = self.count_tokens(parts)?;
             let is_above = |counted| match counted {
-                Counted::Exactly(count) => self.rule.tokens.is_above(count),
-                Counted::MoreThan(_) => true,
+                TokenCount::Exactly(count) => self.rule.tokens.is_above(count),
+                TokenCount::MoreThan(_) => true,
             };
             if cleans && is_above(counted) {
                 cut_off += self.cut_tokens(parts)?;
                 counted = self.count_tokens(parts)?;
             }
             let is_out = match counted {
-                Counted::Exactly(count) => out_of(self.rule.tokens, count),
-                Counted::MoreThan(_) => self.rule.tokens.max.is_some(),
+                TokenCount::Exactly(count) => out_of(self.rule.tokens, count),
+                TokenCount::MoreThan(_) => self.rule.tokens.max.is_some(),
             };
             if is_out {
                 flaws.push(amount("tokens", counted, self.rule.tokens));
             }
             let left: usize = parts.iter().map(|part| part.chars().count()).sum();
             if flaws.is_empty() && self.rule.characters.is_below(left) {
-                let counted = Counted::Exactly(left);
+                let counted = TokenCount::Exactly(left);
                 flaws.push(amount("characters", counted, self.rule.characters));
             }
         }
@@ -201,7 +201,7 @@ impl Rule<'_> {
     }
 
     /// Counts only as far as needed to compare with both limits.
-    fn count_tokens(&self, parts: &[&mut String]) -> Result<Counted, Failure> {
+    fn count_tokens(&self, parts: &[&mut String]) -> Result<TokenCount, Failure> {
         let file = self.tokenizer.ok_or_else(uncounted)?;
         let Range { min, max } = self.rule.tokens;
         let most = max.unwrap_or_default().max(min.unwrap_or_default());
@@ -213,11 +213,11 @@ impl Rule<'_> {
                 .count(file, part, most)
                 .map_err(unreadable)?
             {
-                Counted::Exactly(count) => sum += count,
-                more @ Counted::MoreThan(_) => return Ok(more),
+                TokenCount::Exactly(count) => sum += count,
+                more @ TokenCount::MoreThan(_) => return Ok(more),
             }
         }
-        Ok(Counted::Exactly(sum))
+        Ok(TokenCount::Exactly(sum))
     }
 
     /// Keeps the first tokens and returns the number of characters cut off.
@@ -230,7 +230,9 @@ impl Rule<'_> {
             let end = counter.cut(file, part, left).map_err(unreadable)?;
             cut += part[end..].chars().count();
             part.truncate(end);
-            if let Counted::Exactly(count) = counter.count(file, part, left).map_err(unreadable)? {
+            if let TokenCount::Exactly(count) =
+                counter.count(file, part, left).map_err(unreadable)?
+            {
                 left = left.saturating_sub(count);
             }
         }
@@ -254,11 +256,11 @@ fn out_of(range: Range, count: usize) -> bool {
     range.is_below(count) || range.is_above(count)
 }
 
-fn amount(what: &str, counted: Counted, range: Range) -> String {
+fn amount(what: &str, counted: TokenCount, range: Range) -> String {
     let has = match counted {
-        Counted::Exactly(1) => format!("1 {}", what.trim_end_matches('s')),
-        Counted::Exactly(count) => format!("{count} {what}"),
-        Counted::MoreThan(count) => format!("more than {count} {what}"),
+        TokenCount::Exactly(1) => format!("1 {}", what.trim_end_matches('s')),
+        TokenCount::Exactly(count) => format!("{count} {what}"),
+        TokenCount::MoreThan(count) => format!("more than {count} {what}"),
     };
     format!("has {has}; allowed: {range}")
 }

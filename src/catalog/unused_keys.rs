@@ -7,59 +7,59 @@ use super::model_file::ModelDocument;
 const CLUSTER: &str = "the pool places replicas by GPU memory alone";
 
 /// A key, a test for its presence, and its replacement.
-struct Idle {
+struct UnusedKey {
     key: &'static str,
     is_present: fn(&ModelDocument) -> bool,
     instead: &'static str,
 }
 
-const IDLE: &[Idle] = &[
-    Idle {
+const IDLE: &[UnusedKey] = &[
+    UnusedKey {
         key: "engine_config.model_type",
         is_present: |document| document.engine_config.model_type.is_some(),
         instead: "the engine reads it from the model",
     },
-    Idle {
+    UnusedKey {
         key: "engine_config.tokenizer_id",
         is_present: |document| document.engine_config.tokenizer_id.is_some(),
         instead: "the tokenizer in the model's folder is used",
     },
-    Idle {
+    UnusedKey {
         key: "engine_config.model_url",
         is_present: |document| document.engine_config.model_url.is_some(),
         instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
     },
-    Idle {
+    UnusedKey {
         key: "engine_config.model_description",
         is_present: |document| document.engine_config.model_description.is_some(),
         instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
     },
-    Idle {
+    UnusedKey {
         key: "scaling_config.num_cpus_per_worker",
         is_present: |document| document.scaling_config.num_cpus_per_worker.is_some(),
         instead: CLUSTER,
     },
-    Idle {
+    UnusedKey {
         key: "scaling_config.placement_strategy",
         is_present: |document| document.scaling_config.placement_strategy.is_some(),
         instead: "all GPUs of a replica are of one machine",
     },
-    Idle {
+    UnusedKey {
         key: "scaling_config.resources_per_worker",
         is_present: |document| document.scaling_config.resources_per_worker.is_some(),
         instead: CLUSTER,
     },
-    Idle {
+    UnusedKey {
         key: "scaling_config.pg_timeout_s",
         is_present: |document| document.scaling_config.pg_timeout_s.is_some(),
         instead: "pool_config.load_deadline limits a load",
     },
-    Idle {
+    UnusedKey {
         key: "deployment_config.ray_actor_options",
         is_present: |document| document.deployment_config.ray_actor_options.is_some(),
         instead: CLUSTER,
     },
-    Idle {
+    UnusedKey {
         key: "pool_config.labels",
         is_present: |document| !document.pool_config.labels.is_empty(),
         instead: "they are kept, but only `capabilities` has an effect: lists of models show it",
@@ -89,7 +89,7 @@ const IDLE_VALUES: &[(&str, &str)] = &[
 /// A sorted Markdown table of every key of older systems that is accepted without effect, with its replacement. Part of
 /// docs/reference/compatibility.md.
 pub fn table_of_keys_without_effect() -> String {
-    let form = |dropped: &dropped::Dropped| {
+    let form = |dropped: &dropped::DroppedKeys| {
         let keys: Vec<&str> = dropped.keys().collect();
         let place = match dropped.section {
             "" => String::new(),

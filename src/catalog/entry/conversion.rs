@@ -15,7 +15,7 @@ use crate::entry_source::Source;
 use crate::model_file::{ModelDocument, Sleep};
 use crate::recipe::Recipe;
 use crate::reference::Reference;
-use crate::server_config::Around;
+use crate::server_config::EntryContext;
 use crate::{
     CatalogError, dynamic_adapters, engine_config, generation, limits, ray_serve, remote, scaling,
     validation, without_effect,
@@ -76,7 +76,7 @@ impl Entry {
         let (mut recipe, fetch) = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
-            &Around {
+            &EntryContext {
                 devices: devices_configured.unwrap_or(1),
                 devices_in_document: in_document.unwrap_or(1),
                 seats,
@@ -189,7 +189,7 @@ impl Entry {
                 adapter_generation.insert(adapter.name.clone(), own);
             }
         }
-        without_effect::warn(&document, notes);
+        unused_keys::warn(&document, notes);
         let mut entry = Entry {
             aliases: pool.aliases.clone(),
             adapters: document

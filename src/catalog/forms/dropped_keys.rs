@@ -3,7 +3,7 @@
 
 /// Keys of a section, with their replacement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dropped {
+pub(crate) struct DroppedKeys {
     /// The section in the current form; empty for top-level keys.
     pub section: &'static str,
     /// Keys separated by spaces.
@@ -11,15 +11,15 @@ pub(crate) struct Dropped {
     pub instead: &'static str,
 }
 
-const fn dropped(section: &'static str, keys: &'static str, instead: &'static str) -> Dropped {
-    Dropped {
+const fn dropped(section: &'static str, keys: &'static str, instead: &'static str) -> DroppedKeys {
+    DroppedKeys {
         section,
         keys,
         instead,
     }
 }
 
-impl Dropped {
+impl DroppedKeys {
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.keys.split_ascii_whitespace()
     }
@@ -27,7 +27,7 @@ impl Dropped {
 
 /// The keys of `section` without effect, with their replacements.
 pub(crate) fn keys_of(
-    table: &[Dropped],
+    table: &[DroppedKeys],
     section: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
     let rows = table.iter().filter(move |row| row.section == section);
@@ -49,7 +49,7 @@ const OF_CLUSTER: &str = "it describes the cluster or service that runs Ray Serv
 const ONE_ADDRESS: &str = "all models are served at one address, under their names";
 
 /// Keys of RayLLM, Anyscale's templates and Ray Serve.
-pub(crate) const RAYLLM: &[Dropped] = &[
+pub(crate) const RAYLLM: &[DroppedKeys] = &[
     dropped(
         "",
         "standalone_function_calling_model depends_on_model",
@@ -170,7 +170,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
 ];
 
 /// Keys of `model_loading_config` and of the sections next to it.
-pub(crate) const RAY_SERVE: &[Dropped] = &[
+pub(crate) const RAY_SERVE: &[DroppedKeys] = &[
     dropped(
         "",
         "input_modality supports_vision",
@@ -199,7 +199,7 @@ pub(crate) const RAY_SERVE: &[Dropped] = &[
 ];
 
 /// Keys of a Ray Serve file outside its models.
-pub(crate) const SERVE: &[Dropped] = &[
+pub(crate) const SERVE: &[DroppedKeys] = &[
     dropped(APPLICATION, "name import_path route_prefix", ONE_ADDRESS),
     dropped(
         APPLICATION,
@@ -256,7 +256,7 @@ pub(crate) const SERVE: &[Dropped] = &[
 ];
 
 /// Keys of Aviary's static batching.
-pub(crate) const AVIARY: &[Dropped] = &[
+pub(crate) const AVIARY: &[DroppedKeys] = &[
     dropped("model_config", "max_input_words", WORDS),
     dropped("model_config.generation", "max_input_words", WORDS),
     dropped("model_config", "batching", BATCH),
@@ -286,6 +286,6 @@ const WORDS: &str = "prompts are limited in tokens: engine_config.max_total_toke
 const BATCH: &str = "the engine batches requests as they arrive; deployment_config.max_ongoing_requests limits the simultaneous requests";
 
 /// Every key of the tables, with its section and replacement.
-pub(crate) fn all() -> impl Iterator<Item = &'static Dropped> {
+pub(crate) fn all() -> impl Iterator<Item = &'static DroppedKeys> {
     [AVIARY, RAYLLM, RAY_SERVE, SERVE].into_iter().flatten()
 }

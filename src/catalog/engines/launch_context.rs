@@ -11,7 +11,7 @@ use crate::model_file::Secret;
 
 /// The address on which an engine listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where<'a> {
+pub enum EngineAddress<'a> {
     /// A port on 127.0.0.1.
     Port(u16),
     Socket(&'a Path),
@@ -30,10 +30,10 @@ pub struct PlacedDevice {
 
 /// Values known only when an engine is started.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct LaunchContext<'a> {
     /// The name in the catalogue.
     pub model_name: &'a str,
-    pub at: Where<'a>,
+    pub at: EngineAddress<'a>,
     pub devices: &'a [PlacedDevice],
     /// Reserved memory on each device.
     pub reserved: Bytes,
@@ -48,12 +48,12 @@ pub struct Place<'a> {
     pub template: TemplateForms,
 }
 
-impl Place<'_> {
+impl LaunchContext<'_> {
     /// A fictitious place without devices, for displaying and checking command lines.
-    pub fn example(reserved: Bytes) -> Place<'static> {
-        Place {
+    pub fn example(reserved: Bytes) -> LaunchContext<'static> {
+        LaunchContext {
             model_name: "organisation/model",
-            at: Where::Port(8000),
+            at: EngineAddress::Port(8000),
             devices: &[],
             reserved,
             weights: None,

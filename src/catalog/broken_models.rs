@@ -36,7 +36,7 @@ impl BrokenModel {
 
 /// A file, a part of a file, or a folder that cannot be used.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct UnusableItem {
     pub path: PathBuf,
     /// The name, if it can be read.
     pub name: Option<String>,
@@ -47,9 +47,9 @@ pub(super) struct Failed {
     pub kept: Vec<String>,
 }
 
-impl Failed {
-    pub fn of_file(path: &Path, name: Option<String>, error: CatalogError) -> Failed {
-        Failed {
+impl UnusableItem {
+    pub fn of_file(path: &Path, name: Option<String>, error: CatalogError) -> UnusableItem {
+        UnusableItem {
             path: path.to_owned(),
             name,
             is_part: false,
