@@ -54,7 +54,7 @@ impl Conversation {
     }
 
     /// Adds the response to the prompt. An empty response leaves the prompt pending.
-    pub fn responded(&mut self, response: &str) {
+    pub fn add_response(&mut self, response: &str) {
         if response.is_empty() {
             return;
         }
@@ -119,10 +119,10 @@ mod tests {
     fn a_prompt_without_a_response_is_replaced_by_the_next() {
         let mut conversation = Conversation::new("m", Some("be short".to_owned()));
         conversation.prompt("one".to_owned());
-        conversation.responded("1");
+        conversation.add_response("1");
         conversation.prompt("two".to_owned());
         assert_eq!(texts(&conversation), ["be short", "one", "1", "two"]);
-        conversation.responded("");
+        conversation.add_response("");
         conversation.prompt("three".to_owned());
         assert_eq!(texts(&conversation), ["be short", "one", "1", "three"]);
     }
@@ -132,11 +132,11 @@ mod tests {
         let mut conversation = Conversation::new("m", None);
         assert!(!conversation.retry());
         conversation.prompt("one".to_owned());
-        conversation.responded("1");
+        conversation.add_response("1");
         assert!(conversation.retry());
         assert_eq!(texts(&conversation), ["one"]);
         assert!(conversation.retry(), "it has no answer yet");
-        conversation.responded("uno");
+        conversation.add_response("uno");
         assert_eq!(texts(&conversation), ["one", "uno"]);
         conversation.clear();
         assert!(!conversation.retry() && texts(&conversation).is_empty());

@@ -67,7 +67,7 @@ mod tests {
     fn conversation() -> Conversation {
         let mut conversation = Conversation::new("tiny", Some("Be short.".to_owned()));
         conversation.prompt("Hello".to_owned());
-        conversation.responded("Hi\x1b[0m");
+        conversation.add_response("Hi\x1b[0m");
         conversation
     }
 

@@ -107,7 +107,7 @@ impl Session<'_> {
         let response = self.runtime.block_on(asking);
         let response =
             response.map_err(|failure| models::advised(failure, &self.conversation.model))?;
-        self.conversation.responded(&response.text);
+        self.conversation.add_response(&response.text);
         if response.is_interrupted {
             self.screen.aside("Stopped. /retry asks again.");
         } else if response.text.is_empty() {
