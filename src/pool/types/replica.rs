@@ -117,7 +117,7 @@ pub struct Replica {
 pub struct LeavesWith {
     pub(crate) load: ReplicaId,
     pub(crate) reason: StopReason,
-    /// How long its requests may last once it leaves; `None`: without a limit.
+    /// Time limit for its requests once it leaves; `None` without a limit.
     pub(crate) drain: Option<Span>,
 }
 
