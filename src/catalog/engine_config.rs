@@ -15,7 +15,7 @@ use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, EntryContext};
 use super::weights::Fetch;
-use super::weights_config::{self, Able};
+use super::weights_config::{self, Downloader};
 
 const READY_PATH: &str = "/health";
 
@@ -99,17 +99,17 @@ fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config:
     };
     Some(match kind? {
         REMOTE | RAY_SERVE => return None,
-        CANDLE => how(CANDLE, Able::PoolOnly, false),
-        COMMAND => how(COMMAND, Able::EngineFirst, true),
+        CANDLE => how(CANDLE, Downloader::PoolOnly, false),
+        COMMAND => how(COMMAND, Downloader::EngineFirst, true),
         other => {
             let kind = engines::find(other)?;
             let able = if kind.reads_gguf {
-                Able::EngineOnly
+                Downloader::EngineOnly
             } else if engine.command_prefix.is_some() {
                 // In a container the pool's cache has a different path, or is not mounted.
-                Able::EngineFirst
+                Downloader::EngineFirst
             } else {
-                Able::PoolFirst
+                Downloader::PoolFirst
             };
             how(kind.name(), able, true)
         }

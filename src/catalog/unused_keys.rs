@@ -1,7 +1,7 @@
 //! Keys of RayLLM's form that are accepted without effect. Each one used in a document causes a warning with its replacement.
 
 use super::diagnostics::Diagnostics;
-use super::forms::dropped::{self, OUTSIDE_OF_RAY};
+use super::forms::dropped_keys::{self, OUTSIDE_OF_RAY};
 use super::model_file::ModelDocument;
 
 const CLUSTER: &str = "the pool places replicas by GPU memory alone";
@@ -89,7 +89,7 @@ const IDLE_VALUES: &[(&str, &str)] = &[
 /// A sorted Markdown table of every key of older systems that is accepted without effect, with its replacement. Part of
 /// docs/reference/compatibility.md.
 pub fn table_of_keys_without_effect() -> String {
-    let form = |dropped: &dropped::DroppedKeys| {
+    let form = |dropped: &dropped_keys::DroppedKeys| {
         let keys: Vec<&str> = dropped.keys().collect();
         let place = match dropped.section {
             "" => String::new(),
@@ -97,7 +97,7 @@ pub fn table_of_keys_without_effect() -> String {
         };
         (format!("`{}`{place}", keys.join("`, `")), dropped.instead)
     };
-    let of_forms = dropped::all().map(form);
+    let of_forms = dropped_keys::all().map(form);
     let own = IDLE
         .iter()
         .map(|idle| (format!("`{}`", idle.key), idle.instead));

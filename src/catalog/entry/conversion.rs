@@ -18,7 +18,7 @@ use crate::reference::Reference;
 use crate::server_config::EntryContext;
 use crate::{
     CatalogError, dynamic_adapters, engine_config, generation, limits, ray_serve, remote, scaling,
-    validation, without_effect,
+    unused_keys, validation,
 };
 
 /// The default number of simultaneous requests for a command's replica.

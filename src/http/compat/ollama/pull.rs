@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::show::{HubModel, find};
+use super::show::{Found, find};
 use crate::auth::User;
 use crate::dialect::Taken;
 use crate::dialect::ollama::{STREAM_TYPE, name_of, tagged};
@@ -60,7 +60,7 @@ pub(super) async fn pull(
     Ok(response)
 }
 
-fn status(app: &App, found: &HubModel) -> String {
+fn status(app: &App, found: &Found) -> String {
     let snapshot = app.handle.snapshot();
     let is_absent = snapshot
         .model(&found.entry.name)
