@@ -37,7 +37,7 @@ pub struct RestoreResult {
 /// database are not assigned again.
 ///
 /// # Errors
-/// As [`back_up`]; [`StoreError::InUse`] while a service uses the database, [`StoreError::Newer`] for a copy of a newer program.
+/// As [`back_up`](super::back_up); [`StoreError::InUse`] while a service uses the database, [`StoreError::Newer`] for a copy of a newer program.
 /// Until the exchange the database is unchanged.
 pub async fn restore(
     database_url: &str,

@@ -1,6 +1,6 @@
 //! Attention within each text: every token attends to all others, or to those within a window.
 //!
-//! On the CPU, this crate's kernels compute it ([`paged`](super::paged)), except for models with relative position biases. Those,
+//! On the CPU, this crate's kernels compute it ([`paged_attention`](super::paged_attention)), except for models with relative position biases. Those,
 //! and all models on other devices, use candle's operations with queries in blocks, which bounds the memory that the scores of a
 //! long text take.
 

@@ -2,7 +2,7 @@
 //!
 //! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), pass through the network in a batch
 //! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). A decoder that serves
-//! vectors or scores ([`purpose`]) uses the batch that also generates text ([`by_decoder`]).
+//! vectors or scores ([`purpose`]) uses the batch that also generates text ([`decoder_backend`]).
 
 mod attention;
 mod config;

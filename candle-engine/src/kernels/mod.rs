@@ -3,7 +3,7 @@
 //!
 //! Every kernel guarantees two things. The result of a row is bit-identical whatever else is in the batch, wherever the row is in
 //! it and however many threads compute. It is also bit-identical on every processor ([`tier`]), except for products with
-//! BF16-rounded inputs ([`rounded`]), which a pool computes only if configured to.
+//! BF16-rounded inputs ([`rounded_rows`]), which a pool computes only if configured to.
 
 #![allow(
     dead_code,
