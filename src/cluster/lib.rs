@@ -1,7 +1,7 @@
 //! Sources of nodes: one trait over Slurm, PBS, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of the
 //! cluster that runs `model-pool node`. The caller decides what to request, and when.
 //!
-//! `batch` has the common parts of Slurm and PBS; `ends` and `finding` have texts that several kinds of cluster share.
+//! `batch` has the common parts of Slurm and PBS; `end_texts` and `finding` have texts that several kinds of cluster share.
 
 mod any_cluster;
 mod backend;

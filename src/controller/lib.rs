@@ -21,8 +21,8 @@
 //! | weights lookup | one per launch                         | when it knows whether the page cache has them |
 //! | fetch          | one per download                       | with exactly one `FetchEnded`                 |
 //! | fetched lookup | one per failed load of fetched weights | when it knows whether the weights are there   |
-//! | park, wake     | one per order to an engine             | with one `ParkingResult`                             |
-//! | change         | at most one, of the catalogue          | with one `CatalogFigures`                            |
+//! | park, wake     | one per order to an engine             | with one `ParkingResult`                      |
+//! | change         | at most one, of the catalogue          | with one `CatalogFigures`                     |
 //! | read-ahead     | at most one, a thread                  | with one `ReadAheadEnded`; a load stops it    |
 //!
 //! `spawn` starts control and keeper. Control owns the others and aborts them when it ends.

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The numbers of reports continue across connections, which identifies duplicates. Orders have no number: orders that a connection
-//! did not deliver are lost, and `RunningEngine` shows the controller the actual state.
+//! did not deliver are lost, and `Running` shows the controller the actual state.
 //!
 //! `Hello` and `NodeAcceptance` carry generations: neither side continues with a controller that has been replaced. The generation
 //! of a connection applies to its orders. A standby controller responds to the upgrade with 503 and [`STANDBY_CODE`].

@@ -38,7 +38,7 @@ pub enum FromNode {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromController {
-    /// The first message is this or `NodeRefusal`.
+    /// The first message is this or `Refused`.
     Accepted(Box<NodeAcceptance>),
     Refused(NodeRefusal),
     Order(Order),

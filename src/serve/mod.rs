@@ -1,5 +1,5 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from the configuration, and
-//! connects them. The order of the start reads from top to bottom; `ending` contains the end.
+//! connects them. The order of the start reads from top to bottom; `shutdown` contains the end.
 
 pub(crate) mod evening;
 mod files;

@@ -5,7 +5,7 @@
 //! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
 //! run  ─▶ once:    arguments and standard input  ─▶ ask ─▶ screen
 //! evaluate:        prompts of a file, for each model ─▶ ask ─▶ table
-//!                                        ask: client ─▶ events ─▶ answer
+//!                                        ask: client ─▶ events ─▶ response
 //! ```
 
 mod args;

@@ -402,7 +402,7 @@ fn chunk(computed: usize, goal: usize, rows: usize) -> usize {
     }
 }
 
-/// Adds rows to a plan. The last row of a sequence is requested, and all rows from `wants_from` on.
+/// Adds rows to a plan. The last row of a sequence is requested, and all rows from `rows_from` on.
 fn place(
     plan: &mut Plan,
     (request, nth, adapter): (RequestId, usize, Option<AdapterNumber>),

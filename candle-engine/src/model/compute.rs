@@ -1,6 +1,6 @@
 //! The operations that decoders consist of, implemented for every kind of device.
 //!
-//! The flow of a block is written once over this trait. [`super::plain`] implements it with candle, on GPUs, and on the CPU as the
+//! The flow of a block is written once over this trait. [`super::candle_compute`] implements it with candle, on GPUs, and on the CPU as the
 //! reference for tests. [`super::native`] implements it on the CPU with this crate's own kernels.
 //!
 //! Results are written to rows that the caller keeps from step to step, which lets implementations reuse their memory.

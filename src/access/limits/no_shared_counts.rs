@@ -1,4 +1,5 @@
-//! Replaces `shared` in a program built without the feature `redis`, which refuses a configuration with shared counts at the start.
+//! Replaces `shared_counts` in a program built without the feature `redis`, which refuses a configuration with shared counts at the
+//! start.
 
 use super::{Bucket, ClockFn, Day, LimitRefusal, RemainingLimits};
 use config::{OnOutage, RedisSection};
