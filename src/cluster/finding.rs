@@ -59,7 +59,7 @@ pub(super) fn version(program: &str, ended: Result<ProgramResult, ClusterError>)
     }
 }
 
-/// The finding for a cluster that responds: `answers` describes it, `live` is the number of this pool's jobs that have not ended.
+/// The finding for a cluster that responds: `responses` describes it, `live` is the number of this pool's jobs that have not ended.
 pub(super) fn live_jobs(responses: &str, section: &ClusterSection, live: usize) -> Finding {
     Finding::Good(format!(
         "{responses}; this pool (cluster.name: {}) has {live} pending or running job{}",

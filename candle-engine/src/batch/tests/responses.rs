@@ -125,7 +125,7 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
     assert_eq!(more.tokens[prompt.len()].offset, letters);
 }
 
-/// The sum of logprobs of `answer` after `prompt`, computed in one step.
+/// The sum of logprobs of `response` after `prompt`, computed in one step.
 fn sum_of(prompt: &[u32], response: &[u32]) -> f64 {
     let rows = Plainly::new().rows(&[prompt, response].concat());
     let of_response = rows[prompt.len() - 1..].iter().zip(response);
