@@ -125,7 +125,7 @@ impl ServeShared {
         &self.ledger
     }
 
-    /// Keeps the applications of earlier processes at this address until [`ServeShared::answered`]. Returns true if that is new.
+    /// Keeps the applications of earlier processes at this address until [`ServeShared::responded`]. Returns true if that is new.
     pub fn expect_response(&self, address: &str) -> bool {
         self.lock().without_response.insert(address.to_owned())
     }
