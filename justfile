@@ -25,4 +25,4 @@ ci:
 # Rewrites the generated pages, schemas and golden files
 update:
     UPDATE=1 cargo test --test plain -- config:: reference:: old_keys:: stories::
-    UPDATE=1 cargo test --test program -- who_may:: wrong_inputs:: reference::
+    UPDATE=1 cargo test --test program -- permissions:: wrong_inputs:: reference::

@@ -12,12 +12,12 @@ mod aims;
 mod dialects;
 #[path = "gateway/engine.rs"]
 mod engine;
-#[path = "gateway/paced.rs"]
-mod paced;
+#[path = "gateway/idle.rs"]
+mod idle;
+#[path = "gateway/pacing.rs"]
+mod pacing;
 #[path = "gateway/parts.rs"]
 mod parts;
-#[path = "gateway/rest.rs"]
-mod rest;
 #[path = "gateway/servers.rs"]
 mod servers;
 
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use parts::{Place, Scale};
+use parts::{MeasuredServer, Scale};
 
 struct Args {
     scale: Scale,
@@ -79,21 +79,21 @@ fn main() {
     let args = Args::read();
     let files = servers::files_limit();
     let (pool, engine) = servers::pool("gateway", Path::new(env!("CARGO_BIN_EXE_model-pool")));
-    let mut places = vec![Place::direct(&engine)];
+    let mut places = vec![MeasuredServer::direct(&engine)];
     match servers::nginx(&engine.address) {
-        Some(nginx) => places.push(Place::new(nginx, &engine)),
+        Some(nginx) => places.push(MeasuredServer::new(nginx, &engine)),
         None => {
             println!("nginx is not on the path: its part is skipped; apt-get install nginx-light")
         }
     }
-    places.push(Place::new(pool, &engine));
+    places.push(MeasuredServer::new(pool, &engine));
     if let Some(program) = &args.beside {
         let (pool, engine) = servers::pool("beside", program);
-        places.push(Place::new(pool, &engine));
+        places.push(MeasuredServer::new(pool, &engine));
     }
     let mut told = json!({});
     if args.wants("rest") {
-        told["rest"] = rest::rest(&places);
+        told["rest"] = idle::rest(&places);
     }
     if args.wants("plain") {
         told["plain"] = parts::plain(&places, &args.scale);
@@ -105,7 +105,7 @@ fn main() {
         told["tokens"] = parts::tokens(&places, &args.scale);
     }
     if args.wants("paced") {
-        told["paced"] = paced::paced(&places, &args.scale);
+        told["paced"] = pacing::paced(&places, &args.scale);
     }
     if args.wants("idle") {
         told["idle"] = parts::idle(&places, &args.scale, files);

@@ -14,8 +14,8 @@
 mod defaults;
 #[path = "swap/engine.rs"]
 mod engine;
-#[path = "swap/real.rs"]
-mod real;
+#[path = "swap/real_engine.rs"]
+mod real_engine;
 #[path = "swap/sharing.rs"]
 mod sharing;
 #[path = "swap/yielding.rs"]
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let mut missed = Vec::new();
     for part in &parts {
         match part.as_str() {
-            "real" => real::run(),
+            "real" => real_engine::run(),
             "defaults" => missed.extend(defaults::run()),
             "sharing" => missed.extend(sharing::run()),
             "yielding" => missed.extend(yielding::run()),

@@ -36,7 +36,7 @@ impl Scale {
 }
 
 /// A server that can be measured.
-pub struct Place {
+pub struct MeasuredServer {
     name: String,
     url: String,
     /// `None` for the engine itself.
@@ -45,16 +45,16 @@ pub struct Place {
 }
 
 /// The processor time used so far.
-struct Spent {
+struct CpuTime {
     server: Duration,
     /// The load generator and the engine.
     ends: Duration,
     machine: Option<Duration>,
 }
 
-impl Place {
-    pub fn direct(engine: &Engine) -> Place {
-        Place {
+impl MeasuredServer {
+    pub fn direct(engine: &Engine) -> MeasuredServer {
+        MeasuredServer {
             name: "direct".to_owned(),
             url: format!("http://{}/v1", engine.address),
             server: None,
@@ -62,8 +62,8 @@ impl Place {
         }
     }
 
-    pub fn new(server: Server, engine: &Engine) -> Place {
-        Place {
+    pub fn new(server: Server, engine: &Engine) -> MeasuredServer {
+        MeasuredServer {
             name: server.name.clone(),
             url: server.url(),
             server: Some(server),
@@ -78,8 +78,8 @@ impl Place {
         }
     }
 
-    fn spent(&self) -> Spent {
-        Spent {
+    fn spent(&self) -> CpuTime {
+        CpuTime {
             server: self.server.as_ref().map_or(Duration::ZERO, Server::cpu),
             ends: own_cpu() + cpu_of(self.engine.pid),
             machine: machine_cpu(),
@@ -152,7 +152,7 @@ pub type Column = (&'static str, &'static str, bool);
 pub struct Rounds(Vec<Vec<Value>>);
 
 impl Rounds {
-    fn new(places: &[Place], rounds: usize, words: &[&str]) -> Rounds {
+    fn new(places: &[MeasuredServer], rounds: usize, words: &[&str]) -> Rounds {
         // The first run on each place warms connections, caches and page tables.
         for place in places {
             let mut short = words.to_vec();
@@ -165,7 +165,11 @@ impl Rounds {
     }
 
     /// Runs each place once per round.
-    pub fn by(places: &[Place], rounds: usize, mut once: impl FnMut(&Place) -> Value) -> Rounds {
+    pub fn by(
+        places: &[MeasuredServer],
+        rounds: usize,
+        mut once: impl FnMut(&MeasuredServer) -> Value,
+    ) -> Rounds {
         let mut results = vec![Vec::new(); places.len()];
         for round in 0..rounds {
             for nth in 0..places.len() {
@@ -197,7 +201,7 @@ impl Rounds {
     }
 
     /// One line per place, and the same numbers by name.
-    pub fn told(&self, places: &[Place], columns: &[Column]) -> Value {
+    pub fn told(&self, places: &[MeasuredServer], columns: &[Column]) -> Value {
         let mut all = Map::new();
         for (nth, place) in places.iter().enumerate() {
             let mut line = format!("  {:<9}", place.name);
@@ -248,7 +252,7 @@ const COMPLETE: [Column; 7] = [
 ];
 
 /// Non-streaming responses: short and long ones in a closed loop, and short ones at fixed due times.
-pub fn plain(places: &[Place], scale: &Scale) -> Value {
+pub fn plain(places: &[MeasuredServer], scale: &Scale) -> Value {
     let mut all = Map::new();
     let time = format!("{}ms", (scale.seconds * 1000.0) as u64);
     for tokens in PLAIN_TOKENS {
@@ -277,7 +281,7 @@ pub const PLAIN_CONNECTIONS: [&str; 3] = ["1", "16", "256"];
 pub const OPEN_RATE: &str = "1000";
 
 /// Streams of 16 tokens on one kept connection and on 64: the wait for the first token.
-pub fn streams(places: &[Place], scale: &Scale) -> Value {
+pub fn streams(places: &[MeasuredServer], scale: &Scale) -> Value {
     let time = format!("{}ms", (scale.seconds * 2000.0) as u64);
     let mut all = Map::new();
     for connections in STREAM_CONNECTIONS {
@@ -306,7 +310,7 @@ pub fn streams(places: &[Place], scale: &Scale) -> Value {
 pub const STREAM_CONNECTIONS: [&str; 2] = ["1", "64"];
 
 /// 64 streams with a token every 5 ms, and 16 streams as fast as their tokens are read.
-pub fn tokens(places: &[Place], scale: &Scale) -> Value {
+pub fn tokens(places: &[MeasuredServer], scale: &Scale) -> Value {
     let columns = [
         ("tokens/s", "/tokens_per_second", false),
         ("between tokens p50", "/between_tokens_us/p50", false),
@@ -341,7 +345,7 @@ pub fn dialects(scale: &Scale) -> Value {
 }
 
 /// Measures the memory of open streams without events.
-pub fn idle(places: &[Place], scale: &Scale, files: u64) -> Value {
+pub fn idle(places: &[MeasuredServer], scale: &Scale, files: u64) -> Value {
     // A stream takes two connections of a proxy.
     let most = files.saturating_sub(200) / 2;
     let streams = scale.idle_streams.min(most);

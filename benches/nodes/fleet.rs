@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::played::{Played, Presence};
+use super::simulated_node::{Presence, SimulatedNode};
 
 /// The maximum number of nodes that join simultaneously.
 const JOINING_MAX: usize = 32;
@@ -17,7 +17,7 @@ const JOINING_MAX: usize = 32;
 const TROUBLES_MAX: usize = 10;
 
 /// State shared by the nodes.
-pub struct Shared {
+pub struct FleetSettings {
     /// `HOST:PORT`.
     pub controller: String,
     pub token: String,
@@ -36,18 +36,18 @@ pub struct Shared {
 }
 
 /// A node is connected while this exists.
-pub struct Joined<'a>(&'a AtomicU32);
+pub struct ConnectionGuard<'a>(&'a AtomicU32);
 
-impl Drop for Joined<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Shared {
-    pub fn join(&self) -> Joined<'_> {
+impl FleetSettings {
+    pub fn join(&self) -> ConnectionGuard<'_> {
         self.joined.fetch_add(1, Ordering::Relaxed);
-        Joined(&self.joined)
+        ConnectionGuard(&self.joined)
     }
 
     /// A connection has ended unexpectedly.
@@ -70,8 +70,8 @@ impl Shared {
 }
 
 pub struct Fleet {
-    shared: Arc<Shared>,
-    nodes: Vec<Arc<Played>>,
+    shared: Arc<FleetSettings>,
+    nodes: Vec<Arc<SimulatedNode>>,
     // Dropped before the runtime.
     _tasks: JoinSet<()>,
     _runtime: Runtime,
@@ -82,7 +82,7 @@ impl Fleet {
     /// Starts nodes that join the controller as soon as they can.
     pub fn start(controller: &str, token: String, nodes: u32, load: Duration) -> Fleet {
         let relay = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FleetSettings {
             controller: controller.to_owned(),
             token,
             relay: relay.local_addr().expect("bound"),
@@ -95,8 +95,8 @@ impl Fleet {
             lost: AtomicU32::new(0),
             troubles: Mutex::default(),
         });
-        let nodes: Vec<Arc<Played>> = (0..nodes)
-            .map(|nth| Arc::new(Played::new(nth, Arc::clone(&shared))))
+        let nodes: Vec<Arc<SimulatedNode>> = (0..nodes)
+            .map(|nth| Arc::new(SimulatedNode::new(nth, Arc::clone(&shared))))
             .collect();
         // A single thread leaves the rest of the machine to the controller.
         let mut builder = Builder::new_multi_thread();

@@ -13,8 +13,8 @@
 mod fleet;
 mod machine;
 mod outcome;
-mod played;
 mod program;
+mod simulated_node;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use fleet::Fleet;
 use machine::DEVICES;
 use outcome::Outcome;
-use played::Presence;
-use program::{Program, Wanted};
+use program::{ModelTarget, Program};
+use simulated_node::Presence;
 
 /// The maximum time without any progress.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -60,7 +60,7 @@ impl Default for Scale {
 }
 
 /// The controller's resource use during the measurement.
-struct Held {
+struct ResourceUse {
     cores: f64,
     cores_most: f64,
     memory_bytes: u64,
@@ -124,7 +124,7 @@ pub fn run(scale: &Scale) -> Outcome {
 }
 
 /// One order per model, one after the other, as an administrator would.
-fn load(program: &Program, fleet: &Fleet, models: &[Wanted]) {
+fn load(program: &Program, fleet: &Fleet, models: &[ModelTarget]) {
     let mut ordered = 0;
     for model in models {
         let before = (ordered + model.replicas).saturating_sub(ORDERED_MAX);
@@ -137,11 +137,11 @@ fn load(program: &Program, fleet: &Fleet, models: &[Wanted]) {
     until(fleet, "the orders to end", is_done, 1);
 }
 
-fn hold(program: &Program, fleet: &Fleet, seconds: u64) -> Held {
+fn hold(program: &Program, fleet: &Fleet, seconds: u64) -> ResourceUse {
     let frames = fleet.frames();
     let (began, spent) = (now(), program.processor());
     let (mut last, mut last_spent) = (began, spent);
-    let mut held = Held {
+    let mut held = ResourceUse {
         cores: 0.0,
         cores_most: 0.0,
         memory_bytes: 0,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{DEVICES, Scale, now};
 
@@ -20,7 +20,7 @@ const LARGE_GIB: u32 = 50;
 const SMALL_GIB: u32 = 20;
 
 /// A model and its target number of replicas.
-pub struct Wanted {
+pub struct ModelTarget {
     pub name: String,
     pub replicas: u32,
     gib: u32,
@@ -28,7 +28,7 @@ pub struct Wanted {
 
 /// Enough models to keep each node busy, each with at most [`REPLICAS_OF_MODEL`] replicas: a large replica for each device, and
 /// small ones in addition.
-pub fn wanted(scale: &Scale) -> Vec<Wanted> {
+pub fn wanted(scale: &Scale) -> Vec<ModelTarget> {
     let places = scale.nodes * DEVICES;
     let large = scale.replicas.min(places);
     let small = scale.replicas - large;
@@ -40,7 +40,7 @@ pub fn wanted(scale: &Scale) -> Vec<Wanted> {
         2 * places
     );
     let models = |kind: &'static str, replicas: u32, gib: u32| {
-        (0..replicas.div_ceil(REPLICAS_OF_MODEL)).map(move |nth| Wanted {
+        (0..replicas.div_ceil(REPLICAS_OF_MODEL)).map(move |nth| ModelTarget {
             name: format!("{kind}-{nth:03}"),
             replicas: (replicas - nth * REPLICAS_OF_MODEL).min(REPLICAS_OF_MODEL),
             gib,
@@ -57,7 +57,7 @@ pub struct Program {
 
 impl Program {
     /// Starts a pool with room only on nodes, and with replicas that stay.
-    pub fn start(models: &[Wanted]) -> Program {
+    pub fn start(models: &[ModelTarget]) -> Program {
         let files: Vec<(String, String)> = models.iter().map(file).collect();
         let config = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\npool: {keep_hot: 12h}\n";
         let pool = Pool::with_devices(&files, config);
@@ -81,7 +81,7 @@ impl Program {
     }
 
     /// Orders a load as an administrator would. The load continues after this returns.
-    pub fn load(&self, model: &Wanted) {
+    pub fn load(&self, model: &ModelTarget) {
         let body = json!({"model": model.name, "replicas": model.replicas, "wait": false});
         self.call("POST", "/llm/admin/load", &body.to_string());
     }
@@ -161,8 +161,8 @@ impl Program {
     }
 }
 
-fn file(model: &Wanted) -> (String, String) {
-    let Wanted { name, gib, .. } = model;
+fn file(model: &ModelTarget) -> (String, String) {
+    let ModelTarget { name, gib, .. } = model;
     let text = format!(
         "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [played-engine, --port, '{{{{ port }}}}']\npool_config: {{memory_gib: {gib}}}\n"
     );

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
-use crate::engine::{NAMES, Own, ask, double, milliseconds, percentile};
+use crate::engine::{EngineTimes, NAMES, ask, double, milliseconds, percentile};
 
 /// The duration of a load in milliseconds, and the number of measured swaps.
 const LOADS: [(u64, usize); 3] = [(0, 40), (300, 30), (1500, 20)];
@@ -66,7 +66,7 @@ fn measure(load: Duration, swaps: usize) -> Vec<Round> {
     let round = |nth: usize| {
         let (launch, _) = &doubles[nth % 2];
         let name = NAMES[nth % 2];
-        let own = Own::measure(&program, launch, name).all();
+        let own = EngineTimes::measure(&program, launch, name).all();
         std::thread::park_timeout(PAUSE);
         let before = pool.engine_pids();
         let swap = milliseconds(ask(pool.address(), name));

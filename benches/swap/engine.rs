@@ -67,7 +67,7 @@ impl Drop for Server {
 }
 
 /// A response, with times since its request.
-pub struct Answer {
+pub struct TimedResponse {
     pub status: u16,
     /// The first byte of the body. Comments sent while waiting do not count.
     pub first: Duration,
@@ -79,7 +79,7 @@ pub struct Answer {
 
 /// Sends a request on a new connection; `None` without a response.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-pub fn exchange(address: &str, method: &str, path: &str, body: &str) -> Option<Answer> {
+pub fn exchange(address: &str, method: &str, path: &str, body: &str) -> Option<TimedResponse> {
     let began = Instant::now();
     let mut socket = TcpStream::connect(address).ok()?;
     let length = body.len();
@@ -108,7 +108,7 @@ pub fn exchange(address: &str, method: &str, path: &str, body: &str) -> Option<A
         }
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    Some(Answer {
+    Some(TimedResponse {
         status: text.split(' ').nth(1)?.parse().ok()?,
         first: first?,
         all: began.elapsed(),
@@ -127,7 +127,7 @@ fn promised_seconds(text: &str) -> Option<u64> {
 }
 
 /// A streamed response of at most this many tokens.
-pub fn stream(address: &str, model: &str, tokens: u32) -> Answer {
+pub fn stream(address: &str, model: &str, tokens: u32) -> TimedResponse {
     let body = format!(
         r#"{{"model":"{model}","stream":true,"max_tokens":{tokens},"messages":[{{"role":"user","content":"Hi"}}]}}"#
     );
@@ -143,20 +143,20 @@ pub fn ask(address: &str, model: &str) -> Duration {
 }
 
 /// The engine's own times.
-pub struct Own {
+pub struct EngineTimes {
     pub start: f64,
     pub response: f64,
     pub stop: f64,
 }
 
-impl Own {
+impl EngineTimes {
     pub fn all(&self) -> f64 {
         self.start + self.response + self.stop
     }
 
     /// `model` is the engine's name for its model.
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-    pub fn measure(program: &Path, launch: &Launch, model: &str) -> Own {
+    pub fn measure(program: &Path, launch: &Launch, model: &str) -> EngineTimes {
         let began = Instant::now();
         let server = Server::start(program, launch);
         server.until_ready();
@@ -165,7 +165,7 @@ impl Own {
         let began = Instant::now();
         server.stop();
         let stop = milliseconds(began.elapsed());
-        Own {
+        EngineTimes {
             start,
             response,
             stop,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use support::whole::Pool;
+use support::service::Pool;
 
 use crate::engine::{NAMES, double, milliseconds, percentile, stream};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use support::whole::Pool;
+use support::service::Pool;
 
 use crate::engine::{ask, double, stream};
 

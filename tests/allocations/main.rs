@@ -15,7 +15,7 @@ use counting::{count_of, tell};
 use model_pool::cli::Cli;
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
-use support::whole::wait_for;
+use support::service::wait_for;
 
 /// Allocations for a plain chat.
 const PER_PLAIN_CHAT_MAX: f64 = 20.0;

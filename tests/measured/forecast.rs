@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use sqlx::{Connection, Row, SqliteConnection};
-use support::whole::Pool;
+use support::service::Pool;
 
 /// A pool whose two devices hold two models in total, and its workload.
 struct Rig {

@@ -13,10 +13,10 @@ use model_pool::catalog::{Entry, Fetch, Reference, Source};
 use model_pool::config::Config;
 use model_pool::source::{Progress, Settings, SourceError, Sources};
 use serde_json::Value;
+use support::external_programs::skipped;
 use support::family::{asks, chat, reasons, shown, stub};
 use support::hub::Hub;
-use support::required::skipped;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// A small separate disk, removed with the test.
 struct Disk(tempfile::TempDir);

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use sqlx::{Connection, Row, SqliteConnection};
 use support::hub::Hub;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const THREADS: u64 = 8;
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");

@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use scene::{Cost, Watch, measure, pool, resident_bytes, send, stub};
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
 const MIB: u64 = 1 << 20;

@@ -2,12 +2,12 @@
 //! long history, open pages, a full disk, a storm of kills, the policy on recorded traces, and the simulator's forecast compared
 //! with the outcome. Tests run one at a time.
 
-mod at_rest;
 mod dialects;
 mod forecast;
 mod full_disk;
 mod growth;
 mod hostile_bodies;
+mod idle;
 mod kill_storm;
 mod long_history;
 mod open_pages;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use support::net::stub;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const PAGES: u64 = 200;
 const MODELS: usize = 60;

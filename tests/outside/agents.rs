@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
+use super::client_libraries::{open_pool, pool};
 use super::clients::{brought, user_key};
 use super::table;
-use super::wires::{open_pool, pool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const THOUGHT: &str = "I look.";

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use support::adapters::{config, tensors};
 use support::buckets::{Gcs, KEY, S3, SECRET, Wire};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 

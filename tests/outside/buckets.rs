@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use support::buckets::{Gcs, KEY, S3, SECRET, Wire};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 const HASH: &str = "d0bb58b0dd6d2c3a7f9fbdd5a5f6b2a1c0ffee00";

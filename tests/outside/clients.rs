@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use support::required::skipped;
-use support::whole::Pool;
+use support::external_programs::skipped;
+use support::service::Pool;
 
 /// The pool's features for the scripts to check; they report the others as left out: `logprobs`, `completions`, `json_schema`,
 /// `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.

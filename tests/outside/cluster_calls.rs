@@ -6,13 +6,13 @@ use std::process::Command;
 
 /// Output and status of a call.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CallOutput {
     pub status: Option<i32>,
     pub out: String,
     errors: String,
 }
 
-impl Ended {
+impl CallOutput {
     #[track_caller]
     pub fn has(&self, status: i32, parts: &[&str]) {
         assert_eq!(self.status, Some(status), "{self:?}");
@@ -24,7 +24,7 @@ impl Ended {
 }
 
 /// The environment contains a secret that no job may receive.
-pub fn run(config: &Path, words: &[&str], env: &[(&str, &OsStr)]) -> Ended {
+pub fn run(config: &Path, words: &[&str], env: &[(&str, &OsStr)]) -> CallOutput {
     let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .args(words)
         .arg("--config")
@@ -33,7 +33,7 @@ pub fn run(config: &Path, words: &[&str], env: &[(&str, &OsStr)]) -> Ended {
         .envs(env.iter().copied())
         .output()
         .unwrap();
-    Ended {
+    CallOutput {
         status: output.status.code(),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use support::whole::{split, wait_for};
-use support::{net, required};
+use support::service::{split, wait_for};
+use support::{external_programs, net};
 
 fn program() -> Option<PathBuf> {
     let built = support::root().join("target/cuda/model-pool-cuda");
     if built.is_file() {
         return Some(built);
     }
-    required::skipped(
+    external_programs::skipped(
         "cuda",
         "target/cuda/model-pool-cuda is missing; bash .ci/cuda",
     );

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use support::external_programs::skipped;
 use support::provider::{CLIENT, Provider};
-use support::required::skipped;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Two devices; `large` nearly fills one.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";

@@ -5,9 +5,9 @@
 use std::fs;
 use std::process::Command;
 
-use support::required::skipped;
+use support::external_programs::skipped;
+use support::service::Pool;
 use support::stub::model;
-use support::whole::Pool;
 
 use crate::clients::{root, user_key};
 

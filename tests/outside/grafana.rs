@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use support::required::{is_for_later, skipped};
-use support::whole::{Pool, wait_for};
+use support::external_programs::{is_for_later, skipped};
+use support::service::{Pool, wait_for};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -109,7 +109,10 @@ impl Prometheus {
         let response: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         match response["data"]["result"].as_array() {
             Some(found) => Ok(found.clone()),
-            None => Err(response["error"].as_str().unwrap_or("no response").to_owned()),
+            None => Err(response["error"]
+                .as_str()
+                .unwrap_or("no response")
+                .to_owned()),
         }
     }
 }

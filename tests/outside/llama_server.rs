@@ -1,8 +1,8 @@
 //! The real llama-server and the embedded engine in one pool with a shared memory budget, with a tiny random model that the test
 //! writes. `.ci/llama-server` builds the program; without it these tests report that they were skipped.
 
+mod disconnects;
 mod flags;
-mod leaving;
 mod life;
 mod requests;
 
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::required::skipped;
-use support::whole::{Pool, wait_for};
+use support::external_programs::skipped;
+use support::service::{Pool, wait_for};
 
 /// The program, if it has been built.
 fn llama_server() -> Option<PathBuf> {

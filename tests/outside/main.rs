@@ -4,6 +4,7 @@
 mod agents;
 mod bucket_adapters;
 mod buckets;
+mod client_libraries;
 mod clients;
 mod cluster_calls;
 mod cuda;
@@ -21,4 +22,3 @@ mod shared_limits;
 mod slurm;
 mod table;
 mod vllm;
-mod wires;

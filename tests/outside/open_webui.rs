@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use support::external_programs::skipped;
 use support::net::rest;
-use support::required::skipped;
-use support::whole::Pool;
+use support::service::Pool;
 
 use crate::clients::{root, run_within, user_key};
 

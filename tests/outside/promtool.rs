@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::required::{is_for_later, skipped};
-use support::whole::Pool;
+use support::external_programs::{is_for_later, skipped};
+use support::service::Pool;
 
 /// The program, if it is installed.
 fn promtool() -> Option<Command> {

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use support::required::{is_for_later, skipped};
-use support::whole::{Pool, wait_for};
+use support::external_programs::{is_for_later, skipped};
+use support::service::{Pool, wait_for};
 
 /// A server without persistence.
 struct Redis {
@@ -185,7 +185,7 @@ fn requests_at_once_are_counted_together_and_given_back() {
 }
 
 /// A gateway with a limit of one request, which receives requests while its server is stopped.
-fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, support::whole::Stream) {
+fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, support::service::Stream) {
     let pool = redis.pool("{concurrent_requests: 1}", "closed");
     assert_eq!(ask(&pool).0, 200);
     wait_for("its place to be free", || ask(&pool).0 == 200);

@@ -9,8 +9,7 @@ use serde_json::Value;
 use super::clients::root;
 
 const DOCUMENT: &str = "docs/guides/clients.md";
-const BEGIN: &str =
-    "<!-- clients: written by `UPDATE=1 cargo test --test outside -- wires:: agents::` -->\n";
+const BEGIN: &str = "<!-- clients: written by `UPDATE=1 cargo test --test outside -- client_libraries:: agents::` -->\n";
 const END: &str = "<!-- clients: end -->";
 const COLUMNS: [&str; 7] = [
     "chat",

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// Evidence for a claim about an engine: a file below the root, and a test in it.
-enum Rests {
+enum ClaimBasis {
     Tried(&'static str, &'static str),
     /// Tested, and true only under a condition that the manual describes.
     Limited(&'static str, &'static str),
@@ -13,7 +13,7 @@ enum Rests {
     /// The engine does not have the feature.
     No,
 }
-use Rests::{Documented, Limited, No, Parsed, Tried};
+use ClaimBasis::{Documented, Limited, No, Parsed, Tried};
 
 const VLLM: &str = "tests/outside/vllm/serving.rs";
 const VLLM_ADAPTERS: &str = "tests/outside/vllm/adapters.rs";
@@ -24,7 +24,7 @@ const VLLM_POOLING: &str = "tests/outside/vllm/pooling.rs";
 const VLLM_TWO: &str = "tests/outside/vllm/two_models.rs";
 const VLLM_FLAGS: &str = "tests/outside/vllm/flags.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
-const LLAMA_LEAVING: &str = "tests/outside/llama_server/leaving.rs";
+const LLAMA_LEAVING: &str = "tests/outside/llama_server/disconnects.rs";
 const LLAMA_LIFE: &str = "tests/outside/llama_server/life.rs";
 const LLAMA_REQUESTS: &str = "tests/outside/llama_server/requests.rs";
 const EMBEDDED: &str = "tests/program/embedded.rs";
@@ -55,7 +55,7 @@ const SGLANG_PARSER: &str =
 const ENGINES: [&str; 4] = ["vLLM", "llama-server", "embedded", "SGLang"];
 
 /// A claim and its evidence for each engine.
-type Row = (&'static str, [Rests; 4]);
+type Row = (&'static str, [ClaimBasis; 4]);
 
 const ROWS: &[Row] = &[
     (

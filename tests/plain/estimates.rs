@@ -7,6 +7,6 @@ mod damage;
 mod forms;
 mod gguf;
 mod layouts;
-mod published;
+mod published_models;
 
 use support::assert_has;

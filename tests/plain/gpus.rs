@@ -58,12 +58,12 @@ fn wait_for<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A process that runs until dropped.
-struct Alive(Child);
+struct TestProcess(Child);
 
-impl Alive {
-    fn new() -> Alive {
+impl TestProcess {
+    fn new() -> TestProcess {
         let cat = Command::new("cat").stdin(Stdio::piped()).spawn();
-        Alive(cat.unwrap())
+        TestProcess(cat.unwrap())
     }
 
     fn takes(&self, machine: &Machine, gpu: usize, bytes: u64, words: &str) {
@@ -78,7 +78,7 @@ impl Alive {
     }
 }
 
-impl Drop for Alive {
+impl Drop for TestProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -324,7 +324,7 @@ fn events_are_heard_again_after_the_driver_was_loaded_anew() {
 #[test]
 fn memory_is_attributed_to_replicas_orphans_and_others() {
     let (_folder, machine) = machine(|machine| machine.gpus(1, H100, 80 * GIB));
-    let (leader, child, orphan) = (Alive::new(), Alive::new(), Alive::new());
+    let (leader, child, orphan) = (TestProcess::new(), TestProcess::new(), TestProcess::new());
     leader.takes(&machine, 0, 10 * GIB, "");
     child.takes(&machine, 0, 5 * GIB, "");
     orphan.takes(&machine, 0, 3 * GIB, "");
@@ -356,7 +356,7 @@ fn what_is_ours_and_on_no_list_is_attributed_to_nobody() {
     machine.gpu(0, |line| line.0.push("nolists".into()));
     let inventory = open(&machine);
     inventory.measure(&BTreeSet::new());
-    let engine = Alive::new();
+    let engine = TestProcess::new();
     engine.takes(&machine, 0, 30 * GIB, "");
     let readings = inventory.measure(&BTreeSet::from([engine.0.id()]));
     let owners = BTreeMap::from([(engine.0.id(), ReplicaId(1))]);
@@ -371,7 +371,7 @@ fn what_is_ours_and_on_no_list_is_attributed_to_nobody() {
 fn memory_of_a_killed_process_can_come_back_late_or_never() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     let inventory = open(&machine);
-    let engine = Alive::new();
+    let engine = TestProcess::new();
     engine.takes(&machine, 0, 10 * GIB, "release=1500");
     engine.takes(&machine, 1, 20 * GIB, "leak");
     engine.takes(&machine, 2, 30 * GIB, "");

@@ -32,13 +32,13 @@ fn config() -> Config {
     config
 }
 
-type Loaded = (Catalog, Vec<Warning>, Vec<CatalogError>);
+type LoadResult = (Catalog, Vec<Warning>, Vec<CatalogError>);
 
-fn load(paths: &[PathBuf]) -> Loaded {
+fn load(paths: &[PathBuf]) -> LoadResult {
     Catalog::load_from(paths, &config()).unwrap()
 }
 
-fn load_text(text: &str) -> Loaded {
+fn load_text(text: &str) -> LoadResult {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.yaml");
     std::fs::write(&file, text).unwrap();

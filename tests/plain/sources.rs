@@ -345,7 +345,7 @@ async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
     let wanted = lab.wanted_with(json!({"env": {"HF_TOKEN": "hf_right"}}));
     lab.fetch(&wanted).await.unwrap();
     let requests = lab.hub.asked();
-    let moved = |request: &&support::hub::Asked| request.host.starts_with("localhost");
+    let moved = |request: &&support::hub::HubRequest| request.host.starts_with("localhost");
     let redirected: Vec<_> = requests.iter().filter(moved).collect();
     assert_eq!(redirected.len(), 1, "{requests:?}");
     assert!(

@@ -23,12 +23,12 @@ const GROWING: [&str; 5] = ["history", "decisions", "audit", "usage", "votes"];
 struct Statements(Arc<Mutex<BTreeSet<String>>>);
 
 #[derive(Default)]
-struct Words {
+struct QueryText {
     summary: String,
     statement: String,
 }
 
-impl Visit for Words {
+impl Visit for QueryText {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "summary" => self.summary = value.to_owned(),
@@ -45,7 +45,7 @@ impl<S: Subscriber> Layer<S> for Statements {
         if event.metadata().target() != "sqlx::query" {
             return;
         }
-        let mut words = Words::default();
+        let mut words = QueryText::default();
         event.record(&mut words);
         let whole = if words.statement.is_empty() {
             words.summary

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::running::{Running, command, is_alive, launch, now, pid_in, until_gone};
+use crate::replica::{RunningReplica, command, is_alive, launch, now, pid_in, until_gone};
 use model_pool::engine::{CandleDevice, CandleProgram, Program, kill_orphans};
 use support::stub::stub_engine;
 
@@ -36,7 +36,7 @@ async fn the_controller_of_the_other_tests() {
             Program::Candle(CandleProgram::new(program, model, CandleDevice::Cpu))
         }
     };
-    let mut engine = Running::prepare(launch(program, home.path()), home);
+    let mut engine = RunningReplica::prepare(launch(program, home.path()), home);
     engine.go();
     let (pid, _) = engine.started().await;
     engine.ready().await;

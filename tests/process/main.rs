@@ -2,13 +2,13 @@
 //! shell.
 
 mod controller_death;
-mod running;
+mod descriptor_limit;
+mod replica;
 mod start;
-mod starved;
 mod stop;
 
 use model_pool::engine::{Listen, Program};
-use running::command;
+use replica::command;
 use support::stub::stub_engine;
 
 /// The stub on a port assigned by the pool, with additional flags.

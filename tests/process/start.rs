@@ -7,7 +7,7 @@ use model_pool::engine::{
 };
 use model_pool::pool::ReplicaId;
 
-use crate::running::{Running, command, launch, now};
+use crate::replica::{RunningReplica, command, launch, now};
 use crate::{on_socket, shell, stub};
 use support::stub::stub_engine;
 
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn an_engine_leads_its_own_session_and_group() {
-    let mut engine = Running::start(stub(&[]));
+    let mut engine = RunningReplica::start(stub(&[]));
     let (pid, _) = engine.started().await;
     let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
     assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid));
@@ -25,7 +25,7 @@ async fn an_engine_leads_its_own_session_and_group() {
 #[tokio::test]
 async fn a_crash_during_the_load_gives_its_last_words() {
     let words = "CUDA out of memory: tried 2.00 GiB";
-    let mut engine = Running::start(stub(&[
+    let mut engine = RunningReplica::start(stub(&[
         "--stderr",
         "line one",
         "--stderr",
@@ -47,7 +47,7 @@ async fn a_crash_during_the_load_gives_its_last_words() {
 
 #[tokio::test]
 async fn a_program_that_does_not_exist_is_named() {
-    let mut engine = Running::start(command(&["no-such-engine", "--port", "{{ port }}"]));
+    let mut engine = RunningReplica::start(command(&["no-such-engine", "--port", "{{ port }}"]));
     let exit = engine.exited().await;
     assert_eq!(exit.status, "not started");
     assert!(
@@ -69,7 +69,7 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
     if let Program::Command(program) = &mut program {
         program.working_dir = Some("/no/such/place".into());
     }
-    let exit = Running::start(program).exited().await;
+    let exit = RunningReplica::start(program).exited().await;
     assert!(
         exit.last_output.contains("/no/such/place"),
         "{}",
@@ -82,7 +82,7 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
 async fn readiness_is_noticed_within(bound: Duration, tries: u32, program: impl Fn() -> Program) {
     let mut best = Duration::MAX;
     for _ in 0..tries {
-        let mut engine = Running::start(program());
+        let mut engine = RunningReplica::start(program());
         let seen = engine.ready_at().await;
         let line = engine.line("ready ").await;
         let ready = Duration::from_micros(line.rsplit(' ').next().unwrap().parse().unwrap());
@@ -125,7 +125,8 @@ async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
     // Other tests run in parallel.
     for _ in 0..60 {
         let home = tempfile::tempdir().unwrap();
-        let mut engine = Running::prepare(launch(shell("exec sleep 600"), home.path()), home);
+        let mut engine =
+            RunningReplica::prepare(launch(shell("exec sleep 600"), home.path()), home);
         engine.guardians.prepare().await;
         until_a_guardian_waits().await;
         let before = now();
@@ -183,7 +184,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
         home.path(),
     );
     launch.replica = ReplicaId(77);
-    let mut engine = Running::prepare(launch, home);
+    let mut engine = RunningReplica::prepare(launch, home);
     engine.go();
     let (_, endpoint) = engine.started().await;
     let Endpoint::Unix(socket) = endpoint else {
@@ -204,7 +205,7 @@ async fn a_health_route_that_does_not_exist_is_said_aloud() {
     if let Program::Command(program) = &mut program {
         program.ready_path = "/helth".to_owned();
     }
-    let mut engine = Running::start(program);
+    let mut engine = RunningReplica::start(program);
     let (stage, _) = engine.progress().await;
     assert_eq!(stage, "/helth answers 404");
 }
@@ -223,7 +224,7 @@ async fn a_port_that_another_program_took_is_named() {
     if let Program::Command(program) = &mut launch.program {
         program.model_path = Some(gate.clone());
     }
-    let mut engine = Running::prepare(launch, home);
+    let mut engine = RunningReplica::prepare(launch, home);
     engine.go();
     let (_, endpoint) = engine.started().await;
     let Endpoint::Tcp(address) = endpoint else {
@@ -240,7 +241,7 @@ async fn a_port_that_another_program_took_is_named() {
 
 #[tokio::test]
 async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
-    let mut engine = Running::start(shell("seq 1 5000; printf 'unfinished' >&2; exit 3"));
+    let mut engine = RunningReplica::start(shell("seq 1 5000; printf 'unfinished' >&2; exit 3"));
     let exit = engine.exited().await;
     assert_eq!(exit.status, "exit status 3");
     assert_eq!(exit.last_output, "unfinished");
@@ -259,7 +260,7 @@ async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
 #[tokio::test]
 async fn a_flood_of_output_is_bounded_in_memory_and_on_disk_and_does_not_stop_the_engine() {
     let flood = "head -c 48000000 /dev/zero | tr '\\0' x | fold -w 8000; echo; echo done; exit 4";
-    let mut engine = Running::start(shell(flood));
+    let mut engine = RunningReplica::start(shell(flood));
     let exit = engine.exited().await;
     assert_eq!(exit.status, "exit status 4");
     let lines = engine.log.tail(usize::MAX);
@@ -281,7 +282,7 @@ async fn the_environment_holds_what_the_recipe_says_and_no_variable_of_ours() {
         let value = "{{ model_name }} in {{ memory_bytes }}".to_owned();
         program.env.insert("WHAT".to_owned(), value);
     }
-    let mut engine = Running::start(program);
+    let mut engine = RunningReplica::start(program);
     engine.exited().await;
     let lines = engine.log.tail(usize::MAX);
     let names: Vec<&str> = lines
@@ -303,14 +304,14 @@ async fn the_environment_holds_what_the_recipe_says_and_no_variable_of_ours() {
 #[tokio::test]
 async fn an_engine_is_told_its_devices_and_cannot_see_others() {
     let program = || stub(&["--print-env", "CUDA_VISIBLE_DEVICES"]);
-    let mut engine = Running::start(program());
+    let mut engine = RunningReplica::start(program());
     assert_eq!(engine.line("CUDA").await, "CUDA_VISIBLE_DEVICES=");
 
     let home = tempfile::tempdir().unwrap();
     let mut launch = launch(program(), home.path());
     launch.devices[0].kind = DeviceKind::Nvidia;
     launch.devices[0].index = 3;
-    let mut engine = Running::prepare(launch, home);
+    let mut engine = RunningReplica::prepare(launch, home);
     engine.go();
     assert_eq!(engine.line("CUDA").await, "CUDA_VISIBLE_DEVICES=3");
 }
@@ -320,7 +321,7 @@ async fn no_file_of_ours_is_open_in_an_engine() {
     let file = tempfile::NamedTempFile::new().unwrap();
     // A duplicated descriptor survives exec unless it is closed.
     let leak = nix::unistd::dup(&file).unwrap();
-    let mut engine = Running::start(shell("ls -l /proc/$$/fd; exit 0"));
+    let mut engine = RunningReplica::start(shell("ls -l /proc/$$/fd; exit 0"));
     engine.exited().await;
     drop(leak);
     let name = file.path().file_name().unwrap().to_str().unwrap();
@@ -346,7 +347,7 @@ async fn a_runtime_directory_that_others_can_enter_is_refused() {
     if let Program::Command(program) = &mut launch.program {
         program.listen = Listen::Socket;
     }
-    let mut engine = Running::prepare(launch, home);
+    let mut engine = RunningReplica::prepare(launch, home);
     engine.go();
     let exit = engine.exited().await;
     assert!(

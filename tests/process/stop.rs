@@ -7,7 +7,7 @@ use model_pool::engine::{connect, probe};
 use model_pool::pool::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::running::{Running, is_alive, kill, launch, now, pid_in, until_gone};
+use crate::replica::{RunningReplica, is_alive, kill, launch, now, pid_in, until_gone};
 use crate::{shell, stub};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
-    let mut engine = Running::start(stub(&["--allocate-mib", "64"]));
+    let mut engine = RunningReplica::start(stub(&["--allocate-mib", "64"]));
     let (pid, endpoint) = engine.started().await;
     engine.ready().await;
     let memory = engine.memory_above(Bytes(64 * Bytes::MIB)).await;
@@ -32,7 +32,7 @@ async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
 
 #[tokio::test]
 async fn an_engine_that_ignores_sigterm_is_killed_after_the_grace() {
-    let mut engine = Running::start(stub(&["--ignore-term"]));
+    let mut engine = RunningReplica::start(stub(&["--ignore-term"]));
     engine.ready().await;
     let grace = Duration::from_millis(300);
     let before = now();
@@ -44,7 +44,7 @@ async fn an_engine_that_ignores_sigterm_is_killed_after_the_grace() {
 
 #[tokio::test]
 async fn a_frozen_engine_is_thawed_to_obey_the_stop() {
-    let mut engine = Running::start(stub(&["--term-exit-code", "7"]));
+    let mut engine = RunningReplica::start(stub(&["--term-exit-code", "7"]));
     let (pid, _) = engine.started().await;
     engine.ready().await;
     kill(pid, nix::sys::signal::SIGSTOP);
@@ -54,7 +54,7 @@ async fn a_frozen_engine_is_thawed_to_obey_the_stop() {
 
 #[tokio::test]
 async fn a_grandchild_does_not_survive_a_stop() {
-    let mut engine = Running::start(stub(&["--spawn-grandchild"]));
+    let mut engine = RunningReplica::start(stub(&["--spawn-grandchild"]));
     engine.ready().await;
     let grandchild = pid_in(&engine.line("grandchild ").await);
     assert!(is_alive(grandchild));
@@ -64,7 +64,7 @@ async fn a_grandchild_does_not_survive_a_stop() {
 
 #[tokio::test]
 async fn a_grandchild_does_not_survive_a_crash_of_the_leader() {
-    let mut engine = Running::start(stub(&["--spawn-grandchild", "--exit-after-ms", "50"]));
+    let mut engine = RunningReplica::start(stub(&["--spawn-grandchild", "--exit-after-ms", "50"]));
     let grandchild = pid_in(&engine.line("grandchild ").await);
     let exit = engine.exited().await;
     assert!(!exit.requested);
@@ -74,7 +74,7 @@ async fn a_grandchild_does_not_survive_a_crash_of_the_leader() {
 #[tokio::test]
 async fn a_grandchild_that_left_the_session_does_not_survive_either() {
     let script = "setsid sleep 600 & echo grandchild $!; exec sleep 600";
-    let mut engine = Running::start(shell(script));
+    let mut engine = RunningReplica::start(shell(script));
     let grandchild = pid_in(&engine.line("grandchild ").await);
     let own_session = || {
         let pid = nix::unistd::Pid::from_raw(grandchild.cast_signed());
@@ -96,7 +96,7 @@ async fn a_grandchild_that_left_the_session_does_not_survive_either() {
 async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
     // Without its environment and in another session, only its guardian knows the engine it belongs to.
     let script = "env -i setsid sh -c 'echo stray $$; exec sleep 600' & read never; ";
-    let mut engine = Running::start(shell(&format!("{script} sleep 600")));
+    let mut engine = RunningReplica::start(shell(&format!("{script} sleep 600")));
     let stray = pid_in(&engine.line("stray ").await);
     let before = now();
     engine.stop(LONG).await;
@@ -106,7 +106,7 @@ async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
 
 #[tokio::test]
 async fn a_kill_from_outside_is_told_as_its_signal() {
-    let mut engine = Running::start(stub(&[]));
+    let mut engine = RunningReplica::start(stub(&[]));
     let (pid, _) = engine.started().await;
     engine.ready().await;
     kill(pid, nix::sys::signal::SIGKILL);
@@ -118,7 +118,7 @@ async fn a_kill_from_outside_is_told_as_its_signal() {
 #[tokio::test]
 async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark() {
     let flags = ["--crash-mid-stream", "2", "--spawn-grandchild"];
-    let mut engine = Running::start(stub(&flags));
+    let mut engine = RunningReplica::start(stub(&flags));
     let (_, endpoint) = engine.started().await;
     engine.ready().await;
     let grandchild = pid_in(&engine.line("grandchild ").await);
@@ -141,7 +141,7 @@ async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark()
 
 #[tokio::test]
 async fn a_stop_while_loading_kills_at_once() {
-    let mut engine = Running::start(stub(&["--ready-after-ms", "600000", "--ignore-term"]));
+    let mut engine = RunningReplica::start(stub(&["--ready-after-ms", "600000", "--ignore-term"]));
     engine.progress().await;
     let before = now();
     let exit = engine.stop(LONG).await;
@@ -152,7 +152,7 @@ async fn a_stop_while_loading_kills_at_once() {
 
 #[tokio::test]
 async fn a_stop_works_while_the_health_route_hangs() {
-    let mut engine = Running::start(stub(&["--hang-health"]));
+    let mut engine = RunningReplica::start(stub(&["--hang-health"]));
     engine.line("listening").await;
     let before = now();
     assert!(engine.stop(LONG).await.requested);
@@ -162,7 +162,7 @@ async fn a_stop_works_while_the_health_route_hangs() {
 #[tokio::test]
 async fn a_stop_before_the_start_starts_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let mut engine = Running::prepare(launch(stub(&[]), home.path()), home);
+    let mut engine = RunningReplica::prepare(launch(stub(&[]), home.path()), home);
     engine.order_stop(LONG);
     engine.go();
     let exit = engine.exited().await;
@@ -173,13 +173,13 @@ async fn a_stop_before_the_start_starts_nothing() {
 
 #[tokio::test]
 async fn an_engine_whose_owner_forgets_it_is_killed() {
-    let mut engine = Running::start(stub(&["--ignore-term"]));
+    let mut engine = RunningReplica::start(stub(&["--ignore-term"]));
     engine.ready().await;
     engine.forget_stop();
     let exit = engine.exited().await;
     assert_eq!(exit.status, "signal 9");
 
-    let mut engine = Running::start(stub(&["--ignore-term"]));
+    let mut engine = RunningReplica::start(stub(&["--ignore-term"]));
     let (pid, _) = engine.started().await;
     drop(engine);
     until_gone(pid).await;

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use support::adapters::{config, tensors, write};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use support::whole::Pool;
+use support::service::Pool;
 
 /// Output of a run of the client.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
-use super::commands::{Ended, model_pool};
+use super::commands::{CommandOutput, model_pool};
 
-fn new_key(pool: &Pool, words: &[&str]) -> Ended {
+fn new_key(pool: &Pool, words: &[&str]) -> CommandOutput {
     let config = pool.folder().join("config.yaml").display().to_string();
     let words: Vec<&str> = ["admin-key", "new", "--config", &config]
         .into_iter()

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::net::stub;
+use support::service::Pool;
 use support::terminal::Terminal;
-use support::whole::Pool;
 
 /// Terminal modes that the program failed to reset: the alternate screen, the mouse, a hidden cursor.
 const RESTORED: [&str; 3] = ["\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h"];

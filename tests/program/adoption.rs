@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use chrono::{DateTime, Utc};
 use nix::sys::signal::Signal;
 use support::family::{Family, asks, chat, is_alive, kill, reasons, shown, stub, told};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -2,15 +2,15 @@
 //! tools, and error messages. The binary is real; engines follow a script.
 
 mod bodies;
+mod disconnects;
 mod embedded;
 mod errors;
 mod hints;
-mod leaving;
 mod reasoning;
 mod tools;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";

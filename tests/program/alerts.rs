@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const PREFIX: &str = "model_pool_";

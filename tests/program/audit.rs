@@ -7,7 +7,7 @@ use model_pool::pool::{KeyId, Span, Time};
 use model_pool::store::{AuditEntry, AuditQuery, Retention, Store};
 use serde_json::{Map, Value, json};
 
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 fn entry(at: u64, key: Option<u64>, path: &str) -> AuditEntry {
     let what = json!({"model": "org/m", "lease": null, "priority": 2});

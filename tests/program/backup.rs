@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::net::{chat, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
-use super::commands::{Ended, model_pool};
+use super::commands::{CommandOutput, model_pool};
 
 fn admin(pool: &Pool, key: &str, method: &str, path: &str, body: &Value) -> Value {
     let path = format!("/llm/admin{path}");
@@ -19,7 +19,7 @@ fn admin(pool: &Pool, key: &str, method: &str, path: &str, body: &Value) -> Valu
     response
 }
 
-fn run(pool: &Pool, words: &[&str]) -> Ended {
+fn run(pool: &Pool, words: &[&str]) -> CommandOutput {
     let config = pool.folder().join("config.yaml").display().to_string();
     let words: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();
     model_pool(pool.folder(), &words, &[])
@@ -151,7 +151,7 @@ fn a_copy_that_does_not_fit_leaves_nothing_behind() {
         .arg(&config)
         .current_dir(pool.folder())
         .output();
-    let refused = Ended::new(output.expect("it runs"));
+    let refused = CommandOutput::new(output.expect("it runs"));
     refused.refused(&["cannot write copy.db", "free of"]);
     let left = fs::read_dir(pool.folder()).unwrap().flatten();
     let left: Vec<_> = left.map(|entry| entry.file_name()).collect();

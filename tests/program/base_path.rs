@@ -1,7 +1,7 @@
 //! A base path other than `/llm`: every route is below it, and every hint names it.
 
 use serde_json::Value;
-use support::whole::Pool;
+use support::service::Pool;
 
 const BASE: &str = "/lab/pool";
 

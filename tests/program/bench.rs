@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 /// A listening stub without a pool.
 struct Engine {

@@ -2,7 +2,7 @@
 //! and a corrected file takes effect with a reload.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 

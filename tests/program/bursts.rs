@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::whole::Pool;
+use support::service::Pool;
 
 /// More than the standard library's backlog of 128.
 const CLIENTS: usize = 400;

@@ -13,13 +13,13 @@ struct World {
 }
 
 /// Output and status of a check.
-struct Said {
+struct CheckOutput {
     status: Option<i32>,
     out: String,
     errors: String,
 }
 
-impl Said {
+impl CheckOutput {
     fn all(&self) -> String {
         format!("{}{}", self.out, self.errors)
     }
@@ -44,7 +44,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn check(folder: &Path, words: &[&str]) -> Said {
+fn check(folder: &Path, words: &[&str]) -> CheckOutput {
     let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .arg("check")
         .args(words)
@@ -52,7 +52,7 @@ fn check(folder: &Path, words: &[&str]) -> Said {
         .env_remove("HF_HOME")
         .output()
         .unwrap();
-    Said {
+    CheckOutput {
         status: output.status.code(),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -111,7 +111,7 @@ impl World {
         file.unwrap().set_len(bytes).unwrap();
     }
 
-    fn check(&self) -> Said {
+    fn check(&self) -> CheckOutput {
         check(self.folder.path(), &["--config", "pool.yaml"])
     }
 }

@@ -2,8 +2,8 @@
 //! One file because every test calls one pool as an older client does.
 
 use serde_json::{Value, json};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 /// A model whose engine is the stub; `more` goes into its `pool_config`.
 fn stub(name: &str, flags: &[&str], more: &str) -> (String, String) {

@@ -1,7 +1,7 @@
 //! Devices out of service (M7), with the real program: orders over HTTP, their effect on engines, and restarts.
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const TWO_DEVICES: &str =
     "inventory: {provider: fixed, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use support::cuda_stand_in::CudaStandIn;
 use support::machine::{GIB, Machine};
-use support::whole::Pool;
+use support::service::Pool;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const KEY: &str = "MODEL_POOL__INVENTORY__CUDA_PROGRAM";

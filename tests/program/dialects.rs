@@ -3,7 +3,7 @@
 //! One file because both dialects are tested with the same conversation.
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";

@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 use support::family::{Family, asks, kill, shown, told};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const CHAT: &str = "/v1/chat/completions";
 

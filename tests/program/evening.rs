@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use support::family::{chat, reasons, shown, stub, told};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Time from the start of a test to its cleanup: a start on a busy machine takes seconds.
 const AHEAD: TimeDelta = TimeDelta::seconds(12);
@@ -53,7 +53,7 @@ fn ends(mut process: Child) {
 }
 
 /// A pool whose evening cleanup is draining a busy model, with `late` loaded afterwards.
-fn in_the_middle_of_a_cleanup() -> (Pool, support::whole::Stream) {
+fn in_the_middle_of_a_cleanup() -> (Pool, support::service::Stream) {
     let models = [stub("talker", &TALK), stub("late", &[])];
     let pool = pool_with(&models, AHEAD);
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::net::{chat, connect, engine, head, stats, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const STREAMS: usize = 64;
 /// Median time of decisions and plans during a flood of tokens.

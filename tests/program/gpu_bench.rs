@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use support::cuda_stand_in::CudaStandIn;
+use support::external_programs;
 use support::machine::{GIB, Machine};
-use support::required;
 
 /// The parts of the script, with their expected rows on the CPU.
 const ROWS: &[(&str, &[&str])] = &[
@@ -32,7 +32,7 @@ const ROWS: &[(&str, &[&str])] = &[
 fn the_measurements_on_a_gpu_run_on_the_fakes() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
-        return required::skipped("python3", "python3 is missing for benches/gpu/run");
+        return external_programs::skipped("python3", "python3 is missing for benches/gpu/run");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA L4", 24 * GIB);

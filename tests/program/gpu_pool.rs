@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use support::machine::{GIB, Machine};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// A model whose engine allocates this much on each of its GPUs.
 fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) -> (String, String) {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use support::family::{Family, after, asks, is_alive, kill, pid_in, reasons, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Two processes that hide: the first left the session and cleared its environment, the second is orphaned. Their process ids are
 /// written to the files.

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use clap::Parser;
 use model_pool::cli::Cli;
 use serde_json::{Value, json};
-use support::required::skipped;
-use support::whole::Pool;
+use support::external_programs::skipped;
+use support::service::Pool;
 
-use super::commands::{Ended, model_pool};
+use super::commands::{CommandOutput, model_pool};
 
 const GUIDES: [&str; 6] = [
     "guides/moving-from-llama-swap.md",
@@ -87,7 +87,8 @@ fn every_command_of_the_guides_is_one_of_the_programs() {
                         .env("MODEL_POOL_ADMIN_KEY", "mp-none")
                         .stdin(Stdio::null())
                         .output();
-                    let ended = Ended::new(output.expect("admin-client is built with the tests"));
+                    let ended =
+                        CommandOutput::new(output.expect("admin-client is built with the tests"));
                     assert_eq!(ended.status, 3, "{name}: {words:?}: {ended:?}");
                 }
                 _ => {}
@@ -198,7 +199,7 @@ fn the_guide_for_litellm_shows_what_its_example_becomes() {
 }
 
 /// Checks model files of a guide on four GPUs of 80 GiB.
-fn checked(files: &[&str], config: &str) -> Ended {
+fn checked(files: &[&str], config: &str) -> CommandOutput {
     let folder = tempfile::tempdir().expect("a folder");
     let models = folder.path().join("models");
     fs::create_dir(&models).expect("made");
@@ -275,7 +276,7 @@ fn responses(text: &str, env: &[(&str, &str)]) -> Vec<String> {
             .envs(env.iter().copied())
             .env("NO_PROXY", "127.0.0.1")
             .output();
-        Ended::new(output.expect("sh runs")).done().stdout
+        CommandOutput::new(output.expect("sh runs")).done().stdout
     });
     responses.collect()
 }
@@ -382,7 +383,7 @@ fn what_users_are_told_to_send_is_served() {
             .env("OPENAI_API_KEY", &key)
             .env("NO_PROXY", "127.0.0.1")
             .output();
-        let ended = Ended::new(output.expect("sh runs")).done();
+        let ended = CommandOutput::new(output.expect("sh runs")).done();
         assert!(ended.stdout.contains(expected), "{call}: {ended:?}");
     }
 }
@@ -408,7 +409,7 @@ fn the_programs_for_users_are_python_and_javascript() {
         let output = Command::new(program).args(words).arg(path).output();
         match output {
             Ok(output) => {
-                Ended::new(output).done();
+                CommandOutput::new(output).done();
             }
             Err(error) => skipped(program, &format!("there is no {program}: {error}")),
         }

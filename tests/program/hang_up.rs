@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use serde_json::Value;
 use support::net::{chat, connect, engine, h2, head, memory_kib, open_files, post, runtime, stats};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const CLIENTS: usize = 1_000;
 const AT_ONCE: usize = 50;

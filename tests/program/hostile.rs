@@ -3,10 +3,10 @@
 
 mod bad_input;
 mod cost;
-mod dying;
-mod leaving;
+mod crashes;
 mod loading;
 mod scene;
-mod silent;
+mod shutdown;
+mod silence;
 mod sizes;
 mod usage;

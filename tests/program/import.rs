@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use support::net::chat;
 use support::servers::{KEY, Stub};
-use support::whole::Pool;
+use support::service::Pool;
 
-use super::commands::{Ended, model_pool};
+use super::commands::{CommandOutput, model_pool};
 
 /// Imports this text into a new folder.
 fn import(
@@ -17,7 +17,7 @@ fn import(
     text: &str,
     words: &[&str],
     env: &[(&str, &str)],
-) -> (tempfile::TempDir, Ended) {
+) -> (tempfile::TempDir, CommandOutput) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("theirs.yaml"), text).expect("written");
     let words: Vec<&str> = ["import", kind, "theirs.yaml"]
@@ -29,7 +29,7 @@ fn import(
 }
 
 /// Adds the memory needs that the models' files do not contain.
-fn check(folder: &Path, reference: &str) -> Ended {
+fn check(folder: &Path, reference: &str) -> CommandOutput {
     fs::write(folder.join("reference.json"), reference).expect("written");
     let env = [
         ("MODEL_POOL__CATALOG__MODEL_REFERENCE", "reference.json"),

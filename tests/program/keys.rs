@@ -2,7 +2,7 @@
 //! One file because every test creates a key and uses it.
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// A model with responses of ten tokens that take `token_ms` each.
 fn model(name: &str, token_ms: u32) -> (String, String) {

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::net::memory_kib;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
-use crate::who_may::{admin, key};
+use crate::permissions::{admin, key};
 
 fn model(name: &str, more: &str) -> (String, String) {
     let flags = ["--model", name, "--tokens", "2"];

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use support::machine::{GIB, Machine};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 /// A model with the stub as engine, which uses this much of its GPU.
 fn model(machine: &Machine, name: &str, gib: u64, flags: &[&str]) -> (String, String) {

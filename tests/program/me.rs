@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 fn pool() -> Pool {
     let slow = ["--tokens", "400", "--token-ms", "10"];

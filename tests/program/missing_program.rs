@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use support::service::Pool;
 use support::stub::stub_engine;
-use support::whole::Pool;
 
 fn model(name: &str, program: &Path, priority: u32) -> (String, String) {
     let text = format!(

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::family::{asks, chat, is_alive, shown, stub, told};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
+mod cluster_requests;
 mod hostile;
 mod joining;
 mod kubernetes;
+mod load;
 mod logs;
 mod pbs;
-mod placed_again;
-mod requested;
-mod under_load;
+mod replacement;
 mod weights;
 
 /// The controller has no room for a model, which forces all models onto nodes.

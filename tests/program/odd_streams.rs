@@ -10,12 +10,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{any, post};
 use serde_json::{Value, json};
-use support::routed::serve;
-use support::whole::Pool;
+use support::http_server::serve;
+use support::service::Pool;
 
 /// The engine's behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum StreamBehaviour {
     #[default]
     Streams,
     /// Responds to each request with one JSON object.
@@ -26,7 +26,7 @@ enum Way {
 
 #[derive(Default)]
 struct Engine {
-    way: Way,
+    way: StreamBehaviour,
     /// The events of a stream.
     events: String,
     /// The body breaks off after them.
@@ -35,7 +35,7 @@ struct Engine {
     received: Vec<Value>,
 }
 
-type Shared = Arc<Mutex<Engine>>;
+type SharedEngine = Arc<Mutex<Engine>>;
 
 fn respond(status: u16, kind: &str, body: Body) -> Response {
     let mut response = Response::new(body);
@@ -45,7 +45,7 @@ fn respond(status: u16, kind: &str, body: Body) -> Response {
     response
 }
 
-async fn chat(State(engine): State<Shared>, body: Bytes) -> Response {
+async fn chat(State(engine): State<SharedEngine>, body: Bytes) -> Response {
     let mut engine = engine.lock().unwrap();
     let request: Value = serde_json::from_slice(&body).unwrap();
     engine.received.push(request.clone());
@@ -56,17 +56,17 @@ async fn chat(State(engine): State<Shared>, body: Bytes) -> Response {
     };
     let refused = |text: Value| respond(400, "application/json", Body::from(text.to_string()));
     match engine.way {
-        Way::RefusesOptions if has("stream_options") => {
+        StreamBehaviour::RefusesOptions if has("stream_options") => {
             return refused(
                 json!({"object": "error", "message": "[{'type': 'extra_forbidden', 'loc': ('body', 'stream_options')}]", "code": 400}),
             );
         }
-        Way::RefusesStream if has("stream") => {
+        StreamBehaviour::RefusesStream if has("stream") => {
             return refused(
                 json!({"error": {"message": "not supported by this model", "param": "stream"}}),
             );
         }
-        Way::OnlyJson => {}
+        StreamBehaviour::OnlyJson => {}
         _ if has("stream") => {
             let events = Bytes::from(engine.events.clone());
             let end = engine
@@ -84,7 +84,7 @@ async fn chat(State(engine): State<Shared>, body: Bytes) -> Response {
     respond(200, "application/json", Body::from(whole.to_string()))
 }
 
-async fn vectors(State(engine): State<Shared>) -> Response {
+async fn vectors(State(engine): State<SharedEngine>) -> Response {
     let vector = &engine.lock().unwrap().vector;
     let body = json!({"object": "list", "model": "inner", "data": [{"object": "embedding", "index": 0, "embedding": vector}],
         "usage": {"prompt_tokens": 1, "total_tokens": 1}});
@@ -92,8 +92,8 @@ async fn vectors(State(engine): State<Shared>) -> Response {
 }
 
 /// A pool whose model `far` is this engine.
-fn pool(way: Way, sections: &str) -> (Pool, Shared) {
-    let engine = Shared::default();
+fn pool(way: StreamBehaviour, sections: &str) -> (Pool, SharedEngine) {
+    let engine = SharedEngine::default();
     engine.lock().unwrap().way = way;
     let routes = Router::new()
         .route("/v1/chat/completions", post(chat))
@@ -164,7 +164,7 @@ fn in_all_apis(pool: &Pool) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off_is_not() {
-    let (pool, engine) = pool(Way::Streams, "");
+    let (pool, engine) = pool(StreamBehaviour::Streams, "");
     let begun = event(json!({"role": "assistant", "content": "hello"}), None);
     let finished = format!("{begun}{}", event(json!({}), Some("stop")));
     for (events, breaks, is_complete) in [
@@ -202,7 +202,7 @@ fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off
 
 #[test]
 fn calls_of_tools_keep_their_names_in_every_api() {
-    let (pool, engine) = pool(Way::Streams, "");
+    let (pool, engine) = pool(StreamBehaviour::Streams, "");
     let call = |index: u64, id: Value, name: Value, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": id, "index": index, "type": "function", "function": function});
@@ -230,7 +230,7 @@ fn calls_of_tools_keep_their_names_in_every_api() {
 
 #[test]
 fn an_engine_without_streams_can_be_used_in_every_api_and_for_streams() {
-    let (pool, _engine) = pool(Way::OnlyJson, "");
+    let (pool, _engine) = pool(StreamBehaviour::OnlyJson, "");
     for (text, _) in in_all_apis(&pool) {
         assert_eq!(text, "in one piece");
     }
@@ -253,7 +253,10 @@ fn an_engine_without_streams_can_be_used_in_every_api_and_for_streams() {
 
 #[test]
 fn an_engine_that_refuses_streams_is_asked_again_once_and_then_as_it_takes_it() {
-    for way in [Way::RefusesStream, Way::RefusesOptions] {
+    for way in [
+        StreamBehaviour::RefusesStream,
+        StreamBehaviour::RefusesOptions,
+    ] {
         let (pool, engine) = pool(way, "");
         engine.lock().unwrap().events = event(
             json!({"role": "assistant", "content": "streamed"}),
@@ -273,7 +276,7 @@ fn an_engine_that_refuses_streams_is_asked_again_once_and_then_as_it_takes_it() 
             assert_eq!(engine.received[received - 1].get("stream"), None);
         }
         let stream = stream(&pool);
-        let text = if way == Way::RefusesStream {
+        let text = if way == StreamBehaviour::RefusesStream {
             "in one piece"
         } else {
             "streamed"
@@ -288,7 +291,10 @@ fn an_engine_that_refuses_streams_is_asked_again_once_and_then_as_it_takes_it() 
 
 #[test]
 fn a_model_file_says_that_plain_requests_go_plainly() {
-    let (pool, engine) = pool(Way::Streams, "pool_config: {plain_requests: true}\n");
+    let (pool, engine) = pool(
+        StreamBehaviour::Streams,
+        "pool_config: {plain_requests: true}\n",
+    );
     engine.lock().unwrap().events = event(json!({"content": "streamed"}), Some("stop"));
     for (text, _) in in_all_apis(&pool) {
         assert_eq!(text, "in one piece");
@@ -307,7 +313,7 @@ fn a_model_file_says_that_plain_requests_go_plainly() {
 
 #[test]
 fn a_vector_that_was_not_computed_is_an_error() {
-    let (pool, engine) = pool(Way::Streams, "");
+    let (pool, engine) = pool(StreamBehaviour::Streams, "");
     for (vector, is_computed) in [
         (json!([0.5, 1.5]), true),
         (json!("AACAPwAAAEA="), true),

@@ -1,8 +1,8 @@
 //! The routes of Aviary, and LLM Serving's list and test of models, called as their clients do: the real binary over HTTP.
 
 use serde_json::{Value, json};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 /// A model whose engine is the stub.
 fn stub(name: &str, more: &str) -> (String, String) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const ADMIN: &str = "mp-8RdGVxU5E2S6mB3YCzp8vLF7dwS67c0peTRTby89_bI";
 const ANN: &str = "mp-erH3fqGnvHCRLn3vDyMp0vghn1e-MLaZfF8Ic_bmroY";

@@ -2,13 +2,13 @@
 
 mod bad_input;
 mod guide;
-mod keeping;
+mod keep_alive;
 mod lists;
 mod responses;
 mod streams;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 const ON: &str = "compat: {ollama: true}\n";
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
-use support::described;
+use support::openapi_check;
 use support::schema::Document;
+use support::service::Pool;
 use support::stub::stub_engine;
-use support::whole::Pool;
 
 const COMPAT: &str = "compat: {ncsa: true, ollama: true, rayllm: true, run: true}\n";
 
@@ -315,14 +315,14 @@ fn the_tests_notice_what_the_document_does_not_describe() {
     let head = "content-type: application/json";
     let sent = r#"{"model": "m", "prompt": "x"}"#;
     let response = r#"{"tokens": [1], "count": 1, "max_model_len": null}"#;
-    described::check(&pool, path, sent, (200, response, head));
+    openapi_check::check(&pool, path, sent, (200, response, head));
     for (sent, response) in [
         (r#"{"model": 5, "prompt": "x"}"#, response),
         (r#"{"prompt": "x"}"#, response),
         (sent, r#"{"tokens": ["a"], "count": 1}"#),
         (sent, r#"{"tokens": [1]}"#),
     ] {
-        let check = || described::check(&pool, path, sent, (200, response, head));
+        let check = || openapi_check::check(&pool, path, sent, (200, response, head));
         assert!(
             catch_unwind(AssertUnwindSafe(check)).is_err(),
             "{sent} {response}"

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use support::whole::Pool;
+use support::service::Pool;
 
-use super::commands::Ended;
+use super::commands::CommandOutput;
 
 /// A pool with a certificate for `localhost`, and the file that clients must trust.
 struct Lab {
@@ -62,7 +62,13 @@ fn own_authority() -> Lab {
 }
 
 impl Lab {
-    fn run(&self, program: &Path, words: &[&str], host: &str, ca_file: Option<&Path>) -> Ended {
+    fn run(
+        &self,
+        program: &Path,
+        words: &[&str],
+        host: &str,
+        ca_file: Option<&Path>,
+    ) -> CommandOutput {
         let (_, port) = self.pool.address().rsplit_once(':').expect("a port");
         let mut command = Command::new(program);
         command
@@ -73,7 +79,7 @@ impl Lab {
         if let Some(file) = ca_file {
             command.env("MODEL_POOL_CA_FILE", file);
         }
-        Ended::new(command.output().expect("it runs"))
+        CommandOutput::new(command.output().expect("it runs"))
     }
 }
 

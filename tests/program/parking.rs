@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// The GPU holds a model of this size and a sleeper's remainder, but not two models.
 const GPU_BYTES: u64 = 80 * GIB;

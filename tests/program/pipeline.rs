@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 /// A GPT-J with random weights, and the outputs that `transformers` computes.
 fn gpt_j() -> (PathBuf, Value) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
 use support::net::{connect, engine, head, rest};
-use support::whole::{Pool, split, wait_for};
+use support::service::{Pool, split, wait_for};
 
 /// vLLM's double on a fake GPU: keys of its `pool_config`, its variables as YAML, and additional configuration.
 struct Double {

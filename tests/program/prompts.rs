@@ -1,7 +1,7 @@
 //! Prompt formats, defaults and stop sequences of model files with the real program and the embedded engine.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 const FORMAT: &str = r#"{system: "S:{instruction}\n", user: "Q: {instruction}\n", assistant: "A: {instruction}\n", trailing_assistant: "A:", default_system_message: "Be brief."}"#;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::remote::{chat, message, until_state, view};
 use support::family::stub;
 use support::ray_serve::RayServe;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const CONFIG: &str = "cluster: {name: lab}\n";
 const FIRST: &str = "model-pool.lab.r1";

@@ -7,7 +7,7 @@ use serde_json::json;
 use support::double::vllm_double;
 use support::family::shown;
 use support::net::chat;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}]}\nlog: {level: debug, format: text}\n";
 /// A request of `slow` lasts longer than the test.

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use clap::Parser;
 use model_pool::cli::Cli;
-use support::whole::Pool;
+use support::service::Pool;
 
-use super::commands::{Ended, model_pool};
+use super::commands::{CommandOutput, model_pool};
 use super::guides::{blocks, commands};
 
 fn readme() -> String {
@@ -52,7 +52,7 @@ fn clone() -> Pool {
     assert_eq!(files.len(), 3);
     let config = "inventory: {provider: host, host_memory: 64MiB}\n";
     let pool = Pool::with_devices(&files, config);
-    support::whole::wait_for("tiny-guide is loaded at the start", || {
+    support::service::wait_for("tiny-guide is loaded at the start", || {
         let (_, models) = pool.admin(
             "GET",
             "/llm/admin/models?model=tiny-guide",
@@ -64,7 +64,7 @@ fn clone() -> Pool {
 }
 
 /// Runs an unchanged command of the README with this pool.
-fn typed(pool: &Pool, folder: &Path, words: &[String]) -> Ended {
+fn typed(pool: &Pool, folder: &Path, words: &[String]) -> CommandOutput {
     let program = support::profile_dir().join(first(words));
     let mut command = Command::new(program);
     command
@@ -73,7 +73,7 @@ fn typed(pool: &Pool, folder: &Path, words: &[String]) -> Ended {
         .env("MODEL_POOL_SERVER", format!("http://{}", pool.address()))
         .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
         .stdin(Stdio::null());
-    Ended::new(command.output().expect("it runs"))
+    CommandOutput::new(command.output().expect("it runs"))
 }
 
 #[test]

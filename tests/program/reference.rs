@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 use support::servers::dead_url;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const MADE: &str = "A test generates this part from the program; edits are overwritten.";
 

@@ -4,7 +4,7 @@
 mod settings;
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 fn model(name: &str, context: u32, priority: u32) -> (String, String) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");

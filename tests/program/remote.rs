@@ -1,13 +1,13 @@
 //! Remote endpoints as models of the pool: the real binary, the stub engine as the remote side, plain and behind TLS, and small
 //! servers with a fixed response that record the request.
 
-mod refused;
-mod served;
+mod failures;
+mod operation;
 
 use serde_json::{Value, json};
 
 use support::servers::KEY;
-use support::whole::Pool;
+use support::service::Pool;
 
 /// The value of an additional secret header.
 pub const TEAM: &str = "team-9f8e7d6c5b4a";
@@ -43,7 +43,7 @@ pub fn view(pool: &Pool) -> Value {
 
 /// Readers may see an older snapshot for some milliseconds.
 pub fn until_state(pool: &Pool, state: &str) {
-    support::whole::wait_for(&format!("the model to be {state}"), || {
+    support::service::wait_for(&format!("the model to be {state}"), || {
         view(pool)["state"] == json!(state)
     });
 }

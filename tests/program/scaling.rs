@@ -1,7 +1,7 @@
 //! Autoscaling of replicas by requests (S1) with the real program and real engines.
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 fn model(name: &str, gibibytes: u32, scaling: &str) -> (String, String) {
     let program = support::stub::stub_engine().display().to_string();

@@ -1,9 +1,9 @@
 //! Browser login: the cookie represents its key, only for the service's own pages, until either expires.
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
-use crate::who_may::{admin, key, log_in as cookie, models};
+use crate::permissions::{admin, key, log_in as cookie, models};
 
 const CSRF: (&str, &str) = ("x-model-pool-csrf", "1");
 

@@ -11,7 +11,7 @@ mod table;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use support::whole::Pool;
+use support::service::Pool;
 
 /// Maximum delay that a caller who fills a limit causes to others.
 const DELAY_MAX: Duration = Duration::from_millis(250);

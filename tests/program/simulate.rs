@@ -1,6 +1,6 @@
 //! `model-pool simulate`: workloads in every form, errors in them, and the output.
 
-mod configured;
+mod configuration;
 mod devices;
 mod seconds;
 

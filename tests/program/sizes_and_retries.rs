@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use support::hub::Hub;
 use support::net::{chat, stub};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 

@@ -2,12 +2,12 @@
 //! ownership, restarts, and limits.
 //! One file because every test continues a stored conversation.
 
-mod lasting;
+mod durability;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::commands::model_pool;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// An engine that uses 10 of the device's 16 GiB.
 fn model(name: &str, loads_in: Duration, more: &str) -> (String, String) {

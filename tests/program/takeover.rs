@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use support::family::{Family, asks, chat, shown, stub, told};
 use support::manager::Manager;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Sends a request on a separate connection. Fails with a description of the problem.
 fn request(address: &str, path: &str, body: &str) -> Result<(), String> {

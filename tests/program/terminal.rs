@@ -10,10 +10,10 @@ mod screen;
 use std::process::Output;
 
 use serde_json::{Value, json};
-use support::servers::{Written, http};
+use support::servers::{ScriptedServer, http};
 
 /// A server that knows every model and responds to each request with this stream.
-fn streaming(events: &[Value]) -> Written {
+fn streaming(events: &[Value]) -> ScriptedServer {
     let data: String = events
         .iter()
         .map(|event| format!("data: {event}\n\n"))
@@ -21,8 +21,8 @@ fn streaming(events: &[Value]) -> Written {
     raw_stream(data + "data: [DONE]\n\n")
 }
 
-fn raw_stream(body: String) -> Written {
-    Written::server(move |request| {
+fn raw_stream(body: String) -> ScriptedServer {
+    ScriptedServer::server(move |request| {
         if request.starts_with("GET") {
             http(
                 "200 OK",

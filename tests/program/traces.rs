@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::servers::{KEY, dead_url};
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 use collector::{Collector, Spans, attribute, field, milliseconds, times};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::whole::Pool;
+use support::service::Pool;
 
 const VOTES: &str = "/llm/votes";
 const BOARD: &str = "/llm/leaderboard";

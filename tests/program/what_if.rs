@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const TWO_DEVICES: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}\n";
 

@@ -9,16 +9,16 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use support::whole::Pool;
+use support::service::Pool;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/internals/development.md");
 const BEGIN: &str = "<!-- wrong inputs: begin -->\n";
 const END: &str = "<!-- wrong inputs: end -->";
 
 /// The wrong text, and the parts that its error must contain: the location and the remedy.
-type Wrong = (&'static str, [&'static str; 2]);
+type WrongInput = (&'static str, [&'static str; 2]);
 
-const CONFIGURATION: [Wrong; 26] = [
+const CONFIGURATION: [WrongInput; 26] = [
     (
         "server: {listen: 8080}",
         ["server.listen", "write one like 127.0.0.1:8080"],
@@ -132,7 +132,7 @@ const CONFIGURATION: [Wrong; 26] = [
 ];
 
 /// The file `m.yaml`; `…` stands for a valid engine.
-const MODEL_FILES: [Wrong; 19] = [
+const MODEL_FILES: [WrongInput; 19] = [
     ("engine_config: {type: VLLMEngine}", ["m.yaml", "model_id"]),
     (
         "engine_config: {model_id: m, type: OllamaEngine}",
@@ -203,7 +203,7 @@ const MODEL_FILES: [Wrong; 19] = [
 ];
 
 /// `model-pool` or `admin-client` with these arguments.
-const COMMANDS: [Wrong; 16] = [
+const COMMANDS: [WrongInput; 16] = [
     (
         "model-pool serv",
         ["serv", "a similar subcommand exists: 'serve'"],
@@ -253,7 +253,7 @@ const COMMANDS: [Wrong; 16] = [
 ];
 
 /// The body of a chat for `tiny-guide`, or method, path and body.
-const REQUESTS: [Wrong; 18] = [
+const REQUESTS: [WrongInput; 18] = [
     (
         "{\"model\": \"tiny-giude\", \"messages\": []}",
         ["tiny-giude", "tiny-guide"],
@@ -415,7 +415,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ⏎ ")
 }
 
-fn rows(title: &str, wrong: &[Wrong], said: impl Fn(&str) -> String) -> (String, Vec<String>) {
+fn rows(title: &str, wrong: &[WrongInput], said: impl Fn(&str) -> String) -> (String, Vec<String>) {
     let mut table = format!("\n**{title}**\n\n| input | what the program says |\n|---|---|\n");
     let mut lacking = Vec::new();
     for (input, wanted) in wrong {

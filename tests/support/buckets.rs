@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::required::skipped;
-use crate::whole::wait_for;
+use crate::external_programs::skipped;
+use crate::service::wait_for;
 
 pub const KEY: &str = "testkey";
 pub const SECRET: &str = "testsecret";

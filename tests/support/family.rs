@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 pub use crate::net::{chat, stub};
+use crate::service::{Pool, wait_for};
 use crate::stub::{command_model, stub_engine};
-use crate::whole::{Pool, wait_for};
 
 /// A model whose engine is the stub, started by a shell script.
 pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {

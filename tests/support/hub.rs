@@ -15,8 +15,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha1::Digest as _;
 
-use crate::routed;
-use crate::whole::Pool;
+use crate::http_server;
+use crate::service::Pool;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Variables that set the hub's address and the download credentials.
@@ -50,7 +50,7 @@ pub struct Manners {
 
 /// A request for a file.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct HubRequest {
     pub path: String,
     pub from: usize,
     pub authorization: Option<String>,
@@ -61,7 +61,7 @@ pub struct Asked {
 struct Inner {
     repositories: BTreeMap<String, BTreeMap<String, Bytes>>,
     manners: Manners,
-    asked: Vec<Asked>,
+    asked: Vec<HubRequest>,
     listed: u32,
     bytes_sent: usize,
 }
@@ -84,7 +84,7 @@ impl Hub {
             .with_state(state);
         Hub {
             inner,
-            address: routed::serve(routes),
+            address: http_server::serve(routes),
         }
     }
 
@@ -134,7 +134,7 @@ impl Hub {
     }
 
     /// The requested files, in order.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<HubRequest> {
         self.inner.lock().unwrap().asked.clone()
     }
 
@@ -267,7 +267,7 @@ async fn file(
     let (content, manners, from) = {
         let mut inner = state.lock().unwrap();
         let is_redirected = query.contains_key("elsewhere");
-        inner.asked.push(Asked {
+        inner.asked.push(HubRequest {
             path: path.clone(),
             from: range.unwrap_or(0),
             authorization: text(header::AUTHORIZATION),

@@ -15,7 +15,7 @@ use rsa::traits::PublicKeyParts;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::routed;
+use crate::http_server;
 
 pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -169,7 +169,7 @@ pub struct Issuer {
 impl Issuer {
     /// Serves with these keys until dropped.
     pub fn with(keys: &[&Key]) -> Issuer {
-        let listener = routed::free_port();
+        let listener = http_server::free_port();
         let address = listener.local_addr().unwrap().to_string();
         let url = format!("http://{address}/realms/lab");
         let behaviour = Arc::new(Mutex::new(Behaviour {
@@ -189,7 +189,7 @@ impl Issuer {
             url,
             address,
             behaviour,
-            _stop: routed::serve_while_held(listener, router),
+            _stop: http_server::serve_while_held(listener, router),
         }
     }
 

@@ -4,11 +4,12 @@
 pub mod adapters;
 pub mod buckets;
 pub mod cuda_stand_in;
-pub mod described;
 pub mod double;
 pub mod environment;
+pub mod external_programs;
 pub mod family;
 pub mod folder;
+pub mod http_server;
 pub mod hub;
 pub mod issuer;
 pub mod kubernetes;
@@ -16,20 +17,19 @@ pub mod machine;
 pub mod manager;
 pub mod net;
 pub mod network;
+pub mod openapi_check;
 pub mod postgres;
 pub mod provider;
 pub mod ray_serve;
 pub mod reference;
-pub mod required;
-pub mod routed;
 pub mod schema;
 pub mod servers;
-pub mod streamed;
+pub mod service;
+pub mod streamed_response;
 pub mod stub;
 pub mod terminal;
 pub mod tiny_gguf;
 pub mod vllm_script;
-pub mod whole;
 
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::whole::wait_for;
+use crate::service::wait_for;
 
 pub struct Manager {
     path: String,

@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::service::Pool;
 use crate::stub::model;
-use crate::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::required::skipped;
+use crate::external_programs::skipped;
 
 const INSIDE: &str = "MODEL_POOL_TEST_HAS_A_NETWORK";
 

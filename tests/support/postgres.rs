@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::required::{is_for_later, skipped};
-use crate::whole::wait_for;
+use crate::external_programs::{is_for_later, skipped};
+use crate::service::wait_for;
 
 /// Password of the only user, part of every URL here.
 pub const PASSWORD: &str = "hunter2-of-the-database";

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
+use crate::http_server;
 use crate::issuer::{Key, base64url};
-use crate::routed;
 
 type Fields = BTreeMap<String, String>;
-type Shared = Arc<Mutex<Behaviour>>;
+type SharedBehaviour = Arc<Mutex<Behaviour>>;
 
 /// Data and behaviour of the provider. Tests change them at run time.
 pub struct Behaviour {
@@ -48,7 +48,7 @@ struct Code {
 pub struct Provider {
     /// The provider's name, which is its URL.
     pub url: String,
-    behaviour: Shared,
+    behaviour: SharedBehaviour,
     _stop: oneshot::Sender<()>,
 }
 
@@ -58,7 +58,7 @@ pub const WORD: &str = "word";
 impl Provider {
     /// Serves until dropped.
     pub fn start() -> Provider {
-        let listener = routed::free_port();
+        let listener = http_server::free_port();
         let url = format!("http://{}/realms/lab", listener.local_addr().unwrap());
         let behaviour = Arc::new(Mutex::new(Behaviour {
             url: url.clone(),
@@ -83,7 +83,7 @@ impl Provider {
         Provider {
             url,
             behaviour,
-            _stop: routed::serve_while_held(listener, router),
+            _stop: http_server::serve_while_held(listener, router),
         }
     }
 
@@ -92,7 +92,7 @@ impl Provider {
     }
 }
 
-async fn describe(State(shared): State<Shared>) -> Response {
+async fn describe(State(shared): State<SharedBehaviour>) -> Response {
     let now = shared.lock().unwrap();
     if now.is_down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
@@ -103,7 +103,7 @@ async fn describe(State(shared): State<Shared>) -> Response {
     .into_response()
 }
 
-async fn keys(State(shared): State<Shared>) -> Json<Value> {
+async fn keys(State(shared): State<SharedBehaviour>) -> Json<Value> {
     Json(json!({"keys": [shared.lock().unwrap().key.published()]}))
 }
 
@@ -132,7 +132,7 @@ fn problem(now: &Behaviour, sent: &Fields) -> Option<String> {
 }
 
 async fn page(
-    State(shared): State<Shared>,
+    State(shared): State<SharedBehaviour>,
     RawQuery(raw): RawQuery,
     Query(sent): Query<Fields>,
 ) -> Response {
@@ -150,7 +150,7 @@ async fn page(
 }
 
 async fn sign_in(
-    State(shared): State<Shared>,
+    State(shared): State<SharedBehaviour>,
     Query(sent): Query<Fields>,
     Form(form): Form<Fields>,
 ) -> Response {
@@ -182,7 +182,7 @@ async fn sign_in(
 }
 
 async fn token(
-    State(shared): State<Shared>,
+    State(shared): State<SharedBehaviour>,
     headers: HeaderMap,
     Form(form): Form<Fields>,
 ) -> Response {

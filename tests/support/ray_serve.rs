@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::servers::{Written, http};
+use crate::servers::{ScriptedServer, http};
 
 const APPLICATIONS: &str = "/api/serve/applications/";
 /// Number of status requests until a deployed application is running.
@@ -17,9 +17,9 @@ const LEAVES_IN: u32 = 2;
 const INVALID: &str = "1 validation error for ServeDeploySchema\napplications.0.import_path\n  Field required [type=missing, input_value={'name': 'q'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.14/v/missing";
 
 pub struct RayServe {
-    dashboard: Written,
-    proxy: Written,
-    state: Arc<Mutex<State>>,
+    dashboard: ScriptedServer,
+    proxy: ScriptedServer,
+    state: Arc<Mutex<ServeState>>,
 }
 
 /// The applications, as another program may change them: names, and configurations as text.
@@ -27,8 +27,8 @@ pub type Applications = BTreeMap<String, String>;
 type Change = Box<dyn FnOnce(&mut Applications) + Send>;
 
 #[derive(Default)]
-struct State {
-    applications: BTreeMap<String, Deployed>,
+struct ServeState {
+    applications: BTreeMap<String, DeployedApplication>,
     writes: Vec<String>,
     after_looks: Option<(u32, Change)>,
     after_write: Option<Change>,
@@ -42,7 +42,7 @@ struct State {
     is_started: bool,
 }
 
-struct Deployed {
+struct DeployedApplication {
     /// The configuration as it was written.
     config: String,
     looks: u32,
@@ -51,13 +51,14 @@ struct Deployed {
 
 impl RayServe {
     pub fn start() -> RayServe {
-        let state: Arc<Mutex<State>> = Arc::default();
+        let state: Arc<Mutex<ServeState>> = Arc::default();
         let own = Arc::clone(&state);
-        let proxy = Written::server(move |request| own.lock().unwrap().through_proxy(request));
+        let proxy =
+            ScriptedServer::server(move |request| own.lock().unwrap().through_proxy(request));
         let port = proxy.address.rsplit(':').next().unwrap().parse().unwrap();
         state.lock().unwrap().port = port;
         let own = Arc::clone(&state);
-        let dashboard = Written::server(move |request| own.lock().unwrap().respond(request));
+        let dashboard = ScriptedServer::server(move |request| own.lock().unwrap().respond(request));
         RayServe {
             dashboard,
             proxy,
@@ -158,7 +159,7 @@ impl RayServe {
     }
 }
 
-impl State {
+impl ServeState {
     fn respond(&mut self, request: &str) -> String {
         if self.is_down {
             return String::new();
@@ -275,7 +276,7 @@ impl State {
                 serde_json::from_str::<Value>(&before.config).is_ok_and(|before| before == **config)
             });
             if !is_same {
-                let deployed = Deployed {
+                let deployed = DeployedApplication {
                     config: config.to_string(),
                     looks: 0,
                     is_leaving: false,
@@ -313,7 +314,7 @@ impl State {
         for (name, config) in all {
             let known = self.applications.get(&name);
             if known.is_none_or(|known| known.is_leaving || known.config != config) {
-                let deployed = Deployed {
+                let deployed = DeployedApplication {
                     config,
                     looks: STARTS_IN,
                     is_leaving: false,
@@ -365,7 +366,7 @@ impl State {
     }
 }
 
-impl Deployed {
+impl DeployedApplication {
     fn failure(&self) -> Option<String> {
         let config: Value = serde_json::from_str(&self.config).unwrap_or_default();
         config["args"]["fail"].as_str().map(str::to_owned)

@@ -132,13 +132,13 @@ pub fn tls_before(address: &str, authority: &Path) -> u16 {
 }
 
 /// Responds to each request with the result of `response`, and closes the connection.
-pub struct Written {
+pub struct ScriptedServer {
     pub address: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Written {
-    pub fn server(response: impl Fn(&str) -> String + Send + 'static) -> Written {
+impl ScriptedServer {
+    pub fn server(response: impl Fn(&str) -> String + Send + 'static) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -153,7 +153,7 @@ impl Written {
                 }
             }
         });
-        Written { address, asked }
+        ScriptedServer { address, asked }
     }
 
     pub fn url(&self, prefix: &str) -> String {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 
-use crate::whole::wait_for;
+use crate::service::wait_for;
 
 /// Variables that would change what the program does.
 const REMOVED: [&str; 16] = [

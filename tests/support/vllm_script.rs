@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::whole::Pool;
+use crate::service::Pool;
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
@@ -185,6 +185,6 @@ fn numbers(pool: &Pool, model: &str) {
         "model_pool_engine_requests{",
         "model_pool_engine_cache_used_ratio{",
     ] {
-        crate::whole::wait_for(name, || has(name));
+        crate::service::wait_for(name, || has(name));
     }
 }

@@ -1,8 +1,8 @@
 //! Writes the random models as GGUF files: the same weights as in the folder, with llama.cpp's names and order of rotated numbers,
 //! quantised like its tool does.
 
-use super::random_model::{CONTEXT_TOKENS, EPSILON, Named, ROPE_THETA, Shape};
-use super::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Words};
+use super::random_model::{CONTEXT_TOKENS, EPSILON, NamedTensor, ROPE_THETA, Shape};
+use super::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Vocabulary};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -19,7 +19,12 @@ pub enum Kind {
 }
 
 /// Writes the model, under its final name only once complete.
-pub fn write(shape: &Shape, words: &Words, kind: Kind, path: &Path) -> candle_core::Result<()> {
+pub fn write(
+    shape: &Shape,
+    words: &Vocabulary,
+    kind: Kind,
+    path: &Path,
+) -> candle_core::Result<()> {
     let tensors = shape
         .tensors()
         .iter()
@@ -48,7 +53,7 @@ pub fn write(shape: &Shape, words: &Words, kind: Kind, path: &Path) -> candle_co
     Ok(())
 }
 
-fn metadata(shape: &Shape, words: &Words, kind: Kind) -> Vec<(&'static str, Value)> {
+fn metadata(shape: &Shape, words: &Vocabulary, kind: Kind) -> Vec<(&'static str, Value)> {
     let number = |number: usize| Value::U32(number as u32);
     let text = |text: &str| Value::String(text.to_owned());
     let texts = |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::String).collect());
@@ -113,7 +118,7 @@ fn llama_name(name: &str) -> String {
 }
 
 /// llama.cpp rotates adjacent numbers, Hugging Face the halves of a head: reorders the rows of queries and keys.
-fn llama_order(shape: &Shape, tensor: &Named, weights: Vec<f32>) -> Vec<f32> {
+fn llama_order(shape: &Shape, tensor: &NamedTensor, weights: Vec<f32>) -> Vec<f32> {
     let turned = [".q_proj.", ".k_proj."]
         .iter()
         .any(|part| tensor.name.contains(part));
@@ -135,7 +140,7 @@ fn llama_order(shape: &Shape, tensor: &Named, weights: Vec<f32>) -> Vec<f32> {
 
 /// The choice of `llama-quantize` for this architecture: Q4_K_M uses six bits for the head and, in some layers, for values and down
 /// projections.
-fn encoding(shape: &Shape, tensor: &Named, kind: Kind) -> GgmlDType {
+fn encoding(shape: &Shape, tensor: &NamedTensor, kind: Kind) -> GgmlDType {
     if tensor.shape.len() == 1 {
         return GgmlDType::F32;
     }

@@ -269,7 +269,7 @@ fn bytes_per_token(shape: &Shape, form: &str, path: &Path) -> u64 {
     let numbers: usize = shape
         .tensors()
         .iter()
-        .map(random_model::Named::numbers)
+        .map(random_model::NamedTensor::numbers)
         .sum();
     ((numbers - embedding) as f64 * bytes_per_number) as u64
 }

@@ -1,6 +1,6 @@
 //! The random Llama models to measure: shapes, weights, and Hugging Face folders. A seed gives the same weights in every form.
 
-use super::tokens::{BEGIN, END, VOCABULARY, Words};
+use super::tokens::{BEGIN, END, VOCABULARY, Vocabulary};
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::Dtype;
@@ -50,12 +50,12 @@ pub const ROPE_THETA: f32 = 10_000.0;
 const DEVIATION: f32 = 0.02;
 
 /// A tensor of the model, by its Hugging Face name.
-pub struct Named {
+pub struct NamedTensor {
     pub name: String,
     pub shape: Vec<usize>,
 }
 
-impl Named {
+impl NamedTensor {
     pub fn numbers(&self) -> usize {
         self.shape.iter().product()
     }
@@ -71,10 +71,10 @@ impl Shape {
     }
 
     /// All tensors, in network order.
-    pub fn tensors(&self) -> Vec<Named> {
+    pub fn tensors(&self) -> Vec<NamedTensor> {
         let (hidden, wide) = (self.hidden, self.intermediate);
         let grouped = self.head_width() * self.key_value_heads;
-        let mut all = vec![Named {
+        let mut all = vec![NamedTensor {
             name: "model.embed_tokens.weight".to_owned(),
             shape: vec![VOCABULARY, hidden],
         }];
@@ -90,17 +90,17 @@ impl Shape {
                 ("mlp.up_proj", vec![wide, hidden]),
                 ("mlp.down_proj", vec![hidden, wide]),
             ];
-            all.extend(parts.into_iter().map(|(part, shape)| Named {
+            all.extend(parts.into_iter().map(|(part, shape)| NamedTensor {
                 name: format!("model.layers.{layer}.{part}.weight"),
                 shape,
             }));
         }
-        all.push(Named {
+        all.push(NamedTensor {
             name: "model.norm.weight".to_owned(),
             shape: vec![hidden],
         });
         if !self.ties_head {
-            all.push(Named {
+            all.push(NamedTensor {
                 name: "lm_head.weight".to_owned(),
                 shape: vec![VOCABULARY, hidden],
             });
@@ -109,7 +109,7 @@ impl Shape {
     }
 
     /// The numbers of a tensor; each is representable in BF16.
-    pub fn weights(&self, tensor: &Named) -> Vec<f32> {
+    pub fn weights(&self, tensor: &NamedTensor) -> Vec<f32> {
         let seed = seed_of(self.name, &tensor.name);
         // The sum of four uniform 16-bit numbers approximates a normal distribution; its standard deviation is 65,536 / √3.
         let factor = DEVIATION * 3f32.sqrt() / 65_536.0;
@@ -127,7 +127,12 @@ impl Shape {
     }
 
     /// Writes the model as a Hugging Face folder, under its final name only once complete.
-    pub fn write_folder(&self, words: &Words, folder: &Path, dtype: Dtype) -> std::io::Result<()> {
+    pub fn write_folder(
+        &self,
+        words: &Vocabulary,
+        folder: &Path,
+        dtype: Dtype,
+    ) -> std::io::Result<()> {
         let unfinished = folder.with_extension("unfinished");
         let _ = fs::remove_dir_all(&unfinished);
         fs::create_dir_all(&unfinished)?;
@@ -148,7 +153,7 @@ impl Shape {
             ("tokenizer.json", words.tokenizer()),
             (
                 "tokenizer_config.json",
-                Words::tokenizer_config(CONTEXT_TOKENS),
+                Vocabulary::tokenizer_config(CONTEXT_TOKENS),
             ),
         ];
         for (name, content) in settings {

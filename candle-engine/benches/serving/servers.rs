@@ -263,7 +263,7 @@ pub struct Transformers {
 
 /// The script's report on one batch, in seconds since it started.
 #[derive(Debug, serde::Deserialize)]
-pub struct Generated {
+pub struct BatchReport {
     pub first: f64,
     pub last: f64,
     pub tokens: usize,
@@ -310,7 +310,7 @@ impl Transformers {
         }
     }
 
-    pub fn generate(&mut self, prompts: &[Vec<u32>], tokens: usize) -> Result<Generated, String> {
+    pub fn generate(&mut self, prompts: &[Vec<u32>], tokens: usize) -> Result<BatchReport, String> {
         let request = json!({"prompts": prompts, "tokens": tokens});
         writeln!(self.input, "{request}").map_err(|error| error.to_string())?;
         self.input.flush().map_err(|error| error.to_string())?;

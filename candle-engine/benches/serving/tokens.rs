@@ -12,7 +12,7 @@ pub const END: u32 = 2;
 
 pub const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-pub struct Words {
+pub struct Vocabulary {
     /// The token texts, by id.
     pub tokens: Vec<String>,
     pub merges: Vec<(String, String)>,
@@ -29,7 +29,7 @@ fn character(byte: u8) -> char {
     char::from_u32(0x100 + before as u32).expect("256 characters from U+0100 on exist")
 }
 
-pub fn words() -> Words {
+pub fn words() -> Vocabulary {
     let mut tokens: Vec<String> = SPECIAL.iter().map(|&token| token.to_owned()).collect();
     tokens.extend((0..=u8::MAX).map(|byte| character(byte).to_string()));
     let letters = || (b'a'..=b'z').map(|letter| char::from(letter).to_string());
@@ -45,10 +45,10 @@ pub fn words() -> Words {
     });
     merges.extend(chosen);
     tokens.extend(merges.iter().map(|(a, b)| format!("{a}{b}")));
-    Words { tokens, merges }
+    Vocabulary { tokens, merges }
 }
 
-impl Words {
+impl Vocabulary {
     /// The contents of `tokenizer.json`.
     pub fn tokenizer(&self) -> Value {
         let vocabulary: Map<String, Value> = (0..)

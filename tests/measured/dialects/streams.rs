@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::service::Pool;
 use support::stub::stub_engine;
-use support::whole::Pool;
 
 /// Tokens of each stream.
 const TOKENS: usize = 100;

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use super::bodies::{BOUNDARY, Route};
 use super::stub_program::stub_engine;
-use support::whole::Pool;
+use support::service::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Interval of samples and health checks.

@@ -18,12 +18,12 @@ const SLACK_MS: i64 = 3_000;
 
 /// The values that the service may report: the acknowledged value, and the values of requests without a response.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Either<T> {
+pub struct PossibleValues<T> {
     known: T,
     perhaps: Vec<T>,
 }
 
-impl<T: Clone + PartialEq> Either<T> {
+impl<T: Clone + PartialEq> PossibleValues<T> {
     pub fn known(&self) -> &T {
         &self.known
     }
@@ -62,8 +62,8 @@ impl<T: Clone + PartialEq> Either<T> {
 #[derive(Default)]
 struct Book {
     /// The model's override, as the API shows it.
-    over: Either<Value>,
-    wished: Either<bool>,
+    over: PossibleValues<Value>,
+    wished: PossibleValues<bool>,
     /// Time of the last load request, as Unix time in milliseconds.
     loaded_at: i64,
 }

@@ -8,7 +8,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use super::administrators::{Either, change};
+use super::administrators::{PossibleValues, change};
 use super::world::{World, add, call};
 
 const KEYS_MAX: usize = 12;
@@ -16,15 +16,15 @@ const DEVICE: &str = "gpu1";
 
 struct Key {
     secret: String,
-    name: Either<String>,
+    name: PossibleValues<String>,
     /// False once revoked.
-    lives: Either<bool>,
+    lives: PossibleValues<bool>,
 }
 
 #[derive(Default)]
 struct Ring {
     keys: BTreeMap<String, Key>,
-    cordoned: Either<bool>,
+    cordoned: PossibleValues<bool>,
     made: u64,
 }
 
@@ -69,8 +69,8 @@ impl Ring {
             let text = |field: &str| made[field].as_str().unwrap_or_default().to_owned();
             let mut key = Key {
                 secret: text("key"),
-                name: Either::default(),
-                lives: Either::default(),
+                name: PossibleValues::default(),
+                lives: PossibleValues::default(),
             };
             key.name.acknowledged(name);
             key.lives.acknowledged(true);

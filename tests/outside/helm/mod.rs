@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use support::external_programs::skipped;
 use support::kubernetes::{Kubernetes, NAMESPACE};
-use support::required::skipped;
-use support::whole::wait_for;
+use support::service::wait_for;
 
 /// The chart rendered with some values, or the error.
 struct Rendered(Value);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::kubernetes::{Kubernetes, NAMESPACE};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::Rendered;
 

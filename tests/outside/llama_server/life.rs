@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::ONLY_MODEL;
-use super::leaving::{computed, endless, endless_pool, engine};
+use super::disconnects::{computed, endless, endless_pool, engine};
 use crate::vllm::rig::*;
 
 fn adopting(files: &[(String, String)]) -> Pool {
@@ -14,7 +14,7 @@ fn adopting(files: &[(String, String)]) -> Pool {
 }
 
 /// An endless response that has begun.
-fn begun(pool: &Pool) -> support::whole::Stream {
+fn begun(pool: &Pool) -> support::service::Stream {
     let stream = pool.stream(CHAT, &endless(true).to_string());
     wait_long("its first token", WITHIN, || {
         stream.text().contains("\"content\":\"")

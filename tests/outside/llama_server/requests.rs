@@ -2,7 +2,7 @@
 //! probabilities, several choices, token ids, and ranks.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{ONLY_MODEL, llama_server, only_model};
 use crate::vllm::rig::*;

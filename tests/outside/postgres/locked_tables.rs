@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model_pool::store::StoreError;
 use support::postgres::{Server, name_of};
-use support::whole::wait_for;
+use support::service::wait_for;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::state::State;

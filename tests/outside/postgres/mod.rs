@@ -1,11 +1,11 @@
 //! The state in a real PostgreSQL, which `.ci/postgres` installs; without it these tests report that they were skipped. The store's
 //! contents are tested by the same files as for SQLite.
 
-mod away;
 mod locked_tables;
 mod moving;
 mod one_writer;
 mod opening;
+mod outage;
 mod slow_reads;
 mod speed;
 mod standby;

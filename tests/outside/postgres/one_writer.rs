@@ -2,7 +2,7 @@
 
 use model_pool::store::{Store, StoreError};
 use support::postgres::name_of;
-use support::whole::wait_for;
+use support::service::wait_for;
 
 use super::state::State;
 

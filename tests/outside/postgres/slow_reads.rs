@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use support::family::stub;
 use support::postgres::{Server, name_of};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// More than the number of reading sessions.
 const READS: usize = 6;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::cluster_calls::{Ended, run};
+use crate::cluster_calls::{CallOutput, run};
 use server::{RayServer, processes, wait_for};
 
 /// A configuration for a Ray, to run the program with.
@@ -62,7 +62,7 @@ impl Pool {
         Pool { file }
     }
 
-    fn run(&self, words: &[&str]) -> Ended {
+    fn run(&self, words: &[&str]) -> CallOutput {
         run(&self.file, words, &[])
     }
 

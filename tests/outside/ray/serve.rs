@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::server::{RayServer, is_inside, wait_for};
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use support::required::skipped;
+use support::external_programs::skipped;
 
 const INSIDE: &str = "MODEL_POOL_TEST_IS_INSIDE";
 const PORT: u16 = 8265;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use serde_json::Value;
-use support::whole;
+use support::service;
 
 use super::server::{RayServer, is_inside, wait_for};
 
@@ -69,7 +69,7 @@ fn s2_the_pool_requests_nodes_from_ray_and_gives_them_back_when_they_are_idle() 
     );
     a_wrong_token_is_refused_with_what_to_do(&config, &folder);
 
-    let pool = whole::Pool::with_devices(&[model("first", 0), model("urgent", 1)], &config);
+    let pool = service::Pool::with_devices(&[model("first", 0), model("urgent", 1)], &config);
     fs::write(folder.join("address"), pool.address()).unwrap();
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {

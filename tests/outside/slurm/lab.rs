@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::whole::{self, wait_for};
+use support::service::{self, wait_for};
 
 use super::server::SlurmServer;
 
@@ -30,7 +30,7 @@ pub fn model(name: &str, priority: u8, flags: &[&str]) -> (String, String) {
 
 pub struct Lab<'a> {
     slurm: &'a SlurmServer,
-    pub pool: whole::Pool,
+    pub pool: service::Pool,
     pub key: String,
     folder: PathBuf,
     began: Instant,
@@ -70,7 +70,7 @@ impl<'a> Lab<'a> {
         let config = config.replace("FOLDER", &folder.display().to_string());
         let began = Instant::now();
         let conf = slurm.conf().display().to_string();
-        let pool = whole::Pool::with_env(models, &config, &[("SLURM_CONF", &conf)]);
+        let pool = service::Pool::with_env(models, &config, &[("SLURM_CONF", &conf)]);
         let key = pool.admin_key();
         let lab = Lab {
             slurm,

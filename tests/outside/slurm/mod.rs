@@ -11,9 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use support::whole::wait_for;
+use support::service::wait_for;
 
-use crate::cluster_calls::{Ended, run};
+use crate::cluster_calls::{CallOutput, run};
 use server::SlurmServer;
 
 /// A configuration for a Slurm, to run the program with.
@@ -60,7 +60,7 @@ impl<'a> Pool<'a> {
         Pool { slurm, file }
     }
 
-    fn run(&self, words: &[&str]) -> Ended {
+    fn run(&self, words: &[&str]) -> CallOutput {
         let conf = self.slurm.conf();
         run(&self.file, words, &[("SLURM_CONF", conf.as_os_str())])
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use support::whole::{Stream, wait_for};
+use support::service::{Stream, wait_for};
 
 use super::lab::{Lab, body, model};
 use super::server::SlurmServer;

@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::required::{is_for_later, skipped};
-use support::whole::wait_for;
+use support::external_programs::{is_for_later, skipped};
+use support::service::wait_for;
 
 /// GPUs of each node.
 pub const GPUS: u32 = 2;

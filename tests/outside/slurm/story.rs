@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use serde_json::Value;
-use support::whole::{self, wait_for};
+use support::service::{self, wait_for};
 
 use super::server::SlurmServer;
 
@@ -25,7 +25,7 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
         "engine_config:\n  model_id: big\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\", --model, big]\n  ready_path: /health\npool_config: {{memory_gib: 4}}\n"
     );
     let tiny = "inventory: {provider: fixed, devices: [{name: tiny, memory: 1MiB}]}\n";
-    let pool = whole::Pool::with_devices(&[("big.yaml".to_owned(), model)], tiny);
+    let pool = service::Pool::with_devices(&[("big.yaml".to_owned(), model)], tiny);
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {
         let (status, text, _) = pool.request("POST", path, body, Some(&key));
@@ -140,7 +140,7 @@ fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
     );
     let files = [model("here", 0), model("there", 0), model("urgent", 1)];
     let conf = slurm.conf().display().to_string();
-    let pool = whole::Pool::with_env(&files, &config, &[("SLURM_CONF", &conf)]);
+    let pool = service::Pool::with_env(&files, &config, &[("SLURM_CONF", &conf)]);
     fs::write(folder.join("address"), pool.address()).unwrap();
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {

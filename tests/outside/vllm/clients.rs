@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::rig::*;
 use crate::clients::{brought, checked, tried_within, user_key};
@@ -23,11 +23,11 @@ const PATIENCE: &str = "120";
 const MODEL: &str = "tiny-guide";
 
 /// Checks by name, and the reason they are left out.
-type LeftOut = [(&'static str, &'static str)];
+type ExcludedChecks = [(&'static str, &'static str)];
 
 /// Also excludes everything that needs a second model: a name with a slash, output for many seconds (`serving.rs` has clients that
 /// leave), a model that never becomes ready, and embeddings (`pooling.rs`).
-const OF_OPENAI: &LeftOut = &[
+const OF_OPENAI: &ExcludedChecks = &[
     (
         "n gives so many choices, plain and streaming",
         "vLLM refuses n above 1 at temperature 0; requests.rs asks at 1",
@@ -53,7 +53,7 @@ const OF_OPENAI: &LeftOut = &[
         "vLLM names no field",
     ),
 ];
-const OF_ANTHROPIC: &LeftOut = &[(
+const OF_ANTHROPIC: &ExcludedChecks = &[(
     "a conversation without messages is a BadRequestError",
     "vLLM answers it",
 )];
@@ -110,7 +110,7 @@ fn warm_up(pool: &Pool) {
     }
 }
 
-fn script(python: &Path, name: &str, pool: &Pool, left_out: &LeftOut) {
+fn script(python: &Path, name: &str, pool: &Pool, left_out: &ExcludedChecks) {
     for (words, why) in left_out {
         println!("{name} leaves out: {words}: {why}");
     }

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::rig::*;
 

@@ -2,7 +2,7 @@
 //! token ids in and out, the prefix cache.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::rig::*;
 

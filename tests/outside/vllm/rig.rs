@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use support::required::skipped;
-use support::whole::Pool;
+use support::external_programs::skipped;
+use support::service::Pool;
 
 /// Importing its many files is slow on a busy machine.
 const LOAD_WITHIN: Duration = Duration::from_secs(15 * 60);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use support::service::{Pool, wait_for};
 use support::vllm_script;
-use support::whole::{Pool, wait_for};
 
 use super::requests;
 use super::rig::*;

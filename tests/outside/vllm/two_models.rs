@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::requests;
 use super::rig::*;

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 
 /// The expected notice about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ExpectedNotice {
     /// It takes effect, or the value requests nothing: no notice.
     Nothing,
     /// It has no effect, and a warning names it.
     Warning,
 }
 
-pub use Told::{Nothing, Warning};
+pub use ExpectedNotice::{Nothing, Warning};
 
 /// Deployment keys of every form.
-fn deployment() -> Vec<(&'static str, Value, Told)> {
+fn deployment() -> Vec<(&'static str, Value, ExpectedNotice)> {
     vec![
         (
             "deployment_config.max_concurrent_queries",
@@ -193,7 +193,7 @@ fn deployment() -> Vec<(&'static str, Value, Told)> {
     ]
 }
 
-fn scaling() -> Vec<(&'static str, Value, Told)> {
+fn scaling() -> Vec<(&'static str, Value, ExpectedNotice)> {
     vec![
         ("scaling_config.num_workers", json!(2), Nothing),
         ("scaling_config.num_workers", json!(0), Warning),
@@ -221,7 +221,7 @@ fn scaling() -> Vec<(&'static str, Value, Told)> {
 }
 
 /// Generation keys; `at` is the section.
-fn generation(at: &'static str, texts: bool) -> Vec<(String, Value, Told)> {
+fn generation(at: &'static str, texts: bool) -> Vec<(String, Value, ExpectedNotice)> {
     let mut keys = vec![
         (
             "stopping_sequences",
@@ -265,7 +265,7 @@ fn generation(at: &'static str, texts: bool) -> Vec<(String, Value, Told)> {
 }
 
 /// Aviary 0.0 and 0.1.
-pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
+pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, ExpectedNotice)> {
     let initializer = &document["model_config"]["initialization"]["initializer"]["type"];
     let mut keys = vec![
         (
@@ -297,7 +297,7 @@ pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
         ),
     ];
     let at = "model_config.initialization.initializer";
-    let own: &[(&str, Value, Told)] = match initializer.as_str().unwrap() {
+    let own: &[(&str, Value, ExpectedNotice)] = match initializer.as_str().unwrap() {
         "TextGenerationInference" => &[(
             "model_init_kwargs",
             json!({"quantize": "bitsandbytes", "revision": "main"}),
@@ -339,7 +339,7 @@ pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
         ],
     };
     let section = "model_config.generation";
-    let batch: &[(&str, Value, Told)] = if initializer == "TextGenerationInference" {
+    let batch: &[(&str, Value, ExpectedNotice)] = if initializer == "TextGenerationInference" {
         &[
             ("max_batch_total_tokens", json!(40000), Nothing),
             ("max_total_tokens", json!(4096), Nothing),
@@ -355,14 +355,14 @@ pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
             ("max_input_words", json!(400), Warning),
         ]
     };
-    let below = |at: &str, keys: &[(&str, Value, Told)]| {
+    let below = |at: &str, keys: &[(&str, Value, ExpectedNotice)]| {
         let keys = keys.iter();
         keys.map(|(key, value, told)| (format!("{at}.{key}"), value.clone(), *told))
             .collect::<Vec<_>>()
     };
     keys.extend(deployment());
     keys.extend(scaling());
-    let mut keys: Vec<(String, Value, Told)> = keys
+    let mut keys: Vec<(String, Value, ExpectedNotice)> = keys
         .into_iter()
         .map(|(key, value, told)| (key.to_owned(), value, told))
         .collect();
@@ -373,7 +373,7 @@ pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
 }
 
 /// Aviary 0.2 to RayLLM 0.5, and Anyscale's fork of it.
-pub fn rayllm(document: &Value) -> Vec<(String, Value, Told)> {
+pub fn rayllm(document: &Value) -> Vec<(String, Value, ExpectedNotice)> {
     let kind = document["engine_config"]["type"].as_str().unwrap();
     let mut keys = vec![
         ("standalone_function_calling_model", json!(true), Warning),
@@ -480,7 +480,7 @@ pub fn rayllm(document: &Value) -> Vec<(String, Value, Told)> {
     }
     keys.extend(deployment());
     keys.extend(scaling());
-    let mut keys: Vec<(String, Value, Told)> = keys
+    let mut keys: Vec<(String, Value, ExpectedNotice)> = keys
         .into_iter()
         .map(|(key, value, told)| (key.to_owned(), value, told))
         .collect();
@@ -497,7 +497,7 @@ pub fn rayllm(document: &Value) -> Vec<(String, Value, Told)> {
 }
 
 /// Options of vLLM 0.1 to 0.6 and of Anyscale's fork.
-fn vllm() -> Vec<(&'static str, Value, Told)> {
+fn vllm() -> Vec<(&'static str, Value, ExpectedNotice)> {
     vec![
         ("dtype", json!("auto"), Nothing),
         ("dtype", json!("half"), Nothing),
@@ -614,7 +614,7 @@ fn vllm() -> Vec<(&'static str, Value, Told)> {
 }
 
 /// The form after RayLLM 0.5.
-pub fn llm_config() -> Vec<(String, Value, Told)> {
+pub fn llm_config() -> Vec<(String, Value, ExpectedNotice)> {
     let mut keys = vec![
         (
             "runtime_env",
@@ -686,7 +686,7 @@ pub fn llm_config() -> Vec<(String, Value, Told)> {
         ("log_engine_metrics", json!(true), Warning),
     ];
     keys.extend(deployment());
-    let mut keys: Vec<(String, Value, Told)> = keys
+    let mut keys: Vec<(String, Value, ExpectedNotice)> = keys
         .into_iter()
         .map(|(key, value, told)| (key.to_owned(), value, told))
         .collect();

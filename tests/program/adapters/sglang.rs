@@ -5,7 +5,7 @@ use support::adapters::write;
 use support::double::vllm_double;
 use support::family::told;
 use support::machine::{GIB, Machine};
-use support::whole::Pool;
+use support::service::Pool;
 
 #[test]
 fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {

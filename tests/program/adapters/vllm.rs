@@ -4,7 +4,7 @@ use serde_json::json;
 use support::adapters::write;
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
-use support::whole::Pool;
+use support::service::Pool;
 
 fn model(machine: &Machine, adapters: &std::path::Path, env: &str) -> (String, String) {
     let state = machine.state_file().display().to_string();

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{CHAT, MESSAGES, OLLAMA, RESPONSES, ask, echoed, ignored, named, with};
 

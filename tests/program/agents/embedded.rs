@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 use tempfile::TempDir;
 
 use super::{CHAT, MESSAGES, RESPONSES, ask, stream};

@@ -2,7 +2,7 @@
 //! they send requests.
 
 use serde_json::json;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{CHAT, MESSAGES, RESPONSES, ask, chat, message, model, named, pool, response, stream};
 

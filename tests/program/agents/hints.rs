@@ -2,7 +2,7 @@
 //! the permitted ones. The table in docs/guides/clients.md is compared with this behaviour.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{CHAT, MESSAGES, OLLAMA, RESPONSES, ask, chat, message, named, pool, response, with};
 

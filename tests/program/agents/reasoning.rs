@@ -2,7 +2,7 @@
 //! turn. Reasoning that this pool did not seal or sign for this key is left out and reported.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{
     CHAT, MESSAGES, RESPONSES, ask, ask_with, chat, echoed, message, model, named, pool, response,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 
 use serde_json::Value;
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::bench;
 

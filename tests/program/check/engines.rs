@@ -3,7 +3,7 @@
 
 use support::environment::{installed_package, vllm_script};
 
-use super::{Said, World};
+use super::{CheckOutput, World};
 
 const DEVICE: &str =
     "inventory: {provider: fixed, devices: [{name: gpu0, memory: 80GiB}], headroom: 0%}\n";
@@ -35,7 +35,7 @@ impl World {
 }
 
 /// The line about the parsers of this model.
-fn parsers(said: &Said, name: &str) -> Option<String> {
+fn parsers(said: &CheckOutput, name: &str) -> Option<String> {
     let start = format!("model lab/{name}: ");
     let mut lines = said
         .out
@@ -47,7 +47,7 @@ fn parsers(said: &Said, name: &str) -> Option<String> {
 }
 
 /// The command line of this model.
-fn command(said: &Said, name: &str) -> String {
+fn command(said: &CheckOutput, name: &str) -> String {
     let start = format!("model lab/{name}: would run: ");
     let mut lines = said
         .out
@@ -124,7 +124,7 @@ fn a_parser_that_the_file_names_stands_and_is_not_shown_as_chosen() {
 }
 
 /// The model with a vLLM that has the packages of this environment.
-fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> Said {
+fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> CheckOutput {
     let root = world.path("venv");
     let program = vllm_script(&root, "exit 1\n");
     fill(&root);

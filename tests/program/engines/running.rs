@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::assert_has;
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 const H100: &str = "NVIDIA H100 80GB HBM3";
 

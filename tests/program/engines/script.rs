@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use support::double::vllm_double;
+use support::service::{Pool, wait_for};
 use support::vllm_script;
-use support::whole::{Pool, wait_for};
 
 /// A model of the double in host memory, with a folder that has a template.
 fn model(folder: &std::path::Path, name: &str, env: &str) -> (String, String) {

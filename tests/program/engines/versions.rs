@@ -4,7 +4,7 @@
 use super::assert_has;
 use serde_json::json;
 use support::environment::{installed_package, vllm_script};
-use support::whole::Pool;
+use support::service::Pool;
 
 #[test]
 fn an_unknown_argument_of_an_older_vllm_is_told_with_its_version() {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use support::net::stub;
-use support::whole::Pool;
+use support::service::Pool;
 
 /// On a busy machine, and without optimisation.
 const HEALTH_WITHIN: Duration = Duration::from_secs(2);
@@ -49,9 +49,9 @@ fn requests() -> [(&'static str, Value); 2] {
 }
 
 /// Ends the watch, also when a request fails.
-struct Enough<'a>(&'a AtomicBool);
+struct EndWatch<'a>(&'a AtomicBool);
 
-impl Drop for Enough<'_> {
+impl Drop for EndWatch<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -75,7 +75,7 @@ fn the_health_route_responds_while_endless_grammars_are_read() {
             }
             longest
         });
-        let watched = Enough(&enough);
+        let watched = EndWatch(&enough);
         let clients: Vec<_> = (0..TOGETHER)
             .map(|nth| {
                 let (path, body) = &requests[nth % requests.len()];

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::{Request, Version};
 
 use support::net::{chat, connect, h2, post, raw, rest, runtime, status, stub, text};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 #[test]
 fn both_versions_are_spoken_on_one_port_and_many_requests_share_a_connection() {

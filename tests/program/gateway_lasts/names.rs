@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use support::net::{ask, chat, h2, raw, runtime, status, stub};
-use support::whole::Pool;
+use support::service::Pool;
 
 /// The error of a response, in OpenAI's form.
 fn error(response: &str) -> Value {

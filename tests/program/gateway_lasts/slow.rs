@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use support::net::{
     ask, chat, connect, engine, h2_with, head, post, raw, rest, runtime, stats, status, stub,
 };
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// A pool with these keys of the `server` section.
 fn start(models: &[(String, String)], keys: &[(&str, &str)]) -> Pool {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use support::net::{connect, engine, head, memory_kib, stats, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Tokens of 200 bytes each: more than all buffers and the permitted memory growth.
 const TOKENS: &str = "2000000";

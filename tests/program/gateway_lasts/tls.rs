@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use support::net::{chat, h2_over, post, runtime, stub, text};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// Writes a new certificate with its key, and returns the certificate.
 fn certificate(folder: &Path) -> String {

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use super::scene::{Scene, model};
+use support::service::wait_for;
 use support::stub::stub_engine;
-use support::whole::wait_for;
 
 /// A model with this program.
 fn program(path: &str, flags: &[&str]) -> Scene {

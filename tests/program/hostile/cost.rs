@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, wait_for};
 
 const ENGINES: usize = 50;
 

@@ -1,7 +1,7 @@
 //! Engines that become ready too early, too late, or never.
 
 use super::scene::Scene;
-use support::whole::wait_for;
+use support::service::wait_for;
 
 #[test]
 fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use support::machine::{GIB, Machine};
+use support::service::{Pool, Stream, wait_for};
 use support::stub::stub_engine;
-use support::whole::{Pool, Stream, wait_for};
 
 const GPUS: usize = 8;
 /// Memory that an engine holds on its GPU.
@@ -90,13 +90,13 @@ impl Scene {
     }
 
     /// A plain request to the bad model: status, error code, and message or response.
-    pub fn ask(&self) -> Answer {
+    pub fn ask(&self) -> RequestResult {
         let (status, text) = self
             .pool
             .post("/v1/chat/completions", &question("bad", false));
         let body: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let words = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
-        Answer {
+        RequestResult {
             status,
             code: words("code"),
             message: words("message"),
@@ -203,13 +203,13 @@ impl Scene {
 
 /// Result of a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RequestResult {
     pub status: u16,
     pub code: String,
     pub message: String,
 }
 
-impl Answer {
+impl RequestResult {
     /// An error of this status and code whose message has all these words.
     pub fn is(&self, status: u16, code: &str, words: &[&str]) {
         assert_eq!(

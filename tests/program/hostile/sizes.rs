@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::cost::processor_time;
+use support::service::Pool;
 use support::stub;
-use support::whole::Pool;
 
 const COUNT: usize = 2_000;
 /// Four times the size takes about four times as long; quadratic cost would take sixteen times as long.
@@ -105,9 +105,9 @@ fn requests() -> Vec<(&'static str, Value)> {
 }
 
 /// Ends the watch, also when the test fails.
-struct Enough<'a>(&'a AtomicBool);
+struct EndWatch<'a>(&'a AtomicBool);
 
-impl Drop for Enough<'_> {
+impl Drop for EndWatch<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -154,7 +154,7 @@ fn four_times_as_much_of_anything_takes_about_four_times_as_long() {
     let enough = AtomicBool::new(false);
     let mut wrong = Vec::new();
     let longest = std::thread::scope(|scope| {
-        let watched = Enough(&enough);
+        let watched = EndWatch(&enough);
         let watch = scope.spawn(|| longest_wait(&pool, &enough));
         for (kind, stream) in STREAMS {
             for (path, body) in &requests {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use support::net::stub;
+use support::service::{Pool, wait_for};
 use support::stub::model;
-use support::whole::{Pool, wait_for};
 
 const CHAT: &str = "/v1/chat/completions";
 const KEYS: &str = "auth: {inference: key}\n";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::family::stub;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{Node, node, pool_with, token, until};
 

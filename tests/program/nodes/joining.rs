@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use support::family::{chat, stub};
-use support::whole::wait_for;
+use support::service::wait_for;
 
 use super::hostile::{greet, hello};
 use super::{Node, node, pool_with, token, until};

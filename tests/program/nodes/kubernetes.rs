@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use support::family::{asks, chat};
 use support::kubernetes::{Kubernetes, NAMESPACE};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{NO_ROOM, node, one_device, requested_node, token};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::family::{after, asks};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{Node, pool_with, until};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::family::{chat, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{NO_ROOM, node, one_device, requested_node, token};
 

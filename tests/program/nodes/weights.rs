@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use support::hub::Hub;
+use support::service::{Pool, wait_for};
 use support::tiny_gguf;
-use support::whole::{Pool, wait_for};
 
 use super::{Node, one_device, pool_with, token, until};
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use support::provider::{CLIENT, Provider, WORD};
-use support::whole::Pool;
+use support::service::Pool;
 
 const BACK: &str = "/llm/session/signed-on";
 
 /// Status, body and head of a response.
-type Answer = (u16, String, String);
+type BrowserResponse = (u16, String, String);
 
 /// A pool and its issuer, at which `ann` and `bob` have accounts.
 struct Scene {
@@ -42,7 +42,7 @@ impl Scene {
         Scene { provider, pool }
     }
 
-    fn get(&self, path: &str, lines: &[(&str, &str)]) -> Answer {
+    fn get(&self, path: &str, lines: &[(&str, &str)]) -> BrowserResponse {
         say(self.pool.address(), "GET", path, lines, "")
     }
 
@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Takes all steps for this person, and returns the last response.
-    fn sign_in(&self, person: &str) -> Answer {
+    fn sign_in(&self, person: &str) -> BrowserResponse {
         let (address, cookie) = self.begin();
         let back = self.at_issuer(&address, person);
         self.get(&back, &[("Cookie", &cookie)])
@@ -79,7 +79,13 @@ impl Scene {
     }
 }
 
-fn say(address: &str, method: &str, path: &str, lines: &[(&str, &str)], body: &str) -> Answer {
+fn say(
+    address: &str,
+    method: &str,
+    path: &str,
+    lines: &[(&str, &str)],
+    body: &str,
+) -> BrowserResponse {
     let mut socket = TcpStream::connect(address).unwrap();
     let patience = Some(Duration::from_secs(30));
     socket.set_read_timeout(patience).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::claims_of;
 use support::issuer::{Issuer, Key};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 fn now_seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

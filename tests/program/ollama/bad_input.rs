@@ -1,7 +1,7 @@
 //! Errors of requests are in Ollama's form, with the field and the permitted values.
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{ON, ask, demo, pool, stub};
 
@@ -234,7 +234,7 @@ fn a_schema_that_no_response_can_follow_is_refused_by_the_engine_and_the_next_re
 
 #[test]
 fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_response_says_how_to_switch_it_on()
-{
+ {
     let pool = Pool::with_models(&[stub("writer", &[], "")], "");
     for (method, path) in [
         ("GET", "/api/tags"),

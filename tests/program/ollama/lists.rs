@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{ON, responded, ask, demo, get, loaded, stub, user_key};
-use support::whole::{Pool, wait_for};
+use super::{ON, ask, demo, get, loaded, responded, stub, user_key};
+use support::service::{Pool, wait_for};
 
 fn names(list: &Value) -> Vec<&str> {
     let models = list["models"].as_array().unwrap().iter();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use support::net::{engine, stats};
-use support::whole::wait_for;
+use support::service::wait_for;
 
 use super::{lines, pool};
 
@@ -41,7 +41,7 @@ fn a_load_that_fails_after_the_stream_began_is_its_last_line() {
 
 #[test]
 fn an_engine_that_ends_in_the_middle_is_the_last_line_of_a_stream_and_the_status_of_a_whole_response()
-{
+ {
     let pool = pool(
         "writer",
         &[

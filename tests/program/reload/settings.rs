@@ -7,7 +7,7 @@ use chrono::{TimeDelta, Utc};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use support::family::{asks, kill, reasons, shown, stub};
-use support::whole::{Pool, split, wait_for};
+use support::service::{Pool, split, wait_for};
 
 use super::reload;
 

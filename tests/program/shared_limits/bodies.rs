@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::json;
 use support::net::{chat, connect, head, rest, runtime, status, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{assert_as_fast, median, start, user_key};
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use support::net::{connect, h2, post, rest, runtime, stub, text};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{assert_as_fast, median};
 

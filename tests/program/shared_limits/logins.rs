@@ -1,7 +1,7 @@
 //! Logins at the dashboard.
 
 use serde_json::json;
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{assert_as_fast, median};
 

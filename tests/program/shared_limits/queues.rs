@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use support::net::{chat, connect, engine, head, stats, status, stub};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::{start, user_key};
 

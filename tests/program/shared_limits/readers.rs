@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use support::net::{chat, h2_with, post, runtime, stub};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{start, user_key};
 

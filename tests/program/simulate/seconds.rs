@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use support::net::{chat, stub};
-use support::whole::Pool;
+use support::service::Pool;
 
 use super::{Rig, text};
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::servers::Written;
+use support::servers::ScriptedServer;
+use support::service::Pool;
 use support::terminal::{Terminal, piped};
-use support::whole::Pool;
 
 use super::{body_of, err, out, piece, streaming};
 
@@ -13,7 +13,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// The contents of the messages of each request.
-fn prompts(server: &Written) -> Vec<Vec<String>> {
+fn prompts(server: &ScriptedServer) -> Vec<Vec<String>> {
     let asked = server.asked();
     let posts = asked.iter().filter(|request| request.starts_with("POST"));
     posts
@@ -26,7 +26,7 @@ fn prompts(server: &Written) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn chat(server: &Written, input: &str) -> std::process::Output {
+fn chat(server: &ScriptedServer, input: &str) -> std::process::Output {
     let folder = folder();
     let words = ["chat", "m", "--server", &server.url("")];
     piped(folder.path(), &words, &[], input.as_bytes())
@@ -169,7 +169,7 @@ fn ctrl_c_stops_the_response_and_not_the_program() {
     terminal.keys("\x04");
     let (status, shown) = terminal.end();
     assert_eq!(status, Some(0), "{shown}");
-    support::whole::wait_for("the engine to be left alone", || {
+    support::service::wait_for("the engine to be left alone", || {
         let stats = support::net::stats(&support::net::engine(&pool, "m"));
         stats["running"] == 0 && stats["abandoned"] == 2
     });

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::servers::{Written, dead_url, http};
+use support::servers::{ScriptedServer, dead_url, http};
+use support::service::Pool;
 use support::terminal::piped;
-use support::whole::Pool;
 
 use super::{body_of, err, out, piece, streaming};
 
@@ -160,7 +160,7 @@ fn a_model_that_refuses_is_in_the_table_and_the_status_says_so() {
 
 #[test]
 fn what_a_model_writes_cannot_control_the_terminal() {
-    let server = Written::server(|_| {
+    let server = ScriptedServer::server(|_| {
         let event =
             json!({"choices": [{"delta": {"content": "\u{1b}[2Jgone"}, "finish_reason": "stop"}]});
         http(
@@ -180,8 +180,8 @@ fn what_a_model_writes_cannot_control_the_terminal() {
 }
 
 /// A server whose models respond with their names; `verdict` computes the ranking of `judge` from its request.
-fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> Written {
-    Written::server(move |request| {
+fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> ScriptedServer {
+    ScriptedServer::server(move |request| {
         if request.starts_with("GET") {
             return http("200 OK", "content-type: application/json\r\n", "{}");
         }

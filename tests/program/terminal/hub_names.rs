@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 use support::hub::Hub;
+use support::service::Pool;
 use support::terminal::piped;
 use support::tiny_gguf;
-use support::whole::Pool;
 
 use super::{err, out};
 

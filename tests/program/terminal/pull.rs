@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use support::hub::Hub;
 use support::servers::dead_url;
+use support::service::{Pool, wait_for};
 use support::terminal::{Terminal, piped};
-use support::whole::{Pool, wait_for};
 
 use super::{err, out};
 

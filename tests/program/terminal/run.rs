@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::net::stub;
-use support::servers::{Written, dead_url, http};
+use support::servers::{ScriptedServer, dead_url, http};
+use support::service::Pool;
 use support::terminal::piped;
-use support::whole::Pool;
 
 use super::{body_of, err, out, piece, raw_stream, reasoning, streaming};
 
@@ -221,7 +221,7 @@ fn no_escape_sequence_of_a_model_or_a_server_is_printed() {
     let output = piped(folder.path(), &words, &[], b"");
     assert_eq!(out(&output), "red ␛[31mtext␛]0;title␇ \u{fffd}2J end\n");
     let refusal = json!({"error": {"message": "no \x1b[2Jway", "code": "x"}});
-    let server = Written::server(move |_| http("400 Bad Request", "", &refusal.to_string()));
+    let server = ScriptedServer::server(move |_| http("400 Bad Request", "", &refusal.to_string()));
     let words = ["run", "m", "Hello", "--server", &server.url("")];
     let output = piped(folder.path(), &words, &[], b"");
     assert!(err(&output).contains("no ␛[2Jway"), "{}", err(&output));
@@ -230,7 +230,8 @@ fn no_escape_sequence_of_a_model_or_a_server_is_printed() {
 #[test]
 fn what_is_no_pool_is_named_as_such() {
     let folder = folder();
-    let server = Written::server(|_| http("200 OK", "content-type: text/html\r\n", "<html>"));
+    let server =
+        ScriptedServer::server(|_| http("200 OK", "content-type: text/html\r\n", "<html>"));
     let words = ["run", "m", "Hello", "--server", &server.url("")];
     let output = piped(folder.path(), &words, &[], b"");
     assert_eq!(output.status.code(), Some(1));

@@ -1,8 +1,8 @@
 //! The display at a terminal: the wait on a line that is erased, dimmed reasoning, and no escape sequences from the model.
 
 use support::net::stub;
+use support::service::{Pool, wait_for};
 use support::terminal::Terminal;
-use support::whole::{Pool, wait_for};
 
 use super::{piece, reasoning, streaming};
 

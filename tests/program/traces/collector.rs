@@ -7,15 +7,15 @@ use std::thread;
 
 use serde_json::Value;
 use support::servers::request_of;
-use support::whole::wait_for;
+use support::service::wait_for;
 
 /// A request's head and body.
-pub type Received = (String, Vec<u8>);
+pub type ReceivedRequest = (String, Vec<u8>);
 
 /// A receiver of OTLP over HTTP.
 pub struct Collector {
     pub address: String,
-    pub received: Arc<Mutex<Vec<Received>>>,
+    pub received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Collector {
@@ -28,7 +28,7 @@ impl Collector {
     pub fn that_answers(response: &'static str) -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let received = Arc::<Mutex<Vec<Received>>>::default();
+        let received = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let into = Arc::clone(&received);
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {

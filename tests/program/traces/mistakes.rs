@@ -3,7 +3,7 @@
 use std::fs;
 
 use support::servers::KEY;
-use support::whole::Pool;
+use support::service::Pool;
 
 #[test]
 fn mistakes_are_named_with_their_field() {

@@ -25,7 +25,7 @@ pub struct Event {
     compute_instance: c_uint,
 }
 
-struct Watched {
+struct EventSubscription {
     gpu: usize,
     kinds: u64,
     /// Sequence number of the last event that was delivered or existed at registration.
@@ -33,11 +33,11 @@ struct Watched {
 }
 
 /// Freed sets stay as `None` to prevent reuse of their handles.
-static SETS: Mutex<Vec<Option<Vec<Watched>>>> = Mutex::new(Vec::new());
+static SETS: Mutex<Vec<Option<Vec<EventSubscription>>>> = Mutex::new(Vec::new());
 
 fn with<T>(
     set: SetHandle,
-    act: impl FnOnce(&mut Option<Vec<Watched>>) -> Result<T, c_int>,
+    act: impl FnOnce(&mut Option<Vec<EventSubscription>>) -> Result<T, c_int>,
 ) -> Result<T, c_int> {
     let mut sets = SETS.lock().map_err(|_| INVALID_ARGUMENT)?;
     let index = (set as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
@@ -92,7 +92,7 @@ pub extern "C" fn nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: SetH
         let seen = numbers.max().unwrap_or(0);
         with(set, |set| {
             let set = set.as_mut().ok_or(INVALID_ARGUMENT)?;
-            set.push(Watched {
+            set.push(EventSubscription {
                 gpu: index,
                 kinds,
                 seen,
@@ -104,7 +104,7 @@ pub extern "C" fn nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: SetH
 }
 
 /// The first event that has not been delivered.
-fn next(state: &State, watched: &mut [Watched]) -> Option<Event> {
+fn next(state: &State, watched: &mut [EventSubscription]) -> Option<Event> {
     for line in state.all("event") {
         let (Some(number), Some(index)) = (line.figure("seq"), line.figure("gpu")) else {
             continue;
@@ -134,8 +134,9 @@ pub extern "C" fn nvmlEventSetWait_v2(set: SetHandle, to: *mut Event, timeout_ms
         let found = enter("nvmlEventSetWait_v2", None).and_then(|state| {
             with(set, |set| {
                 let watched = set.as_mut().ok_or(INVALID_ARGUMENT)?;
-                let is_lost =
-                    |entry: &Watched| state.gpu(entry.gpu).is_none_or(|line| line.says("lost"));
+                let is_lost = |entry: &EventSubscription| {
+                    state.gpu(entry.gpu).is_none_or(|line| line.says("lost"))
+                };
                 match next(&state, watched) {
                     Some(event) => Ok(Some(event)),
                     None if watched.iter().any(is_lost) => Err(GPU_IS_LOST),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, settle};
 use super::{Manners, NAMESPACE};
-use crate::routed;
+use crate::http_server;
 
 const ACCOUNT: &str = "system:serviceaccount:lab:pool";
 
@@ -37,7 +37,7 @@ pub fn start(cluster: Arc<Mutex<Cluster>>, manners: Arc<Mutex<Manners>>) -> Sock
         )
         .route("/api/v1/namespaces/{namespace}/pods", get(list_pods))
         .with_state(shared);
-    routed::serve(routes)
+    http_server::serve(routes)
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Response {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use support::family::{chat, stub};
 use support::network::{self, FAR};
 use support::postgres::Server;
-use support::whole::wait_for;
+use support::service::wait_for;
 
 use super::scene::{controller, controller_with, health};
 

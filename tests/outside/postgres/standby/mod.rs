@@ -2,7 +2,7 @@
 //! killed, freezes or loses its database. The first gives no orders once the second leads.
 
 mod dead_path;
-mod frozen;
+mod freeze;
 mod rays;
 mod scene;
 mod starting;
@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use support::family::{asks, chat, kill, stub};
 use support::postgres::{Server, name_of};
-use support::whole::wait_for;
+use support::service::wait_for;
 
-use scene::{Node, Way, generation, health, leads, post_unread, two};
+use scene::{Node, SocketProxy, generation, health, leads, post_unread, two};
 
 const CLIENTS: usize = 8;
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after
     assert!(!early.contains("[DONE]"), "pieces come as they are made");
     assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
     assert_eq!(node.engines().len(), 1);
-    let metric = |pool: &support::whole::Pool| pool.request("GET", "/metrics", "", None).1;
+    let metric = |pool: &support::service::Pool| pool.request("GET", "/metrics", "", None).1;
     assert!(metric(&first).contains("\nmodel_pool_leader 1\n"));
     assert!(metric(&second).contains("\nmodel_pool_leader 0\n"));
 
@@ -71,7 +71,7 @@ fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after
 }
 
 /// Result of a request, by the client's clock.
-struct Asked {
+struct RequestResult {
     began: SystemTime,
     status: u16,
     text: String,
@@ -100,7 +100,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
                         let began = SystemTime::now();
                         // A refused connection would panic here.
                         let (status, text) = asks(&second, "a");
-                        asked.push(Asked {
+                        asked.push(RequestResult {
                             began,
                             status,
                             text,
@@ -130,7 +130,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
         let asked = clients
             .into_iter()
             .flat_map(|client| client.join().unwrap());
-        let asked: Vec<Asked> = asked.collect();
+        let asked: Vec<RequestResult> = asked.collect();
         if let Err(panic) = taken {
             std::panic::resume_unwind(panic);
         }
@@ -139,7 +139,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
 
     let took = responded.duration_since(killed).unwrap();
     let refused = asked.iter().filter(|request| request.status == 503).count();
-    let lost: Vec<&Asked> = asked
+    let lost: Vec<&RequestResult> = asked
         .iter()
         .filter(|request| !matches!(request.status, 200 | 503))
         .collect();
@@ -175,7 +175,7 @@ fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
         return;
     };
     let url = server.database();
-    let way = Way::to(&server);
+    let way = SocketProxy::to(&server);
     let (mut first, second) = two(&[stub("a", &[])], &way.url(name_of(&url)), &url);
     let node = Node::start(&first, &second);
     assert_eq!(asks(&first, "a").0, 200);
@@ -208,7 +208,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
         return;
     };
     let url = server.database();
-    let way = Way::to(&server);
+    let way = SocketProxy::to(&server);
     let models = [stub("a", &[]), stub("late", &[])];
     let (mut first, second) = two(&models, &way.url(name_of(&url)), &url);
     let node = Node::start(&first, &second);

@@ -3,7 +3,7 @@
 use support::family::stub;
 use support::postgres::Server;
 use support::ray_serve::RayServe;
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 use super::scene::{HERE, controller_with, health, leads};
 

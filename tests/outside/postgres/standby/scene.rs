@@ -14,19 +14,19 @@ use std::thread;
 
 use serde_json::Value;
 use support::postgres::{PASSWORD, Server, name_of};
-use support::whole::{Pool, wait_for};
+use support::service::{Pool, wait_for};
 
 /// A TCP proxy to the server's Unix socket.
-pub struct Way {
+pub struct SocketProxy {
     port: u16,
     is_cut: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-impl Way {
-    pub fn to(server: &Server) -> Way {
+impl SocketProxy {
+    pub fn to(server: &Server) -> SocketProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way = Way {
+        let way = SocketProxy {
             port: listener.local_addr().unwrap().port(),
             is_cut: Arc::default(),
             open: Arc::default(),

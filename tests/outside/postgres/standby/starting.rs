@@ -9,10 +9,10 @@ use std::process::Command;
 use support::family::stub;
 use support::manager::Manager;
 use support::postgres::{Server, name_of};
-use support::whole::wait_for;
+use support::service::wait_for;
 
 use super::TAKEOVER_MAX;
-use super::scene::{HERE, Way, controller, controller_with, health, leads};
+use super::scene::{HERE, SocketProxy, controller, controller_with, health, leads};
 
 /// The start waits 10 s for their responses.
 const RAYS: usize = 6;
@@ -32,7 +32,7 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
         return;
     };
     let url = server.database();
-    let way = Way::to(&server);
+    let way = SocketProxy::to(&server);
     let listen = |_| TcpListener::bind("127.0.0.1:0").unwrap();
     let rays: Vec<TcpListener> = (0..RAYS).map(listen).collect();
     let rays = rays.iter().enumerate();
@@ -113,7 +113,7 @@ fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is
         return;
     };
     let url = server.database();
-    let way = Way::to(&server);
+    let way = SocketProxy::to(&server);
     let disk = tempfile::tempdir().unwrap();
     let mut manager = Manager::start();
     let library = slow_disk(disk.path());

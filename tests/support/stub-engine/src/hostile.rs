@@ -37,13 +37,13 @@ pub struct Hostile {
     pub squat: Option<PathBuf>,
     pub squat_for: Duration,
     /// `--raw KIND`: health responses are good, and completions get bytes that are not valid HTTP.
-    pub raw: Option<Raw>,
+    pub raw: Option<RawBehaviour>,
     /// `--raw-file FILE`: as `--raw`, with the contents of this file as the stream.
     pub raw_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Raw {
+pub enum RawBehaviour {
     /// Chunks with wrong sizes.
     BrokenChunks,
     /// A head that arrives byte by byte and never ends.
@@ -81,18 +81,18 @@ impl Hostile {
             "--squat" => self.squat = Some(value()?.into()),
             "--squat-ms" => self.squat_for = milliseconds(name, value()?)?,
             "--raw-file" => {
-                self.raw = Some(Raw::File);
+                self.raw = Some(RawBehaviour::File);
                 self.raw_file = Some(value()?.into());
             }
             "--raw" => {
                 self.raw = Some(match value()?.as_str() {
-                    "broken-chunks" => Raw::BrokenChunks,
-                    "slow-head" => Raw::SlowHead,
-                    "hang-up" => Raw::HangUp,
-                    "endless-event" => Raw::EndlessEvent,
-                    "open-after-done" => Raw::OpenAfterDone,
-                    "error-after-done" => Raw::ErrorAfterDone,
-                    "mute" => Raw::Mute,
+                    "broken-chunks" => RawBehaviour::BrokenChunks,
+                    "slow-head" => RawBehaviour::SlowHead,
+                    "hang-up" => RawBehaviour::HangUp,
+                    "endless-event" => RawBehaviour::EndlessEvent,
+                    "open-after-done" => RawBehaviour::OpenAfterDone,
+                    "error-after-done" => RawBehaviour::ErrorAfterDone,
+                    "mute" => RawBehaviour::Mute,
                     other => return Err(format!("--raw {other} is not known")),
                 });
             }
@@ -196,7 +196,7 @@ pub fn be_squatter(words: &[String]) -> Result<(), String> {
 }
 
 /// Serves raw bytes on the port, without end.
-pub fn serve_raw(raw: Raw, file: Option<PathBuf>, port: u16) -> Result<(), String> {
+pub fn serve_raw(raw: RawBehaviour, file: Option<PathBuf>, port: u16) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", port))
         .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}"))?;
     println!("listening on 127.0.0.1:{port}");
@@ -208,7 +208,7 @@ pub fn serve_raw(raw: Raw, file: Option<PathBuf>, port: u16) -> Result<(), Strin
 }
 
 /// Write errors do not matter.
-fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
+fn respond_raw(raw: RawBehaviour, file: Option<PathBuf>, mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -217,7 +217,7 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
             _ => return,
         }
     }
-    if raw == Raw::Mute {
+    if raw == RawBehaviour::Mute {
         thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -230,7 +230,7 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
     let stream =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n";
     match raw {
-        Raw::BrokenChunks => {
+        RawBehaviour::BrokenChunks => {
             let event = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hel\"}}]}\n\n";
             let good = format!("{stream}\r\n{:x}\r\n{event}\r\n", event.len());
             let _ = socket.write_all(good.as_bytes());
@@ -238,7 +238,7 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
             // Closing with unread bytes would reset the connection before they are read.
             let _ = socket.read(&mut [0; 65_536]);
         }
-        Raw::SlowHead => {
+        RawBehaviour::SlowHead => {
             for byte in stream.bytes().cycle() {
                 if socket.write_all(&[byte]).is_err() {
                     return;
@@ -246,7 +246,7 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
                 thread::sleep(Duration::from_millis(50));
             }
         }
-        Raw::EndlessEvent => {
+        RawBehaviour::EndlessEvent => {
             let piece = "x".repeat(64 << 10);
             let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
             let mut text = format!("{stream}\r\n6\r\ndata: \r\n");
@@ -254,10 +254,10 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
                 text.clone_from(&chunk);
             }
         }
-        Raw::OpenAfterDone | Raw::ErrorAfterDone => {
+        RawBehaviour::OpenAfterDone | RawBehaviour::ErrorAfterDone => {
             let mut events = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bad\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}]}\n\ndata: [DONE]\n\n".to_owned();
             let mut end = "";
-            if raw == Raw::ErrorAfterDone {
+            if raw == RawBehaviour::ErrorAfterDone {
                 events += "data: {\"error\":{\"message\":\"too late\",\"code\":500}}\n\n";
                 end = "0\r\n\r\n";
             }
@@ -266,7 +266,7 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
             // The body of the request, and then the end of the connection.
             while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}
         }
-        Raw::File => {
+        RawBehaviour::File => {
             let events = file.map(std::fs::read).and_then(Result::ok);
             let events = events.unwrap_or_default();
             let head = format!("{stream}Connection: close\r\n\r\n{:x}\r\n", events.len());
@@ -275,6 +275,6 @@ fn respond_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
             // The body of the request, and then the end of the connection.
             while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}
         }
-        Raw::HangUp | Raw::Mute => {}
+        RawBehaviour::HangUp | RawBehaviour::Mute => {}
     }
 }

@@ -8,7 +8,7 @@
 mod flags;
 mod gpu;
 mod hostile;
-mod passing;
+mod passthrough;
 mod response;
 mod routes;
 mod script;

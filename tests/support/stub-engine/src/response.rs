@@ -18,7 +18,7 @@ pub enum Form {
 }
 
 /// The response to a request.
-pub struct Answer {
+pub struct StubResponse {
     form: Form,
     /// The name in the request.
     model: String,
@@ -40,9 +40,14 @@ pub struct Answer {
     pub is_endless: bool,
 }
 
-impl Answer {
+impl StubResponse {
     /// `most` is the number of tokens of a response that is not cut. Fails if the request lacks a required field.
-    pub fn to(form: Form, request: &Value, most: usize, script: &Script) -> Result<Answer, String> {
+    pub fn to(
+        form: Form,
+        request: &Value,
+        most: usize,
+        script: &Script,
+    ) -> Result<StubResponse, String> {
         let model = request["model"].as_str();
         let (name, is_there) = match form {
             Form::Chat => ("messages", request["messages"].is_array()),
@@ -72,7 +77,7 @@ impl Answer {
             (None, Some(_)) => (1, 1),
             (None, None) => (tokens, most),
         };
-        Ok(Answer {
+        Ok(StubResponse {
             form,
             model: model.ok_or("`model` is missing")?.to_owned(),
             is_stream: request["stream"] == json!(true),

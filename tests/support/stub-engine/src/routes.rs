@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::flags::Flags;
-use crate::response::{Answer, Form, error, models};
-use crate::stats::{Running, Stats};
+use crate::response::{Form, StubResponse, error, models};
+use crate::stats::{RunningRequest, Stats};
 
 const BODY_BYTES_MAX: usize = 64 << 20;
 
@@ -45,7 +45,7 @@ pub fn router(flags: Arc<Flags>) -> Router {
         .route("/v1/audio/transcriptions", post(transcribe))
         .route("/v1/audio/translations", post(transcribe))
         .route("/v1/audio/speech", post(speak))
-        .merge(crate::passing::router())
+        .merge(crate::passthrough::router())
         .fallback(nowhere)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(stub.clone(), check_key))
@@ -238,7 +238,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         return refuse(StatusCode::BAD_REQUEST, message);
     }
     let script = &stub.flags.script;
-    let reply = match Answer::to(form, &request, stub.flags.tokens, script) {
+    let reply = match StubResponse::to(form, &request, stub.flags.tokens, script) {
         Ok(reply) => reply,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
@@ -252,7 +252,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
     if let Err(words) = stub.flags.gpu.leak() {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, &words);
     }
-    let mut running = Running::begin(&stub.stats);
+    let mut running = RunningRequest::begin(&stub.stats);
     if reply.is_stream {
         return stream_of(reply, running, stub.flags);
     }
@@ -265,7 +265,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
 }
 
 /// Waits for the time of a token, and crashes if a crash is due before it.
-async fn work(flags: &Flags, running: &Running, made: usize) {
+async fn work(flags: &Flags, running: &RunningRequest, made: usize) {
     crash_at(flags, made).await;
     if flags.hostile.stuck_after == Some(made) {
         std::future::pending::<Infallible>().await;
@@ -286,7 +286,7 @@ async fn crash_at(flags: &Flags, made: usize) {
 }
 
 /// Server-sent events. A client that disconnects drops the stream, which stops the work.
-fn stream_of(response: Answer, running: Running, flags: Arc<Flags>) -> Response {
+fn stream_of(response: StubResponse, running: RunningRequest, flags: Arc<Flags>) -> Response {
     let events = stream::unfold((response, running, flags, 0), |state| async move {
         let (response, mut running, flags, step) = state;
         if response.is_endless {

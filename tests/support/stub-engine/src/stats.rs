@@ -28,15 +28,15 @@ impl Stats {
 }
 
 /// A running request. Dropping it before completion counts it as abandoned.
-pub struct Running {
+pub struct RunningRequest {
     stats: Arc<Stats>,
     is_done: bool,
 }
 
-impl Running {
-    pub fn begin(stats: &Arc<Stats>) -> Running {
+impl RunningRequest {
+    pub fn begin(stats: &Arc<Stats>) -> RunningRequest {
         stats.running.fetch_add(1, Ordering::SeqCst);
-        Running {
+        RunningRequest {
             stats: Arc::clone(stats),
             is_done: false,
         }
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.stats.running.fetch_sub(1, Ordering::SeqCst);
         let end = if self.is_done {

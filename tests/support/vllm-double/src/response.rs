@@ -3,25 +3,25 @@
 
 use serde_json::{Value, json};
 
-use crate::tools::Special;
+use crate::tools::SpecialOutput;
 
 const CREATED: u64 = 1_700_000_000;
 const WORDS: [&str; 5] = ["Hello", " from", " vLLM", " and", " goodbye"];
 const PROMPT_TOKENS: u64 = 3;
 
-pub struct Answer {
+pub struct DoubleResponse {
     pub is_chat: bool,
     pub model: String,
     pub is_stream: bool,
     pub with_usage: bool,
     pub tokens: u64,
     is_cut: bool,
-    special: Option<Special>,
+    special: Option<SpecialOutput>,
 }
 
-impl Answer {
+impl DoubleResponse {
     /// Fails with the name of the missing field.
-    pub fn to(is_chat: bool, request: &Value, most: u64) -> Result<Answer, String> {
+    pub fn to(is_chat: bool, request: &Value, most: u64) -> Result<DoubleResponse, String> {
         let needs = if is_chat { "messages" } else { "prompt" };
         if request[needs].is_null() {
             return Err(format!(
@@ -32,7 +32,7 @@ impl Answer {
             .iter()
             .find_map(|name| request[*name].as_u64());
         let tokens = wanted.map_or(most, |wanted| wanted.min(most));
-        Ok(Answer {
+        Ok(DoubleResponse {
             is_chat,
             model: request["model"].as_str().unwrap_or_default().to_owned(),
             is_stream: request["stream"] == json!(true),
@@ -44,7 +44,7 @@ impl Answer {
     }
 
     /// Sets the output that the request determines.
-    pub fn with(mut self, special: Option<Special>) -> Answer {
+    pub fn with(mut self, special: Option<SpecialOutput>) -> DoubleResponse {
         if let Some(special) = &special {
             self.tokens = special.tokens();
             self.is_cut = false;
@@ -55,14 +55,14 @@ impl Answer {
 
     fn word(&self, token: u64) -> &str {
         match &self.special {
-            Some(Special::Text(text)) => text,
+            Some(SpecialOutput::Text(text)) => text,
             _ => WORDS[usize::try_from(token).unwrap_or(0) % WORDS.len()],
         }
     }
 
     fn finish(&self) -> &'static str {
         match &self.special {
-            Some(Special::Call(call)) => call.finish(),
+            Some(SpecialOutput::Call(call)) => call.finish(),
             _ if self.is_cut => "length",
             _ => "stop",
         }
@@ -80,7 +80,7 @@ impl Answer {
         let text: String = (0..self.tokens).map(|token| self.word(token)).collect();
         let choice = if self.is_chat {
             let message = match &self.special {
-                Some(Special::Call(call)) => call.message(),
+                Some(SpecialOutput::Call(call)) => call.message(),
                 _ => json!({"role": "assistant", "content": text, "refusal": null}),
             };
             json!({"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
@@ -112,7 +112,7 @@ impl Answer {
     pub fn piece(&self, token: u64) -> String {
         let choice = if self.is_chat {
             let mut delta = match &self.special {
-                Some(Special::Call(call)) => call.piece(token),
+                Some(SpecialOutput::Call(call)) => call.piece(token),
                 _ => json!({"content": self.word(token)}),
             };
             if token == 0 {

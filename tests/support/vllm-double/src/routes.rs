@@ -20,16 +20,16 @@ use tokio::time::sleep;
 use crate::flags::{Flags, Form};
 use crate::gpu::Gpu;
 use crate::metrics::Numbers;
-use crate::response::Answer;
-use crate::sleep::Parked;
-use crate::tools::{Special, has_tools};
+use crate::response::DoubleResponse;
+use crate::sleep::SleepState;
+use crate::tools::{SpecialOutput, has_tools};
 use crate::{log, milliseconds, number, sglang};
 
 pub struct Server {
     pub flags: Flags,
     gpu: Arc<Gpu>,
     numbers: Numbers,
-    parked: Parked,
+    parked: SleepState,
     /// Adapters that were loaded at run time.
     adapters: Mutex<BTreeSet<String>>,
 }
@@ -42,7 +42,7 @@ impl Server {
             flags,
             gpu,
             numbers: Numbers::default(),
-            parked: Parked::default(),
+            parked: SleepState::default(),
             adapters: Mutex::default(),
         })
     }
@@ -232,8 +232,8 @@ async fn complete(
         return failed("EngineDeadError: a request came while the engine was asleep");
     }
     let most = number("VLLM_DOUBLE_TOKENS", 5);
-    let response = match Answer::to(is_chat, &request, most) {
-        Ok(response) => response.with(Special::new(&server.flags, is_chat, &request)),
+    let response = match DoubleResponse::to(is_chat, &request, most) {
+        Ok(response) => response.with(SpecialOutput::new(&server.flags, is_chat, &request)),
         Err(problem) => return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
     };
     if let Some(problem) = before_stream(&server.flags, &request) {
@@ -249,7 +249,7 @@ async fn complete(
     if dies() {
         return end();
     }
-    let counted = Counted::begin(server, response.prompt_tokens());
+    let counted = RequestGuard::begin(server, response.prompt_tokens());
     if response.is_stream {
         return stream_of(response, counted);
     }
@@ -371,16 +371,16 @@ fn begin_end() {
 }
 
 /// Counts a request until it is dropped.
-struct Counted(Arc<Server>);
+struct RequestGuard(Arc<Server>);
 
-impl Counted {
-    fn begin(server: Arc<Server>, prompt_tokens: u64) -> Counted {
+impl RequestGuard {
+    fn begin(server: Arc<Server>, prompt_tokens: u64) -> RequestGuard {
         server.numbers.running.fetch_add(1, Ordering::Relaxed);
         server
             .numbers
             .prompt_tokens
             .fetch_add(prompt_tokens, Ordering::Relaxed);
-        Counted(server)
+        RequestGuard(server)
     }
 
     /// With `VLLM_DOUBLE_FREEZES_AFTER` the core freezes after this number of tokens, while the server still responds.
@@ -401,7 +401,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.numbers.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -409,7 +409,7 @@ impl Drop for Counted {
 
 /// A client that disconnects drops the stream, which stops the work. With `VLLM_DOUBLE_DIES_AFTER` the core ends after this number
 /// of streamed tokens, and the stream ends with vLLM's error event.
-fn stream_of(response: Answer, counted: Counted) -> Response {
+fn stream_of(response: DoubleResponse, counted: RequestGuard) -> Response {
     let last = number("VLLM_DOUBLE_DIES_AFTER", u64::MAX);
     let steps = stream::unfold(
         (response, counted, 0_u64),

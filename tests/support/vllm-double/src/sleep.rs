@@ -9,12 +9,12 @@ use crate::gpu::Gpu;
 const SCALE: u64 = 1024;
 
 #[derive(Default)]
-pub struct Parked {
-    state: Mutex<State>,
+pub struct SleepState {
+    state: Mutex<SleepPhase>,
 }
 
 #[derive(Default)]
-struct State {
+struct SleepPhase {
     level: u8,
     is_asleep: bool,
     /// Level 1 keeps the weights here.
@@ -23,7 +23,7 @@ struct State {
     has_weights: bool,
 }
 
-impl Parked {
+impl SleepState {
     pub fn is_asleep(&self) -> bool {
         self.state.lock().map_or(true, |state| state.is_asleep)
     }

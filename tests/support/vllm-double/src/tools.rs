@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::flags::Flags;
 
 /// The output instead of the usual text.
-pub enum Special {
+pub enum SpecialOutput {
     Text(String),
     Call(Call),
 }
@@ -26,24 +26,24 @@ enum Kind {
     Found,
 }
 
-impl Special {
+impl SpecialOutput {
     /// The output that guided decoding would force.
-    pub fn new(flags: &Flags, is_chat: bool, request: &Value) -> Option<Special> {
+    pub fn new(flags: &Flags, is_chat: bool, request: &Value) -> Option<SpecialOutput> {
         if is_chat && let Some(call) = Call::demanded(request) {
-            return Some(Special::Call(call));
+            return Some(SpecialOutput::Call(call));
         }
         let text = request["structured_outputs"]["choice"][0].as_str()?;
         let is_read = is_chat && has_tools(request) && request["tool_choice"] != "none";
         let reads_hermes = is_read && flags.tool_parser.as_deref() == Some("hermes");
         let call = reads_hermes.then(|| Call::of_hermes(text)).flatten();
-        Some(call.map_or_else(|| Special::Text(text.to_owned()), Special::Call))
+        Some(call.map_or_else(|| SpecialOutput::Text(text.to_owned()), SpecialOutput::Call))
     }
 
     /// Its pieces in a stream.
     pub fn tokens(&self) -> u64 {
         match self {
-            Special::Text(_) => 1,
-            Special::Call(_) => 2,
+            SpecialOutput::Text(_) => 1,
+            SpecialOutput::Call(_) => 2,
         }
     }
 }

@@ -1,0 +1,395 @@
+//! The program from a user's perspective: the real binary with the demo models over HTTP.
+//! One file because every test uses one program as a user does.
+
+use std::time::Duration;
+
+use support::service::{Pool, wait_for};
+
+mod encoders;
+
+fn chat(model: &str, stream: bool) -> String {
+    format!(
+        r#"{{"model":"{model}","stream":{stream},"temperature":0,"messages":[{{"role":"user","content":"What is a priority?"}}]}}"#
+    )
+}
+
+/// A model with the stub as engine. The device of 16 GiB holds only a single one.
+fn stub(name: &str, priority: u32, flags: &[&str]) -> (String, String) {
+    let config = format!("priority: {priority}, memory_gib: 10");
+    support::stub::model(name, flags, &config)
+}
+
+#[test]
+fn each_demo_model_answers_and_its_stream_says_the_same() {
+    let pool = Pool::demo();
+    for model in ["tiny-guide", "tiny-chat", "tiny-helper"] {
+        let (status, plain) = pool.post("/v1/chat/completions", &chat(model, false));
+        assert_eq!(status, 200, "{plain}");
+        let plain: serde_json::Value = serde_json::from_str(&plain).unwrap();
+        let text = plain["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(text.contains("priorit"), "{model} said: {text}");
+        assert!(plain["usage"]["completion_tokens"].as_u64().unwrap() > 3);
+        let (status, stream) = pool.post("/v1/chat/completions", &chat(model, true));
+        assert_eq!(status, 200);
+        let streamed: String = stream
+            .lines()
+            .filter_map(|line| {
+                serde_json::from_str::<serde_json::Value>(line.strip_prefix("data: ")?).ok()
+            })
+            .filter_map(|chunk| {
+                chunk["choices"][0]["delta"]["content"]
+                    .as_str()
+                    .map(str::to_owned)
+            })
+            .collect();
+        assert_eq!(streamed, text);
+        assert!(stream.trim_end().ends_with("data: [DONE]"), "{stream}");
+    }
+}
+
+#[test]
+fn a_preempted_stream_ends_with_an_error_that_names_who_took_its_place() {
+    let long = ["--tokens", "600", "--token-ms", "50"];
+    let pool = Pool::with_models(
+        &[stub("low", 0, &long), stub("high", 1, &[])],
+        "pool: {preempt_drain: 300ms}\n",
+    );
+    let stream = pool.stream("/v1/chat/completions", &chat("low", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let (status, response) = pool.post("/v1/chat/completions", &chat("high", false));
+    assert_eq!(status, 200, "{response}");
+    let end = stream.whole();
+    let last = end.trim_end().lines().last().unwrap_or_default().to_owned();
+    assert!(
+        last.contains(r#""code":"preempted""#) && last.contains("high") && last.contains("(P2)"),
+        "{end}"
+    );
+    assert!(!end.contains("[DONE]"), "a cut stream is not done: {end}");
+}
+
+#[test]
+fn a_stream_that_waits_hears_where_it_stands_and_its_data_stays_clean() {
+    let slow = ["--ready-after-ms", "1200"];
+    let pool = Pool::with_models(&[stub("slow", 0, &slow)], "");
+    let (status, text) = pool.post("/v1/chat/completions", &chat("slow", true));
+    assert_eq!(status, 200);
+    assert!(text.contains(": waiting position=1 stage="), "{text}");
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    for line in data.filter(|line| *line != "[DONE]") {
+        let chunk: serde_json::Value = serde_json::from_str(line).expect("data is JSON");
+        assert_eq!(chunk["object"], "chat.completion.chunk");
+    }
+}
+
+#[test]
+fn a_failed_load_answers_with_the_engines_own_words_and_others_are_served() {
+    let fails = ["--fail-load", "no tensor named lm_head"];
+    let pool = Pool::with_models(&[stub("broken", 0, &fails), stub("whole", 0, &[])], "");
+    let (status, body, headers) =
+        pool.request("POST", "/v1/chat/completions", &chat("broken", false), None);
+    assert_eq!(status, 503, "{body}");
+    assert!(
+        body.contains("no tensor named lm_head") && body.contains("load_failed"),
+        "{body}"
+    );
+    assert!(headers.contains("retry-after"), "{headers}");
+    let (status, body) = pool.post("/v1/chat/completions", &chat("broken", false));
+    assert!(status == 503 && body.contains("cooling_down"), "{body}");
+    assert_eq!(
+        pool.post("/v1/chat/completions", &chat("whole", false)).0,
+        200
+    );
+}
+
+#[test]
+fn an_engine_that_crashes_in_the_middle_ends_the_stream_with_an_error_and_is_replaced() {
+    let pool = Pool::with_models(
+        &[stub(
+            "fragile",
+            0,
+            &["--tokens", "50", "--crash-mid-stream", "5"],
+        )],
+        "",
+    );
+    let (status, text) = pool.post("/v1/chat/completions", &chat("fragile", true));
+    assert_eq!(status, 200);
+    assert!(
+        text.contains("engine_crashed") && !text.contains("[DONE]"),
+        "{text}"
+    );
+}
+
+#[test]
+fn bad_requests_are_told_what_is_wrong() {
+    let pool = Pool::demo();
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("POST", "/v1/chat/completions", "not json", 400, "line 1"),
+        (
+            "POST",
+            "/v1/chat/completions",
+            "{}",
+            400,
+            "`model` is missing",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            r#"{"model":"tiny-chta","messages":[]}"#,
+            404,
+            "tiny-chat",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            r#"{"model":7}"#,
+            400,
+            "must be a string",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            r#"{"model":"tiny-chat","messages":"x"}"#,
+            400,
+            "messages",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            r#"{"model":"tiny-chat","messages":[{"role":"user","content":"x"}],"max_tokens":-1}"#,
+            400,
+            "max_tokens",
+        ),
+        ("GET", "/v1/chat/completions", "", 405, "is not allowed for"),
+        ("GET", "/nowhere", "", 404, "/llm/docs"),
+        (
+            "POST",
+            "/v1/embeddings",
+            r#"{"model":"tiny-chat","input":"x"}"#,
+            501,
+            "embedded engine",
+        ),
+        ("POST", "/v1/images/edits", "{}", 400, "multipart/form-data"),
+        ("POST", "/v1/fine_tuning/jobs", "{}", 501, "not served"),
+        (
+            "POST",
+            "/v1/audio/speech",
+            r#"{"model":"tiny-chat","input":"x"}"#,
+            501,
+            "embedded engine",
+        ),
+        (
+            "POST",
+            "/llm/admin/load",
+            r#"{"model":"tiny-chat"}"#,
+            401,
+            "admin key",
+        ),
+    ];
+    for (method, path, body, status, words) in cases {
+        let (got, text, _) = pool.request(method, path, body, None);
+        assert_eq!(got, *status, "{method} {path} {body}: {text}");
+        assert!(
+            text.contains(words) && text.contains("\"error\""),
+            "{method} {path} {body}: {text}"
+        );
+    }
+    let huge = format!(r#"{{"model":"tiny-chat","x":"{}"}}"#, "y".repeat(11 << 20));
+    assert_eq!(pool.post("/v1/chat/completions", &huge).0, 413);
+    let admin = |path: &str, body: &str| pool.request("POST", path, body, Some(&pool.admin_key()));
+    for (body, status, words) in [
+        (r#"{"model":"tiny-chat","priority":-1}"#, 400, "priority"),
+        (r#"{"model":"tiny-chat","gpus":0}"#, 400, "gpus"),
+        (
+            r#"{"model":"tiny-chat","gpus":4}"#,
+            409,
+            "4 devices per replica were requested",
+        ),
+        (r#"{"model":"tiny-chat","lease":"soon"}"#, 400, "lease"),
+        (r#"{"model":"nobody"}"#, 404, "nobody"),
+    ] {
+        let (got, text, _) = admin("/llm/admin/load", body);
+        assert_eq!(got, status, "{body}: {text}");
+        assert!(text.contains(words), "{body}: {text}");
+    }
+    assert_eq!(
+        pool.request("POST", "/llm/admin/load", "{}", Some("mp-wrong"))
+            .0,
+        403
+    );
+}
+
+#[test]
+fn what_an_administrator_was_told_is_done_survives_kill_9() {
+    let mut pool = Pool::demo();
+    let key = pool.admin_key();
+    for priority in 1..=12 {
+        let body = format!(r#"{{"priority":{priority}}}"#);
+        let (status, text, _) = pool.request(
+            "PATCH",
+            "/llm/admin/models?model=tiny-chat",
+            &body,
+            Some(&key),
+        );
+        assert_eq!(status, 200, "{text}");
+        if priority % 4 == 0 {
+            let mut engines = Vec::new();
+            wait_for("an engine", || {
+                engines = pool.engine_pids();
+                !engines.is_empty()
+            });
+            pool.kill_and_restart();
+            wait_for("engines of the dead controller to be gone", || {
+                engines
+                    .iter()
+                    .all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+            });
+            let (_, shown, _) =
+                pool.request("GET", "/llm/admin/models?model=tiny-chat", "", Some(&key));
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            assert_eq!(shown["models"][0]["priority"], priority, "{shown}");
+        }
+    }
+    assert_eq!(
+        pool.post("/v1/chat/completions", &chat("tiny-chat", false))
+            .0,
+        200
+    );
+}
+
+#[test]
+fn a_loaded_model_is_loaded_again_after_kill_9_and_the_history_is_kept() {
+    let mut pool = Pool::demo();
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request(
+        "POST",
+        "/llm/admin/load",
+        r#"{"model":"tiny-chat"}"#,
+        Some(&key),
+    );
+    assert_eq!(status, 200, "{text}");
+    pool.kill_and_restart();
+    wait_for("the wish to be carried out", || {
+        let (_, shown, _) =
+            pool.request("GET", "/llm/admin/models?model=tiny-chat", "", Some(&key));
+        shown.contains(r#""state":"ready""#)
+    });
+    let (_, events, _) = pool.request("GET", "/llm/admin/events?model=tiny-chat", "", Some(&key));
+    let events: serde_json::Value = serde_json::from_str(&events).unwrap();
+    let events = events["events"].as_array().unwrap().iter();
+    let loads = events
+        .filter(|event| event["kind"] == "load")
+        .map(|event| event["replica"].to_string());
+    let mut numbers: Vec<String> = loads.collect();
+    assert!(numbers.len() >= 2, "before and after: {numbers:?}");
+    numbers.dedup();
+    assert!(
+        numbers.len() >= 2,
+        "a replica's number is never given again: {numbers:?}"
+    );
+}
+
+#[test]
+fn a_second_sigterm_ends_at_once_and_tells_those_who_are_being_answered() {
+    let talk = ["--tokens", "500", "--token-ms", "40"];
+    let mut pool = Pool::with_models(&[stub("talker", 0, &talk)], "");
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    pool.terminate();
+    wait_for("the drain to begin", || pool.log().contains("stopping"));
+    pool.terminate();
+    let text = stream.whole();
+    assert!(text.contains("\"code\":\"shutting_down\""), "{text}");
+    assert!(pool.wait(Duration::from_secs(10)), "it ends");
+}
+
+#[test]
+fn sigterm_lets_a_stream_finish_and_leaves_no_process() {
+    let talk = ["--tokens", "20", "--token-ms", "40"];
+    let mut pool = Pool::with_models(&[stub("talker", 0, &talk)], "");
+    let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let engines = pool.engine_pids();
+    pool.terminate();
+    assert!(
+        stream.whole().trim_end().ends_with("data: [DONE]"),
+        "{}",
+        stream.text()
+    );
+    assert!(
+        pool.wait(Duration::from_secs(20)),
+        "the service exits on its own"
+    );
+    assert!(
+        engines
+            .iter()
+            .all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    );
+}
+
+#[test]
+fn a_client_that_leaves_the_queue_causes_no_load() {
+    let hold = ["--tokens", "30", "--token-ms", "50"];
+    let pool = Pool::with_models(&[stub("busy", 0, &hold), stub("other", 0, &[])], "");
+    let key = pool.admin_key();
+    let stream = pool.stream("/v1/chat/completions", &chat("busy", true));
+    wait_for("the first chunk", || stream.text().contains("data: "));
+    let leaver = pool.stream("/v1/chat/completions", &chat("other", false));
+    wait_for("the request to wait", || {
+        pool.request("GET", "/llm/admin/queue", "", Some(&key))
+            .1
+            .contains(r#""model":"other""#)
+    });
+    drop(leaver);
+    wait_for("the queue to be empty", || {
+        !pool
+            .request("GET", "/llm/admin/queue", "", Some(&key))
+            .1
+            .contains(r#""model":"other""#)
+    });
+    stream.whole();
+    let (_, events, _) = pool.request("GET", "/llm/admin/events?model=other", "", Some(&key));
+    assert!(!events.contains(r#""kind":"load""#), "{events}");
+}
+
+#[test]
+fn a_start_that_cannot_be_is_refused_in_one_clear_line() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let cases = [
+        (
+            format!("server: {{listen: \"127.0.0.1:{port}\"}}\n"),
+            "cannot listen on",
+        ),
+        ("server: {lisen: \"127.0.0.1:0\"}\n".to_owned(), "listen"),
+        ("state: {dir: /proc/nowhere}\n".to_owned(), "/proc/nowhere"),
+        (
+            "evening: {cleanup: \"99 * * * * *\"}\n".to_owned(),
+            "not a cron expression",
+        ),
+    ];
+    for (config, words) in cases {
+        let (status, text) = Pool::refused(&config);
+        assert_eq!(status, Some(1), "{config}: {text}");
+        let line = text.lines().last().unwrap_or_default();
+        assert!(
+            line.starts_with("model-pool: ") && text.contains(words),
+            "{config}: {text}"
+        );
+    }
+}
+
+#[test]
+fn the_evening_cleanup_really_empties_the_pool_by_cron() {
+    let pool = Pool::demo_with(
+        "evening: {cleanup: \"*/2 * * * * *\", reopen: \"0 0 0 1 1 *\", timezone: UTC}\n",
+    );
+    wait_for("the cleanup", || pool.log().contains("cleanup the pool:"));
+    let key = pool.admin_key();
+    wait_for("the pool to be empty", || {
+        let (_, models, _) = pool.request("GET", "/llm/admin/models", "", Some(&key));
+        !models.contains(r#""state":"ready""#)
+    });
+}

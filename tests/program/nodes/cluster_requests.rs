@@ -1,0 +1,242 @@
+//! The pool requests nodes from a cluster and returns them (S2). The cluster consists of three site programs whose leases are files
+//! that the test changes; the nodes are real.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::family::{chat, stub};
+use support::service::{Pool, wait_for};
+
+use super::{NO_ROOM, Node, node, requested_node, token};
+
+const SCALE_UP: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+input=$(cat)
+[ -e full ] && { echo "the quota of the lab is used up" >&2; exit 1; }
+demand=$(echo "$input" | sed 's/.*"demand":\([0-9]*\).*/\1/')
+count=$(ls leases | wc -l)
+id="vm-$((count + 1))"
+echo "{\"id\": \"$id\", \"shape\": \"one\", \"state\": \"pending\", \"reason\": \"no machine is free\", \"demand\": $demand}" > leases/$id
+echo "{\"id\": \"$id\"}"
+"#;
+const SCALE_DOWN: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+id=$(sed 's/.*"id":"\([^"]*\)".*/\1/')
+sed -i 's/"pending"\|"running"/"ended"/' leases/$id
+"#;
+const STATUS: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+cat > /dev/null
+[ -e away ] && { echo "the cluster is away" >&2; exit 75; }
+echo "{\"leases\": [$(cat leases/* 2>/dev/null | paste -sd, -)]}"
+"#;
+
+/// The folder of a cluster's programs and leases.
+struct Cluster(tempfile::TempDir);
+
+impl Cluster {
+    fn new() -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("leases")).unwrap();
+        for (name, text) in [("up", SCALE_UP), ("down", SCALE_DOWN), ("status", STATUS)] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        Cluster(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn config(&self) -> String {
+        let folder = self.0.path().display();
+        format!(
+            "{NO_ROOM}cluster:
+  kind: command
+  controller: http://127.0.0.1:1
+  token_file: {folder}/token
+  scale_down_after: 1s
+  shapes: [{{name: one, gpus: 1, memory: 4GiB, time_limit: 1h}}]
+  command: {{scale_up: [{folder}/up], scale_down: [{folder}/down], status: [{folder}/status]}}
+"
+        )
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::with_devices(&[stub("a", &[])], &self.config())
+    }
+
+    fn lease(&self, id: &str) -> Option<Value> {
+        let text = fs::read_to_string(self.path("leases").join(id)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    fn state(&self, id: &str) -> Option<String> {
+        Some(self.lease(id)?["state"].as_str()?.to_owned())
+    }
+
+    fn leases(&self) -> usize {
+        fs::read_dir(self.path("leases")).unwrap().count()
+    }
+
+    /// Starts the machine of this lease with its node.
+    fn starts(&self, pool: &Pool, id: &'static str) -> Node {
+        let mut lease = self.lease(id).unwrap();
+        let demand = lease["demand"].to_string();
+        lease["state"] = json!("running");
+        lease["host"] = json!("rack-7");
+        // Replaced atomically, because a poll may come at any time.
+        let new = self.path("new");
+        fs::write(&new, lease.to_string()).unwrap();
+        fs::rename(new, self.path("leases").join(id)).unwrap();
+        let url = format!("http://{}", pool.address());
+        let token = token(pool, json!({}));
+        let folder = tempfile::tempdir().unwrap();
+        Node::start_at(folder, &url, id, &token, &["--demand", &demand])
+    }
+}
+
+fn wait_for_lease(cluster: &Cluster, id: &str, state: &str) {
+    wait_for(&format!("lease {id} to be {state}"), || {
+        cluster.state(id).as_deref() == Some(state)
+    });
+}
+
+fn kinds(pool: &Pool) -> Vec<String> {
+    let path = "/llm/admin/events?limit=200";
+    let (_, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let events = list["events"].as_array().cloned().unwrap_or_default();
+    let kinds = events.iter().filter_map(|event| event["kind"].as_str());
+    kinds
+        .filter(|kind| kind.starts_with("node_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
+    let cluster = Cluster::new();
+    let pool = cluster.pool();
+    thread::scope(|scope| {
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        wait_for("the reason to be shown", || {
+            let shown = requested_node(&pool);
+            shown["shape"] == "one"
+                && shown["model"] == "a"
+                && shown["reason"] == "lease vm-1: no machine is free"
+        });
+        let mut machine = cluster.starts(&pool, "vm-1");
+        let (status, text) = response.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+        assert_eq!(requested_node(&pool), Value::Null);
+        assert_eq!(node(&pool, "vm-1")["state"], "joined");
+        assert_eq!(cluster.leases(), 1, "one is enough");
+
+        let (status, text, _) = pool.request(
+            "POST",
+            "/llm/admin/unload",
+            r#"{"model": "a"}"#,
+            Some(&pool.admin_key()),
+        );
+        assert_eq!(status, 200, "{text}");
+        wait_for_lease(&cluster, "vm-1", "ended");
+        machine.signal("-TERM");
+        machine.ends();
+        wait_for("the pool to know that it is gone", || {
+            node(&pool, "vm-1") == Value::Null
+        });
+    });
+    let expected = [
+        "node_gone",
+        "node_joined",
+        "node_released",
+        "node_requested",
+    ];
+    wait_for("the history to tell it", || {
+        let mut kinds = kinds(&pool);
+        // A race of milliseconds decides if the drain events are stored before the node has gone.
+        kinds.retain(|kind| kind != "node_drain" && kind != "node_undrain");
+        kinds.sort();
+        kinds == expected
+    });
+}
+
+#[test]
+fn s2_what_the_cluster_refuses_is_told_to_the_client_and_not_asked_again_at_once() {
+    let cluster = Cluster::new();
+    fs::write(cluster.path("full"), "").unwrap();
+    let pool = cluster.pool();
+    let (status, text) = pool.post("/v1/chat/completions", &chat("a", false));
+    assert_eq!(status, 503, "{text}");
+    wait_for("the refusal to be in the history", || {
+        kinds(&pool).contains(&"node_refused".to_owned())
+    });
+    fs::remove_file(cluster.path("full")).unwrap();
+    let (again, _) = pool.post("/v1/chat/completions", &chat("a", false));
+    assert_eq!(again, 503);
+    assert_eq!(
+        cluster.leases(),
+        0,
+        "within 300 s that size is not requested"
+    );
+}
+
+#[test]
+fn s2_a_request_that_nobody_waits_for_is_taken_back_and_one_of_before_a_kill_is_used() {
+    let cluster = Cluster::new();
+    let mut pool = cluster.pool();
+    let body = chat("a", false);
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| pool.post("/v1/chat/completions", &body));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        wait_for("the lease to be known", || {
+            requested_node(&pool)["reason"] == "lease vm-1: no machine is free"
+        });
+        let pid = pool.pid().to_string();
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-KILL", &pid]).status().unwrap().success());
+        let _ = asked.join();
+    });
+    pool.kill_and_restart();
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| pool.post("/v1/chat/completions", &body));
+        wait_for("the lease of before to be used", || {
+            requested_node(&pool)["reason"] == "lease vm-1: no machine is free"
+        });
+        // A cluster that does not respond has not ended any node.
+        fs::write(cluster.path("away"), "").unwrap();
+        wait_for("the trouble to be shown", || {
+            requested_node(&pool)["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains("the cluster is away"))
+        });
+        fs::remove_file(cluster.path("away")).unwrap();
+        let machine = cluster.starts(&pool, "vm-1");
+        let (status, text) = asked.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+        assert_eq!(cluster.leases(), 1);
+    });
+}
+
+#[test]
+fn s2_a_pool_that_ends_takes_its_open_request_back() {
+    let cluster = Cluster::new();
+    let mut pool = cluster.pool();
+    let body = chat("a", false);
+    thread::scope(|scope| {
+        let _asked = scope.spawn(|| pool.post("/v1/chat/completions", &body));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        pool.terminate();
+    });
+    assert!(pool.wait(Duration::from_secs(60)));
+    assert_eq!(cluster.state("vm-1").as_deref(), Some("ended"));
+}
