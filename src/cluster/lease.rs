@@ -44,9 +44,9 @@ impl fmt::Display for LeaseId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum LeaseState {
-    /// The request waits in the cluster's queue.
+    /// The request waits in the cluster's queue, for this reason.
     Pending { reason: String },
-    /// The request has its machine, but no node runs there yet.
+    /// The request has its machine, but no node runs there yet, for this reason.
     Starting { host: String, reason: String },
     /// The job runs on this machine. Its node may still be starting.
     Running { host: String },
