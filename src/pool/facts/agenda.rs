@@ -46,6 +46,19 @@ impl Pool {
     }
 
     /// Touches the model and all its replicas.
+    /// Touches every replica on the devices of this one, because keep-hot may count from the last use of a device (L2).
+    pub(crate) fn touch_holders(&mut self, id: ReplicaId) {
+        self.touch(id);
+        let Some(replica) = self.replicas.get(&id) else {
+            return;
+        };
+        for share in &replica.shares {
+            if let Some(device) = self.devices.get(&share.device) {
+                self.agenda.replicas.extend(&device.holders);
+            }
+        }
+    }
+
     pub(crate) fn touch_model(&mut self, id: ModelId) {
         self.agenda.models.insert(id);
         self.demand_index.stale.insert(id);

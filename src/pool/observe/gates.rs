@@ -110,7 +110,7 @@ impl Pool {
             if let Phase::Draining { closed, .. } = &mut replica.phase {
                 *closed = true;
             }
-            self.touch(id);
+            self.touch_holders(id);
         }
     }
 

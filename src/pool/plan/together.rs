@@ -3,7 +3,8 @@
 //!
 //! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that
 //! is longer: a request that has lasted a minute rarely ends in the next second. An idle victim leaves once that time is no longer
-//! than what it needs itself, and at the latest when the last busy victim has finished.
+//! than its own stop, and at the latest when the last busy victim has finished. A request that it serves then delays the load by the
+//! rest of that request.
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Drain, Plan, Victim};
@@ -112,8 +113,7 @@ fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time
     serves.min(cut) + model.stop_takes
 }
 
-/// The time that a victim with few requests takes to finish one and to stop.
+/// The time that an idle victim takes to stop.
 fn time_to_leave(pool: &Pool, replica: &Replica) -> Span {
-    let model = &pool.models[&replica.model];
-    model.requests_take(1) + model.stop_takes
+    pool.models[&replica.model].stop_takes
 }

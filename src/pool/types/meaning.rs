@@ -4,7 +4,7 @@ use crate::types::action::RecordKind;
 
 impl RecordKind {
     /// In the order of a replica's life, then kinds that concern devices and nodes.
-    pub const ALL: [RecordKind; 31] = [
+    pub const ALL: [RecordKind; 32] = [
         RecordKind::Fetch,
         RecordKind::Fetched,
         RecordKind::FetchEnded,
@@ -61,7 +61,9 @@ impl RecordKind {
             RecordKind::Evict => {
                 "A replica leaves because another model needs its memory (P2, P3, P6). `took` is how long it had been ready."
             }
-            RecordKind::Stay => "A victim of a load stays after all: the load began without its memory, or was dropped.",
+            RecordKind::Stay => {
+                "A victim of a load stays after all: the load began without its memory, or was dropped."
+            }
             RecordKind::Unload => {
                 "A replica leaves because an administrator unloaded it. `took` is how long it had been ready."
             }

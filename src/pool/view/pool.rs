@@ -318,7 +318,13 @@ impl Pool {
     fn replica_view(&self, id: ReplicaId) -> ReplicaView {
         let replica = &self.replicas[&id];
         let reason = match &replica.phase {
-            Phase::Launching { .. } | Phase::Ready { .. } => replica.why.to_string(),
+            Phase::Launching { .. } | Phase::Ready { .. } => match &replica.leaves_with {
+                Some(with) => format!(
+                    "serves until other replicas have finished (P8): {}",
+                    with.reason
+                ),
+                None => replica.why.to_string(),
+            },
             Phase::Draining { reason, .. }
             | Phase::Parking { reason, .. }
             | Phase::Asleep { reason, .. } => reason.to_string(),

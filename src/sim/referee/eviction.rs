@@ -32,7 +32,7 @@ impl Referee {
         }
         self.victims.push(victim);
         if let Some(seen) = self.replicas.get_mut(&victim) {
-            seen.marked = true;
+            seen.marked = !core::mem::take(&mut seen.stays_open);
         }
     }
 
@@ -395,7 +395,10 @@ impl Referee {
         };
         let others = self.replicas.iter().filter(|(id, _)| **id != replica);
         let others = others.map(|(_, other)| other).filter(shares_device);
-        let ends = others.filter_map(|other| other.idle_since);
+        // Becoming ready counts while a replica stays, and no longer once it has left without a request.
+        let ends = others
+            .filter(|other| other.used)
+            .filter_map(|other| other.idle_since);
         ends.filter(|end| *end <= at).max().unwrap_or(Time(0))
     }
 }

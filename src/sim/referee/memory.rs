@@ -200,6 +200,7 @@ impl Referee {
             stopping: None,
             idle_since: None,
             marked: false,
+            stays_open: false,
             used: false,
             reads_until: loader.map_or(now, |loader| now + loader.takes),
             sleeper: None,

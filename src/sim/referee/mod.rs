@@ -83,6 +83,8 @@ struct ReplicaRecord {
     closed: Option<Time>,
     /// It is a victim, and may serve until the others of its load have finished (P8).
     marked: bool,
+    /// Its gate was to close if it was idle, and it was not.
+    stays_open: bool,
     stopping: Option<StopReason>,
     idle_since: Option<Time>,
     used: bool,
@@ -351,6 +353,7 @@ impl Referee {
             Action::Wake { replica, .. } => self.woken(now, *replica),
             Action::SetGate { replica, .. } => {
                 if let Some(seen) = self.replicas.get_mut(replica) {
+                    seen.stays_open = false;
                     if seen.closed.take().is_some() {
                         seen.marked = false;
                     }
@@ -361,10 +364,11 @@ impl Referee {
                 if_idle_at,
             } => {
                 let busy = in_flight(*replica) > 0;
-                if let Some(seen) = self.replicas.get_mut(replica)
-                    && !(if_idle_at.is_some() && busy)
-                {
-                    seen.closed = Some(now);
+                if let Some(seen) = self.replicas.get_mut(replica) {
+                    seen.stays_open = if_idle_at.is_some() && busy;
+                    if !seen.stays_open {
+                        seen.closed = Some(now);
+                    }
                 }
             }
             Action::Stop {

@@ -118,6 +118,6 @@ impl Referee {
             sleeper.since = None;
         }
         (seen.launched, seen.ready, seen.closed, seen.used) = (now, None, None, false);
-        seen.reads_until = now;
+        (seen.marked, seen.reads_until) = (false, now);
     }
 }
