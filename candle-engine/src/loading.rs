@@ -6,6 +6,7 @@ use crate::device_setup;
 use crate::error::EngineError;
 use crate::files::{LoadPlan, MappedFile, ModelFiles};
 use crate::grammar::Grammars;
+use crate::grammar::compiling::GrammarModel;
 use crate::kernels::Pool;
 use crate::model::{Decoder, Resources};
 use crate::options::{DeviceChoice, EngineOptions, ProductType, Quantization};
@@ -26,6 +27,16 @@ pub(crate) struct LoadedModel {
     pub sampling_defaults: SamplingSettings,
     /// The compiler and cache of grammars.
     pub grammars: Grammars,
+}
+
+impl GrammarModel for LoadedModel {
+    fn grammars(&self) -> &Grammars {
+        &self.grammars
+    }
+
+    fn tokenizer(&self) -> &ModelTokenizer {
+        &self.tokenizer
+    }
 }
 
 /// Opens the model's files.

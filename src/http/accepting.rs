@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::edge::{Edge, LOOK_EVERY};
-use crate::inference::upstream::quiet::quiet;
-use crate::listener::{Listener, Socket};
+use edge::listener::{Listener, Socket};
+use edge::quiet::quiet;
+use edge::{Edge, LOOK_EVERY};
 
 /// Serves until `stop` fires, then lets open connections finish their requests. The caller may drop the future to end this earlier.
 /// `connection` serves a connection, or returns `None` above the limit.

@@ -13,15 +13,15 @@ use utoipa::IntoParams;
 use crate::auth::caller::place;
 use crate::auth::credential::{Cookie, set_cookie_of};
 use crate::auth::cross_site::authority;
-use crate::auth::sessions::Holder;
-use crate::dto::SignInWays;
-use crate::edge::forwarded_prefix;
-use crate::error::Failure;
+use crate::credentials::sessions::Holder;
 use crate::openapi::AdminErrors;
 use crate::session::role_of;
 use crate::state::App;
 use access::oidc::{ATTEMPT_MAX, Oidc, OidcError, SignOnError};
+use api_types::dto::SignInWays;
+use api_types::error::Failure;
 use config::oidc::SIGNED_ON;
+use edge::forwarded_prefix;
 
 /// The dashboard, relative to both routes.
 const DASHBOARD: &str = "../dashboard";
@@ -51,7 +51,7 @@ pub async fn ways(State(app): State<App>) -> Response {
 /// Everybody may call this.
 #[utoipa::path(get, path = "/session/sign-on", tag = "session", operation_id = "begin_sign_on", responses(
     (status = 303, description = "To the issuer, or to the dashboard with the reason why not"),
-    (status = 404, description = "Browsers cannot sign in at an issuer here (`auth.oidc.browser`)", body = crate::error::ErrorBody,
+    (status = 404, description = "Browsers cannot sign in at an issuer here (`auth.oidc.browser`)", body = api_types::error::ErrorBody,
         example = json!({"error": {"message": "single sign-on from a browser is not configured here; an administrator can set auth.oidc.browser", "type": "invalid_request_error", "param": null, "code": "not_found"}}))))]
 pub async fn begin(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();

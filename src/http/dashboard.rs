@@ -11,9 +11,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::error::Failure;
 use crate::path_params::Path;
 use crate::state::App;
+use api_types::error::Failure;
 
 /// A file in plain and compressed form.
 struct File {

@@ -6,14 +6,14 @@ use axum::http::{HeaderMap, Request, header};
 use futures_util::{StreamExt, stream};
 
 use crate::auth::User;
-use crate::edge::record;
-use crate::error::Failure;
-use crate::inference::request::body::Scanned;
 use crate::inference::request::outgoing::renamed;
 use crate::inference::request::parts_form::write_part;
 use crate::inference::request::receiving::read;
 use crate::inference::request::request_fields::Fate;
 use crate::state::App;
+use api_types::error::Failure;
+use dialect::body::Scanned;
+use edge::record;
 
 /// The model named in a request's URL. It takes precedence over the model of a form.
 #[derive(Clone, Debug)]

@@ -10,15 +10,15 @@ use axum::http::{Method, Response, Uri};
 use axum::response::IntoResponse;
 
 use crate::auth::User;
-use crate::dialect::Dialect;
-use crate::edge::PlainBody;
-use crate::edge::record::Record;
 use crate::inference::admission::RequestContext;
 use crate::inference::gateway::complete_read;
 use crate::inference::request::failed::Failed;
-use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use crate::inference::request::receiving::mended;
 use crate::state::App;
+use dialect::Dialect;
+use dialect::{CHAT, COMPLETIONS};
+use edge::PlainBody;
+use edge::record::Record;
 
 /// The engine's route for the request, if the fast path handles it.
 pub(super) fn route(parts: &Parts, base: &str) -> Option<&'static str> {

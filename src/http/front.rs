@@ -22,14 +22,14 @@ use crate::aliases;
 use crate::auth::actor::RequestId;
 use crate::cors;
 use crate::deployments;
-use crate::dialect::{anthropic, ollama};
 use crate::direct;
-use crate::edge::record::{self, Record};
-use crate::edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
-use crate::error::Failure;
-use crate::listener::Socket;
 use crate::state::App;
+use api_types::error::Failure;
 use controller::Clock;
+use dialect::{anthropic, ollama};
+use edge::listener::Socket;
+use edge::record::{self, Record};
+use edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
 
 /// State needed by every connection. Cheap to clone.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ impl Answer for Front {
         edge.dress(path, response.headers_mut());
         let status = response.status().as_u16();
         connection.moving.take(response.extensions_mut(), version);
-        response.map(|body| exchange.responded(status, body))
+        response.map(|body| exchange.respond(status, body))
     }
 }
 

@@ -11,19 +11,20 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::auth::cross_site;
-use crate::dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
-use crate::edge::ClientAddress;
-use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::form::Form;
-use crate::inference::request::outgoing::{CHAT, COMPLETIONS, Wishes, outgoing, renamed};
+use crate::inference::request::outgoing::{Wishes, outgoing, renamed};
 use crate::inference::request::request_fields::Fate;
-use crate::inference::response::as_chat::AsChat;
-use crate::inference::response::assembler::Assembler;
-use crate::inference::response::events::{data_of, event_end};
-use crate::inference::response::usage::usage_of;
 use catalog::{Generation, ReasoningFields};
 use config::Network;
 use controller::Clock;
+use dialect::as_chat::AsChat;
+use dialect::assembler::Assembler;
+use dialect::body::{Fields, Scanned};
+use dialect::events::{data_of, event_end};
+use dialect::usage::usage_of;
+use dialect::{CHAT, COMPLETIONS};
+use dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
+use edge::ClientAddress;
 use pool::KeyId;
 
 /// A client's body: its routing fields and all other fields.

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
-use crate::dto::LiveView;
+use api_types::dto::LiveView;
 use controller::Clock;
 use pool::Span;
 

@@ -9,13 +9,13 @@ use utoipa::IntoParams;
 use crate::admin::fields::{Fields, Nothing, Params, Strict};
 use crate::auth::User;
 use crate::auth::credential::{Credential, Sent};
-use crate::dto::{
-    self, KeyView, MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest, WaitingView,
-};
-use crate::error::Failure;
 use crate::openapi::ListingErrors;
 use crate::session::role_of;
 use crate::state::App;
+use api_types::dto::{
+    self, KeyView, MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest, WaitingView,
+};
+use api_types::error::Failure;
 use pool::{KeyId, ReplicaState};
 use store::{KeyRecord, Role};
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::edge::record;
-use crate::error::Failure;
-use crate::shares::{Capacity, Class, Shares};
+use api_types::error::Failure;
 use catalog::{Entry, ModelCard};
+use edge::record;
+use edge::shares::{Capacity, Class, Shares};
 use pool::Time;
 
 /// Largest number of concurrent readers, which limits the threads blocked by a disk that does not respond.

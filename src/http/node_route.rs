@@ -2,61 +2,23 @@
 //! accepted regardless of earlier wrong ones; for an address with many wrong ones, tokens are checked one at a time.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::auth::caller::{bearer, place};
-use crate::auth::failures::{Failures, WRONG_NODE_TOKENS};
-use crate::auth::secret_file::secret_in;
-use crate::edge::record;
-use crate::error::Failure;
+use crate::credentials::failures::WRONG_NODE_TOKENS;
+use crate::credentials::secret_file::secret_in;
 use crate::state::App;
+use api_types::error::Failure;
 use controller::NodePeer;
+use edge::record;
 use node_link::UPGRADE;
-use pool::{Span, Time};
 use store::{NodePass, TokenRefusal, hash_key};
-
-/// Minimum interval between logged refusals, because many addresses may send wrong tokens.
-const LOG_EVERY: Span = Span::from_secs(10);
-
-/// Connections of nodes, and recent wrong tokens.
-#[derive(Debug)]
-pub struct NodeRoute {
-    wrong_tokens: Failures,
-    /// Addresses above [`WRONG_NODE_TOKENS`] share one turn at the database.
-    suspect: Semaphore,
-    logged: Mutex<Option<Time>>,
-    connections: Mutex<JoinSet<()>>,
-}
-
-impl Default for NodeRoute {
-    fn default() -> NodeRoute {
-        NodeRoute {
-            wrong_tokens: Failures::new(WRONG_NODE_TOKENS),
-            suspect: Semaphore::new(1),
-            logged: Mutex::default(),
-            connections: Mutex::default(),
-        }
-    }
-}
-
-impl NodeRoute {
-    fn may_log(&self, now: Time) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = logged.is_none_or(|at| now.since(at) >= LOG_EVERY);
-        if is_due {
-            *logged = Some(now);
-        }
-        is_due
-    }
-}
 
 /// Accepts a node's connection. The protocol is not HTTP.
 pub async fn connect(

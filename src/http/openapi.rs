@@ -1,16 +1,10 @@
 //! The frame of the OpenAPI document. The routes describe themselves.
 
 mod errors;
-mod event_streams;
-mod generators;
+pub(crate) mod event_streams;
+pub(crate) mod generators;
 mod headers;
-mod purposes;
-#[expect(
-    dead_code,
-    reason = "the types describe bodies for the document; nothing constructs them"
-)]
-pub(crate) mod schemas;
-mod serve;
+pub(crate) mod purposes;
 #[cfg(test)]
 mod tests;
 
@@ -24,15 +18,14 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, OpenApi, PathItem, Ref, RefOr, Server};
 use utoipa::{PartialSchema, ToSchema};
 
-use self::schemas::messages_response::{MessageError, MessageErrorObject};
-use crate::error::{ErrorBody, ErrorObject};
+use api_types::error::{ErrorBody, ErrorObject};
+use api_types::schemas::messages_response::{MessageError, MessageErrorObject};
 
 pub(crate) use self::errors::{
     AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
     StoredErrors, VoteErrors,
 };
 pub(crate) use self::headers::WaitHeaders;
-pub(crate) use self::serve::documentation;
 
 const DESCRIPTION: &str = "\
 One OpenAI-compatible endpoint for many models on scarce GPU memory. A model is loaded on the first request for it and
@@ -63,9 +56,9 @@ Azure, llama.cpp and other services are mapped to the same routes; docs/referenc
 
 </details>
 
-Times are written like `10m` or `2h` in requests and are milliseconds (`_ms`) in answers. Memory is in bytes (`_bytes`).
-Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule of the pool (docs/reference/rules.md). Errors are
-OpenAI's error objects. Every answer has an `x-request-id`.";
+Times are written like `10m` or `2h` in requests and are milliseconds (`_ms`) in responses. Memory is in bytes (`_bytes`).
+Dates are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule of the pool (docs/reference/rules.md). Errors are
+OpenAI's error objects. Every response has an `x-request-id`.";
 
 /// The tags in the order of the page. Tags without routes are omitted.
 const TAGS: [(&str, &str); 18] = [

@@ -4,7 +4,7 @@ use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::error::Failure;
+use api_types::error::Failure;
 
 pub(crate) struct Path<T>(pub T);
 

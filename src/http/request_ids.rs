@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::HeaderValue;
 
-use crate::header_text::header_text;
+use edge::header_text::header_text;
 
 /// Generates ids from a random part, chosen at start, and a counter.
 #[derive(Debug)]

@@ -22,23 +22,23 @@ use crate::auth::scraper::{self, Scraper};
 use crate::browser_sign_on;
 use crate::compat;
 use crate::dashboard;
-use crate::dialect::ollama;
-use crate::error::Failure;
+use crate::documents::documentation;
 use crate::front::Front;
 use crate::inference::routes::{
     audio, completions, embeddings, hot_models, images, listing, llama, messages, responses,
     stored_responses, tokens, unary_routes,
 };
 use crate::landing;
-use crate::listener::Listener;
 use crate::me;
 use crate::node_route;
-use crate::openapi::documentation;
-use crate::openapi::schemas::models::{Health, Readiness};
-use crate::paths::without_folders;
 use crate::session;
 use crate::state::App;
 use crate::votes;
+use api_types::error::Failure;
+use api_types::paths::without_folders;
+use api_types::schemas::models::{Health, Readiness};
+use dialect::ollama;
+use edge::listener::Listener;
 
 /// A bound listener with its routes.
 pub struct Server {

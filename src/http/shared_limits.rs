@@ -1,17 +1,17 @@
 //! All limits, pools and queues that callers share (B1): the rows of the table in docs/guides/security.md. A test compares the rows
 //! with the constructs in the code, and another exhausts each limit as a single caller.
 
-use crate::auth::failures::{
+use crate::credentials::failures::{
     FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,
 };
-use crate::auth::sessions;
-use crate::auth::strangers::STRANGERS_A_MINUTE;
-use crate::edge::{ADMIN_PART, BUFFERS_PART, RESERVED_PART, SMALL_MAX};
+use crate::credentials::sessions;
+use crate::credentials::strangers::STRANGERS_A_MINUTE;
 use crate::inference::response::slow_reader::STALLED_MAX;
 use crate::model_cards::CARD_READERS;
 use crate::standby::PASSED_ON_MAX;
 use config::Config;
 use controller::{ADAPTER_LOOKUPS_MAX, ADAPTER_MISSES_MAX, HUB_LOOKUPS_MAX};
+use edge::{ADMIN_PART, BUFFERS_PART, RESERVED_PART, SMALL_MAX};
 
 /// A limit that callers share.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "connections without a request after `server.idle_timeout`; nothing earlier",
             others: NONE,
-            code: &["src/http/edge/seats.rs"],
+            code: &["src/edge/seats.rs"],
             tests: &["no_address_takes_the_connections_of_the_others"],
         },
         SharedLimit {
@@ -63,7 +63,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "arriving bodies of the caller with the most, the slowest first, then the largest; slow bodies of a caller whose other bodies wait",
             others: NONE,
-            code: &["src/http/edge/bodies.rs"],
+            code: &["src/edge/bodies.rs"],
             tests: &["b1_one_caller_with_idle_bodies_delays_no_other"],
         },
         SharedLimit {
@@ -72,7 +72,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: format!("a key, or an address without one: {HALF}"),
             eviction: "the stream of the reader whose buffer is full",
             others: NONE,
-            code: &["src/http/edge/mod.rs"],
+            code: &["src/edge/lib.rs"],
             tests: &["b1_readers_that_stall_free_their_seats"],
         },
         SharedLimit {
@@ -103,8 +103,8 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: "the work that has begun: one body",
             code: &[
-                "src/http/inference/request/reading.rs",
-                "src/http/inference/request/reading.rs",
+                "src/http/reading.rs",
+                "src/http/reading.rs",
             ],
             tests: &["b1_a_caller_with_many_long_bodies_delays_another_by_one"],
         },
@@ -123,7 +123,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: "a connection has its own".to_owned(),
             eviction: "the connection",
             others: NONE,
-            code: &["src/http/edge/frame_budget.rs"],
+            code: &["src/edge/frame_budget.rs"],
             tests: &["b1_a_flood_of_frames_ends_its_connection"],
         },
         SharedLimit {
@@ -157,7 +157,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "the address with the oldest window",
             others: NONE,
-            code: &["src/http/node_route.rs", "src/http/node_route.rs"],
+            code: &["src/http/credentials/node_connections.rs", "src/http/credentials/node_connections.rs"],
             tests: &["b1_wrong_tokens_keep_no_node_out_that_has_a_right_one"],
         },
         SharedLimit {
@@ -166,7 +166,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: format!("a key or a person: {}", sessions::OF_ONE_MAX),
             eviction: "the oldest of the same key or person, then the oldest",
             others: NONE,
-            code: &["src/http/auth/sessions.rs"],
+            code: &["src/http/credentials/sessions.rs"],
             tests: &["sessions_are_bounded_and_users_do_not_push_administrators_out"],
         },
         SharedLimit {
@@ -175,7 +175,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: "none: first come".to_owned(),
             eviction: NONE,
             others: "their attempts are refused as before, but not recorded",
-            code: &["src/http/auth/strangers.rs"],
+            code: &["src/http/credentials/strangers.rs"],
             tests: &["strangers_fill_a_minute_and_not_the_next"],
         },
         SharedLimit {
@@ -216,7 +216,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: "a key, a person or an address: a quarter".to_owned(),
             eviction: "the least recently used of the same holder, then of all",
             others: NONE,
-            code: &["src/http/stored/memory.rs"],
+            code: &["src/dialect/stored/memory.rs"],
             tests: &["what_is_not_written_is_found_by_its_holder_until_it_is_old_or_in_the_way"],
         },
         SharedLimit {

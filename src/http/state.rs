@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::failures::{Failures, WRONG_LOGINS, WRONG_SIGN_ONS};
-use crate::auth::keys::Keys;
-use crate::auth::sessions::Sessions;
-use crate::auth::strangers::Strangers;
-use crate::dialect::Seal;
-use crate::edge::Edge;
-use crate::inference::request::reading::Reading;
-use crate::inference::upstream::proxy::Upstream;
+use crate::credentials::failures::{Failures, WRONG_LOGINS, WRONG_SIGN_ONS};
+use crate::credentials::keys::Keys;
+use crate::credentials::node_connections::NodeConnections;
+use crate::credentials::sessions::Sessions;
+use crate::credentials::strangers::Strangers;
 use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::model_cards::Cards;
-use crate::node_route::NodeRoute;
-use crate::reload::Reload;
+use crate::reading::Reading;
 use crate::request_ids::SharedIds;
-use crate::stored::StoredResponses;
-use crate::trace::Traces;
+use crate::upstream::proxy::Upstream;
 use access::limits::Limits;
 use access::oidc::Oidc;
+use api_types::reload::Reload;
 use config::{Config, LiveConfig};
 use controller::Handle;
+use dialect::Seal;
+use dialect::stored::StoredResponses;
+use edge::Edge;
+use edge::trace::Traces;
 
 /// A single reference count, because it is cloned several times per request. Derefs to the parts.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub struct Parts {
     /// Seals the reasoning that clients keep between turns.
     pub(super) seal: Arc<Seal>,
     pub(super) strangers: Arc<Strangers>,
-    pub(super) nodes: NodeRoute,
+    pub(super) nodes: NodeConnections,
     pub(super) sessions: Sessions,
     pub(super) wrong_logins: Failures,
     /// Counted separately: wrong codes of an issuer cannot lock out keys.
@@ -129,7 +129,7 @@ impl App {
             oidc: oidc.map(Arc::new),
             seal: Arc::new(seal),
             strangers: Arc::default(),
-            nodes: NodeRoute::default(),
+            nodes: NodeConnections::default(),
             sessions: Sessions::default(),
             wrong_logins: Failures::new(WRONG_LOGINS),
             wrong_sign_ons: Failures::new(WRONG_SIGN_ONS),

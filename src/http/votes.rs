@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 
 use crate::admin::fields::{Body, Fields, Strict};
 use crate::auth::User;
-use crate::dto::{Leaderboard, VoteRequest, VoteResponse, VotedModel};
-use crate::error::{ErrorBody, Failure};
 use crate::inference::admission;
 use crate::openapi::{ListingErrors, VoteErrors};
 use crate::state::App;
+use api_types::dto::{Leaderboard, VoteRequest, VoteResponse, VotedModel};
+use api_types::error::{ErrorBody, Failure};
 use pool::KeyId;
 use store::{NewVote, StoreError, VoteResult};
 

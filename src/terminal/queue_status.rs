@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::control_chars::{self, clean};
+use super::control_chars;
 use super::quantity::seconds;
 
 /// A recognised comment.

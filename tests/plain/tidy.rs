@@ -116,9 +116,10 @@ fn rust_files() -> Vec<String> {
 }
 
 const CIRCLE_MAX: usize = 3;
+const FOLDER_CIRCLE_MAX: usize = 2;
 
 #[test]
-fn files_do_not_import_each_other_in_large_circles() {
+fn files_and_folders_do_not_import_each_other_in_large_circles() {
     let files = files(root());
     let manifests = files
         .iter()
@@ -136,6 +137,12 @@ fn files_do_not_import_each_other_in_large_circles() {
         println!("{folder}: {}", circle.len());
         if circle.len() > CIRCLE_MAX {
             let circle = format!("{} files: {}", circle.len(), circle.join(" "));
+            breaches.push(format!("{folder}: {circle}"));
+        }
+        let circle = sources.largest_folder_circle();
+        println!("{folder}: {} folders", circle.len());
+        if circle.len() > FOLDER_CIRCLE_MAX {
+            let circle = format!("{} folders: {}", circle.len(), circle.join(" "));
             breaches.push(format!("{folder}: {circle}"));
         }
     }

@@ -4,7 +4,6 @@
 use super::trial::{self, Failed};
 use super::{Constraint, Grammar, Grammars, KeyedGrammar, cost, refused};
 use crate::api_error::ApiError;
-use crate::loading::LoadedModel;
 use crate::tokenizer::ModelTokenizer;
 use axum::http::StatusCode;
 use std::sync::Arc;
@@ -16,6 +15,12 @@ use tokio::time::timeout;
 /// Compilation timeout of one grammar.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// A loaded model, for which grammars are compiled on other threads.
+pub(crate) trait GrammarModel: Send + Sync + 'static {
+    fn grammars(&self) -> &Grammars;
+    fn tokenizer(&self) -> &ModelTokenizer;
+}
+
 /// Compiles a grammar for `model` on separate threads. Compilation may take seconds, which delays only this request and requests
 /// that wait for a compilation slot.
 ///
@@ -23,21 +28,21 @@ const COMPILE_TIME_MAX: Duration = Duration::from_secs(10);
 /// 400 with the reason if the grammar cannot be compiled, is too expensive, or no text satisfies it; `param` is the field
 /// it came from. 503 if too many other grammars are being compiled.
 pub(crate) async fn compile(
-    model: &Arc<LoadedModel>,
+    model: &Arc<impl GrammarModel>,
     grammar: &Grammar,
     param: &str,
 ) -> Result<Constraint, ApiError> {
-    let grammars = &model.grammars;
+    let grammars = model.grammars();
     let wanted = KeyedGrammar::new(grammar)?;
-    if let Some(known) = grammars.find(&wanted.text, &model.tokenizer, param) {
+    if let Some(known) = grammars.find(&wanted.text, model.tokenizer(), param) {
         return known;
     }
-    try_first(grammars, grammar, &wanted, &model.tokenizer, param).await?;
+    try_first(grammars, grammar, &wanted, model.tokenizer(), param).await?;
     if grammars.factory.get().is_none() {
         // A large vocabulary takes time, which must not count toward this grammar's timeout.
         let own = Arc::clone(model);
         let made =
-            tokio::task::spawn_blocking(move || own.grammars.factory(&own.tokenizer).is_ok());
+            tokio::task::spawn_blocking(move || own.grammars().factory(own.tokenizer()).is_ok());
         made.await.map_err(|_| failed())?;
     }
     let turn = grammars.turns.compilation(param).await?;
@@ -47,7 +52,7 @@ pub(crate) async fn compile(
     std::thread::Builder::new()
         .name("grammar-turn".to_owned())
         .spawn(move || {
-            let made = own.grammars.make(wanted, &own.tokenizer, &field);
+            let made = own.grammars().make(wanted, own.tokenizer(), &field);
             drop(turn);
             let _ = tell.send(made);
         })

@@ -7,10 +7,10 @@ use utoipa::IntoParams;
 
 use super::fields::{Fields, Params, Strict};
 use crate::auth::Reader;
-use crate::dto::{AuditList, AuditView};
-use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{AuditList, AuditView};
+use api_types::error::Failure;
 use reading::nearest;
 use store::{AuditQuery, StoreError};
 

@@ -8,10 +8,10 @@ use axum::response::Response;
 use super::fields::{Body, Fields, Strict};
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::Admin;
-use crate::dto::{CordonRequest, CordonResponse, Removed, UncordonRequest, UncordonResponse};
-use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{CordonRequest, CordonResponse, Removed, UncordonRequest, UncordonResponse};
+use api_types::error::Failure;
 use controller::Snapshot;
 use pool::{Command, DeviceId};
 

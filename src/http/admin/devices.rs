@@ -5,9 +5,9 @@ use axum::extract::State;
 
 use super::fields::{Nothing, Params};
 use crate::auth::Reader;
-use crate::dto::DeviceList;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::DeviceList;
 
 /// Show devices
 ///

@@ -18,12 +18,12 @@ use utoipa::openapi::{Object, ObjectBuilder, Type};
 use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
 use super::history_filters::{When, asker};
-use super::known_model::unknown;
 use crate::auth::Reader;
-use crate::dto::{EventList, EventView};
-use crate::error::Failure;
+use crate::known_model::unknown;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{EventList, EventView};
+use api_types::error::Failure;
 use pool::RecordKind;
 use store::{HistoryQuery, StoreError, StoredRecord};
 

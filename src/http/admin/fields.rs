@@ -8,10 +8,10 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use serde_json::Value;
 
-use crate::error::Failure;
-use crate::inference::request::shape::may_be_a_tree;
 use crate::state::App;
+use api_types::error::Failure;
 use config::Length;
+use dialect::shape::may_be_a_tree;
 use pool::{ReplicaId, Span};
 use reading::{UniqueEntries, nearest};
 

@@ -1,8 +1,8 @@
 //! Filters of the history: a time, given as a duration before now or a timestamp, and a caller, given by the id or name of a key.
 
 use super::fields::Fields;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
 use chrono::DateTime;
 use config::Length;
 use pool::{KeyId, Span, Time};

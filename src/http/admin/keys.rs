@@ -7,15 +7,15 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
-use crate::auth::rights::{By, KeyRefusal};
 use crate::auth::{Admin, Reader};
-use crate::dto::{
+use crate::credentials::rights::{By, KeyRefusal};
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use api_types::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeResponse,
 };
-use crate::error::Failure;
-use crate::openapi::AdminErrors;
-use crate::paths::without_folders;
-use crate::state::App;
+use api_types::error::Failure;
+use api_types::paths::without_folders;
 use config::Limit;
 use pool::KeyId;
 use store::{KeyUse, Role, StoreError};

@@ -17,11 +17,11 @@ use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
 use super::live_view::source;
 use crate::auth::Reader;
-use crate::dto::{EventView, LiveChange, LiveView};
-use crate::error::Failure;
 use crate::live::{Joined, event};
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{EventView, LiveChange, LiveView};
+use api_types::error::Failure;
 use pool::{Span, Time};
 use store::StoredRecord;
 

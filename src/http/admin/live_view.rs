@@ -3,9 +3,9 @@
 use super::models::all;
 use super::queue::queue;
 use crate::auth::sight::{ANOTHER, Sight};
-use crate::dto::{self, DeviceList, EveningView, LiveView, StoreView};
 use crate::live::Source;
 use crate::state::App;
+use api_types::dto::{self, DeviceList, EveningView, LiveView, StoreView};
 
 /// The source of views for callers with this sight.
 pub fn source(app: &App, sight: &Sight) -> Source {

@@ -6,13 +6,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::fields::{Body, Fields, Strict};
-use super::known_model::known;
 use crate::auth::{Admin, Reader};
-use crate::dto::{LoadRequest, LoadResponse, PlanView, UnloadRequest, UnloadResponse};
-use crate::error::Failure;
 use crate::inference::request::hub_registration;
+use crate::known_model::known;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{LoadRequest, LoadResponse, PlanView, UnloadRequest, UnloadResponse};
+use api_types::error::Failure;
 use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId};
 
 /// Largest number of replicas per order.

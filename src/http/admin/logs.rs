@@ -15,12 +15,12 @@ use utoipa::IntoParams;
 
 use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
-use super::known_model::known;
 use crate::auth::Reader;
-use crate::dto::{LogLineView, LogList};
-use crate::error::Failure;
+use crate::known_model::known;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{LogLineView, LogList};
+use api_types::error::Failure;
 use controller::Snapshot;
 use pool::{ModelId, ReplicaId};
 

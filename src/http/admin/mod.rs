@@ -9,7 +9,6 @@ mod events;
 pub(super) mod fields;
 mod history_filters;
 mod keys;
-pub(super) mod known_model;
 mod live;
 mod live_view;
 pub(super) mod load;

@@ -9,18 +9,18 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Params, Strict, read_body};
-use super::known_model::known;
 use super::load::{not_served, refused};
 use crate::auth::{Admin, Reader};
-use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveResponse};
-use crate::error::Failure;
 use crate::inference::request::hub_registration;
-use crate::inference::request::shape::may_be_a_tree;
+use crate::known_model::known;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{self, ModelList, ModelPatch, ModelView, RemoveResponse};
+use api_types::error::Failure;
 use catalog::{CatalogError, Source};
 use config::{KeepHot, Length};
 use controller::{ChangeError, Snapshot};
+use dialect::shape::may_be_a_tree;
 use pool::{Command, Outcome, OverrideChange, Priority, Time};
 use reading::UniqueEntries;
 

@@ -9,14 +9,14 @@ use utoipa::IntoParams;
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::{Admin, Reader};
-use crate::dto::{
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use api_types::dto::{
     DrainNodeRequest, DrainNodeResponse, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
     NodeView, Removed, RequestedNodeView, RevokedNodeToken, UndrainNodeRequest,
     UndrainNodeResponse, node_name,
 };
-use crate::error::Failure;
-use crate::openapi::AdminErrors;
-use crate::state::App;
+use api_types::error::Failure;
 use controller::Snapshot;
 use pool::{Command, NodeId, Span};
 use store::{StoreError, generate_key};

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::fields::Fields;
 use super::load::refused;
 use crate::auth::Admin;
-use crate::dto::{Removed, Until};
-use crate::error::Failure;
 use crate::state::App;
+use api_types::dto::{Removed, Until};
+use api_types::error::Failure;
 use config::Length;
 use pool::{Command, Outcome, Span, Time};
 

@@ -5,9 +5,9 @@ use axum::extract::State;
 
 use super::fields::{Nothing, Params};
 use crate::auth::Reader;
-use crate::dto::QueueView;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::QueueView;
 use controller::Snapshot;
 
 /// Show the queues

@@ -12,10 +12,10 @@ use super::events::unreadable;
 use super::fields::{Fields, Params, Strict};
 use super::history_filters::When;
 use crate::auth::Reader;
-use crate::dto::ReportView;
-use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::ReportView;
+use api_types::error::Failure;
 use pool::Span;
 
 const WEEK: Span = Span::from_secs(7 * 24 * 3600);

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
 use crate::auth::{Admin, Reader};
-use crate::dto::{
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use api_types::dto::{
     self, CleanupMode, CleanupRequest, CleanupResponse, ConfigOrigins, EmptyRequest, EveningView,
     ReloadResponse, ResetResponse,
 };
-use crate::error::Failure;
-use crate::openapi::AdminErrors;
-use crate::state::App;
+use api_types::error::Failure;
 use config::EveningMode;
 use pool::{CleanupScope, Command, ReplicaId};
 

@@ -7,12 +7,12 @@ use axum::extract::State;
 
 use super::cordons::device;
 use super::fields::{Body, Fields, Strict};
-use super::known_model::known;
 use crate::auth::Reader;
-use crate::dto::{WhatIfRequest, WhatIfView};
-use crate::error::Failure;
+use crate::known_model::known;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::{WhatIfRequest, WhatIfView};
+use api_types::error::Failure;
 use controller::Assumptions;
 use pool::Priority;
 

@@ -8,10 +8,10 @@ use super::events::{model_with_history, unreadable};
 use super::fields::{Fields, Params, Strict};
 use super::history_filters::name_of;
 use crate::auth::Reader;
-use crate::dto::WhyView;
-use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use api_types::dto::WhyView;
+use api_types::error::Failure;
 use store::{StoredDecision, StoredRecord};
 
 /// The kinds of events that answer a question about a model: evictions, refusals, loads and losses.

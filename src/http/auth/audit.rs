@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 
 use crate::auth::actor::{ActorSlot, RequestId};
 use crate::auth::identity::note_administrator;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
@@ -191,7 +191,7 @@ struct Pending {
 
 impl Pending {
     fn new(app: App, parts: &Parts, what: Map<String, Value>, actor: ActorSlot) -> Pending {
-        let client = crate::edge::record::client();
+        let client = edge::record::client();
         let request = parts.extensions.get::<RequestId>();
         let request = request.and_then(|id| id.0.to_str().ok()).unwrap_or("");
         let entry = AuditEntry {

@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderMap, header};
 
-use crate::edge::record;
 use access::limits::place_of;
+use edge::record;
 
 /// Headers that contain only a key, in order of preference. Anthropic, Azure and Google clients send them.
 pub(crate) const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];

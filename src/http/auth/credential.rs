@@ -7,11 +7,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::auth::caller::bearer;
 use crate::auth::cross_site;
-use crate::auth::sessions::{Holder, Open, Secret, Stamp};
 use crate::auth::sign_on::Person;
-use crate::edge::record;
-use crate::error::Failure;
+use crate::credentials::sessions::{Holder, Open, Secret, Stamp};
 use crate::state::App;
+use api_types::error::Failure;
+use edge::record;
 use store::KeyRecord;
 
 pub const COOKIE: &str = "model-pool-session";

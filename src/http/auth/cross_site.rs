@@ -5,8 +5,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode, header};
 
 use crate::auth::caller::from_loopback;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
 use config::{CorsSection, WebOrigin};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

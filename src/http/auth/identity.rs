@@ -9,21 +9,18 @@ use crate::auth::actor::{self, Actor};
 use crate::auth::caller::{bearer, from_loopback};
 use crate::auth::credential::{Credential, Sent, is_still_open};
 use crate::auth::cross_site;
-use crate::auth::rights::Holder;
-use crate::auth::sessions::{Open, Stamp};
 use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
-use crate::edge::record;
-use crate::error::Failure;
+use crate::credentials::rights::Holder;
+use crate::credentials::sessions::{Open, Stamp};
 use crate::state::App;
+use api_types::error::Failure;
 use config::{GrantRole, InferenceAuth};
+use edge::record;
 use pool::{KeyId, Time};
 use store::{KeyRecord, Role};
 
 const VOICES: &str = "/v1/audio/voices";
-
-/// The rest of the message for viewers who attempt anything else.
-const READS_ONLY: &str = "may view the pool, but not change it or use its models; ask an administrator for a key with the role user or admin";
 
 /// A person or program that may use models. `key` is 0 for people without a key.
 #[derive(Clone, Debug)]
@@ -319,38 +316,5 @@ impl FromRequestParts<App> for Reader {
                 })
             }
         }
-    }
-}
-
-impl Failure {
-    fn viewer(key: &KeyRecord) -> Failure {
-        Failure::forbidden(
-            "only_a_viewer",
-            format!("the key {}… {READS_ONLY}", key.prefix),
-        )
-    }
-
-    fn not_an_admin(key: &KeyRecord) -> Failure {
-        Failure::forbidden(
-            "not_an_admin",
-            format!(
-                "the key {}… may use models, but not administer the pool",
-                key.prefix
-            ),
-        )
-    }
-
-    pub fn session_ended() -> Failure {
-        let mut failure = Failure::unauthorized(
-            "the session of this cookie has ended; log in again, or send a key as `Authorization: Bearer mp-…`",
-        );
-        failure.body.error.code = Some("session_ended");
-        failure
-    }
-
-    pub fn unauthorized_key() -> Failure {
-        let mut failure = Failure::unauthorized("this API key is unknown, expired or revoked");
-        failure.body.error.code = Some("invalid_api_key");
-        failure
     }
 }

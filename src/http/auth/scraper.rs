@@ -7,8 +7,8 @@ use axum::response::Response;
 use crate::auth::Reader;
 use crate::auth::caller::{bearer, from_loopback};
 use crate::auth::cross_site;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
 use config::MetricsAuth;
 
 /// A person or program that may read the metrics.

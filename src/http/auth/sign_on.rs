@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 
 use crate::auth::actor::{self, Actor};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::state::App;
 use access::oidc::{Identity, Oidc};
+use api_types::error::Failure;
 use config::GrantRole;
+use edge::record;
 
 /// A person authenticated by the issuer, and the route of the request.
 #[derive(Clone, Debug)]

@@ -17,20 +17,20 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::rayllm::with_slash;
 use crate::admin::fields::{Fields, Strict};
 use crate::auth::User;
-use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::request::outgoing::CHAT;
 use crate::inference::request::receiving;
-use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::completions;
-use crate::openapi::schemas::older_systems::{AviaryMetadata, AviaryPrompt, AviaryResponse};
 use crate::openapi::{InferenceErrors, ListingErrors, ModelErrors, WaitHeaders};
 use crate::path_params::Path;
+use crate::rayllm_names::with_slash;
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::older_systems::{AviaryMetadata, AviaryPrompt, AviaryResponse};
 use controller::Route;
+use dialect::CHAT;
+use dialect::assembler::ANSWER_MAX;
 use prompt::Prompt;
 
 /// Number of prompts of a batch that run simultaneously; the queue takes the others in turn.

@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, header};
 
 use crate::admin::fields::{Fields, Strict, read_body};
 use crate::auth::Admin;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
 
 /// An administrator, authenticated by the body's `key` or a bearer, and the parsed request.
 pub(super) struct Keyed<T> {

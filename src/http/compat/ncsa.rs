@@ -13,18 +13,18 @@ use utoipa_axum::routes;
 
 use super::keyed::Keyed;
 use crate::admin::fields::{self, Fields, Nothing, Params, Strict, read_body};
-use crate::admin::known_model::known;
 use crate::admin::{load, upkeep};
 use crate::auth::Admin;
-use crate::dto::{DeviceList, LoadRequest, UnloadRequest};
-use crate::error::Failure;
-use crate::inference::request::body::Scanned;
+use crate::known_model::known;
 use crate::openapi::AdminErrors;
-use crate::openapi::schemas::older_systems::{
+use crate::state::App;
+use api_types::dto::{DeviceList, LoadRequest, UnloadRequest};
+use api_types::error::Failure;
+use api_types::schemas::older_systems::{
     DeleteModelRequest, GetModelRequest, KeyRequest, LoadModelRequest, PoolNumbers,
     ReferenceRequest,
 };
-use crate::state::App;
+use dialect::body::Scanned;
 use pool::Priority;
 
 const REPLICAS_MAX: u32 = 64;

@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use super::strategy::{self, Strategy};
 use crate::admin::fields::{Fields, Strict};
 use crate::auth::User;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::Scanned;
 use crate::inference::request::hub_registration;
-use crate::inference::request::outgoing::COMPLETIONS;
 use crate::inference::request::receiving;
 use crate::inference::request::validation;
-use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::completions;
-use crate::openapi::schemas::older_systems::RunRequest;
 use crate::openapi::{InferenceErrors, ListingErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::older_systems::RunRequest;
+use dialect::COMPLETIONS;
+use dialect::assembler::ANSWER_MAX;
+use dialect::body::Scanned;
+use edge::record;
 
 /// The pipeline's default.
 const TOKENS: u32 = 50;

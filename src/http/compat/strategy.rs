@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::error::Failure;
+use api_types::error::Failure;
 use catalog::Recipe;
 
 /// The pipeline's fixed parameters.

@@ -11,9 +11,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::error::Failure;
-use crate::inference::upstream::in_flight::{JSON, limited};
+use crate::inference::in_flight::{JSON, limited};
 use crate::state::App;
+use api_types::error::Failure;
 use catalog::{AdapterRoutes, Entry};
 use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease, LookupCaller};
 use pool::Span;

@@ -5,21 +5,21 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 
 use crate::auth::User;
 use crate::auth::sight::Sight;
-use crate::dialect::{Reading, Sealer};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::request::failed::{Failed, into_response};
 use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
 use crate::state::App;
-use access::limits::{Admission, Refused};
+use access::limits::Admission;
+use api_types::error::Failure;
 use catalog::Entry;
 use config::Length;
 use controller::{Clock, Lease, Route, Seat};
+use dialect::{Reading, Sealer};
+use edge::record;
 use pool::{LoadOrder, Span, Time};
 
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
@@ -320,35 +320,6 @@ pub(crate) async fn seat(
     };
     seated(context, app, route, &lease, was_ready);
     Ok(lease)
-}
-
-impl Failure {
-    /// 429 in OpenAI's format; 503 if the limits could not be counted.
-    fn over_limit(refused: &Refused) -> Failure {
-        use access::limits::Figure;
-        let Refused::Over { figure, retry, .. } = refused else {
-            return Failure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
-                "limits_unavailable",
-                refused.to_string(),
-            )
-            .again_in(Span::from_secs(2));
-        };
-        let (kind, code) = match figure {
-            Figure::Requests => ("requests", "rate_limit_exceeded"),
-            Figure::Tokens => ("tokens", "rate_limit_exceeded"),
-            Figure::Concurrent => ("requests", "concurrency_limit_exceeded"),
-            Figure::Day => ("insufficient_quota", "insufficient_quota"),
-        };
-        Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            kind,
-            code,
-            refused.to_string(),
-        )
-        .again_in(*retry)
-    }
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::response::Response;
 
-use crate::error::{ENGINE_CRASHED, Failure};
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
 use crate::inference::request::failed::Failed;
 use crate::inference::seated::{Seated, seat};
-use crate::inference::upstream::remote;
 use crate::state::App;
+use crate::upstream::remote;
+use api_types::error::{ENGINE_CRASHED, Failure};
 use controller::Lease;
 use pool::Span;
 

@@ -11,31 +11,31 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::auth::sight::Sight;
-use crate::dialect::{Teller, Telling};
-use crate::edge::{fed, record};
-use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::{Deadlines, RequestContext};
+use crate::inference::in_flight::{
+    InFlightRequest, JSON, ended, engine_error_of, limited, reach, why,
+};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{in_form, renamed, streamed};
-use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::request::request_fields::Fate;
-use crate::inference::response::as_chat::AsChat;
-use crate::inference::response::assembler::{ANSWER_MAX, Assembler};
 use crate::inference::response::first_event::{self, Beginning, Refusal};
 use crate::inference::response::stream;
 use crate::inference::response::stream::{event_stream, work};
 use crate::inference::response::whole::{self, Whole};
 use crate::inference::understood::Understood;
-use crate::inference::upstream::in_flight::{
-    InFlightRequest, JSON, ended, engine_error_of, limited, reach, why,
-};
-use crate::inference::upstream::proxy::Incoming;
-use crate::inference::upstream::remote;
-use crate::inference::upstream::stream_support::{Form, StreamRefusal};
+use crate::reading::AT_ONCE_BYTES;
 use crate::state::App;
+use crate::upstream::proxy::Incoming;
+use crate::upstream::remote;
+use crate::upstream::stream_support::{Form, StreamRefusal};
 use access::limits::Admission;
+use api_types::error::Failure;
 use controller::Lease;
+use dialect::as_chat::AsChat;
+use dialect::assembler::{ANSWER_MAX, Assembler};
+use dialect::{Teller, Telling};
+use edge::{fed, record};
 use pool::{KeyId, Time};
 
 /// A request on its way to its engine and back.

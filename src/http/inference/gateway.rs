@@ -16,8 +16,6 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::User;
-use crate::dialect::{Dialect, Teller, TranslatedRequest};
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::again;
@@ -27,6 +25,8 @@ use crate::inference::request::receiving::read;
 use crate::inference::seated::{Seated, seat};
 use crate::inference::understood::understand;
 use crate::state::App;
+use api_types::error::Failure;
+use dialect::{Dialect, Teller, TranslatedRequest};
 
 /// Serves a chat or completion. `path` is the engine's route, in every dialect.
 pub(crate) fn complete(

@@ -1,11 +1,11 @@
 //! Inference requests, from body to response. A chat or completion passes through `received`, `understood`, `admission`, `seated`
-//! and `answered` in turn, called by `gateway` and `again`. `request` reads and checks bodies, `upstream` sends them to the engine,
-//! and `response` returns the engine's response.
+//! and `call` in turn, called by `gateway` and `again`. `request` reads and checks bodies, `crate::upstream` sends them to the
+//! engine, and `response` returns the engine's response.
 
+pub mod in_flight;
 pub mod request;
 pub mod response;
 pub mod routes;
-pub mod upstream;
 
 mod adapters;
 pub mod admission;

@@ -3,13 +3,13 @@
 
 use axum::body::Bytes;
 
-use crate::dialect::{Dialect, Reading, Teller, TranslatedRequest};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
 use crate::inference::request::failed::Failed;
 use crate::state::App;
-use crate::stored::{Desk, Wanted};
+use api_types::error::Failure;
+use dialect::stored::{Desk, Wanted};
+use dialect::{Dialect, Reading, Teller, TranslatedRequest};
+use edge::record;
 
 pub(super) async fn receive(
     app: &App,

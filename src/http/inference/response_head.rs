@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::header_text::header_text;
 use access::limits::{Figure, LimitRefusal, RemainingLimit, RemainingLimits};
+use edge::header_text::header_text;
 use pool::{ReplicaId, Span};
 
 const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");

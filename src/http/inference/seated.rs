@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use axum::response::Response;
 
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
@@ -15,7 +13,9 @@ use crate::inference::request::ignored::note;
 use crate::inference::understood::Understood;
 use crate::state::App;
 use access::limits::Admission;
+use api_types::error::Failure;
 use controller::{Lease, Seat};
+use edge::record;
 
 /// The result of taking a seat.
 #[expect(

@@ -7,24 +7,25 @@ use axum::body::Bytes;
 use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 
-use crate::dialect::{Hints, ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
-use crate::inference::request::outgoing::{CHAT, Outgoing, Wishes, outgoing};
+use crate::inference::request::outgoing::{Outgoing, Wishes, outgoing};
 use crate::inference::request::receiving::find;
 use crate::inference::request::request_fields;
 use crate::inference::request::sequences;
 use crate::inference::request::validation;
 use crate::state::App;
+use api_types::error::Failure;
 use catalog::{Ask, Entry, ReasoningWish, Recipe};
 use config::UnknownFields;
 use controller::{AdapterFound, KeepHotOverride, Route};
+use dialect::CHAT;
+use dialect::body::{Fields, Scanned};
+use dialect::{Hints, ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
+use edge::record;
 
 /// A validated request, ready for its engine.
 pub(super) struct Understood {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::response::Response;
 
-use crate::edge::fed::{self, Frames};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::call::{Call, Refused};
+use crate::inference::in_flight::overflow_error;
 use crate::inference::request::failed;
 use crate::inference::response::stream::{self, Forwarding, event_stream, work};
 use crate::inference::response::wait;
-use crate::inference::upstream::in_flight::overflow_error;
-use crate::inference::upstream::remote;
+use crate::upstream::remote;
+use api_types::error::Failure;
 use controller::QueueEntry;
+use edge::fed::{self, Frames};
+use edge::record;
 use pool::Span;
 
 impl Call {

@@ -1,8 +1,8 @@
 //! The gauges of `/metrics`: the current state of models, replicas, devices and the store, from the controller's snapshot.
 
 use super::text::{Kind, Text};
-use crate::dto;
-use crate::inference::request::reading::WorkersSnapshot;
+use crate::reading::WorkersSnapshot;
+use api_types::dto;
 use config::Provider;
 use controller::{LoadPath, Snapshot};
 use pool::{ModelState, ReplicaState, Span};

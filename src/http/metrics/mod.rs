@@ -16,10 +16,10 @@ use axum::response::{IntoResponse, Response};
 use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
-use crate::edge::record;
-use crate::inference::request::reading::{Reading, Workers};
-use crate::trace::Traces;
+use crate::reading::{Reading, Workers};
 use controller::Handle;
+use edge::record;
+use edge::trace::Traces;
 use pool::Time;
 
 /// Buckets for waits and responses: from a millisecond to the longest load.

@@ -8,9 +8,9 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
-use super::schemas::messages_response::MessageError;
-use crate::dialect::{anthropic, ollama};
-use crate::error::ErrorBody;
+use api_types::error::ErrorBody;
+use api_types::schemas::messages_response::MessageError;
+use dialect::{anthropic, ollama};
 
 /// An error response with an example body.
 struct ErrorCase {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const EVENTS: &str = "text/event-stream";
 
 /// Wraps the schema of each stream's data into an event schema.
-pub(super) fn describe(document: &mut Value) {
+pub(crate) fn describe(document: &mut Value) {
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         // OpenAI's older streams end with `[DONE]`, or with an error instead of a chunk.
         let has_mark = path.ends_with("/completions");

@@ -10,7 +10,7 @@ const DATA: [&str; 4] = ["example", "examples", "default", "enum"];
 /// The component for an object with any keys.
 const ANY_OBJECT: &str = "AnyObject";
 
-pub(super) fn simplify(document: &mut Value) {
+pub(crate) fn simplify(document: &mut Value) {
     let schemas = document.pointer_mut("/components/schemas");
     let Some(Value::Object(mut schemas)) = schemas.map(Value::take) else {
         return;

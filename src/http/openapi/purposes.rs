@@ -4,7 +4,7 @@ use catalog::{Entry, ExtraRoute, Prompt, Recipe};
 
 /// The kind of name that an example needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// A chat model.
     Chat,
     /// A model for text completion.

@@ -342,3 +342,30 @@ fn the_document_stays_small() {
     let bytes = complete(true).to_string().len();
     assert!(bytes < 400_000, "{bytes} bytes");
 }
+
+#[test]
+fn every_posted_inference_route_has_its_own_span_name() {
+    let settings = telemetry::ExporterSettings {
+        url: "http://127.0.0.1:1/v1/traces".parse().unwrap(),
+        headers: axum::http::HeaderMap::new(),
+        encoding: telemetry::Encoding::Json,
+        service_name: "test".to_owned(),
+    };
+    let (exporter, _task) = telemetry::Exporter::new(settings).unwrap();
+    let (loads, clock) = (
+        controller::LoadTimeline::default(),
+        controller::Clock::start(),
+    );
+    let traces = edge::trace::Traces::new(exporter, 1.0, loads, clock, "/llm");
+    let document = crate::server::inference_routes().into_openapi();
+    let mut count = 0;
+    for (path, item) in document.paths.paths {
+        let name = traces.name_of(&axum::http::Method::POST, &path);
+        match item.post {
+            Some(_) => assert_eq!(name, Some(format!("POST {path}").as_str())),
+            None => assert_ne!(name, Some(path.as_str())),
+        }
+        count += usize::from(item.post.is_some());
+    }
+    assert!(count >= 13, "{count}");
+}

@@ -10,8 +10,8 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::edge::record::Record;
-use crate::shares::Permit;
+use edge::record::Record;
+use edge::shares::Permit;
 
 /// The last event of a stream that is cut, because its client can no longer receive a status.
 const CUT: &[u8] = b"\n\ndata: {\"error\":{\"message\":\"the responding controller is gone, and another one takes over; send the request again\",\"type\":\"server_error\",\"param\":null,\"code\":\"leader_lost\"}}\n\n";

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
 
 use super::bodies::{Responding, Sending};
 use super::leader::Leader;
-use crate::edge::ClientAddress;
-use crate::error::Failure;
-use crate::shares::Permit;
+use api_types::error::Failure;
+use edge::ClientAddress;
+use edge::shares::Permit;
 use pool::Span;
 
 /// Set on forwarded requests. A request that has it already means that the leader's address points to a standby.

@@ -30,12 +30,12 @@ use self::bodies::Sending;
 use self::forward::{AGAIN_IN, PASSED_ON, Sender, forward};
 use self::leader::Leader;
 use crate::accepting::accept;
-use crate::edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
-use crate::error::Failure;
-use crate::listener::{Listener, Socket};
 use crate::request_ids::RequestIds;
-use crate::shares::{Caller, Capacity, Class, Permit, Shares};
+use api_types::error::Failure;
 use controller::Clock;
+use edge::listener::{Listener, Socket};
+use edge::shares::{Caller, Capacity, Class, Permit, Shares};
+use edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
 use node_link::STANDBY_CODE;
 
 /// Largest number of simultaneously forwarded requests; each takes a connection to the leader.
@@ -298,6 +298,6 @@ impl Answer for Standby {
         }
         response.headers_mut().insert(REQUEST_ID, id);
         let status = response.status().as_u16();
-        response.map(|body| exchange.responded(status, body))
+        response.map(|body| exchange.respond(status, body))
     }
 }

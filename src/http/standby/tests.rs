@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Standby;
-use crate::edge::Edge;
-use crate::listener::Listener;
 use config::Config;
 use controller::Clock;
+use edge::Edge;
+use edge::listener::Listener;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

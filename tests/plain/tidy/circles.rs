@@ -75,32 +75,47 @@ impl Crate {
 
     /// The files of the largest cycle; empty if there is none.
     pub fn largest_circle(&self) -> Vec<String> {
-        let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let circles = circles(&self.imports()).into_iter();
+        circles.max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// The folders of the largest cycle below the crate's root. A file next to a folder of its name belongs to the folder. Other
+    /// files of the root may link folders, but do not count. The root module imports everything and does not count, either.
+    pub fn largest_folder_circle(&self) -> Vec<String> {
+        let folder = |file: &String| {
+            let first = file.split('/').next().unwrap_or_default();
+            first.trim_end_matches(".rs").to_owned()
+        };
+        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (file, imported) in self.imports() {
+            let from = folder(&file);
+            if from == "lib" || from == "main" {
+                continue;
+            }
+            let others = imported.iter().map(folder).filter(|to| *to != from);
+            edges.entry(from.clone()).or_default().extend(others);
+        }
+        let has_folder = |name: &String| {
+            let inside = format!("{name}/");
+            self.files.values().any(|file| file.starts_with(&inside))
+        };
+        let circles = circles(&edges).into_iter();
+        let circles = circles.map(|circle| circle.into_iter().filter(has_folder).collect());
+        circles.max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// Each file with the files that it imports from.
+    fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (module, paths) in &self.paths {
-            let own = self.files[module].as_str();
-            let of_own = edges.entry(own).or_default();
+            let own = &self.files[module];
             let named = paths
                 .iter()
                 .filter_map(|path| self.file_of(module, path, 0));
-            of_own.extend(named.filter(|file| *file != own));
+            let others = named.filter(|file| file != own).map(str::to_owned);
+            edges.entry(own.clone()).or_default().extend(others);
         }
-        let reached: BTreeMap<&str, BTreeSet<&str>> = edges
-            .keys()
-            .map(|file| (*file, reach(&edges, file)))
-            .collect();
-        let circle = |file: &&str| -> Vec<String> {
-            let back = |other: &&&str| reached[**other].contains(file);
-            reached[*file]
-                .iter()
-                .filter(back)
-                .map(|name| (*name).to_owned())
-                .collect()
-        };
         edges
-            .keys()
-            .map(circle)
-            .max_by_key(Vec::len)
-            .unwrap_or_default()
     }
 
     /// The file that defines the target of a path in a module, if it belongs to this crate.
@@ -154,12 +169,27 @@ impl Crate {
     }
 }
 
-fn reach<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
+/// For each node, the nodes that it reaches and that reach it.
+fn circles(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
+    let reached: BTreeMap<&String, BTreeSet<&String>> =
+        edges.keys().map(|file| (file, reach(edges, file))).collect();
+    let circle = |file: &String| -> Vec<String> {
+        let is_back = |other: &&&String| reached.get(**other).is_some_and(|all| all.contains(file));
+        let members = reached[file].iter().filter(is_back);
+        members.map(|name| (**name).clone()).collect()
+    };
+    edges.keys().map(circle).collect()
+}
+
+fn reach<'a>(
+    edges: &'a BTreeMap<String, BTreeSet<String>>,
+    from: &'a String,
+) -> BTreeSet<&'a String> {
     let mut reached = BTreeSet::new();
-    let mut left: Vec<&str> = edges[from].iter().copied().collect();
-    while let Some(file) = left.pop() {
+    let mut open: Vec<&String> = edges.get(from).into_iter().flatten().collect();
+    while let Some(file) = open.pop() {
         if reached.insert(file) {
-            left.extend(edges.get(file).into_iter().flatten());
+            open.extend(edges.get(file).into_iter().flatten());
         }
     }
     reached
@@ -321,4 +351,20 @@ fn names_in_the_arguments_of_macros_count() {
     );
     sample.add("b.rs", "use super::a::*; pub const B: u8 = A;");
     assert_eq!(sample.largest_circle(), ["a.rs", "b.rs"]);
+}
+
+#[test]
+fn folders_that_import_each_other_are_a_circle_and_their_own_files_are_not() {
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b; pub use a::A;");
+    sample.add("a.rs", "mod deep; pub struct A(deep::C);");
+    sample.add("a/deep.rs", "pub struct C(crate::b::B, super::A);");
+    sample.add("b/mod.rs", "pub struct B; fn f(_: crate::A) {}");
+    assert_eq!(sample.largest_folder_circle(), ["a", "b"]);
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b; pub use b::B;");
+    sample.add("a.rs", "mod deep; pub struct A(deep::C);");
+    sample.add("a/deep.rs", "pub struct C(crate::b::B, super::A);");
+    sample.add("b/mod.rs", "pub struct B;");
+    assert_eq!(sample.largest_folder_circle(), ["a"]);
 }

@@ -7,19 +7,19 @@ use axum::response::Response;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::super::rayllm::with_slash;
 use super::found;
 use crate::auth::User;
-use crate::error::Failure;
-use crate::inference::request::body::Fields;
 use crate::inference::request::receiving;
 use crate::inference::routes::{completions, unary_routes};
-use crate::openapi::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
-use crate::openapi::schemas::completions::Completion;
-use crate::openapi::schemas::older_systems::{AviaryChat, AviaryCompletion};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::path_params::Path;
+use crate::rayllm_names::with_slash;
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
+use api_types::schemas::completions::Completion;
+use api_types::schemas::older_systems::{AviaryChat, AviaryCompletion};
+use dialect::body::Fields;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()

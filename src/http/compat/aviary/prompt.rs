@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::admin::fields::{Fields, Strict};
-use crate::error::Failure;
-use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
+use api_types::error::Failure;
 use catalog::Entry;
+use dialect::{CHAT, COMPLETIONS};
 
 #[derive(Debug)]
 pub(super) struct Prompt {

@@ -13,22 +13,22 @@ use serde_json::{Map, Value, json};
 
 use super::keep;
 use crate::auth::User;
-use crate::dialect::Taken;
-use crate::dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_alive, name_of};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving;
-use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::embeddings::vectors;
 use crate::inference::routes::unary_routes::seated;
-use crate::openapi::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
 use crate::openapi::{OllamaErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
 use catalog::ExtraRoute;
+use dialect::Taken;
+use dialect::assembler::ANSWER_MAX;
+use dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_alive, name_of};
+use edge::record;
 
 /// Tolerance for the length of a normalized vector.
 const NORMAL_WITHIN: f64 = 1e-4;

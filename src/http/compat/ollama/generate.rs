@@ -11,10 +11,6 @@ use axum::response::{IntoResponse, Response};
 
 use super::{keep, unload};
 use crate::auth::User;
-use crate::dialect::ollama::{self, Answer, Ask, Marks, OllamaRequest, Work};
-use crate::dialect::{Hints, Teller, TranslatedRequest};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
 use crate::inference::gateway;
 use crate::inference::request::engine_routes::check_generates;
@@ -22,9 +18,13 @@ use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving;
 use crate::inference::routes::unary_routes::seated;
-use crate::openapi::schemas::ollama::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::openapi::{OllamaErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::ollama::{OllamaChatRequest, OllamaGenerateRequest};
+use dialect::ollama::{self, Answer, Ask, Marks, OllamaRequest, Work};
+use dialect::{Hints, Teller, TranslatedRequest};
+use edge::record;
 
 /// Create a chat response (Ollama)
 ///

@@ -7,9 +7,9 @@ use axum::http::request::Parts;
 
 use crate::auth::Admin;
 use crate::auth::caller::bearer;
-use crate::dialect::ollama::KeepAlive;
 use crate::state::App;
 use controller::KeepHotOverride;
+use dialect::ollama::KeepAlive;
 use pool::Span;
 
 /// Longest keep-hot time that administrators may set.

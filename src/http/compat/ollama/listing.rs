@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::cards::{Cards, details};
 use crate::auth::User;
-use crate::dialect::ollama::tagged;
-use crate::dto;
-use crate::error::Failure;
 use crate::openapi::OllamaErrors;
 use crate::state::App;
+use api_types::dto;
+use api_types::error::Failure;
 use catalog::{Entry, ModelCard};
+use dialect::ollama::tagged;
 use pool::Time;
 
 /// The Ollama version that these routes implement. Clients check it before using newer features.

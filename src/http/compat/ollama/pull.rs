@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::show::{Found, find};
 use crate::auth::User;
-use crate::dialect::Taken;
-use crate::dialect::ollama::{STREAM_TYPE, name_of, tagged};
-use crate::error::Failure;
 use crate::inference::request::receiving;
 use crate::openapi::OllamaErrors;
-use crate::openapi::schemas::ollama::OllamaPullRequest;
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::ollama::OllamaPullRequest;
+use dialect::Taken;
+use dialect::ollama::{STREAM_TYPE, name_of, tagged};
 
 const REGISTER: &str = "an administrator registers a model with `admin-client register ORG/NAME --engine ENGINE`, or with a file in catalog.models_dir and `admin-client reload`; its weights are fetched when it is loaded for the first time";
 

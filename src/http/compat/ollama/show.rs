@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json};
 use super::cards::{Cards, details};
 use super::listing::modified_at;
 use crate::auth::User;
-use crate::dialect::Taken;
-use crate::dialect::ollama::{bare_name, name_of, tagged};
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::request::receiving;
 use crate::openapi::OllamaErrors;
-use crate::openapi::schemas::ollama::OllamaModelRequest;
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::ollama::OllamaModelRequest;
 use catalog::{Entry, ExtraRoute, ModelCard};
+use dialect::Taken;
+use dialect::ollama::{bare_name, name_of, tagged};
 
 /// Describe a model (Ollama)
 ///

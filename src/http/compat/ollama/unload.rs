@@ -12,10 +12,10 @@ use tower::ServiceExt;
 
 use crate::admin::load;
 use crate::auth::{User, audit};
-use crate::dialect::ollama::Answer;
-use crate::error::Failure;
 use crate::inference::admission;
 use crate::state::App;
+use api_types::error::Failure;
+use dialect::ollama::Answer;
 
 const ROUTE: &str = "/admin/unload";
 

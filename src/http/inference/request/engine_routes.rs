@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::error::Failure;
+use api_types::error::Failure;
 use catalog::{ENGINES, EngineKind, ExtraRoute, ModelTask, Recipe};
 use controller::Route;
 

@@ -2,9 +2,9 @@
 
 use axum::response::{IntoResponse, Response};
 
-use crate::edge::record;
-use crate::error::Failure;
 use crate::state::App;
+use api_types::error::Failure;
+use edge::record;
 
 /// A failure with the model's catalogue name, if known, for the metrics.
 pub(crate) type Failed = (Option<String>, Failure);

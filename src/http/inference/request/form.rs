@@ -5,9 +5,9 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderValue, Request, header};
 use serde_json::Value;
 
-use crate::error::Failure;
 use crate::inference::request::parts_form::{check_model, checked_name, write_part};
 use crate::inference::request::request_fields::{Fate, fate_in_audio};
+use api_types::error::Failure;
 use catalog::{Entry, ExtraRoute};
 
 const FILE: &str = "file";

@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::error::Failure;
+use api_types::error::Failure;
 
 /// The type of a hint.
 #[derive(Clone, Copy)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
-use crate::admin::known_model;
 use crate::auth::User;
-use crate::error::Failure;
 use crate::inference::admission;
+use crate::known_model;
 use crate::state::App;
+use api_types::error::Failure;
 use config::OnUnknown;
 use controller::{HubRegistrationError, LookupCaller, Registrar, Route};
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::Failure;
+use api_types::error::Failure;
 
 const ADDRESS: &str =
     "is a URL, and the server fetches nothing for a request: send the content as a data: URL";

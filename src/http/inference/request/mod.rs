@@ -1,6 +1,5 @@
 //! Requests from clients: reading within a size limit, validation, and rewriting for the engine.
 
-pub mod body;
 pub mod conversation;
 pub mod engine_routes;
 pub mod failed;
@@ -12,11 +11,9 @@ pub mod media;
 pub mod old_calls;
 pub mod outgoing;
 pub mod parts_form;
-pub mod reading;
 pub mod receiving;
 pub mod request_fields;
 pub mod sequences;
-pub mod shape;
 pub mod strategies;
 pub mod surrogates;
 pub mod validation;

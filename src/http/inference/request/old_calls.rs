@@ -10,8 +10,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
-use crate::inference::request::shape::may_be_a_tree;
+use api_types::error::Failure;
+use dialect::shape::may_be_a_tree;
 
 #[derive(Deserialize)]
 struct Message<'a> {

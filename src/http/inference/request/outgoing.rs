@@ -6,20 +6,18 @@ use axum::body::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::dialect::ReasoningRequest;
-use crate::error::Failure;
-use crate::inference::request::body::{Fields, STREAM_OPTIONS, write_json};
 use crate::inference::request::ignored;
 use crate::inference::request::old_calls;
 use crate::inference::request::request_fields::Fate;
-use crate::inference::request::shape::may_be_a_tree;
-use crate::inference::upstream::stream_support::Form;
+use crate::upstream::stream_support::Form;
+use api_types::error::Failure;
 use catalog::{
     Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, STOPS_MAX, WishPart,
 };
-
-pub(crate) const CHAT: &str = "/v1/chat/completions";
-pub(crate) const COMPLETIONS: &str = "/v1/completions";
+use dialect::ReasoningRequest;
+use dialect::body::{Fields, STREAM_OPTIONS, write_json};
+use dialect::shape::may_be_a_tree;
+use dialect::{CHAT, COMPLETIONS};
 
 /// A request as sent to the engine.
 #[derive(Debug)]

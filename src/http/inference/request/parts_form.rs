@@ -6,8 +6,8 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderValue, Request, header};
 use serde_json::value::RawValue;
 
-use crate::error::Failure;
 use crate::inference::request::request_fields::{Fate, fate};
+use api_types::error::Failure;
 use catalog::{Ask, Entry};
 
 const MODEL: &str = "model";

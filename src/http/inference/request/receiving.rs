@@ -6,16 +6,16 @@ use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::auth::User;
-use crate::dialect::ollama::bare_name;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::request::body::Scanned;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::hub_registration;
 use crate::inference::request::surrogates::{may_have_halves, without_halves};
 use crate::state::App;
+use api_types::error::Failure;
 use controller::Route;
+use dialect::body::Scanned;
+use dialect::ollama::bare_name;
+use edge::record;
 
 /// Reads a JSON body within the size limit, and replaces unpaired surrogates.
 pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {

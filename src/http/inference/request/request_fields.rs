@@ -8,15 +8,15 @@ use memchr::memmem::Finder;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::dialect::{ReasoningRequest, has_effect};
-use crate::error::Failure;
 use crate::inference::request::hints;
 use crate::inference::request::ignored;
 use crate::inference::request::media;
-use crate::inference::request::shape::may_be_a_tree;
 use crate::inference::request::strategies::Strategy;
+use api_types::error::Failure;
 use catalog::{Ask, Entry, TEMPLATE_SWITCHES, is_hint_of_another_service, never};
 use config::UnknownFields;
+use dialect::shape::may_be_a_tree;
+use dialect::{ReasoningRequest, has_effect};
 use reading::nearest;
 
 /// The decision about a field.

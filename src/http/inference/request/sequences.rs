@@ -6,9 +6,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::Failure;
-use crate::inference::request::body::Fields;
-use crate::inference::request::outgoing::CHAT;
+use api_types::error::Failure;
+use dialect::CHAT;
+use dialect::body::Fields;
 
 /// Returns the largest number of sequences that the request may generate: `most` if an engine might read another number from it.
 ///
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inference::request::outgoing::COMPLETIONS;
+    use dialect::COMPLETIONS;
     use serde_json::{Value, json};
 
     fn refused(path: &str, body: Value) -> Option<(String, String)> {

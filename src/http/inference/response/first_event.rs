@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
-use crate::inference::response::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
-use crate::inference::upstream::in_flight::{InFlightRequest, why};
-use crate::inference::upstream::overflow;
-use crate::inference::upstream::proxy::Incoming;
-use crate::inference::upstream::remote;
+use crate::inference::in_flight::{InFlightRequest, why};
+use crate::upstream::proxy::Incoming;
+use crate::upstream::remote;
+use api_types::error::Failure;
+use dialect::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
+use dialect::overflow;
 
 /// Longer first events are not treated as errors.
 const ERROR_BYTES_MAX: usize = 64 << 10;

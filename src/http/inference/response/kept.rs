@@ -8,9 +8,9 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::inference::response::events::data_of;
-use crate::inference::response::usage::{Usage, usage_of};
-use crate::inference::upstream::in_flight::InFlightRequest;
+use crate::inference::in_flight::InFlightRequest;
+use dialect::events::data_of;
+use dialect::usage::{Usage, usage_of};
 
 /// The progress of a stream.
 #[derive(Debug)]

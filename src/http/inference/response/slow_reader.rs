@@ -4,16 +4,14 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::StatusCode;
 
-use crate::edge::fed::Frames;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::upstream::in_flight::InFlightRequest;
-use crate::shares::Permit;
+use crate::inference::in_flight::InFlightRequest;
 use crate::state::App;
 use controller::Lease;
+use edge::fed::Frames;
+use edge::record;
+use edge::shares::Permit;
 use pool::{Span, Time};
 
 /// Time without a read after which a client counts as stalled. Its engine is drained into the buffer if other requests wait.
@@ -148,19 +146,4 @@ pub(crate) async fn taken<T>(lease: &Lease, sent: impl Future<Output = T>) -> Op
 
 fn span(time: Duration) -> Span {
     Span(time.as_millis() as u64)
-}
-
-impl Failure {
-    /// The error for a client that read too slowly. It may read it late.
-    pub(crate) fn stalled_reader() -> Failure {
-        Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "invalid_request_error",
-            "reader_stalled",
-            format!(
-                "stream ended: the client read nothing for {} s while other requests waited for the model; read the response as it arrives",
-                STALLED_MAX.as_secs()
-            ),
-        )
-    }
 }

@@ -12,23 +12,23 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
-use crate::dialect::{Teller, Telling};
-use crate::edge::fed::{Fed, Frames, Unsent};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::request::reading::AT_ONCE_BYTES;
-use crate::inference::response::as_stream;
-use crate::inference::response::assembler::ANSWER_MAX;
-use crate::inference::response::events::{BodyForm, Unended, event_end_from, is_whole};
+use crate::inference::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::response::kept::{Progress, announces_end, keep};
-use crate::inference::response::slow_reader::{Passed, SlowReader};
-use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
-use crate::inference::upstream::proxy::Incoming;
-use crate::inference::upstream::quiet::quiet;
-use crate::inference::upstream::remote;
-use crate::seldom::seldom;
+use crate::inference::response::slow_reader::{Passed, STALLED_MAX, SlowReader};
+use crate::reading::AT_ONCE_BYTES;
 use crate::state::App;
+use crate::upstream::proxy::Incoming;
+use crate::upstream::remote;
+use api_types::error::Failure;
+use dialect::as_stream;
+use dialect::assembler::ANSWER_MAX;
+use dialect::events::{BodyForm, Unended, event_end_from, is_whole};
+use dialect::{Teller, Telling};
+use edge::fed::{Fed, Frames, Unsent};
+use edge::quiet::quiet;
+use edge::record;
+use edge::seldom::seldom;
 use pool::Span;
 
 /// Longest time an engine may take to end the body after a complete response. If it does so in time, its connection is reused.
@@ -120,7 +120,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         match pass_on(app, frames, pause, served, &mut reader).await {
                             Passed::On => {}
                             Passed::Left => return,
-                            Passed::Stalled => break Some(Failure::stalled_reader()),
+                            Passed::Stalled => break Some(Failure::stalled_reader(STALLED_MAX)),
                         }
                         heard = clock.now();
                     }
@@ -212,7 +212,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     match pass_on(app, frames, ready, served, &mut reader).await {
                         Passed::On => {}
                         Passed::Left => return,
-                        Passed::Stalled => break Some(Failure::stalled_reader()),
+                        Passed::Stalled => break Some(Failure::stalled_reader(STALLED_MAX)),
                     }
                 }
                 if progress.done {

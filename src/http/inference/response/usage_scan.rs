@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inference::response::usage::{Usage, usage_of};
+use dialect::usage::{Usage, usage_of};
 
 const NAME: &[u8] = b"usage";
 /// The bytes that are structural in JSON.

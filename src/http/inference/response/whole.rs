@@ -13,13 +13,13 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::error::Failure;
 use crate::inference::admission;
+use crate::inference::in_flight::{InFlightRequest, JSON, why};
 use crate::inference::response::slow_reader::taken;
 use crate::inference::response::stream::spawn;
 use crate::inference::response::usage_scan::UsageScan;
-use crate::inference::upstream::in_flight::{InFlightRequest, JSON, why};
-use crate::inference::upstream::proxy::Incoming;
+use crate::upstream::proxy::Incoming;
+use api_types::error::Failure;
 
 /// Longer responses are forwarded before they are complete.
 const HELD_BYTES_MAX: usize = 64 << 10;

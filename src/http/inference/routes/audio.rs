@@ -12,10 +12,8 @@ use serde_json::Value;
 
 use crate::auth::User;
 use crate::deployments::Deployment;
-use crate::dialect::{Taken, has_effect};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
+use crate::inference::in_flight::{JSON, engine_error, reach};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::form::Form;
@@ -25,16 +23,18 @@ use crate::inference::request::receiving::{find, model, read, read_form, real_na
 use crate::inference::request::request_fields::{Fate, fate_in_audio};
 use crate::inference::routes::flowing::flowing;
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
-use crate::inference::upstream::in_flight::{JSON, engine_error, reach};
-use crate::openapi::schemas::audio::{
-    SpeechRequest, Transcription, TranscriptionRequest, TranslationRequest,
-};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::audio::{
+    SpeechRequest, Transcription, TranscriptionRequest, TranslationRequest,
+};
 use catalog::{Entry, ExtraRoute};
+use dialect::{Taken, has_effect};
+use edge::record;
 
 /// Fields of OpenAI's speech request.
-const OF_SPEECH: [&str; 7] = [
+const SPEECH_FIELDS: [&str; 7] = [
     "model",
     "input",
     "voice",
@@ -57,7 +57,7 @@ const OF_SPEECH: [&str; 7] = [
         "model": "tiny-guide", "file": "(a recording)"
     })),
     responses(
-        (status = 200, description = "The text, in the form that `response_format` names", content(
+        (status = 200, description = "The text, in the format of `response_format`", content(
             (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
             (String = "text/plain", example = json!("The model is loaded.")),
         )),
@@ -70,7 +70,12 @@ pub(crate) async fn transcriptions(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(heard(&app, &context, request, ExtraRoute::Transcriptions));
+    let work = pin!(speech_to_text(
+        &app,
+        &context,
+        request,
+        ExtraRoute::Transcriptions
+    ));
     context.end(&app, work).await
 }
 
@@ -87,7 +92,7 @@ pub(crate) async fn transcriptions(
         "model": "tiny-guide", "file": "(a recording)"
     })),
     responses(
-        (status = 200, description = "The text, in the form that `response_format` names", content(
+        (status = 200, description = "The text, in the format of `response_format`", content(
             (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
             (String = "text/plain", example = json!("The model is loaded.")),
         )),
@@ -100,7 +105,12 @@ pub(crate) async fn translations(
     request: Request<Body>,
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(heard(&app, &context, request, ExtraRoute::Translations));
+    let work = pin!(speech_to_text(
+        &app,
+        &context,
+        request,
+        ExtraRoute::Translations
+    ));
     context.end(&app, work).await
 }
 
@@ -117,17 +127,17 @@ pub(crate) async fn translations(
         "model": "tiny-guide", "input": "The model is loaded.", "voice": "default"
     })),
     responses(
-        (status = 200, description = "The sound, in the form that `response_format` names", content_type = "audio/*"),
+        (status = 200, description = "The audio, in the format of `response_format`", content_type = "audio/*"),
         InferenceErrors,
     )
 )]
 pub(crate) async fn speech(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
-    let work = pin!(spoken(&app, &context, request));
+    let work = pin!(text_to_speech(&app, &context, request));
     context.end(&app, work).await
 }
 
-async fn heard(
+async fn speech_to_text(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
@@ -175,7 +185,7 @@ async fn heard(
     }
 }
 
-async fn spoken(
+async fn text_to_speech(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
@@ -187,7 +197,7 @@ async fn spoken(
     check_has(&route, ExtraRoute::Speech).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
     let (received, of_model) = (scanned.body, Arc::clone(&route));
-    let written = move || spoken_fields(&received, &of_model.entry);
+    let written = move || speech_request(&received, &of_model.entry);
     let (body, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.charge(body);
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
@@ -205,18 +215,18 @@ async fn spoken(
 }
 
 /// Returns the body with the fields that the engine accepts, and the names of the others.
-fn spoken_fields(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), Failure> {
+fn speech_request(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), Failure> {
     check_text(body)?;
     let mut ignored = Vec::new();
     let written = renamed(body, &entry.name, |name, value| {
         if value.get() == "null" {
             return Ok(Fate::Ignored);
         }
-        if OF_SPEECH.contains(&name) {
+        if SPEECH_FIELDS.contains(&name) {
             return Ok(Fate::Goes);
         }
         let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
-        let fate = fate_in_audio(entry, name, &value, &OF_SPEECH)?;
+        let fate = fate_in_audio(entry, name, &value, &SPEECH_FIELDS)?;
         if fate == Fate::Ignored && has_effect(&value) {
             ignored.push(name.to_owned());
         }

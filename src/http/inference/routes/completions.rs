@@ -6,14 +6,14 @@ use axum::http::Request;
 use axum::response::Response;
 
 use crate::auth::User;
-use crate::dialect::Dialect;
 use crate::inference::gateway::complete;
-use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
-use crate::openapi::schemas::chat::ChatCompletionRequest;
-use crate::openapi::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
-use crate::openapi::schemas::completions::{Completion, CompletionRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::schemas::chat::ChatCompletionRequest;
+use api_types::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
+use api_types::schemas::completions::{Completion, CompletionRequest};
+use dialect::Dialect;
+use dialect::{CHAT, COMPLETIONS};
 
 /// Create a chat completion
 ///

@@ -16,11 +16,8 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::auth::User;
-use crate::dialect::Taken;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::{Fields, write_json};
+use crate::inference::in_flight::{InFlightRequest, JSON};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
@@ -28,11 +25,14 @@ use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{
     Answer, ask, finish, name_there, named, seated_as, taken,
 };
-use crate::inference::upstream::in_flight::{InFlightRequest, JSON};
-use crate::openapi::schemas::embeddings::{EmbeddingList, EmbeddingRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::embeddings::{EmbeddingList, EmbeddingRequest};
 use catalog::{Ask, ExtraRoute};
+use dialect::Taken;
+use dialect::body::{Fields, write_json};
+use edge::record;
 
 /// Largest number of texts per request, as in OpenAI's API.
 const INPUTS_MAX: usize = 2048;

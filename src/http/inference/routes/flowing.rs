@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::inference::admission;
+use crate::inference::in_flight::{InFlightRequest, why};
 use crate::inference::response::slow_reader::taken;
 use crate::inference::response::stream::spawn;
-use crate::inference::response::usage::Usage;
-use crate::inference::upstream::in_flight::{InFlightRequest, why};
-use crate::inference::upstream::proxy::Incoming;
+use crate::upstream::proxy::Incoming;
+use dialect::usage::Usage;
 
 /// Number of pieces that may wait for a slow client.
 const PIECES_MAX: usize = 16;

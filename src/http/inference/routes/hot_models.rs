@@ -7,9 +7,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::User;
-use crate::dto::HotModels;
 use crate::openapi::ListingErrors;
 use crate::state::App;
+use api_types::dto::HotModels;
 
 /// Relative to the base path.
 pub fn routes() -> OpenApiRouter<App> {

@@ -11,10 +11,8 @@ use serde_json::value::RawValue;
 
 use crate::auth::User;
 use crate::deployments::Deployment;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::Fields;
+use crate::inference::in_flight::{InFlightRequest, JSON, engine_error, reach};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
@@ -22,16 +20,16 @@ use crate::inference::request::parts_form::PartsForm;
 use crate::inference::request::receiving::{find, model, read, read_form};
 use crate::inference::request::request_fields::names_a_file;
 use crate::inference::request::sequences;
-use crate::inference::request::shape::may_be_a_tree;
 use crate::inference::routes::flowing::flowing;
 use crate::inference::routes::unary_routes::{name_there, named, seated, taken};
-use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach};
-use crate::openapi::schemas::images::{
-    ImageEditRequest, ImageRequest, ImageVariationRequest, Images,
-};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::images::{ImageEditRequest, ImageRequest, ImageVariationRequest, Images};
 use catalog::{Ask, ExtraRoute};
+use dialect::body::Fields;
+use dialect::shape::may_be_a_tree;
+use edge::record;
 
 /// Create images
 ///

@@ -8,17 +8,17 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::compat;
-use crate::dialect::anthropic;
-use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::request::receiving::real_name;
 use crate::inference::routes::model_objects;
-use crate::openapi::schemas::models::{ModelListing, OneModelListing};
 use crate::openapi::{ListingErrors, ModelErrors};
 use crate::path_params::Path;
+use crate::rayllm_names;
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::models::{ModelListing, OneModelListing};
+use dialect::anthropic;
 use reading::nearest;
 
 /// List the models
@@ -82,7 +82,7 @@ pub(crate) async fn model(
     let name = real_name(&app, &name).map_or_else(|| name.clone(), str::to_owned);
     let own = app.handle.route(&name).map(|route| (name.clone(), route));
     let (known, route) = own
-        .or_else(|| compat::rayllm::route(&app, &name))
+        .or_else(|| rayllm_names::route(&app, &name))
         .filter(|(known, route)| user.sight.may_use(&route.entry, known))
         .ok_or_else(|| admission::unknown(&app, &user, &name))?;
     let entry = &route.entry;

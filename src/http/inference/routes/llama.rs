@@ -13,9 +13,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
+use crate::inference::in_flight::{JSON, engine_error, reach, reach_by};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::outgoing::renamed;
@@ -24,11 +23,12 @@ use crate::inference::request::request_fields::{self, Fate};
 use crate::inference::routes::flowing::{TokenScan, flowing};
 use crate::inference::routes::model_objects;
 use crate::inference::routes::unary_routes::{name_there, named, seated, seated_as};
-use crate::inference::upstream::in_flight::{JSON, engine_error, reach, reach_by};
-use crate::openapi::schemas::llama::{InfillRequest, LlamaCompletion, ModelProperties, Voices};
 use crate::openapi::{InferenceErrors, StoredErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::llama::{InfillRequest, LlamaCompletion, ModelProperties, Voices};
 use catalog::{Ask, Entry, ExtraRoute};
+use edge::record;
 
 /// Fields without an effect: the engine chooses its slot itself.
 const IGNORED: [&str; 1] = ["id_slot"];

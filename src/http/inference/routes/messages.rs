@@ -6,15 +6,15 @@ use axum::http::Request;
 use axum::response::Response;
 
 use crate::auth::User;
-use crate::dialect::Dialect;
 use crate::inference::gateway::complete;
-use crate::inference::request::outgoing::CHAT;
 use crate::inference::routes::tokens;
-use crate::openapi::schemas::messages::{CountTokensRequest, MessageRequest};
-use crate::openapi::schemas::messages_response::{Message, MessageEvent};
-use crate::openapi::schemas::tokens::MessageTokens;
 use crate::openapi::{MessageErrors, WaitHeaders};
 use crate::state::App;
+use api_types::schemas::messages::{CountTokensRequest, MessageRequest};
+use api_types::schemas::messages_response::{Message, MessageEvent};
+use api_types::schemas::tokens::MessageTokens;
+use dialect::CHAT;
+use dialect::Dialect;
 
 /// Create a message (Anthropic's Messages)
 ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::compat;
 use crate::model_cards::Cards;
+use crate::rayllm_names;
 use crate::state::App;
 use catalog::{Entry, ModelCard, ModelKind};
 
@@ -84,7 +84,7 @@ impl ModelObject {
                 object[field] = json!(name);
             }
         }
-        compat::rayllm::described(app, &self.name, object)
+        rayllm_names::described(app, &self.name, object)
     }
 }
 

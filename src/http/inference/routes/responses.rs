@@ -8,19 +8,19 @@ use axum::http::{Request, StatusCode};
 use axum::response::Response;
 
 use crate::auth::User;
-use crate::dialect::Dialect;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
 use crate::inference::gateway::complete;
-use crate::inference::request::outgoing::CHAT;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::tokens;
-use crate::openapi::schemas::responses::ResponseRequest;
-use crate::openapi::schemas::responses_events::ResponseEvent;
-use crate::openapi::schemas::responses_response::ResponseObject;
-use crate::openapi::schemas::responses_stored::ResponseTokens;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::responses::ResponseRequest;
+use api_types::schemas::responses_events::ResponseEvent;
+use api_types::schemas::responses_response::ResponseObject;
+use api_types::schemas::responses_stored::ResponseTokens;
+use dialect::CHAT;
+use dialect::Dialect;
 
 /// Create a response (OpenAI's Responses)
 ///

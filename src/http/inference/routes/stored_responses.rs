@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use crate::auth::User;
-use crate::dialect::responses::shown;
-use crate::error::Failure;
-use crate::openapi::schemas::responses_response::ResponseObject;
-use crate::openapi::schemas::responses_stored::{DeletedResponse, ResponseItemList};
 use crate::openapi::{ModelErrors, StoredErrors};
 use crate::path_params::Path;
 use crate::state::App;
-use crate::stored::unreadable;
+use api_types::error::Failure;
+use api_types::schemas::responses_response::ResponseObject;
+use api_types::schemas::responses_stored::{DeletedResponse, ResponseItemList};
+use dialect::responses::shown;
+use dialect::stored::unreadable;
 use store::{StoredItem, StoredResponse};
 
 const SEALED: &str = "reasoning.encrypted_content";

@@ -16,24 +16,24 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::auth::User;
-use crate::dialect::{Dialect, Reading, Taken, anthropic, responses};
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
+use crate::inference::in_flight::JSON;
 use crate::inference::received::reading;
-use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated_as};
-use crate::inference::upstream::in_flight::JSON;
-use crate::openapi::schemas::tokens::{
-    DetokenizeRequest, DetokenizedText, TokenizeRequest, Tokens as TokenList,
-};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::tokens::{
+    DetokenizeRequest, DetokenizedText, TokenizeRequest, Tokens as TokenList,
+};
 use catalog::{ExtraRoute, Prompt, TokenApi};
 use counting::{Tokens, counted, elements};
+use dialect::body::Fields;
+use dialect::{Dialect, Reading, Taken, anthropic, responses};
+use edge::record;
 
 /// Tokenize a text or a conversation
 ///

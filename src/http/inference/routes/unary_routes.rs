@@ -14,28 +14,28 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::auth::User;
-use crate::edge::record;
-use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::Fields;
+use crate::inference::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::{has_effect, note};
 use crate::inference::request::outgoing::renamed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::request::request_fields::{self, Fate};
-use crate::inference::request::shape::may_be_a_tree;
-use crate::inference::response::assembler::ANSWER_MAX;
-use crate::inference::response::usage::{Usage, usage_of};
-use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
-use crate::inference::upstream::remote;
-use crate::openapi::schemas::ranks::{RerankRequest, RerankResponse, ScoreRequest, ScoreResponse};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
+use crate::upstream::remote;
+use api_types::error::Failure;
+use api_types::schemas::ranks::{RerankRequest, RerankResponse, ScoreRequest, ScoreResponse};
 use catalog::{Ask, ExtraRoute, RerankApi};
 use controller::Route;
+use dialect::assembler::ANSWER_MAX;
+use dialect::body::Fields;
+use dialect::shape::may_be_a_tree;
+use dialect::usage::{Usage, usage_of};
+use edge::record;
 
 /// Rank documents by relevance to a query
 ///

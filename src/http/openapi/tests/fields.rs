@@ -6,9 +6,9 @@ use axum::body::Bytes;
 use serde_json::{Value, json};
 
 use super::complete;
-use crate::dialect::taken::fields_read_during;
-use crate::dialect::{Reading, Seal, Sealer, anthropic, responses};
 use catalog::Ask;
+use dialect::taken::fields_read_during;
+use dialect::{Reading, Seal, Sealer, anthropic, responses};
 use pool::KeyId;
 
 /// Fields that the gateway always refuses.

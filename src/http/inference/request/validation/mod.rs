@@ -13,13 +13,13 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::error::Failure;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::{Fields, Scanned, write_json};
-use crate::inference::request::outgoing::CHAT;
-use crate::inference::request::shape::may_be_a_tree;
 use crate::state::App;
+use api_types::error::Failure;
 use catalog::{Entry, Validation};
+use dialect::CHAT;
+use dialect::body::{Fields, Scanned, write_json};
+use dialect::shape::may_be_a_tree;
 use text::Rule;
 
 /// A header such as `x-model-pool-cleaned: messages[0]: 2 characters left out, 15 cut off`.

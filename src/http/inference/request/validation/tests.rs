@@ -1,9 +1,9 @@
 //! Tests of refused and cleaned texts, and of the messages about them.
 
 use super::*;
-use crate::inference::request::outgoing::COMPLETIONS;
 use catalog::{Reference, Source};
 use config::Config;
+use dialect::COMPLETIONS;
 use serde_json::json;
 
 fn entry(validation: Value) -> Entry {

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 
 use super::Cleaned;
-use crate::error::Failure;
+use api_types::error::Failure;
 use catalog::{CountError, OnViolation, Range, TokenCount, Validation};
 
 /// The rule, with the model's tokenizer if available.

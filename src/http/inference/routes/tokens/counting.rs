@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::Failure;
+use api_types::error::Failure;
 
 /// The tokens of a text, in vLLM's form.
 #[derive(Debug)]

@@ -1,0 +1,85 @@
+//! Refusals of callers: their key, their session, their limits, and how they read.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+
+use super::Failure;
+use access::limits::LimitRefusal;
+use pool::Span;
+use store::KeyRecord;
+
+const READS_ONLY: &str = "may view the pool, but not change it or use its models; ask an administrator for a key with the role user or admin";
+
+impl Failure {
+    pub fn viewer(key: &KeyRecord) -> Failure {
+        Failure::forbidden(
+            "only_a_viewer",
+            format!("the key {}… {READS_ONLY}", key.prefix),
+        )
+    }
+
+    pub fn not_an_admin(key: &KeyRecord) -> Failure {
+        Failure::forbidden(
+            "not_an_admin",
+            format!(
+                "the key {}… may use models, but not administer the pool",
+                key.prefix
+            ),
+        )
+    }
+
+    pub fn session_ended() -> Failure {
+        let mut failure = Failure::unauthorized(
+            "the session of this cookie has ended; log in again, or send a key as `Authorization: Bearer mp-…`",
+        );
+        failure.body.error.code = Some("session_ended");
+        failure
+    }
+
+    pub fn unauthorized_key() -> Failure {
+        let mut failure = Failure::unauthorized("this API key is unknown, expired or revoked");
+        failure.body.error.code = Some("invalid_api_key");
+        failure
+    }
+
+    /// 429 in OpenAI's format; 503 if the limits could not be counted.
+    pub fn over_limit(refused: &LimitRefusal) -> Failure {
+        use access::limits::Figure;
+        let LimitRefusal::Over { figure, retry, .. } = refused else {
+            return Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "limits_unavailable",
+                refused.to_string(),
+            )
+            .again_in(Span::from_secs(2));
+        };
+        let (kind, code) = match figure {
+            Figure::Requests => ("requests", "rate_limit_exceeded"),
+            Figure::Tokens => ("tokens", "rate_limit_exceeded"),
+            Figure::Concurrent => ("requests", "concurrency_limit_exceeded"),
+            Figure::Day => ("insufficient_quota", "insufficient_quota"),
+        };
+        Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            kind,
+            code,
+            refused.to_string(),
+        )
+        .again_in(*retry)
+    }
+
+    /// The error for a client that read too slowly. It may read it late.
+    pub fn stalled_reader(after: Duration) -> Failure {
+        Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "invalid_request_error",
+            "reader_stalled",
+            format!(
+                "stream ended: the client read nothing for {} s while other requests waited for the model; read the response as it arrives",
+                after.as_secs()
+            ),
+        )
+    }
+}

@@ -1,0 +1,465 @@
+//! The `response` object: the request's fields, the output items, and the final status. `events` writes its events.
+//! One file because it is one object of the protocol, with its items and their states.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::super::chunk::{CallPiece, Chunk, Tokens};
+use super::super::custom::{InputText, input_of};
+use super::super::seal::Sealer;
+use super::super::translation::{Reading, new_id};
+use super::tools::ToolNames;
+use crate::stored::Ticket;
+use api_types::error::Failure;
+
+/// Forms in which the client receives the reasoning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shows {
+    /// Sealed, to be sent back with the next turn.
+    pub encrypted: bool,
+    /// As the summary, which clients display. It contains the full reasoning.
+    pub summary: bool,
+}
+
+/// The response, as far as it has been written.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub(super) id: String,
+    model: String,
+    created_seconds: u64,
+    /// Request fields that the response repeats, serialized as JSON. Parsed values would take many times the memory while the
+    /// request waits.
+    echo: Arc<str>,
+    names: ToolNames,
+    pub(super) shows: Shows,
+    pub(super) sealer: Sealer,
+    /// Storage for the response, if it is stored.
+    pub(super) ticket: Option<Arc<Ticket>>,
+    /// The stream's last event, while it waits for the disk.
+    pub(super) held: Option<&'static str>,
+    pub(super) output: Vec<Item>,
+    /// Position in `output` of each streamed call, by the chat's tool call index.
+    pub(super) calls: BTreeMap<u64, usize>,
+    pub(super) finish: Option<String>,
+    usage: Option<Tokens>,
+    pub(super) sequence: u64,
+    pub(super) has_begun: bool,
+    pub(super) is_over: bool,
+}
+
+/// One output item.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Text {
+        id: String,
+        text: String,
+        is_done: bool,
+    },
+    /// The model's reasoning.
+    Thought {
+        id: String,
+        text: String,
+        sealed: Option<String>,
+        is_summary: bool,
+        is_done: bool,
+    },
+    Call {
+        id: String,
+        call_id: String,
+        name: String,
+        kind: CallKind,
+        /// The input, for a custom tool.
+        arguments: String,
+    },
+}
+
+/// Type of the called tool.
+#[derive(Clone, Debug)]
+pub(super) enum CallKind {
+    Function {
+        namespace: Option<String>,
+    },
+    /// The input arrives as JSON arguments of a function.
+    Custom(InputText),
+}
+
+/// States of items and responses.
+pub(super) const IN_PROGRESS: &str = "in_progress";
+pub(super) const COMPLETED: &str = "completed";
+pub(super) const INCOMPLETE: &str = "incomplete";
+
+impl Response {
+    pub(super) fn new(
+        model: String,
+        echo: &Map<String, Value>,
+        names: ToolNames,
+        shows: Shows,
+        ticket: Option<Ticket>,
+        reading: &Reading,
+    ) -> Response {
+        Response {
+            id: new_id("resp"),
+            model,
+            created_seconds: reading.now_seconds,
+            echo: serde_json::to_string(echo).unwrap_or_default().into(),
+            names,
+            shows,
+            sealer: reading.sealer.clone(),
+            ticket: ticket.map(Arc::new),
+            held: None,
+            output: Vec::new(),
+            calls: BTreeMap::new(),
+            finish: None,
+            usage: None,
+            sequence: 0,
+            has_begun: false,
+            is_over: false,
+        }
+    }
+
+    pub fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
+        self.note(&chunk);
+        let has_thought = !chunk.reasoning.is_empty();
+        if has_thought {
+            let thought = self.thought(chunk.reasoning);
+            self.output.push(thought);
+            self.seal_last();
+        }
+        if !chunk.text.is_empty() || (chunk.calls.is_empty() && !has_thought) {
+            let text = chunk.text;
+            self.output.push(Item::text(text));
+        }
+        for mut piece in chunk.calls {
+            let written = std::mem::take(&mut piece.arguments);
+            let mut call = self.called(piece);
+            if let Item::Call {
+                kind, arguments, ..
+            } = &mut call
+            {
+                *arguments = match kind {
+                    CallKind::Function { .. } => written,
+                    CallKind::Custom(_) => input_of(&written),
+                };
+            }
+            self.output.push(call);
+        }
+        let status = self.status();
+        self.keep(status);
+        Ok(self.object(status, None))
+    }
+
+    /// A reasoning item that begins with `text`.
+    pub(super) fn thought(&self, text: String) -> Item {
+        Item::Thought {
+            id: new_id("rs"),
+            text,
+            sealed: None,
+            is_summary: self.shows.summary,
+            is_done: false,
+        }
+    }
+
+    /// Seals the reasoning item that just ended, if the client wants it sealed.
+    pub(super) fn seal_last(&mut self) {
+        if let Some(Item::Thought { text, sealed, .. }) = self.output.last_mut()
+            && self.shows.encrypted
+        {
+            *sealed = self.sealer.seal(text);
+        }
+    }
+
+    /// The call that begins with this piece, without its arguments.
+    pub(super) fn called(&self, piece: CallPiece) -> Item {
+        let function = piece.name.unwrap_or_default();
+        let tool = self.names.of_client(&function).cloned();
+        let (name, kind, prefix) = match tool {
+            None => (function, CallKind::Function { namespace: None }, "fc"),
+            Some(tool) if tool.is_custom => {
+                (tool.name, CallKind::Custom(InputText::default()), "ctc")
+            }
+            Some(tool) => {
+                let namespace = tool.namespace;
+                (tool.name, CallKind::Function { namespace }, "fc")
+            }
+        };
+        Item::Call {
+            id: new_id(prefix),
+            call_id: piece.id.unwrap_or_else(|| new_id("call")),
+            name,
+            kind,
+            arguments: String::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, chunk: &Chunk) {
+        if chunk.finish.is_some() {
+            self.finish.clone_from(&chunk.finish);
+        }
+        self.usage = chunk.usage.or(self.usage);
+    }
+
+    /// The final status.
+    pub(super) fn status(&self) -> &'static str {
+        match self.finish.as_deref() {
+            Some("length" | "content_filter") => INCOMPLETE,
+            _ => COMPLETED,
+        }
+    }
+
+    /// The object in its current state. `error` holds `code` and `message` of a failed response.
+    pub(super) fn object(&self, status: &str, error: Option<Value>) -> Value {
+        let has_ended = status != IN_PROGRESS;
+        let reason = match self.finish.as_deref() {
+            Some("content_filter") => "content_filter",
+            _ => "max_output_tokens",
+        };
+        let details = (status == INCOMPLETE).then(|| json!({"reason": reason}));
+        let output = if has_ended {
+            self.output.iter().map(|item| item.object(status)).collect()
+        } else {
+            Vec::new()
+        };
+        let mut all = json!({
+            "id": self.id, "object": "response", "created_at": self.created_seconds,
+            "status": status, "background": false, "error": error,
+            "incomplete_details": details, "model": self.model, "output": output,
+            "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
+            "service_tier": "default", "store": false, "top_logprobs": 0, "truncation": "disabled",
+        });
+        if let Value::Object(all) = &mut all {
+            let echo: Map<String, Value> = serde_json::from_str(&self.echo).unwrap_or_default();
+            all.extend(echo);
+        }
+        if let Some(usage) = self.usage.filter(|_| has_ended) {
+            all["usage"] = json!({
+                "input_tokens": usage.prompt,
+                "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+                "output_tokens": usage.completion,
+                "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+                "total_tokens": usage.prompt.saturating_add(usage.completion),
+            });
+        }
+        all
+    }
+}
+
+impl Item {
+    pub fn text(text: String) -> Item {
+        Item::Text {
+            id: new_id("msg"),
+            text,
+            is_done: false,
+        }
+    }
+
+    pub fn id(&self) -> &str {
+        match self {
+            Item::Text { id, .. } | Item::Thought { id, .. } | Item::Call { id, .. } => id,
+        }
+    }
+
+    /// The item within a response of this status. An item completed before a failure stays completed.
+    pub fn object(&self, status: &str) -> Value {
+        let status = match status {
+            COMPLETED | IN_PROGRESS => status,
+            _ => INCOMPLETE,
+        };
+        match self {
+            Item::Text { id, text, is_done } => {
+                let status = if *is_done { COMPLETED } else { status };
+                let content = match status {
+                    IN_PROGRESS => json!([]),
+                    _ => json!([part(text)]),
+                };
+                json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": content})
+            }
+            Item::Thought {
+                id,
+                text,
+                sealed,
+                is_summary,
+                is_done,
+            } => {
+                let status = if *is_done { COMPLETED } else { status };
+                let parts = match status {
+                    IN_PROGRESS => json!([]),
+                    _ => json!([thought_part(text, *is_summary)]),
+                };
+                let mut item =
+                    json!({"type": "reasoning", "id": id, "status": status, "summary": []});
+                let place = if *is_summary { "summary" } else { "content" };
+                item[place] = parts;
+                item["encrypted_content"] = json!(sealed);
+                item
+            }
+            Item::Call {
+                id,
+                call_id,
+                name,
+                kind,
+                arguments,
+                ..
+            } => match kind {
+                CallKind::Custom(_) => {
+                    json!({"type": "custom_tool_call", "id": id, "call_id": call_id, "name": name,
+                        "input": arguments, "status": status})
+                }
+                CallKind::Function { namespace } => {
+                    let mut item = json!({"type": "function_call", "id": id, "call_id": call_id,
+                        "name": name, "arguments": arguments, "status": status});
+                    if let Some(namespace) = namespace {
+                        item["namespace"] = json!(namespace);
+                    }
+                    item
+                }
+            },
+        }
+    }
+}
+
+pub(super) fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+/// A content part with reasoning, for the summary or the content list.
+pub(super) fn thought_part(text: &str, is_summary: bool) -> Value {
+    let kind = if is_summary {
+        "summary_text"
+    } else {
+        "reasoning_text"
+    };
+    json!({"type": kind, "text": text})
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::seal::Seal;
+    use super::super::super::translation::Ignored;
+    use super::super::tools::Tools;
+    use super::*;
+    use pool::KeyId;
+
+    pub fn sealer() -> Sealer {
+        Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1))
+    }
+
+    /// A response whose client has a custom tool `edit` and a function `wait` in a namespace.
+    pub fn response(echo: &Map<String, Value>, shows: Shows) -> Response {
+        let tools = json!([{"type": "custom", "name": "edit"},
+            {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "wait"}]}]);
+        let tools = tools.as_array().unwrap().clone();
+        let tools = Tools::read(tools, &mut Ignored::default()).unwrap();
+        let reading = Reading {
+            now_seconds: 7,
+            sealer: sealer(),
+            desk: None,
+        };
+        Response::new("m".to_owned(), echo, tools.names, shows, None, &reading)
+    }
+
+    fn whole_with(reply: &Value, shows: Shows) -> Value {
+        let echo = json!({"instructions": null, "tools": [], "metadata": {"a": "b"}});
+        let echo = echo.as_object().unwrap().clone();
+        let response = response(&echo, shows);
+        response.respond(Chunk::of_response(reply)).unwrap()
+    }
+
+    fn whole(response: &Value) -> Value {
+        whole_with(response, Shows::default())
+    }
+
+    #[test]
+    fn a_reasoning_is_an_item_before_the_message_and_comes_back_sealed_where_it_is_wanted() {
+        let response =
+            json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
+        let plain = whole(&response);
+        let thought = &plain["output"][0];
+        assert_eq!(
+            thought["content"],
+            json!([{"type": "reasoning_text", "text": "Hm."}])
+        );
+        assert_eq!(
+            (&thought["summary"], &thought["encrypted_content"]),
+            (&json!([]), &Value::Null)
+        );
+        assert_eq!(plain["output"][1]["content"][0]["text"], "Hi");
+        let shows = Shows {
+            encrypted: true,
+            summary: true,
+        };
+        let sealed = whole_with(&response, shows);
+        let thought = &sealed["output"][0];
+        assert_eq!(
+            thought["summary"],
+            json!([{"type": "summary_text", "text": "Hm."}])
+        );
+        assert_eq!(thought.get("content"), None);
+        let text = sealer().open(thought["encrypted_content"].as_str().unwrap());
+        assert_eq!(text.as_deref(), Some("Hm."));
+    }
+
+    #[test]
+    fn tools_are_called_by_the_names_and_in_the_forms_of_the_client() {
+        let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "function": {"name": name, "arguments": arguments}});
+        let calls = [
+            call("c1", "edit", "{\"input\": \"a\\n\"}"),
+            call("c2", "wait", "{}"),
+            call("c3", "other", "{}"),
+        ];
+        let response = json!({"choices": [{"message": {"content": null, "tool_calls": calls}}]});
+        let output = whole(&response)["output"].clone();
+        assert_eq!(
+            (&output[0]["type"], &output[0]["input"]),
+            (&json!("custom_tool_call"), &json!("a\n"))
+        );
+        assert!(output[0]["id"].as_str().unwrap().starts_with("ctc_"));
+        assert_eq!(
+            (&output[1]["type"], &output[1]["namespace"]),
+            (&json!("function_call"), &json!("agents"))
+        );
+        assert_eq!(
+            (&output[2]["name"], output[2].get("namespace")),
+            (&json!("other"), None)
+        );
+    }
+
+    #[test]
+    fn a_whole_response_has_its_items_its_usage_and_what_was_asked() {
+        let shown = whole(
+            &json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
+                {"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}}),
+        );
+        assert_eq!(
+            (&shown["object"], &shown["status"]),
+            (&json!("response"), &json!("completed"))
+        );
+        assert_eq!(
+            (&shown["created_at"], &shown["metadata"]),
+            (&json!(7), &json!({"a": "b"}))
+        );
+        assert_eq!(shown["output"][0]["content"][0], part("Hi"));
+        assert_eq!(shown["output"][0]["status"], "completed");
+        assert_eq!(shown["output"][1]["call_id"], "c");
+        assert_eq!(shown["usage"]["input_tokens_details"]["cached_tokens"], 4);
+        assert_eq!(shown["usage"]["total_tokens"], 10);
+        assert_eq!(shown["incomplete_details"], Value::Null);
+    }
+
+    #[test]
+    fn a_response_that_was_cut_short_is_incomplete_and_says_why() {
+        for (finish, reason) in [
+            ("length", "max_output_tokens"),
+            ("content_filter", "content_filter"),
+        ] {
+            let shown = whole(
+                &json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": finish}]}),
+            );
+            assert_eq!(shown["status"], "incomplete");
+            assert_eq!(shown["incomplete_details"]["reason"], reason);
+            assert_eq!(shown["output"][0]["status"], "incomplete");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Tests of trace sampling, and of the spans created from marks.
+
+use std::time::Duration;
+
+use super::*;
+use crate::trace::request::TraceEnd;
+use axum::http::Request;
+use pool::Time;
+use telemetry::{Encoding, ExporterSettings, Span, Value};
+
+fn traces(ratio: f64) -> Arc<Traces> {
+    let settings = ExporterSettings {
+        url: "http://127.0.0.1:1/v1/traces".parse().unwrap(),
+        headers: axum::http::HeaderMap::new(),
+        encoding: Encoding::Json,
+        service_name: "test".to_owned(),
+    };
+    let (exporter, _task) = Exporter::new(settings).unwrap();
+    let (loads, clock) = (LoadTimeline::default(), Clock::start());
+    Arc::new(Traces::new(exporter, ratio, loads, clock, "/llm"))
+}
+
+fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+/// Later than any mark.
+const NOW: Time = Time(u64::MAX);
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+#[test]
+fn spans_are_named_after_inference_routes_only() {
+    let traces = traces(1.0);
+    let of = |method: &str, path: &str| {
+        let parts = head(method, path, &[]);
+        traces.name_of(&parts.method, parts.uri.path())
+    };
+    let below_base = "/llm/v1/chat/completions";
+    assert_eq!(of("POST", below_base), Some("POST /v1/chat/completions"));
+    assert_eq!(of("POST", "/query/any"), Some("POST /query/{model}"));
+    assert_eq!(of("POST", "/v1/what-ever-a-client-sends"), Some("POST"));
+    for path in ["/llm/admin/load", "/metrics", "/llm/votes", "/llm/session"] {
+        assert_eq!(of("POST", path), None, "{path}");
+    }
+    assert_eq!(of("GET", "/v1/models"), None);
+}
+
+#[test]
+fn a_clients_trace_goes_on_and_its_decision_to_sample_counts() {
+    let begin = |ratio, headers: &[(&str, &str)]| {
+        let parts = head("POST", "/v1/chat/completions", headers);
+        let trace = traces(ratio).begin(&parts).unwrap();
+        (trace.is_sampled(), trace.attempt("/v1/chat/completions", 1))
+    };
+    let (is_sampled, out) = begin(0.0, &[("traceparent", PARENT), ("tracestate", "a=1")]);
+    assert!(is_sampled);
+    let sent = out.traceparent.to_str().unwrap();
+    assert!(
+        sent.starts_with(&PARENT[..36]) && sent.ends_with("-01"),
+        "{sent}"
+    );
+    assert_ne!(sent, PARENT);
+    assert_eq!(out.tracestate.unwrap(), "a=1");
+    let unsampled = PARENT.replace("-01", "-00");
+    let (is_sampled, out) = begin(1.0, &[("traceparent", &unsampled)]);
+    assert!(!is_sampled);
+    // The engine must not make its own sampling decision.
+    assert!(out.traceparent.to_str().unwrap().ends_with("-00"));
+    assert!(!begin(0.0, &[]).0);
+    assert!(begin(1.0, &[("traceparent", "nonsense")]).0);
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    let found = spans.iter().find(|span| span.name == name);
+    found.unwrap_or_else(|| panic!("no {name} in {spans:#?}"))
+}
+
+#[test]
+fn marks_become_a_tree_whose_parts_lie_within_each_other() {
+    let parts = head("POST", "/v1/chat/completions", &[("traceparent", PARENT)]);
+    let trace = traces(1.0).begin(&parts).unwrap();
+    let pause = || std::thread::park_timeout(Duration::from_millis(2));
+    trace.queued("m", NOW);
+    pause();
+    trace.seated(7);
+    trace.attempt("/v1/chat/completions", 7);
+    pause();
+    trace.first_token();
+    trace.first_token();
+    pause();
+    let spans = trace.spans(&TraceEnd {
+        status: Some(200),
+        path: "/v1/chat/completions".to_owned(),
+        model: Some("m".to_owned()),
+        completion_tokens: 3,
+        is_complete: true,
+        ..TraceEnd::default()
+    });
+    let root = named(&spans, "POST /v1/chat/completions");
+    assert!(root.has_remote_parent);
+    assert_eq!(root.parent.unwrap().to_string(), "00f067aa0ba902b7");
+    let engine = named(&spans, "inference");
+    let [queue, first, rest] = ["queue", "first_token", "answer"].map(|name| named(&spans, name));
+    assert_eq!(
+        [queue.parent, engine.parent, first.parent, rest.parent],
+        [
+            Some(root.id),
+            Some(root.id),
+            Some(engine.id),
+            Some(engine.id)
+        ]
+    );
+    assert!(root.start_unix_nanos <= queue.start_unix_nanos);
+    assert!(queue.end_unix_nanos <= engine.start_unix_nanos);
+    assert_eq!(first.end_unix_nanos, rest.start_unix_nanos);
+    assert_eq!(rest.end_unix_nanos, root.end_unix_nanos);
+    for span in &spans {
+        assert_eq!(span.trace, root.trace);
+        assert!(span.start_unix_nanos <= span.end_unix_nanos, "{span:?}");
+        assert_eq!(span.error, None, "{span:?}");
+    }
+    let tokens = engine
+        .attributes
+        .iter()
+        .find(|attribute| attribute.key == "gen_ai.usage.output_tokens");
+    assert_eq!(tokens.unwrap().value, Value::Integer(3));
+}
+
+#[test]
+fn a_refused_request_says_why_at_its_queue_and_marks_are_bounded() {
+    let parts = head("POST", "/v1/completions", &[]);
+    let trace = traces(1.0).begin(&parts).unwrap();
+    for _ in 0..100 {
+        trace.queued("m", NOW);
+        trace.attempt("/v1/models", 1);
+    }
+    trace.refused("queue_full", "the queue of m is full");
+    let spans = trace.spans(&TraceEnd {
+        status: Some(429),
+        is_complete: true,
+        ..TraceEnd::default()
+    });
+    assert!(spans.len() < 20, "{}", spans.len());
+    let root = named(&spans, "POST /v1/completions");
+    // A client error is not an error of the server's span.
+    assert_eq!(root.error, None);
+    let last = spans.iter().rfind(|span| span.name == "queue").unwrap();
+    let why = "queue_full: the queue of m is full";
+    assert_eq!(last.error.as_deref(), Some(why));
+}

@@ -1,0 +1,9 @@
+//! Keys, sessions and failed attempts: what a credential is worth, independent of a request.
+
+pub mod failures;
+pub mod keys;
+pub mod node_connections;
+pub mod rights;
+pub mod secret_file;
+pub mod sessions;
+pub mod strangers;
