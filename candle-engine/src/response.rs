@@ -90,7 +90,7 @@ impl PendingResponse {
     }
 
     /// Returns a stream of events, or one JSON object after everything is computed.
-    pub async fn respond(self) -> Response {
+    pub async fn into_http(self) -> Response {
         let ignored = self.shape.ignored.joined();
         let mut response = self.into_response().await;
         if let Ok(names) = HeaderValue::from_str(&ignored)
@@ -124,7 +124,7 @@ impl PendingResponse {
                 let choices = computed.into_iter().enumerate();
                 let choices = choices.map(|(index, computed)| self.choice(index, computed));
                 let choices = choices.collect();
-                Json(self.envelope.respond(choices, self.usage)).into_response()
+                Json(self.envelope.response_body(choices, self.usage)).into_response()
             }
             Err(error) => error.into_response(),
         }

@@ -78,7 +78,7 @@ impl Envelope {
     }
 
     /// The complete response.
-    pub fn respond(&self, choices: Vec<Choice>, usage: Usage) -> Value {
+    pub fn response_body(&self, choices: Vec<Choice>, usage: Usage) -> Value {
         let choices: Vec<Value> = choices
             .into_iter()
             .enumerate()

@@ -281,7 +281,7 @@ async fn refuse_while_asleep(
     next: Next,
 ) -> Response {
     match engine.sleep_gate.enter() {
-        Ok(responding) => counted(responding, next.run(request).await),
+        Ok(awake_request) => counted(awake_request, next.run(request).await),
         Err(error) => error.into_response(),
     }
 }
@@ -422,7 +422,7 @@ async fn respond(
         return still_loading().into_response();
     };
     match prepared.start(ready).await {
-        Ok(response) => response.respond().await,
+        Ok(response) => response.into_http().await,
         Err(error) => error.into_response(),
     }
 }

@@ -46,7 +46,7 @@ enum Phase {
 struct GateState {
     phase: Phase,
     /// Number of running requests.
-    responding: usize,
+    running: usize,
 }
 
 /// The gate that all requests pass.
@@ -55,25 +55,25 @@ pub(crate) struct SleepGate(watch::Sender<GateState>);
 
 /// A request's pass through the gate, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Responding(Arc<SleepGate>);
+pub(crate) struct AwakeRequest(Arc<SleepGate>);
 
-impl Drop for Responding {
+impl Drop for AwakeRequest {
     fn drop(&mut self) {
-        self.0.0.send_modify(|state| state.responding -= 1);
+        self.0.0.send_modify(|state| state.running -= 1);
     }
 }
 
 impl SleepGate {
     /// # Errors
     /// 503 while the engine sleeps.
-    pub fn enter(self: &Arc<Self>) -> Result<Responding, ApiError> {
+    pub fn enter(self: &Arc<Self>) -> Result<AwakeRequest, ApiError> {
         let entered = self.0.send_if_modified(|state| {
             let awake = state.phase == Phase::Awake;
-            state.responding += usize::from(awake);
+            state.running += usize::from(awake);
             awake
         });
         if entered {
-            Ok(Responding(Arc::clone(self)))
+            Ok(AwakeRequest(Arc::clone(self)))
         } else {
             Err(ApiError::with_status(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -98,11 +98,7 @@ impl SleepGate {
         };
         let mut states = self.0.subscribe();
         // If the client disconnects, the turn is dropped, which reopens the gate.
-        if states
-            .wait_for(|state| state.responding == 0)
-            .await
-            .is_err()
-        {
+        if states.wait_for(|state| state.running == 0).await.is_err() {
             return Err(ApiError::internal("the engine is shutting down"));
         }
         blocking(move || {
@@ -197,7 +193,7 @@ async fn blocking(
 }
 
 /// Keeps a request counted as running until its last byte is sent or its client disconnects.
-pub(crate) fn counted(responding: Responding, response: Response) -> Response {
+pub(crate) fn counted(awake_request: AwakeRequest, response: Response) -> Response {
     // A body of known size has been computed already.
     if response.body().size_hint().exact().is_some() {
         return response;
@@ -205,7 +201,7 @@ pub(crate) fn counted(responding: Responding, response: Response) -> Response {
     response.map(|body| {
         let pieces = body.into_data_stream();
         Body::from_stream(pieces.inspect(move |_| {
-            let _ = &responding;
+            let _ = &awake_request;
         }))
     })
 }
@@ -328,14 +324,14 @@ mod tests {
     #[tokio::test]
     async fn a_stream_counts_until_it_ends_and_a_whole_response_does_not() {
         let gate = Arc::new(SleepGate::default());
-        let responding = |body| counted(gate.enter().expect("awake"), Response::new(body));
-        let whole = responding(Body::from("whole"));
-        assert_eq!(gate.0.borrow().responding, 0);
+        let response_with = |body| counted(gate.enter().expect("awake"), Response::new(body));
+        let whole = response_with(Body::from("whole"));
+        assert_eq!(gate.0.borrow().running, 0);
         let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("piece")]);
-        let stream = responding(Body::from_stream(pieces));
-        assert_eq!(gate.0.borrow().responding, 1);
+        let stream = response_with(Body::from_stream(pieces));
+        assert_eq!(gate.0.borrow().running, 1);
         drop((whole, stream));
-        assert_eq!(gate.0.borrow().responding, 0);
+        assert_eq!(gate.0.borrow().running, 0);
     }
 
     #[test]

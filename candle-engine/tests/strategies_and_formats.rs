@@ -32,7 +32,7 @@ async fn roomy_engine() -> Engine {
     Engine::start_with(options, folder).await
 }
 
-async fn respond(engine: &Engine, more: &Value) -> Value {
+async fn complete(engine: &Engine, more: &Value) -> Value {
     let (status, response) = engine.post(CHAT, &ask(more)).await;
     assert_eq!(status, StatusCode::OK, "{more}: {response}");
     response
@@ -62,15 +62,15 @@ async fn every_strategy_answers_a_question_that_the_model_knows() {
         json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.1}),
     ] {
         assert_eq!(
-            text(&respond(&engine, &strategy).await),
+            text(&complete(&engine, &strategy).await),
             ANSWER,
             "{strategy}"
         );
     }
     let draw = json!({"decoding_strategy": "multinomial", "seed": 4, "max_tokens": 8});
     assert_eq!(
-        text(&respond(&engine, &draw).await),
-        text(&respond(&engine, &draw).await)
+        text(&complete(&engine, &draw).await),
+        text(&complete(&engine, &draw).await)
     );
 }
 
@@ -106,7 +106,7 @@ async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
 async fn a_beam_search_gives_several_answers_and_streams_them_as_one_piece() {
     let engine = Engine::start(1).await;
     let mut body = json!({"decoding_strategy": "beam_search", "num_beams": 4, "n": 3, "length_penalty": 0.5, "early_stopping": true, "max_tokens": 30});
-    let whole = respond(&engine, &body).await;
+    let whole = complete(&engine, &body).await;
     let texts: Vec<&str> = (0..3)
         .filter_map(|index| whole["choices"][index]["message"]["content"].as_str())
         .collect();
@@ -165,7 +165,7 @@ async fn a_response_of_a_schema_is_json_of_the_schema() {
                 .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
                 .collect()
         } else {
-            let response = respond(&engine, &more).await;
+            let response = complete(&engine, &more).await;
             assert_eq!(
                 response["choices"][0]["finish_reason"], "stop",
                 "{more}: {response}"
@@ -197,7 +197,7 @@ async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
             more["seed"] = json!(seed);
             more
         };
-        let choice = respond(
+        let choice = complete(
             &engine,
             &hot(json!({"guided_choice": ["yes", "no", "perhaps"]})),
         )
@@ -207,19 +207,19 @@ async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
             "{choice}"
         );
         assert_eq!(choice["choices"][0]["finish_reason"], "stop");
-        let regex = respond(&engine, &hot(json!({"guided_regex": "[0-9]{3}-[0-9]{2}"}))).await;
+        let regex = complete(&engine, &hot(json!({"guided_regex": "[0-9]{3}-[0-9]{2}"}))).await;
         let digits: Vec<&str> = text(&regex).split('-').collect();
         assert!(
             digits.len() == 2 && digits[0].len() == 3 && digits[1].len() == 2,
             "{regex}"
         );
-        let lark = respond(
+        let lark = complete(
             &engine,
             &hot(json!({"guided_grammar": "start: \"a\" (\"+\" \"a\"){2,4}"})),
         )
         .await;
         assert!(text(&lark).starts_with("a+a+a"), "{lark}");
-        let object = respond(
+        let object = complete(
             &engine,
             &hot(json!({"response_format": {"type": "json_object"}, "max_tokens": 4})),
         )
@@ -256,7 +256,7 @@ async fn what_cannot_be_followed_is_refused_before_anything_is_computed() {
     }
     // Without `strict`, keywords that cannot be enforced are ignored.
     let lenient = json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "boolean", "not": {"const": 5}}}}});
-    assert!(["true", "false"].contains(&text(&respond(&engine, &lenient).await)));
+    assert!(["true", "false"].contains(&text(&complete(&engine, &lenient).await)));
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn hostile_grammars_are_refused_or_followed_within_bounds() {
         assert!(is_fine, "{shown}: {status} {response}");
     }
     assert_eq!(
-        text(&respond(&engine, &json!({"temperature": 0})).await),
+        text(&complete(&engine, &json!({"temperature": 0})).await),
         ANSWER
     );
 }

@@ -114,7 +114,7 @@ impl Client {
         nth: u64,
         due: Instant,
         kept: &mut Option<Connection>,
-        reply: &mut RequestResult,
+        result: &mut RequestResult,
     ) -> Result<(), RequestError> {
         let usable = match kept.take() {
             Some(mut connection) => connection.is_usable().await.then_some(connection),
@@ -128,23 +128,23 @@ impl Client {
                 .map_err(|message| RequestError::new(brief(&message), &message))?,
         };
         let request = self.request(nth);
-        reply.late = now().saturating_duration_since(due);
+        result.late = now().saturating_duration_since(due);
         let response = connection
             .send(request)
             .await
             .map_err(|message| no_response(&message))?;
         let status = response.status();
         if !status.is_success() {
-            let body = read_complete(&mut connection, response, reply).await?;
+            let body = read_complete(&mut connection, response, result).await?;
             *kept = Some(connection);
             return Err(responses::refused(status.as_u16(), &body));
         }
         if self.stream {
-            self.read_stream(&mut connection, response, due, reply)
+            self.read_stream(&mut connection, response, due, result)
                 .await?;
         } else {
-            let body = read_complete(&mut connection, response, reply).await?;
-            responses::read_complete(&body, reply);
+            let body = read_complete(&mut connection, response, result).await?;
+            responses::read_complete(&body, result);
         }
         *kept = Some(connection);
         Ok(())
@@ -163,18 +163,18 @@ impl Client {
         connection: &mut Connection,
         response: Response<Incoming>,
         due: Instant,
-        reply: &mut RequestResult,
+        result: &mut RequestResult,
     ) -> Result<(), RequestError> {
         let mut body = response.into_body();
         let mut events = Events::default();
         while let Some(frame) = connection.during(body.frame()).await {
             let frame = frame.map_err(|error| no_response(&describe(&error)))?;
             if let Some(data) = frame.data_ref() {
-                reply.bytes += data.len() as u64;
+                result.bytes += data.len() as u64;
                 events.push(data, now());
             }
         }
-        events.finish(due, reply);
+        events.finish(due, result);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ fn brief(message: &str) -> &str {
 async fn read_complete(
     connection: &mut Connection,
     response: Response<Incoming>,
-    reply: &mut RequestResult,
+    result: &mut RequestResult,
 ) -> Result<Bytes, RequestError> {
     let mut body = Limited::new(response.into_body(), ANSWER_MAX);
     let mut first = Bytes::new();
@@ -243,7 +243,7 @@ async fn read_complete(
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        reply.bytes += data.len() as u64;
+        result.bytes += data.len() as u64;
         match (first.is_empty(), more.is_empty()) {
             (true, _) => first = data,
             (false, true) => {

@@ -85,12 +85,12 @@ pub async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr.trim().lines().last().unwrap_or("it printed nothing");
-    let reply: String = last
+    let text: String = last
         .chars()
         .filter(|char| !char.is_control())
         .take(200)
         .collect();
-    Err(format!("{program}: {reply} ({})", output.status))
+    Err(format!("{program}: {text} ({})", output.status))
 }
 
 async fn confirm_sleep(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
@@ -102,8 +102,8 @@ async fn confirm_sleep(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> R
         .map_err(|error| format!("GET {route}: {error}"))?;
     let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
     match body.get("is_sleeping").and_then(serde_json::Value::as_bool) {
-        Some(reply) if reply == asleep => Ok(()),
-        Some(reply) => Err(format!("GET {route} says is_sleeping: {reply}")),
+        Some(text) if text == asleep => Ok(()),
+        Some(text) => Err(format!("GET {route} says is_sleeping: {text}")),
         None => Err(format!(
             "GET {route} answers {} without is_sleeping",
             response.status
@@ -120,7 +120,7 @@ async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), 
     if (200..300).contains(&status) {
         return Ok(());
     }
-    let reply: String = body
+    let text: String = body
         .chars()
         .filter(|char| !char.is_control())
         .take(200)
@@ -129,7 +129,7 @@ async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), 
         404 | 405 => "; the engine was started without its sleep mode",
         _ => "",
     };
-    Err(format!("{what} answers {status}: {reply}{hint}"))
+    Err(format!("{what} answers {status}: {text}{hint}"))
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -146,7 +146,7 @@ async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), BoxError>
         .body(Full::new(bytes::Bytes::from_static(
             call.body.unwrap_or_default().as_bytes(),
         )))?;
-    let reply = async {
+    let exchange = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), BODY_BYTES_MAX);
@@ -158,7 +158,7 @@ async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), BoxError>
         std::future::pending::<std::convert::Infallible>().await
     };
     tokio::select! {
-        reply = reply => reply,
+        result = exchange => result,
         never = drive => match never {},
     }
 }

@@ -204,7 +204,7 @@ pub(super) async fn resolve_looks(
         writers.spare(application);
     }
     for place in &responded {
-        resolved.holds.extend(writers.responded(place));
+        resolved.holds.extend(writers.take_response(place));
     }
     for looked_at in &looked {
         if own(looked_at)

@@ -147,13 +147,13 @@ impl ServeWriters {
 
     /// Records that the cluster's applications have been judged. If it was silent at the start, loads may wait for it; they
     /// continue when the returned hold is dropped.
-    pub(super) fn responded(&self, place: &RayPlace) -> Option<Hold> {
+    pub(super) fn take_response(&self, place: &RayPlace) -> Option<Hold> {
         if !self.shared.has_no_response(&place.address) {
             return None;
         }
         let hold = self.shared.hold(&place.address);
         locked(&self.without_response).forget(place);
-        self.shared.responded(&place.address);
+        self.shared.record_response(&place.address);
         Some(hold)
     }
 

@@ -230,25 +230,24 @@ impl Target {
             .pointer("/error/code")
             .and_then(serde_json::Value::as_str);
         let stands_by = status == StatusCode::SERVICE_UNAVAILABLE && code == Some(STANDBY_CODE);
-        let reply = body
+        let message = body
             .pointer("/error/message")
             .and_then(serde_json::Value::as_str);
-        let reply = reply.map(|message| {
-            message
-                .chars()
+        let message = message.map(|text| {
+            text.chars()
                 .filter(|char| !char.is_control())
                 .take(500)
                 .collect::<String>()
         });
-        let reply = reply.unwrap_or_else(|| format!("it answers {status}"));
+        let message = message.unwrap_or_else(|| format!("it answers {status}"));
         if stands_by {
-            return DialError::Standby(format!("{self}: {reply}"));
+            return DialError::Standby(format!("{self}: {message}"));
         }
         let message = match status {
             StatusCode::NOT_FOUND => format!(
-                "{self} has no route for nodes: {reply}; is the base path right, and the controller of this version?"
+                "{self} has no route for nodes: {message}; is the base path right, and the controller of this version?"
             ),
-            _ => format!("{self} refuses this node: {reply}"),
+            _ => format!("{self} refuses this node: {message}"),
         };
         DialError::Refused {
             message,

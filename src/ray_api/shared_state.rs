@@ -125,14 +125,14 @@ impl ServeShared {
         &self.ledger
     }
 
-    /// Keeps the applications of earlier processes at this address until [`ServeShared::responded`]. Returns true if that is new.
+    /// Keeps the applications of earlier processes at this address until [`ServeShared::record_response`]. Returns true if that is new.
     pub fn expect_response(&self, address: &str) -> bool {
         self.lock().without_response.insert(address.to_owned())
     }
 
     /// Records that the address has responded and its applications have been assessed. Applications that stayed only for that
     /// reason are left over from now on.
-    pub fn responded(&self, address: &str) {
+    pub fn record_response(&self, address: &str) {
         let mut names = self.lock();
         names.without_response.remove(address);
         if names.without_response.is_empty() {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(shared.kept_at(Some(HERE)).all_but, Some(names(&["r2"])));
         assert!(shared.kept_at(Some("http://other:8265")).all_but.is_none());
         assert!(shared.is_own("r2") && !shared.is_own("r1"));
-        shared.responded(HERE);
+        shared.record_response(HERE);
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
         assert!(!shared.is_own("r2"));
     }
@@ -280,7 +280,7 @@ mod tests {
         shared.expect_response(HERE);
         assert!(shared.is_held(HERE), "it is not known what runs there");
         let (one, other) = (shared.hold(HERE), shared.hold(HERE));
-        shared.responded(HERE);
+        shared.record_response(HERE);
         drop(one);
         assert!(shared.is_held(HERE), "not adopted yet");
         assert!(!shared.is_held("http://other:8265"));
@@ -305,7 +305,7 @@ mod tests {
         shared.spare("r1", SparedReason::UntilResponse(HERE.to_owned()));
         shared.spare("r3", SparedReason::Streams);
         assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
-        shared.responded(HERE);
+        shared.record_response(HERE);
         assert_eq!(shared.kept_at(None).spared, names(&["r3"]));
         assert!(shared.is_streaming("r3") && !shared.is_streaming("r1"));
         shared.release("r3");

@@ -93,13 +93,13 @@ impl Hub {
             cache: self.cache.clone(),
         };
         let response = self.get(&url).timeout(LISTING_TIME_MAX).send().await;
-        let reply = response.map_err(unreachable)?;
-        if !reply.status().is_success() {
-            return Err(self.refused(id, revision, reply).await);
+        let response = response.map_err(unreachable)?;
+        if !response.status().is_success() {
+            return Err(self.refused(id, revision, response).await);
         }
         let no_hub = |why: String| self.no_hub(id, why);
         let mut body = Vec::new();
-        let mut chunks = reply.bytes_stream();
+        let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(unreachable)?);
             if body.len() > LISTING_MAX {

@@ -131,7 +131,7 @@ impl Leadership {
         }
         // The statement may have waited for a write of the former leader, so this asks again.
         let question_at = now();
-        responds(&mut connection).await.map_err(failed)?;
+        check_alive(&mut connection).await.map_err(failed)?;
         let limit = own.map(|_| UNCONFIRMED_MAX);
         let tenure = Arc::new(Tenure::new(raised.get(0), limit, question_at));
         let (stop, stopped) = oneshot::channel();
@@ -212,7 +212,7 @@ async fn hold(
         // A response proves that the lock was held at some time after the question was sent.
         let question_at = now();
         let checked = match session.as_mut() {
-            Some(connection) => responds(connection)
+            Some(connection) => check_alive(connection)
                 .await
                 .map(|()| tenure.confirm(question_at)),
             None => match again(&database, &tenure).await {
@@ -285,7 +285,7 @@ async fn note_release(
 }
 
 /// Checks that the session responds in time.
-async fn responds(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+async fn check_alive(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let ping = tokio::time::timeout(ANSWER_WITHIN, connection.ping());
     ping.await
         .unwrap_or_else(|_| Err(super::query::too_slow(ANSWER_WITHIN)))

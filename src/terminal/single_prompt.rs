@@ -22,13 +22,13 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Com
     conversation.prompt(prompt(&args.prompt)?);
     let mut screen = Screen::new();
     let work = async {
-        match respond(client, args, &conversation, &mut screen).await {
+        match print_response(client, args, &conversation, &mut screen).await {
             Err(failure) if failure.is_unknown_model() => {
                 register(client, &mut screen, &name, failure).await?;
-                let again = respond(client, args, &conversation, &mut screen).await;
+                let again = print_response(client, args, &conversation, &mut screen).await;
                 again.map_err(|failure| advised(failure, &name))
             }
-            responded => responded,
+            result => result,
         }
     };
     let outcome = runtime.block_on(work);
@@ -65,7 +65,7 @@ fn prompt(arguments: &[String]) -> Result<String, CommandError> {
     }
 }
 
-async fn respond(
+async fn print_response(
     client: &Client,
     args: &RunArgs,
     conversation: &Conversation,

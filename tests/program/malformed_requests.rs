@@ -20,7 +20,7 @@ const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
 const GROWTH_KIB_MAX: u64 = 48 << 10;
 
 /// The status of a response, and true if the connection may be reused; `None` if it was closed.
-fn respond(socket: &mut TcpStream) -> Option<(u16, bool)> {
+fn read_response(socket: &mut TcpStream) -> Option<(u16, bool)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -67,7 +67,7 @@ fn send(pool: &Pool, kept: &mut Option<TcpStream>, case: &Case) {
         let text = String::from_utf8_lossy(&case.bytes[..case.bytes.len().min(400)]).into_owned();
         format!("{}: {text:?}", case.kind)
     };
-    let responded = respond(&mut socket);
+    let responded = read_response(&mut socket);
     match (responded, case.expect) {
         (Some((200, _)), Expect::RefusedOrServed) => {}
         (Some((status, is_kept)), _) => {

@@ -40,7 +40,7 @@ fn ask(pool: &Pool, path: &str, body: &Value, key: Option<&str>) -> (u16, Value,
 }
 
 /// The response of a successful request.
-fn responded(pool: &Pool, path: &str, body: &Value) -> Value {
+fn response_to(pool: &Pool, path: &str, body: &Value) -> Value {
     let (status, response, _) = ask(pool, path, body, None);
     assert_eq!(status, 200, "{path} {body}: {response}");
     response

@@ -177,7 +177,7 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
             .split(';')
             .next()
             .unwrap_or_default();
-        let schema = document.respond(method, path, status, kind);
+        let schema = document.response_schema(method, path, status, kind);
         if kind == "application/json"
             && let Some(schema) = schema
         {

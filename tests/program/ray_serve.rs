@@ -27,7 +27,7 @@ fn model_at(name: &str, address: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-fn respond(pool: &Pool) -> String {
+fn complete(pool: &Pool) -> String {
     let (status, body) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{body}");
     body
@@ -48,7 +48,7 @@ fn a_model_is_deployed_beside_others_answers_and_is_removed() {
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
-    assert!(respond(&pool).contains(&format!("Hello from {FIRST}")));
+    assert!(complete(&pool).contains(&format!("Hello from {FIRST}")));
     let stream = pool.stream("/v1/chat/completions", &chat(true)).whole();
     assert!(stream.contains("[DONE]"), "{stream}");
     assert_eq!(ray.names(), [FIRST, "theirs"]);
@@ -112,12 +112,12 @@ fn a_wrong_list_is_the_reason_of_the_failure() {
 fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     let writes = ray.writes().len();
     pool.kill();
     assert_eq!(ray.names(), [FIRST]);
     pool.restart();
-    assert!(respond(&pool).contains(FIRST));
+    assert!(complete(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "nothing was deployed again");
     assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
 
@@ -129,7 +129,7 @@ fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
     ray.deploy("theirs", THEIRS);
     pool.restart();
     assert_eq!(ray.names(), [FIRST, "theirs"]);
-    assert!(respond(&pool).contains(FIRST));
+    assert!(complete(&pool).contains(FIRST));
     // A shutdown leaves nothing.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(30)));
@@ -140,9 +140,9 @@ fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
 fn a_dashboard_that_is_down_is_unknown_and_an_application_that_is_gone_is_gone() {
     let ray = RayServe::start();
     let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
-    respond(&pool);
+    complete(&pool);
     ray.set_down(true);
-    assert!(respond(&pool).contains(FIRST), "Serve itself runs on");
+    assert!(complete(&pool).contains(FIRST), "Serve itself runs on");
     until_state(&pool, "ready");
     ray.set_down(false);
     ray.remove(FIRST);
@@ -166,7 +166,7 @@ fn two_replicas_of_one_model_are_two_applications() {
     let (status, loaded) = pool.admin("POST", "/llm/admin/load", &two);
     assert_eq!(status, 200, "{loaded}");
     assert_eq!(ray.names(), [FIRST, "model-pool.lab.r2"]);
-    respond(&pool);
+    complete(&pool);
     let requests = ray.requests();
     assert!(
         requests
@@ -186,7 +186,7 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
         model_at("near", &format!("http://LocalHost:{port}/")),
     ];
     let mut pool = Pool::that_adopts(&files, CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     let near = json!({"model": "near"});
     let (status, loaded) = pool.admin("POST", "/llm/admin/load", &near);
     assert_eq!(status, 200, "{loaded}");
@@ -198,12 +198,12 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
     pool.kill();
     pool.restart();
     assert_eq!(ray.names(), both);
-    assert!(respond(&pool).contains(FIRST));
+    assert!(complete(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
     let (status, unloaded) = pool.admin("POST", "/llm/admin/unload", &near);
     assert_eq!(status, 200, "{unloaded}");
     assert_eq!(ray.names(), [FIRST]);
-    assert!(respond(&pool).contains(FIRST));
+    assert!(complete(&pool).contains(FIRST));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     pool.kill();
     // Only the store knows the address now.
     std::fs::remove_file(pool.models().join("far.yaml")).unwrap();
@@ -226,7 +226,7 @@ fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the
 fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     let writes = ray.writes().len();
     pool.kill();
     ray.set_down(true);
@@ -237,7 +237,7 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
     until_state(&pool, "ready");
     until_silent_rays(&pool, 0);
     assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
-    assert!(respond(&pool).contains(FIRST));
+    assert!(complete(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
 }
 
@@ -245,13 +245,13 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
 fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_there() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     pool.kill();
     ray.set_down(true);
     pool.restart();
     let writes = ray.writes().len();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| respond(&pool));
+        let waiting = scope.spawn(|| complete(&pool));
         wait_for("the load to begin", || {
             view(&pool)["replicas"][0]["replica"] == "r2"
         });
@@ -265,7 +265,7 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
         replicas.is_some_and(|replicas| replicas.len() == 1 && replicas[0]["replica"] == "r1")
     });
     assert!(
-        respond(&pool).contains(FIRST),
+        complete(&pool).contains(FIRST),
         "the model does not cool down"
     );
     assert_eq!(ray.names(), [FIRST]);
@@ -276,13 +276,13 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
 fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_application_there() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&pool);
+    complete(&pool);
     pool.kill();
     ray.set_without_serve(true);
     pool.restart();
     let writes = ray.writes().len();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| respond(&pool));
+        let waiting = scope.spawn(|| complete(&pool));
         wait_for("the load to find that there is no Serve", || {
             let words = view(&pool)["replicas"][0]["stage_words"].clone();
             words
@@ -300,13 +300,13 @@ fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_applic
 fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_number() {
     let ray = RayServe::start();
     let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&former);
+    complete(&former);
     former.kill();
     let writes = ray.writes().len();
     ray.set_down(true);
     let pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| respond(&pool));
+        let waiting = scope.spawn(|| complete(&pool));
         wait_for("the load to begin", || {
             view(&pool)["replicas"][0]["replica"] == "r1"
         });
@@ -322,7 +322,7 @@ fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_nu
 fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_given_again() {
     let ray = RayServe::start();
     let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
-    respond(&former);
+    complete(&former);
     former.kill();
     ray.set_down(true);
     let files = [model(&ray, "", ""), stub("near", &[])];
@@ -335,7 +335,7 @@ fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_giv
     ray.set_down(false);
     wait_for("the application to be gone", || ray.names().is_empty());
     assert_eq!(view(&pool)["replicas"], json!([]));
-    assert!(respond(&pool).contains("model-pool.lab.r2"));
+    assert!(complete(&pool).contains("model-pool.lab.r2"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn check(pool: &Pool, path: &str, body: &str, (status, response, head): (u16
     } else {
         "application/json"
     };
-    let Some(schema) = document.respond("post", route, status, kind) else {
+    let Some(schema) = document.response_schema("post", route, status, kind) else {
         return;
     };
     // The data of an event is a string with its own content schema.

@@ -40,7 +40,13 @@ impl Document {
     }
 
     /// The schema of an operation's response.
-    pub fn respond(&self, method: &str, path: &str, status: u16, kind: &str) -> Option<&Value> {
+    pub fn response_schema(
+        &self,
+        method: &str,
+        path: &str,
+        status: u16,
+        kind: &str,
+    ) -> Option<&Value> {
         let responses = &self.operation(method, path)?["responses"];
         let response = self.resolved(responses.get(status.to_string())?);
         response["content"].get(kind)?.get("schema")

@@ -60,7 +60,7 @@ pub async fn complete(
     // The connection ends when its sender is dropped after the response has been read.
     let reading = async move {
         let mut sender = sender;
-        let mut reply = RequestResult {
+        let mut result = RequestResult {
             sent,
             events: Vec::new(),
             done: Duration::ZERO,
@@ -82,7 +82,7 @@ pub async fn complete(
             }
             while let Some(end) = unread.windows(2).position(|pair| pair == b"\n\n") {
                 let event: Vec<u8> = unread.drain(..end + 2).collect();
-                if read_event(&event, &mut reply)? {
+                if read_event(&event, &mut result)? {
                     heard();
                 }
             }
@@ -90,8 +90,8 @@ pub async fn complete(
         if status != StatusCode::OK {
             return Err(format!("{status}: {}", String::from_utf8_lossy(&unread)));
         }
-        reply.done = sent.elapsed();
-        Ok(reply)
+        result.done = sent.elapsed();
+        Ok(result)
     };
     futures_util::future::join(reading, connection).await.0
 }

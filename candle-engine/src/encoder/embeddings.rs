@@ -4,7 +4,7 @@
 use super::network::Sequence;
 use super::pooling::normalise;
 use super::routes::{ParsedRequest, Shape};
-use super::service::{OutputKind, Service, TEXTS_MAX, Usage, respond};
+use super::service::{OutputKind, Service, TEXTS_MAX, Usage, json_response};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use axum::response::Response;
@@ -115,7 +115,7 @@ impl EmbeddingsRequest {
                 },
             }
         };
-        Ok(respond(EmbeddingsResponse {
+        Ok(json_response(EmbeddingsResponse {
             object: "list",
             data: vectors.into_iter().enumerate().map(embedding).collect(),
             model: &service.model_name,

@@ -4,7 +4,7 @@
 use super::network::Sequence;
 use super::pooling::normalise;
 use super::routes::{ParsedRequest, Shape};
-use super::service::{OutputKind, Service, TEXTS_MAX, Usage, respond};
+use super::service::{OutputKind, Service, TEXTS_MAX, Usage, json_response};
 use super::texts::Cut;
 use super::wording::Pair;
 use crate::api_error::ApiError;
@@ -284,7 +284,7 @@ impl RerankRequest {
                 }
                 rank
             });
-            return Ok(respond(ranks.collect::<Value>()));
+            return Ok(json_response(ranks.collect::<Value>()));
         }
         let results = best.map(|index| {
             let mut result = json!({"index": index, "relevance_score": number(scores[*index])});
@@ -293,7 +293,7 @@ impl RerankRequest {
             }
             result
         });
-        Ok(respond(json!({
+        Ok(json_response(json!({
             "id": next_id("rerank"),
             "object": "list",
             "model": service.model_name,
@@ -365,7 +365,7 @@ impl ScoreRequest {
         let data = scores.iter().enumerate().map(
             |(index, score)| json!({"index": index, "object": "score", "score": number(*score)}),
         );
-        Ok(respond(json!({
+        Ok(json_response(json!({
             "id": next_id("score"),
             "object": "list",
             "created": unix_seconds(),

@@ -192,7 +192,7 @@ impl Service {
 }
 
 /// Serializes a response. Numbers are written in the shortest form that parses to the same 32-bit float.
-pub(super) fn respond(response: impl Serialize) -> Response {
+pub(super) fn json_response(response: impl Serialize) -> Response {
     Json(response).into_response()
 }
 

@@ -37,7 +37,7 @@ impl Node {
     pub(super) async fn connect_again_and_again(&self) -> Result<String, String> {
         let mut contact = now();
         let mut pause = PAUSE_MIN;
-        let mut reply: Option<(String, Instant)> = None;
+        let mut last_trouble: Option<(String, Instant)> = None;
         // Problems reported by the controllers in this round.
         let mut troubles: Vec<String> = Vec::new();
         loop {
@@ -83,7 +83,7 @@ impl Node {
                         "there has been no controller for {} s",
                         agreement.orphan_after.as_secs_f64()
                     );
-                    return if has_joined { Ok(why) } else { Err(match reply {
+                    return if has_joined { Ok(why) } else { Err(match last_trouble {
                         Some((trouble, _)) => format!("{why}: {trouble}"),
                         None => why,
                     }) };
@@ -95,12 +95,12 @@ impl Node {
                 continue;
             }
             let trouble = std::mem::take(&mut troubles).join("; ");
-            let is_news = reply
+            let is_news = last_trouble
                 .as_ref()
                 .is_none_or(|(before, at)| *before != trouble || *at + SAY_AGAIN <= now());
             if is_news {
                 tracing::warn!("{trouble}; trying again");
-                reply = Some((trouble, now()));
+                last_trouble = Some((trouble, now()));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);

@@ -167,7 +167,7 @@ async fn applications_in_a_silent_ray_stay_until_they_are_assessed() {
     assert_eq!(ray.names(), [FIRST]);
     assert_eq!(remembered(&store), [ray.address()]);
 
-    shared.responded(writer.address());
+    shared.record_response(writer.address());
     writer.expect_late_writes(false);
     while !ray.names().is_empty() {
         writer.sweep_if_due().await;

@@ -25,7 +25,7 @@ fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
 }
 
 /// An endpoint with one connection that sends these responses in turn.
-fn responding(responses: &'static [(u16, &'static str)]) -> String {
+fn server_with(responses: &'static [(u16, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -63,7 +63,7 @@ fn a_model_that_was_there_and_is_gone_is_a_failure_beside_what_was_measured() {
         404,
         r#"{"error":{"code":"model_not_found","message":"gone"}}"#,
     );
-    let url = responding(&[DONE, GONE, DONE]);
+    let url = server_with(&[DONE, GONE, DONE]);
     let words = ["--model", "m", "--requests", "3", "--connections", "1"];
     let output = bench(&url, &[&words[..], &["--json"]].concat());
     let shown = String::from_utf8_lossy(&output.stderr);

@@ -8,7 +8,7 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const LIMIT: (&str, &str) = ("MODEL_POOL__SERVER__BODY_LIMIT", "1KiB");
 
 /// The status line, the names of the headers and the body.
-fn responded(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<String>, String) {
+fn response_to(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<String>, String) {
     let length = body.len();
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n{body}"
@@ -74,8 +74,8 @@ fn past_the_routing_table_and_through_it_the_responses_are_the_same() {
         ),
     ] {
         let (one, other) = (
-            responded(&past, path, &lines, &body),
-            responded(&through, path, &lines, &body),
+            response_to(&past, path, &lines, &body),
+            response_to(&through, path, &lines, &body),
         );
         assert!(one.0.contains(expected), "{path} {lines} {body}: {one:?}");
         assert_eq!((&one.0, &one.1), (&other.0, &other.1), "{path} {lines}");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use support::service::{Pool, wait_for};
 
-use super::{ON, ask, get, loaded, pool, responded, stub, user_key};
+use super::{ON, ask, get, loaded, pool, response_to, stub, user_key};
 
 const GENERATE: &str = "/api/generate";
 
@@ -16,7 +16,7 @@ fn expires_at(pool: &Pool) -> String {
 /// Time until keep-hot ends, in seconds.
 fn ends_in(pool: &Pool) -> i64 {
     let ends = expires_at(pool);
-    let now = responded(pool, GENERATE, &json!({"model": "bystander"}));
+    let now = response_to(pool, GENERATE, &json!({"model": "bystander"}));
     let now = now["created_at"].as_str().unwrap();
     seconds(&ends) - seconds(now)
 }
@@ -57,7 +57,7 @@ fn without_a_prompt_the_model_is_loaded_and_stays_as_long_as_was_said() {
             json!({"model": "writer", "messages": [], "keep_alive": 1}),
         ),
     ] {
-        let told = responded(&pool, path, &empty);
+        let told = response_to(&pool, path, &empty);
         assert_eq!(
             (&told["done"], &told["done_reason"]),
             (&json!(true), &json!("load"))
@@ -73,8 +73,8 @@ fn without_a_prompt_the_model_is_loaded_and_stays_as_long_as_was_said() {
 #[test]
 fn a_request_shortens_its_own_time_and_not_that_of_others() {
     let pool = two();
-    responded(&pool, GENERATE, &prompt(json!({})));
-    responded(&pool, GENERATE, &prompt(json!({"keep_alive": 0})));
+    response_to(&pool, GENERATE, &prompt(json!({})));
+    response_to(&pool, GENERATE, &prompt(json!({"keep_alive": 0})));
     let left = ends_in(&pool);
     assert!((500..=601).contains(&left), "{left} s");
     let (_, _, head) = ask(
@@ -125,7 +125,7 @@ fn users_do_not_keep_a_model_longer_than_its_keep_hot_time_and_administrators_do
 fn only_an_administrator_unloads_and_the_order_is_in_the_audit() {
     let pool = pool("writer", &[]);
     let unload = json!({"model": "writer:latest", "keep_alive": 0});
-    responded(
+    response_to(
         &pool,
         GENERATE,
         &json!({"model": "writer", "prompt": "x", "stream": false}),

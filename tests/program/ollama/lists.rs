@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ON, ask, demo, get, loaded, responded, stub, user_key};
+use super::{ON, ask, demo, get, loaded, response_to, stub, user_key};
 use support::service::{Pool, wait_for};
 
 fn names(list: &Value) -> Vec<&str> {
@@ -33,7 +33,7 @@ fn models_are_listed_with_what_their_files_say() {
         );
         assert!(model["size"].as_u64().unwrap() > 100_000, "{model}");
         assert_eq!(model["details"]["format"], "safetensors");
-        let shown = responded(&pool, "/api/show", &json!({"model": name}));
+        let shown = response_to(&pool, "/api/show", &json!({"model": name}));
         assert_eq!(shown["details"], model["details"]);
         assert_eq!(shown["capabilities"], json!(["completion"]));
         let family = model["details"]["family"].as_str().unwrap();
@@ -50,7 +50,7 @@ fn models_are_listed_with_what_their_files_say() {
         );
     }
     // Without its tag, and with the older name of the field.
-    let shown = responded(&pool, "/api/show", &json!({"name": "tiny-chat"}));
+    let shown = response_to(&pool, "/api/show", &json!({"name": "tiny-chat"}));
     assert_eq!(shown["details"], list["models"][0]["details"]);
     assert_eq!(
         get(&pool, "/api/tags"),
@@ -67,14 +67,14 @@ fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
     );
     assert_eq!(get(&pool, "/api/ps"), json!({"models": []}));
     get(&pool, "/api/tags");
-    responded(&pool, "/api/show", &json!({"model": "one"}));
+    response_to(&pool, "/api/show", &json!({"model": "one"}));
     assert_eq!(get(&pool, "/api/ps"), json!({"models": []}));
-    responded(
+    response_to(
         &pool,
         "/api/generate",
         &json!({"model": "one", "prompt": "x", "stream": false}),
     );
-    responded(
+    response_to(
         &pool,
         "/api/generate",
         &json!({"model": "two:7b", "prompt": "x", "stream": false}),
@@ -126,7 +126,7 @@ fn programs_that_look_for_ollama_find_it_and_browsers_find_the_page() {
 #[test]
 fn a_pull_of_a_registered_model_succeeds_and_every_other_says_what_to_do() {
     let pool = demo();
-    let pulled = responded(
+    let pulled = response_to(
         &pool,
         "/api/pull",
         &json!({"model": "tiny-chat", "stream": false}),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{responded, ask, demo, lines, pool};
+use super::{ask, demo, lines, pool, response_to};
 
 fn hello(more: Value) -> Value {
     let mut body = json!({"model": "writer", "messages": [{"role": "user", "content": "Hello"}]});
@@ -39,7 +39,7 @@ fn a_chat_is_a_stream_of_lines_unless_it_asks_for_one_object() {
         (&last["done"], &last["done_reason"]),
         (&json!(true), &json!("stop"))
     );
-    let whole = responded(&pool, "/llm/api/chat", &hello(json!({"stream": false})));
+    let whole = response_to(&pool, "/llm/api/chat", &hello(json!({"stream": false})));
     assert_eq!(
         whole["message"],
         json!({"role": "assistant", "content": said})
@@ -65,8 +65,8 @@ fn a_chat_is_a_stream_of_lines_unless_it_asks_for_one_object() {
 #[test]
 fn the_time_of_a_load_is_in_the_response_that_waited_for_it() {
     let pool = pool("writer", &["--ready-after-ms", "600"]);
-    let first = responded(&pool, "/api/chat", &hello(json!({"stream": false})));
-    let second = responded(&pool, "/api/chat", &hello(json!({"stream": false})));
+    let first = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
+    let second = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
     let load = |response: &Value| response["load_duration"].as_u64().unwrap();
     assert!(load(&first) >= 500_000_000, "{first}");
     assert!(load(&second) < load(&first), "{second}");
@@ -84,7 +84,7 @@ fn a_prompt_is_served_as_a_chat_and_a_raw_one_is_completed() {
         for (name, value) in more.as_object().unwrap() {
             body[name.as_str()] = value.clone();
         }
-        let told = responded(&pool, "/api/generate", &body);
+        let told = response_to(&pool, "/api/generate", &body);
         assert_eq!(told["response"], "Hello from writer and goodbye", "{more}");
         assert_eq!(
             (&told["model"], &told["done"]),
@@ -106,7 +106,7 @@ fn a_tool_is_called_with_an_object_and_its_result_goes_on() {
     let pool = pool("writer", &[]);
     let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
     let tools = json!([tool]);
-    let whole = responded(
+    let whole = response_to(
         &pool,
         "/api/chat",
         &hello(json!({"tools": tools, "stream": false})),
@@ -128,7 +128,7 @@ fn a_tool_is_called_with_an_object_and_its_result_goes_on() {
         {"role": "user", "content": "Weather?"}, whole["message"],
         {"role": "tool", "tool_name": "weather", "content": "rain"},
     ]);
-    let told = responded(
+    let told = response_to(
         &pool,
         "/api/chat",
         &hello(json!({"messages": messages, "tools": tools, "stream": false})),
@@ -157,13 +157,13 @@ fn texts_become_vectors_of_the_length_1_and_the_older_route_gives_them_as_they_a
         told["total_duration"].is_u64() && told["load_duration"].is_u64(),
         "{told}"
     );
-    let one = responded(
+    let one = response_to(
         &pool,
         "/api/embed",
         &json!({"model": "writer", "input": "x"}),
     );
     assert_eq!(one["embeddings"][0], vectors[1]);
-    let older = responded(
+    let older = response_to(
         &pool,
         "/api/embeddings",
         &json!({"model": "writer", "prompt": "abc defg"}),
@@ -173,7 +173,7 @@ fn texts_become_vectors_of_the_length_1_and_the_older_route_gives_them_as_they_a
         ("/api/embed", json!({"model": "writer", "embeddings": []})),
         ("/api/embeddings", json!({"embedding": []})),
     ] {
-        assert_eq!(responded(&pool, path, &json!({"model": "writer"})), empty);
+        assert_eq!(response_to(&pool, path, &json!({"model": "writer"})), empty);
     }
 }
 
@@ -182,7 +182,7 @@ fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
     let pool = demo();
     let messages = json!([{"role": "user", "content": "What is keep-hot?"}]);
     let openai = json!({"model": "tiny-guide", "messages": messages, "temperature": 0});
-    let wanted = responded(&pool, "/v1/chat/completions", &openai);
+    let wanted = response_to(&pool, "/v1/chat/completions", &openai);
     let wanted = wanted["choices"][0]["message"]["content"].as_str().unwrap();
     let cold = json!({"temperature": 0, "num_ctx": 4096, "top_k": 40, "repeat_penalty": 1.0, "num_gpu": 1});
     let body = json!({"model": "tiny-guide:latest", "messages": messages, "options": cold, "stream": false});
@@ -198,7 +198,7 @@ fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
     );
     let short = json!({"model": "tiny-guide", "prompt": "What is keep-hot?", "stream": false,
         "options": {"num_predict": 3, "temperature": 0}});
-    let told = responded(&pool, "/api/generate", &short);
+    let told = response_to(&pool, "/api/generate", &short);
     assert_eq!(
         (&told["done_reason"], &told["eval_count"]),
         (&json!("length"), &json!(3))
@@ -209,13 +209,13 @@ fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
     );
     let seeded = json!({"model": "tiny-guide", "prompt": "Tell", "stream": false, "raw": true,
         "options": {"temperature": 1.5, "seed": 7, "num_predict": 12}});
-    let twice = [0, 1].map(|_| responded(&pool, "/api/generate", &seeded)["response"].clone());
+    let twice = [0, 1].map(|_| response_to(&pool, "/api/generate", &seeded)["response"].clone());
     assert_eq!(twice[0], twice[1]);
     let schema = json!({"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": false});
     for (format, has) in [(schema, true), (json!("json"), false)] {
         let body = json!({"model": "tiny-guide", "prompt": "Say yes.", "stream": false, "format": format,
             "options": {"temperature": 0, "num_predict": 200}});
-        let told = responded(&pool, "/api/generate", &body);
+        let told = response_to(&pool, "/api/generate", &body);
         if has {
             let object: Value = serde_json::from_str(told["response"].as_str().unwrap()).unwrap();
             assert!(object["yes"].is_boolean(), "{told}");
@@ -239,7 +239,7 @@ fn what_a_request_says_reaches_the_engine_in_its_own_words() {
         ],
         "options": {"temperature": 0.5, "top_p": 0.9, "num_predict": 9, "seed": 7, "stop": ["."], "num_ctx": 64}}),
     );
-    let told = responded(&pool, "/api/chat", &body);
+    let told = response_to(&pool, "/api/chat", &body);
     let seen: Value = serde_json::from_str(told["message"]["content"].as_str().unwrap()).unwrap();
     let url = format!("data:image/png;base64,{picture}");
     assert_eq!(
@@ -272,7 +272,7 @@ fn what_a_request_says_reaches_the_engine_in_its_own_words() {
 #[test]
 fn reasoning_is_told_apart_from_the_response() {
     let pool = pool("writer", &["--reasoning", "First I greet"]);
-    let whole = responded(&pool, "/api/chat", &hello(json!({"stream": false})));
+    let whole = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
     assert_eq!(
         whole["message"],
         json!({"role": "assistant", "content": "Hello from writer and goodbye", "thinking": "First I greet"})
@@ -288,6 +288,6 @@ fn reasoning_is_told_apart_from_the_response() {
         ("First I greet", "Hello from writer and goodbye")
     );
     let body = json!({"model": "writer", "prompt": "Hello", "stream": false});
-    let told = responded(&pool, "/api/generate", &body);
+    let told = response_to(&pool, "/api/generate", &body);
     assert_eq!(told["thinking"], "First I greet", "{told}");
 }

@@ -21,19 +21,19 @@ pub struct WireRequest<'a> {
 
 /// Status and body of the response.
 pub fn say(pool: &Pool, said: WireRequest) -> (u16, String) {
-    let (status, body, _) = split(&respond(pool, said));
+    let (status, body, _) = split(&send(pool, said));
     (status, body)
 }
 
 /// The cookie of the response, as a browser sends it back.
 pub fn cookie(pool: &Pool, said: WireRequest) -> Option<String> {
-    let response = String::from_utf8_lossy(&respond(pool, said)).into_owned();
+    let response = String::from_utf8_lossy(&send(pool, said)).into_owned();
     let mut lines = response.lines();
     let line = lines.find_map(|line| line.strip_prefix("set-cookie: "))?;
     Some(line.split(';').next()?.to_owned())
 }
 
-fn respond(pool: &Pool, said: WireRequest) -> Vec<u8> {
+fn send(pool: &Pool, said: WireRequest) -> Vec<u8> {
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     let patience = Duration::from_secs(30);
     socket.set_read_timeout(Some(patience)).unwrap();
