@@ -249,7 +249,7 @@ impl Client {
         }
         // A TLS port closes a connection that begins with plain HTTP, or responds with an alert.
         let is_dropped = !error.is_connect() && !error.is_timeout() && !error.is_builder();
-        if is_dropped && self.answers_to_tls().await {
+        if is_dropped && self.speaks_tls().await {
             self.wrong_scheme()
         } else {
             self.lost(error)
@@ -257,7 +257,7 @@ impl Client {
     }
 
     /// Returns true if a TLS handshake reaches the server's certificate. Does not send the key.
-    async fn answers_to_tls(&self) -> bool {
+    async fn speaks_tls(&self) -> bool {
         let Some(rest) = self.settings.base.strip_prefix("http://") else {
             return false;
         };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::state::State;
+use crate::state::LoadState;
 
 pub use load::*;
 
@@ -27,7 +27,7 @@ pub struct ModelView {
     pub adapters: Vec<String>,
     pub engine: Option<String>,
     pub source: Option<String>,
-    pub state: State,
+    pub state: LoadState,
     /// The problem with the model's file, if it has one.
     pub file_error: Option<String>,
     pub priority: u32,
@@ -100,7 +100,7 @@ pub struct OverrideView {
 #[serde(default)]
 pub struct ReplicaView {
     pub replica: String,
-    pub state: State,
+    pub state: LoadState,
     pub stage: Option<String>,
     pub percent: Option<f64>,
     /// Expected time until the load is done; 0 if it is overdue.
@@ -172,7 +172,7 @@ pub struct CordonResponse {
 pub struct LeavingReplica {
     pub replica: String,
     pub model: String,
-    pub state: State,
+    pub state: LoadState,
     pub in_flight: u64,
     pub bytes: u64,
 }
@@ -248,7 +248,7 @@ pub struct Owner {
     pub replica: String,
     pub model: String,
     pub bytes: u64,
-    pub state: Option<State>,
+    pub state: Option<LoadState>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// The state of a model or a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
-pub enum State {
+pub enum LoadState {
     Cold,
     Waiting,
     Fetching,
@@ -27,27 +27,27 @@ pub enum State {
     Other(String),
 }
 
-const NAMES: [(&str, State); 14] = [
-    ("cold", State::Cold),
-    ("waiting", State::Waiting),
-    ("fetching", State::Fetching),
-    ("planned", State::Planned),
-    ("launching", State::Launching),
-    ("loading", State::Loading),
-    ("ready", State::Ready),
-    ("parking", State::Parking),
-    ("asleep", State::Asleep),
-    ("draining", State::Draining),
-    ("stopping", State::Stopping),
-    ("cooling", State::Cooling),
-    ("quarantined", State::Quarantined),
-    ("broken", State::Broken),
+const NAMES: [(&str, LoadState); 14] = [
+    ("cold", LoadState::Cold),
+    ("waiting", LoadState::Waiting),
+    ("fetching", LoadState::Fetching),
+    ("planned", LoadState::Planned),
+    ("launching", LoadState::Launching),
+    ("loading", LoadState::Loading),
+    ("ready", LoadState::Ready),
+    ("parking", LoadState::Parking),
+    ("asleep", LoadState::Asleep),
+    ("draining", LoadState::Draining),
+    ("stopping", LoadState::Stopping),
+    ("cooling", LoadState::Cooling),
+    ("quarantined", LoadState::Quarantined),
+    ("broken", LoadState::Broken),
 ];
 
-impl State {
+impl LoadState {
     pub fn as_str(&self) -> &str {
         match self {
-            State::Other(name) => name,
+            LoadState::Other(name) => name,
             known => NAMES
                 .iter()
                 .find(|(_, state)| state == known)
@@ -56,22 +56,22 @@ impl State {
     }
 }
 
-impl Default for State {
-    fn default() -> State {
-        State::Other(String::new())
+impl Default for LoadState {
+    fn default() -> LoadState {
+        LoadState::Other(String::new())
     }
 }
 
-impl From<String> for State {
-    fn from(text: String) -> State {
+impl From<String> for LoadState {
+    fn from(text: String) -> LoadState {
         match NAMES.into_iter().find(|(name, _)| *name == text) {
             Some((_, state)) => state,
-            None => State::Other(text),
+            None => LoadState::Other(text),
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for LoadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -84,11 +84,11 @@ mod tests {
     #[test]
     fn a_known_state_is_itself_and_an_unknown_one_keeps_its_name() {
         for (name, state) in NAMES {
-            assert_eq!(State::from(name.to_owned()), state);
+            assert_eq!(LoadState::from(name.to_owned()), state);
             assert_eq!(state.to_string(), name);
         }
-        let newer: State = serde_json::from_str("\"hibernating\"").expect("a state");
-        assert_eq!(newer, State::Other("hibernating".to_owned()));
+        let newer: LoadState = serde_json::from_str("\"hibernating\"").expect("a state");
+        assert_eq!(newer, LoadState::Other("hibernating".to_owned()));
         assert_eq!(newer.to_string(), "hibernating");
     }
 }

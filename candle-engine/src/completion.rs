@@ -13,7 +13,7 @@ use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
 use crate::prepared_request::{PreparedRequest, RequestGrammar};
 use crate::reasoning::ReasoningReader;
-use crate::response::Shape;
+use crate::response::ResponseOptions;
 use crate::response_json::{Envelope, Route};
 use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
@@ -265,7 +265,7 @@ fn prepare(
             });
         }
     }
-    let shape = Shape {
+    let shape = ResponseOptions {
         stream: settings.stream,
         shows_scores: settings.logprobs.is_some(),
         computed: settings.best_of,

@@ -55,7 +55,7 @@ pub use cuda_facts::{CudaFacts, cuda_facts};
 pub use error::EngineError;
 pub use grammar::try_grammar;
 pub use options::{
-    AdapterOptions, CacheType, DeviceChoice, EngineOptions, Joining, Listen, NumberTypes,
+    AdapterOptions, CacheType, DeviceChoice, EngineOptions, JoiningRule, Listen, NumberTypes,
     ProductType, Quantization, Speculation, Task, TokenBudgets, TrialProgram,
 };
 pub use server::serve;

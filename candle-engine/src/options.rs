@@ -106,13 +106,13 @@ pub struct TokenBudgets {
     /// Maximum tokens of all running requests, prompts plus maximum completions; others wait. At least the context.
     pub total: Option<usize>,
     /// Condition for waiting requests to join the running ones; `None` lets them join as soon as there is room.
-    pub joining: Option<Joining>,
+    pub joining: Option<JoiningRule>,
 }
 
 /// A prompt delays the running requests while it is computed. Waiting requests therefore join once there are enough to compute
 /// several together, or after a number of steps without a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Joining {
+pub struct JoiningRule {
     /// Number of requests that must wait, in thousandths of the number of running requests.
     pub served_ratio_milli: u32,
     /// Number of steps after which a request joins, however few are waiting.

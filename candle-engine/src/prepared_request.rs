@@ -4,14 +4,14 @@ use crate::api_error::ApiError;
 use crate::batch::GenerationRequest;
 use crate::decoder_service::DecoderService;
 use crate::grammar::{Grammar, compiling};
-use crate::response::{PendingResponse, Shape};
+use crate::response::{PendingResponse, ResponseOptions};
 use crate::response_json::Envelope;
 use axum::http::StatusCode;
 
 pub(crate) struct PreparedRequest {
     pub requests: Vec<GenerationRequest>,
     pub envelope: Envelope,
-    pub shape: Shape,
+    pub shape: ResponseOptions,
     pub grammar: Option<RequestGrammar>,
 }
 

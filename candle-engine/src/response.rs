@@ -30,7 +30,7 @@ const IGNORED: HeaderName = HeaderName::from_static("x-engine-ignored");
 
 /// The form of a response.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ResponseOptions {
     pub stream: bool,
     /// The request asks for token probabilities.
     pub shows_scores: bool,
@@ -53,7 +53,7 @@ pub(crate) struct PendingResponse {
     runs: Runs,
     envelope: Envelope,
     usage: Usage,
-    shape: Shape,
+    shape: ResponseOptions,
     choices: usize,
     model: Arc<LoadedModel>,
 }
@@ -73,7 +73,7 @@ impl PendingResponse {
         ready: &DecoderService,
         envelope: Envelope,
         requests: Vec<GenerationRequest>,
-        shape: Shape,
+        shape: ResponseOptions,
     ) -> Result<Self, ApiError> {
         let seats = ready.model.generator.concurrency;
         Ok(Self {

@@ -135,7 +135,7 @@ impl SleepGate {
     }
 
     /// Begins a transition; returns `None` if the engine is already in phase `to`.
-    fn turn(self: &Arc<Self>, from: Phase, to: Phase) -> Result<Option<Turn>, ApiError> {
+    fn turn(self: &Arc<Self>, from: Phase, to: Phase) -> Result<Option<Transition>, ApiError> {
         let mut found = Phase::Awake;
         let turns = self.0.send_if_modified(|state| {
             found = state.phase;
@@ -145,7 +145,7 @@ impl SleepGate {
             found == from
         });
         if turns {
-            return Ok(Some(Turn {
+            return Ok(Some(Transition {
                 gate: Arc::clone(self),
                 ends_in: from,
             }));
@@ -163,18 +163,18 @@ impl SleepGate {
 }
 
 /// A transition that reverts if dropped before it is complete.
-struct Turn {
+struct Transition {
     gate: Arc<SleepGate>,
     ends_in: Phase,
 }
 
-impl Turn {
+impl Transition {
     fn to(mut self, phase: Phase) {
         self.ends_in = phase;
     }
 }
 
-impl Drop for Turn {
+impl Drop for Transition {
     fn drop(&mut self) {
         let phase = self.ends_in;
         self.gate.0.send_modify(|state| state.phase = phase);
@@ -227,12 +227,12 @@ mod tests {
 
     /// Records its calls, and fails if the test wants it to.
     #[derive(Default)]
-    struct Part {
+    struct RecordingSleeper {
         calls: Mutex<Vec<&'static str>>,
         fails: Option<&'static str>,
     }
 
-    impl Part {
+    impl RecordingSleeper {
         fn failing(fails: &'static str) -> Arc<Self> {
             Arc::new(Self {
                 fails: Some(fails),
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    impl Sleeper for Part {
+    impl Sleeper for RecordingSleeper {
         fn sleep(&self) -> Result<(), EngineError> {
             self.note("sleep")
         }
@@ -263,13 +263,16 @@ mod tests {
         }
     }
 
-    fn parts(part: &Arc<Part>) -> Vec<Arc<dyn Sleeper>> {
+    fn parts(part: &Arc<RecordingSleeper>) -> Vec<Arc<dyn Sleeper>> {
         vec![Arc::clone(part) as Arc<dyn Sleeper>]
     }
 
     #[tokio::test]
     async fn who_sleeps_lets_nobody_in_until_it_is_woken() {
-        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        let (gate, part) = (
+            Arc::new(SleepGate::default()),
+            Arc::new(RecordingSleeper::default()),
+        );
         drop(gate.enter().expect("awake"));
         gate.sleep(parts(&part)).await.expect("falls asleep");
         gate.sleep(parts(&part)).await.expect("sleeps already");
@@ -284,7 +287,10 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_finished_first_and_nobody_new_comes_in() {
-        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        let (gate, part) = (
+            Arc::new(SleepGate::default()),
+            Arc::new(RecordingSleeper::default()),
+        );
         let inside = gate.enter().expect("awake");
         let mut falling = Box::pin(gate.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
@@ -298,7 +304,10 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_asks_and_leaves_before_it_sleeps_leaves_it_awake() {
-        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        let (gate, part) = (
+            Arc::new(SleepGate::default()),
+            Arc::new(RecordingSleeper::default()),
+        );
         let inside = gate.enter().expect("awake");
         let mut falling = Box::pin(gate.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
@@ -309,13 +318,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_fails_leaves_the_engine_as_it_was() {
-        let (gate, part) = (Arc::new(SleepGate::default()), Part::failing("sleep"));
+        let (gate, part) = (
+            Arc::new(SleepGate::default()),
+            RecordingSleeper::failing("sleep"),
+        );
         let failed = gate.sleep(parts(&part)).await.expect_err("it fails");
         assert!(failed.message.contains("out of memory"), "{failed:?}");
         assert!(!gate.is_asleep() && gate.enter().is_ok());
         assert_eq!(part.calls(), ["sleep", "wake"]);
 
-        let (gate, part) = (Arc::new(SleepGate::default()), Part::failing("wake"));
+        let (gate, part) = (
+            Arc::new(SleepGate::default()),
+            RecordingSleeper::failing("wake"),
+        );
         gate.sleep(parts(&part)).await.expect("falls asleep");
         gate.wake(parts(&part)).await.expect_err("it fails");
         assert!(gate.is_asleep());

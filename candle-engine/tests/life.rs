@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use support::{
-    ANSWER, CHAT, CONTEXT_TOKENS, Engine, MODEL, ask, demo_model, endless, options, text,
+    CHAT, CONTEXT_TOKENS, Engine, MODEL, RESPONSE, ask, demo_model, endless, options, text,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -193,6 +193,6 @@ async fn a_sleeping_engine_serves_no_request_and_wakes_to_the_same_responses() {
     assert_eq!(engine.post("/wake_up", &json!({})).await.0, StatusCode::OK);
     assert_eq!(asleep().await, false);
     let (_, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(text(&response), ANSWER);
+    assert_eq!(text(&response), RESPONSE);
     engine.stop().await.expect("a clean end");
 }

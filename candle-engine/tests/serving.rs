@@ -4,7 +4,7 @@ mod support;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use support::{ANSWER, CHAT, CONTEXT_TOKENS, Engine, MODEL, ask, endless, text};
+use support::{CHAT, CONTEXT_TOKENS, Engine, MODEL, RESPONSE, ask, endless, text};
 
 fn joined(chunks: &[Value]) -> String {
     chunks
@@ -17,7 +17,7 @@ fn joined(chunks: &[Value]) -> String {
 async fn a_chat_is_served_in_the_shape_of_openai() {
     let engine = Engine::start(1).await;
     let (status, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!((status, text(&response)), (StatusCode::OK, ANSWER));
+    assert_eq!((status, text(&response)), (StatusCode::OK, RESPONSE));
     assert_eq!(response["object"], "chat.completion");
     assert_eq!(response["model"], MODEL);
     assert!(
@@ -156,7 +156,7 @@ async fn max_tokens_ends_the_response_with_length() {
             .await;
         assert_eq!(response["choices"][0]["finish_reason"], "length");
         assert_eq!(response["usage"]["completion_tokens"], 3);
-        assert!(ANSWER.starts_with(text(&response)) && !text(&response).is_empty());
+        assert!(RESPONSE.starts_with(text(&response)) && !text(&response).is_empty());
     }
 }
 
@@ -233,7 +233,7 @@ async fn content_parts_and_a_system_message_are_understood() {
     let (_, response) = engine
         .post(CHAT, &json!({"messages": messages, "temperature": 0}))
         .await;
-    assert_eq!(text(&response), ANSWER);
+    assert_eq!(text(&response), RESPONSE);
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn a_second_request_is_served_while_a_first_one_streams() {
         .await;
     assert!(first.next().await.is_some());
     let (_, second) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(text(&second), ANSWER);
+    assert_eq!(text(&second), RESPONSE);
     assert_eq!(engine.get("/health").await.0, StatusCode::OK);
     let chunks = first.collect().await;
     assert_eq!(
@@ -281,7 +281,7 @@ async fn many_at_once_all_get_their_own_response() {
     assert!(
         responses
             .iter()
-            .all(|(status, response)| *status == StatusCode::OK && text(response) == ANSWER)
+            .all(|(status, response)| *status == StatusCode::OK && text(response) == RESPONSE)
     );
 }
 
@@ -298,7 +298,7 @@ async fn clients_that_leave_free_the_worker_and_the_memory() {
     drop(queued);
     drop(working);
     let (_, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(text(&response), ANSWER);
+    assert_eq!(text(&response), RESPONSE);
     while engine.get("/memory").await.1["kv_cache_bytes_used"] != 0 {
         tokio::task::yield_now().await;
     }

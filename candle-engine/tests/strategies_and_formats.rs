@@ -10,7 +10,7 @@ use support::{Engine, MODEL, demo_model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
-const ANSWER: &str =
+const RESPONSE: &str =
     "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
 
 fn ask(more: &Value) -> Value {
@@ -63,7 +63,7 @@ async fn every_strategy_answers_a_question_that_the_model_knows() {
     ] {
         assert_eq!(
             text(&complete(&engine, &strategy).await),
-            ANSWER,
+            RESPONSE,
             "{strategy}"
         );
     }
@@ -298,6 +298,6 @@ async fn hostile_grammars_are_refused_or_followed_within_bounds() {
     }
     assert_eq!(
         text(&complete(&engine, &json!({"temperature": 0})).await),
-        ANSWER
+        RESPONSE
     );
 }

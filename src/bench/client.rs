@@ -16,7 +16,7 @@ use super::target::Target;
 use crate::args::BenchRoute;
 
 /// Maximum size of a non-streaming response, or of a list of models.
-const ANSWER_MAX: usize = 256 << 20;
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 pub struct Client {
     pub target: Target,
@@ -235,7 +235,7 @@ async fn read_complete(
     response: Response<Incoming>,
     result: &mut RequestResult,
 ) -> Result<Bytes, RequestError> {
-    let mut body = Limited::new(response.into_body(), ANSWER_MAX);
+    let mut body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     while let Some(frame) = connection.during(body.frame()).await {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{BenchArgs, BenchRoute};
 
 const PROMPT: &str = "Say hello.";
-const ANSWER_TOKENS: u32 = 64;
+const RESPONSE_TOKENS: u32 = 64;
 /// Common words, usually one token each in any tokenizer.
 const WORDS: [&str; 32] = [
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
@@ -40,7 +40,7 @@ impl Prompts {
         let mut common = Map::new();
         common.insert("model".to_owned(), json!(model));
         if args.route != BenchRoute::Embeddings {
-            let most = args.max_tokens.unwrap_or(ANSWER_TOKENS);
+            let most = args.max_tokens.unwrap_or(RESPONSE_TOKENS);
             common.insert("max_tokens".to_owned(), json!(most));
         }
         if stream {

@@ -18,7 +18,7 @@ use super::limits;
 use super::model_file::{
     CacheType, ComputeDevice, EngineConfig, NumberTypes, ProductType, Quantization, Task,
 };
-use super::recipe::{CandleRecipe, Joining, TokenBudgets};
+use super::recipe::{CandleRecipe, JoiningRule, TokenBudgets};
 use super::server_config::EntryContext;
 use super::speculation::{self, SpeculativeConfig};
 
@@ -259,7 +259,7 @@ fn joining(
     ratio: Option<f64>,
     steps: Option<i64>,
     notes: &Diagnostics,
-) -> Result<Option<Joining>, CatalogError> {
+) -> Result<Option<JoiningRule>, CatalogError> {
     if ratio.is_none() && steps.is_none() {
         return Ok(None);
     }
@@ -281,7 +281,7 @@ fn joining(
         steps.unwrap_or(WAITING_STEPS),
         |steps| limits::count(steps, WAITING_STEPS_MAX),
     )?;
-    Ok(Some(Joining {
+    Ok(Some(JoiningRule {
         served_ratio_milli: ratio,
         steps,
     }))

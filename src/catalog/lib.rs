@@ -111,7 +111,7 @@ pub use program_search::find_program;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
-    CacheType, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen,
+    CacheType, CandleRecipe, CommandRecipe, ComputeDevice, JoiningRule, LaunchValues, Listen,
     LoopbackAddress, NumberTypes, ProductType, Quantization, Recipe, RenderedCommand, Secret,
     Sleep, SleepCommands, Speculation, Task, TemplateError, TokenBudgets,
 };

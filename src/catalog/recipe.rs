@@ -4,7 +4,7 @@
 mod candle;
 mod command;
 
-pub use candle::{CandleRecipe, Joining, Speculation, TokenBudgets};
+pub use candle::{CandleRecipe, JoiningRule, Speculation, TokenBudgets};
 pub use command::{CommandRecipe, LaunchValues, RenderedCommand, SleepCommands, TemplateError};
 
 use super::candle_models::ModelTask;

@@ -297,7 +297,7 @@ fn from(entry: &Entry) -> String {
 /// The prompt format, and the settings added to requests.
 fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
-    let answers_no_prompts = match &entry.recipe {
+    let takes_no_prompts = match &entry.recipe {
         Recipe::Candle(recipe) => {
             matches!(
                 recipe.serves,
@@ -308,7 +308,7 @@ fn prompt(entry: &Entry) -> String {
         Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
     };
     let mut text = match generation.prompt {
-        _ if answers_no_prompts => "no prompts, because it embeds or ranks texts".to_owned(),
+        _ if takes_no_prompts => "no prompts, because it embeds or ranks texts".to_owned(),
         Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
         Prompt::Disabled => "completions only".to_owned(),
         Prompt::Format(_) => "prompts from its prompt format".to_owned(),

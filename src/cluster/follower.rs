@@ -1,7 +1,7 @@
 //! Carries out the pool's decisions about nodes, with one call to the cluster at a time, and reports the outcome. Polls the leases
 //! while a request is open. Leases that the cluster does not report are unknown, never "gone".
 
-mod ending;
+mod lease_return;
 mod leftover_leases;
 mod messages;
 mod open_request;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use ending::{Ending, LeaseSelector};
+use lease_return::{LeaseReturn, LeaseSelector};
 use leftover_leases::LeftoverLeases;
 pub use messages::{ClusterNews, ClusterOrder};
 use open_request::Open;
@@ -38,7 +38,7 @@ pub struct Follower<C, N> {
     /// Time limit for a running lease's node to join.
     join_within: Duration,
     open: Option<Open>,
-    ending: Vec<Ending>,
+    ending: Vec<LeaseReturn>,
     joined: BTreeSet<String>,
     /// The last reported end of each node with a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
@@ -104,12 +104,12 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 let which = open
                     .lease
                     .map_or(LeaseSelector::Demand(demand), LeaseSelector::Lease);
-                let mut ending = Ending::new(which, Release::Now);
+                let mut ending = LeaseReturn::new(which, Release::Now);
                 ending.is_cancel = true;
                 self.end(ending).await;
             }
             ClusterOrder::Release { node } => {
-                self.end(Ending::new(LeaseSelector::Node(node), Release::Drain))
+                self.end(LeaseReturn::new(LeaseSelector::Node(node), Release::Drain))
                     .await;
             }
             ClusterOrder::Joined { node } => {
@@ -218,7 +218,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         for id in spent {
             tracing::info!("lease {id} is given back, because no request needs it");
             self.ending
-                .push(Ending::new(LeaseSelector::Lease(id), Release::Now));
+                .push(LeaseReturn::new(LeaseSelector::Lease(id), Release::Now));
         }
         self.look_at_limits(&leases);
         self.look_at_open(&leases).await;
@@ -315,7 +315,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     let until = now() + HOST_EXCLUDED_FOR;
                     self.excluded.push((host.clone(), until));
                     let which = LeaseSelector::Lease(lease.id.clone());
-                    self.ending.push(Ending::new(which, Release::Now));
+                    self.ending.push(LeaseReturn::new(which, Release::Now));
                     return;
                 }
                 let what = waits.map_or("its node starts", String::as_str);
@@ -327,7 +327,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     /// Records the lease to give back, and gives back immediately what the cluster lists.
-    async fn end(&mut self, ending: Ending) {
+    async fn end(&mut self, ending: LeaseReturn) {
         if self.ending.len() < ENDING_MAX {
             self.ending.push(ending);
         }

@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::earlier_seats::EarlierSeats;
 use super::message::Message;
 use super::routing::Routes;
-use engine::{AdoptionResult, LateLooks, ServeWriters, UnadoptedEngine};
+use engine::{AdoptionResult, PendingQueries, ServeWriters, UnadoptedEngine};
 use pool::ReplicaId;
 
 /// The first pause between queries of Ray clusters that do not respond.
@@ -48,7 +48,7 @@ impl EarlierApplications {
             recipe_of_application(model, arguments, &routes.catalog)
         };
         let is_streaming = |replica: ReplicaId| self.may_stream(replica);
-        let mut looks = LateLooks::new(&self.writers, self.keep);
+        let mut looks = PendingQueries::new(&self.writers, self.keep);
         let mut pause = PAUSE;
         let mut due = pin!(sleep(pause));
         while !self.writers.without_response().is_empty() {

@@ -21,7 +21,7 @@ use super::parts::Parts;
 use super::remote_device;
 use super::store_writer;
 use super::usage::Minute;
-use super::watch_task::{self, Sights};
+use super::watch_task::{self, WatchInputs};
 use config::OnRestart;
 use inventory::Inventory;
 use pool::{Event, Span};
@@ -118,7 +118,7 @@ impl Control {
             self.clock,
             Arc::clone(&self.devices.look),
         ));
-        self.tasks.spawn(watch_task::run(Sights {
+        self.tasks.spawn(watch_task::run(WatchInputs {
             snapshot: Arc::clone(&self.publishing.snapshot),
             routes: Arc::clone(&self.publishing.routes),
             inbox: self.inbox.clone(),

@@ -19,7 +19,7 @@ const PROGRESS_MAX: Span = Span::from_secs(60);
 
 /// The state at one point in time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Picture {
+pub(super) struct Observation {
     pub now: Time,
     /// Age of the oldest message to the loop without a response.
     pub without_response: Option<Span>,
@@ -104,7 +104,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn judge(&mut self, picture: &Picture) -> LoadPath {
+    pub fn judge(&mut self, picture: &Observation) -> LoadPath {
         let mut findings = Vec::new();
         let mut stuck = |age: Span, most: Span, what: &dyn Fn() -> String| {
             if age > most {
@@ -204,19 +204,19 @@ mod tests {
         Span::from_secs(seconds)
     }
 
-    fn replica(state: WatchedState, age: u64) -> Picture {
-        Picture {
+    fn replica(state: WatchedState, age: u64) -> Observation {
+        Observation {
             replicas: vec![ReplicaSample {
                 model: "m".to_owned(),
                 replica: ReplicaId(3),
                 state,
                 age: seconds(age),
             }],
-            ..Picture::default()
+            ..Observation::default()
         }
     }
 
-    fn loading(age: u64, silent: u64) -> Picture {
+    fn loading(age: u64, silent: u64) -> Observation {
         let state = WatchedState::Launching {
             deadline: seconds(300),
             expected: seconds(40),
@@ -226,7 +226,7 @@ mod tests {
         replica(state, age)
     }
 
-    fn found(picture: &Picture) -> Vec<(bool, u64)> {
+    fn found(picture: &Observation) -> Vec<(bool, u64)> {
         let path = Watchdog::default().judge(picture);
         let found = path.findings.iter();
         found
@@ -259,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_loop_that_does_not_answer_is_stuck() {
-        let without_response = |age| Picture {
+        let without_response = |age| Observation {
             without_response: Some(seconds(age)),
-            ..Picture::default()
+            ..Observation::default()
         };
         assert_eq!(found(&without_response(5)), []);
         assert_eq!(found(&without_response(9)), [(true, 4)]);
@@ -278,10 +278,10 @@ mod tests {
                 replica: ReplicaId(1),
                 seated,
             });
-            let picture = Picture {
+            let picture = Observation {
                 now: Time(second * 1000),
                 servable: servable.into_iter().collect(),
-                ..Picture::default()
+                ..Observation::default()
             };
             watchdog.judge(&picture).stuck().is_some()
         };

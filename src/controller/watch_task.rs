@@ -15,14 +15,14 @@ use super::message::Message;
 use super::remote_device::REMOTE_DEVICE;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
-use super::watch::{LoadPath, Picture, ReplicaSample, ServableReplica, Watchdog, WatchedState};
+use super::watch::{LoadPath, Observation, ReplicaSample, ServableReplica, Watchdog, WatchedState};
 use engine::ServeWriters;
 use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Inputs of the check.
-pub(super) struct Sights {
+pub(super) struct WatchInputs {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub inbox: mpsc::UnboundedSender<Message>,
@@ -34,7 +34,7 @@ pub(super) struct Sights {
 }
 
 /// Runs as long as the loop.
-pub(super) async fn run(sights: Sights) {
+pub(super) async fn run(sights: WatchInputs) {
     let mut watchdog = Watchdog::default();
     let mut looks = Ticks::every(LOOK_EVERY);
     let mut requested = Time(0);
@@ -72,13 +72,13 @@ pub(super) async fn run(sights: Sights) {
     }
 }
 
-fn picture(sights: &Sights, now: Time, without_response: Option<Span>) -> Picture {
+fn picture(sights: &WatchInputs, now: Time, without_response: Option<Span>) -> Observation {
     let snapshot = sights.snapshot.load();
     let routes = sights.routes.load();
     // The snapshot may be older if nothing has happened since.
     let since = now.since(snapshot.pool.now);
     let servable = |model: &&ModelView| model.waiting > 0;
-    Picture {
+    Observation {
         now,
         without_response,
         replicas: snapshot

@@ -11,7 +11,7 @@ use pool::{
 /// Larger than any number of a real order.
 const FIRST_ORDER: u64 = 1 << 62;
 /// Limit of events fed back to the copy per assumption. There are few: each closes a gate or stores a wish.
-const ANSWERS_MAX: usize = 10_000;
+const RESPONSES_MAX: usize = 10_000;
 
 /// Assumptions of a what-if question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,7 +139,7 @@ fn give(
     in_flight: &BTreeMap<ReplicaId, u32>,
 ) {
     let mut events = vec![Event::OrderReceived { order, command }];
-    for _ in 0..ANSWERS_MAX {
+    for _ in 0..RESPONSES_MAX {
         let Some(event) = events.pop() else { return };
         let response = pool.step(now, event);
         events.extend(

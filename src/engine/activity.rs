@@ -79,7 +79,7 @@ const PENDING: u8 = 0;
 /// The first chunk has arrived. Many engines send an empty chunk with the role before they compute anything, so it does not count
 /// as a token.
 const FIRST: u8 = 1;
-const ANSWERING: u8 = 2;
+const RESPONDING: u8 = 2;
 /// Flag: the client does not read, so no output is expected of the engine.
 const HELD: u8 = 4;
 /// Flag: a non-streaming request.
@@ -138,7 +138,7 @@ impl ActivityMeter {
         match state & !PLAIN {
             PENDING => beat.0.store(state | FIRST, Ordering::Relaxed),
             FIRST => {
-                beat.0.store(state & PLAIN | ANSWERING, Ordering::Relaxed);
+                beat.0.store(state & PLAIN | RESPONDING, Ordering::Relaxed);
                 self.asking.fetch_sub(1, Ordering::Relaxed);
                 self.responding.fetch_add(1, Ordering::Relaxed);
             }
@@ -177,7 +177,7 @@ impl ActivityMeter {
 
     fn waiting(&self, state: u8) -> &AtomicU32 {
         match state & !PLAIN {
-            ANSWERING => &self.responding,
+            RESPONDING => &self.responding,
             _ => &self.asking,
         }
     }

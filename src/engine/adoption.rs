@@ -46,7 +46,7 @@ use pool::ReplicaId;
 use ray_api::Hold;
 
 /// Time limit for a guardian's response, and for an engine to prove healthy.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time limit for the previous controller's connection to close.
 const TAKEN_MAX: Duration = Duration::from_secs(2);
 /// Time limit for the guardian of a stopped engine to remove all of its processes.
@@ -329,7 +329,7 @@ async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
             sleep(PAUSE).await;
         }
     };
-    let greeting = timeout(ANSWER_MAX, greeting).await;
+    let greeting = timeout(RESPONSE_TIME_MAX, greeting).await;
     greeting.unwrap_or(Greeting::Silent)
 }
 
@@ -338,7 +338,7 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
         return Greeting::Silent;
     };
     let (mut reader, writer) = talk(socket);
-    match reader.next_within(ANSWER_MAX).await {
+    match reader.next_within(RESPONSE_TIME_MAX).await {
         Some(News::Hello(hello)) => Greeting::Hello(hello, reader, writer),
         Some(News::Taken) => Greeting::Taken,
         _ => Greeting::Silent,
@@ -359,10 +359,10 @@ async fn sick(record: &Record) -> Option<String> {
             sleep(PAUSE).await;
         }
     };
-    let healthy = timeout(ANSWER_MAX, asking).await.is_ok();
+    let healthy = timeout(RESPONSE_TIME_MAX, asking).await.is_ok();
     (!healthy).then(|| {
         let path = &record.ready_path;
-        let seconds = ANSWER_MAX.as_secs();
+        let seconds = RESPONSE_TIME_MAX.as_secs();
         format!("its health route {path} failed for {seconds} s: {problem}")
             .trim_end_matches([':', ' '])
             .to_owned()

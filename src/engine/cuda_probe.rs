@@ -160,7 +160,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    const ANSWER: &str = r#"{"version":"1.2.3","built_for":13000,"driver":13000,"gpus":1}"#;
+    const RESPONSE: &str = r#"{"version":"1.2.3","built_for":13000,"driver":13000,"gpus":1}"#;
 
     fn search(folder: &Path, named: Option<PathBuf>) -> CudaSearch {
         CudaSearch {
@@ -235,13 +235,13 @@ mod tests {
             Failure::MissingLibrary,
             "nvidia-curand",
         );
-        let other = ANSWER.replace("1.2.3", "1.2.4");
+        let other = RESPONSE.replace("1.2.3", "1.2.4");
         let cuda = found(&format!("echo '{other}'")).await;
         is_trouble(&cuda, Failure::NotExecutable, "of version 1.2.4");
-        let old = ANSWER.replace("\"driver\":13000", "\"driver\":12040");
+        let old = RESPONSE.replace("\"driver\":13000", "\"driver\":12040");
         let cuda = found(&format!("echo '{old}'")).await;
         is_trouble(&cuda, Failure::DriverTooOld, "up to 12.4");
-        let none = ANSWER.replace("\"gpus\":1", "\"gpus\":0");
+        let none = RESPONSE.replace("\"gpus\":1", "\"gpus\":0");
         let cuda = found(&format!("echo '{none}'")).await;
         is_trouble(&cuda, Failure::MissingLibrary, "shows no GPU");
         is_trouble(

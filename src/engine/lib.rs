@@ -110,7 +110,7 @@ pub use ray_serve::run_application;
 pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};
 pub use ray_serve_end::GONE_MAX as APPLICATION_GONE_WITHIN;
 pub use ray_serve_program::{ServeProgram, ServeWriters};
-pub use ray_serve_queries::LateLooks;
+pub use ray_serve_queries::PendingQueries;
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};

@@ -15,13 +15,13 @@ use super::ray_serve_program::ServeWriters;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
-pub struct LateLooks<'a> {
+pub struct PendingQueries<'a> {
     writers: &'a ServeWriters,
     /// `pool.on_restart: adopt`.
     keep: bool,
-    looks: FuturesUnordered<BoxFuture<'a, LateLook>>,
+    looks: FuturesUnordered<BoxFuture<'a, QueryResult>>,
     /// Queries that have ended while another one was being judged.
-    ended: VecDeque<LateLook>,
+    ended: VecDeque<QueryResult>,
     /// Addresses being queried.
     looked_at: BTreeSet<String>,
     /// Applications that have been removed. A Ray cluster may have two addresses, and shows them at both.
@@ -29,14 +29,14 @@ pub struct LateLooks<'a> {
 }
 
 /// Result of a query of one Ray cluster.
-pub struct LateLook {
+pub struct QueryResult {
     place: RayPlace,
     look: RayQueryResult,
 }
 
-impl<'a> LateLooks<'a> {
-    pub fn new(writers: &'a ServeWriters, keep: bool) -> LateLooks<'a> {
-        LateLooks {
+impl<'a> PendingQueries<'a> {
+    pub fn new(writers: &'a ServeWriters, keep: bool) -> PendingQueries<'a> {
+        PendingQueries {
             writers,
             keep,
             looks: FuturesUnordered::new(),
@@ -57,14 +57,14 @@ impl<'a> LateLooks<'a> {
             if self.looked_at.insert(place.address.clone()) {
                 self.looks.push(Box::pin(async move {
                     let look = look(writers, &place, keep).await;
-                    LateLook { place, look }
+                    QueryResult { place, look }
                 }));
             }
         }
     }
 
     /// Waits for the next cluster that responds or times out. Returns `None` if none is being queried. Cancel safe.
-    pub async fn looked(&mut self) -> Option<LateLook> {
+    pub async fn looked(&mut self) -> Option<QueryResult> {
         let look = match self.ended.pop_front() {
             Some(look) => look,
             None => self.looks.next().await?,
@@ -76,7 +76,7 @@ impl<'a> LateLooks<'a> {
     /// Judges the applications of the cluster. Must be awaited to completion: adopted applications belong to this process.
     pub async fn judge(
         &mut self,
-        LateLook { place, look }: LateLook,
+        QueryResult { place, look }: QueryResult,
         recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
         is_streaming: &impl Fn(ReplicaId) -> bool,
     ) -> AdoptionResult {
@@ -127,7 +127,7 @@ mod tests {
         let writers = ServeWriters::default();
         writers.expect_response(&here);
         let gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
-        let mut looks = LateLooks::new(&writers, true);
+        let mut looks = PendingQueries::new(&writers, true);
         looks.begin(&gone);
         let look = looks.looked().await.expect("it has answered");
 
@@ -138,7 +138,7 @@ mod tests {
             tokio::task::yield_now().await;
             ends.store(true, Ordering::Relaxed);
             let look = RayQueryResult::Unknown;
-            LateLook { place, look }
+            QueryResult { place, look }
         }));
         let resolved = looks.judge(look, &gone, &|_| false).await;
         assert_eq!(resolved.others.len(), 1, "{:?}", resolved.others);

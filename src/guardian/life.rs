@@ -53,7 +53,7 @@ pub struct Life {
     last_end_ms: Option<u64>,
     /// Time at which the last controller left.
     alone: Option<(Instant, u64)>,
-    ending: Option<Ending>,
+    ending: Option<Removal>,
     end: Option<(End, Instant)>,
     over: bool,
 }
@@ -67,7 +67,7 @@ struct Rules {
 }
 
 /// The leader is gone, and its remains are being removed.
-struct Ending {
+struct Removal {
     status: String,
     since: Instant,
     /// Time at which nothing was left, or the sweep was given up.
@@ -371,7 +371,7 @@ impl Life {
         }
         if let Some(engine) = self.engine.take() {
             self.kill_at = None;
-            self.ending = Some(Ending {
+            self.ending = Some(Removal {
                 status: engine.reap(),
                 since: now(),
                 swept: None,

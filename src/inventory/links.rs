@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 18;
 type Address = (u32, u32, u32);
 
 /// A GPU and what NVML reports of its links.
-struct End<'a> {
+struct LinkedGpu<'a> {
     gpu: Device<'a>,
     address: Option<Address>,
     /// The other ends of its active NVLinks.
@@ -25,7 +25,7 @@ struct End<'a> {
 }
 
 pub(super) fn connect(nvml: &Nvml, devices: &mut [DeviceInfo]) {
-    let ends: Vec<Option<End<'_>>> = devices
+    let ends: Vec<Option<LinkedGpu<'_>>> = devices
         .iter()
         .map(|device| find(nvml, device).ok().map(end))
         .collect();
@@ -62,7 +62,7 @@ pub(super) fn find<'a>(nvml: &'a Nvml, device: &DeviceInfo) -> Result<Device<'a>
     }
 }
 
-fn end(gpu: Device<'_>) -> End<'_> {
+fn end(gpu: Device<'_>) -> LinkedGpu<'_> {
     let mut reaches = BTreeSet::new();
     for number in 0..LINKS_MAX {
         let link = gpu.link_wrapper_for(number);
@@ -74,7 +74,7 @@ fn end(gpu: Device<'_>) -> End<'_> {
         }
     }
     let address = gpu.pci_info().ok().map(|pci| address(&pci));
-    End {
+    LinkedGpu {
         gpu,
         address,
         reaches,
@@ -87,8 +87,8 @@ fn address(pci: &PciInfo) -> Address {
 
 /// `again` is the other GPU once more, for a call that takes ownership.
 fn best<'a>(
-    one: &End<'_>,
-    other: &End<'_>,
+    one: &LinkedGpu<'_>,
+    other: &LinkedGpu<'_>,
     again: impl FnOnce() -> Result<Device<'a>, NvmlError>,
 ) -> Link {
     let straight = other

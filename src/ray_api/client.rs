@@ -13,7 +13,7 @@ use super::RayError;
 use super::text::{last_line, refusal};
 
 /// Limit of a response. Each failed job may have 20,000 characters of its log in the list.
-const ANSWER_BYTES_MAX: usize = 32 << 20;
+const RESPONSE_BYTES_MAX: usize = 32 << 20;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -166,10 +166,10 @@ impl RayClient {
         let mut bytes = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(unreachable)? {
             bytes.extend_from_slice(&piece);
-            if bytes.len() > ANSWER_BYTES_MAX {
+            if bytes.len() > RESPONSE_BYTES_MAX {
                 let message = format!(
                     "{path} has more than {} MiB; delete old jobs with `ray job delete`",
-                    ANSWER_BYTES_MAX >> 20
+                    RESPONSE_BYTES_MAX >> 20
                 );
                 return Err(self.unusable(message));
             }

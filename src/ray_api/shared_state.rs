@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::ledger::Ledger;
-use super::uncertain_writes::{DOUBT, Doubts};
+use super::uncertain_writes::{DOUBT, UncertainWrites};
 
 /// Time for which a write waits for the previous one. A Ray that hangs must not block writes to others.
 const TURN_MAX: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const TURN_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ServeShared {
     names: Mutex<Names>,
-    pub(super) doubts: Doubts,
+    pub(super) doubts: UncertainWrites,
     turn: tokio::sync::Mutex<()>,
     pub(super) ledger: Ledger,
     /// Notified when a Ray responds for the first time since the start.
@@ -104,7 +104,7 @@ impl ServeShared {
     pub fn new(ledger: Ledger) -> ServeShared {
         ServeShared {
             names: Mutex::default(),
-            doubts: Doubts::new(DOUBT),
+            doubts: UncertainWrites::new(DOUBT),
             turn: tokio::sync::Mutex::new(()),
             ledger,
             heard: Notify::new(),
@@ -115,7 +115,7 @@ impl ServeShared {
     #[cfg(test)]
     pub(super) fn with_doubt(lasts: Duration) -> ServeShared {
         ServeShared {
-            doubts: Doubts::new(lasts),
+            doubts: UncertainWrites::new(lasts),
             ..ServeShared::default()
         }
     }

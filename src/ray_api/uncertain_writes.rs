@@ -12,7 +12,7 @@ pub(super) const DOUBT: Duration = Duration::from_secs(75);
 
 /// For each application of an interrupted write, the time until which the write may still create it.
 #[derive(Debug)]
-pub(super) struct Doubts {
+pub(super) struct UncertainWrites {
     lasts: Duration,
     until: Mutex<BTreeMap<String, Instant>>,
 }
@@ -21,13 +21,13 @@ pub(super) struct Doubts {
 /// caller stopped waiting.
 #[must_use = "a write that is dropped counts as cut off"]
 pub(super) struct UncertainWrite<'a> {
-    doubts: &'a Doubts,
+    doubts: &'a UncertainWrites,
     names: BTreeSet<String>,
 }
 
-impl Doubts {
-    pub fn new(lasts: Duration) -> Doubts {
-        Doubts {
+impl UncertainWrites {
+    pub fn new(lasts: Duration) -> UncertainWrites {
+        UncertainWrites {
             lasts,
             until: Mutex::default(),
         }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_dropped_write_leaves_its_applications_in_doubt_and_a_settled_one_does_not() {
-        let doubts = Doubts::new(DOUBT);
+        let doubts = UncertainWrites::new(DOUBT);
         doubts.begin(names(&["a", "b"])).settle();
         assert_eq!(doubts.names(), names(&[]));
         drop(doubts.begin(names(&["a", "b"])));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn doubt_ends_by_itself() {
-        let doubts = Doubts::new(Duration::ZERO);
+        let doubts = UncertainWrites::new(Duration::ZERO);
         drop(doubts.begin(names(&["a"])));
         assert!(!doubts.has("a"));
         assert_eq!(doubts.names(), names(&[]));

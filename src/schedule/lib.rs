@@ -34,8 +34,8 @@ use turns::Turns;
 
 const EACH_MINUTE: &str = "0 * * * * *";
 
-type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
-type EventHandler = dyn Fn(EveningEvent) -> Ending + Send + Sync;
+type EventFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+type EventHandler = dyn Fn(EveningEvent) -> EventFuture + Send + Sync;
 
 /// The running schedule. Dropping it does not stop it; call [`Schedule::stop`].
 pub struct Schedule {
@@ -112,7 +112,7 @@ impl Schedule {
             due: Mutex::new(due),
             clock: Box::new(clock),
             turns: Turns::default(),
-            act: Box::new(move |event| -> Ending { Box::pin(act(event)) }),
+            act: Box::new(move |event| -> EventFuture { Box::pin(act(event)) }),
             stopped: AtomicBool::new(false),
         });
         let scheduler = with_jobs(&shared, &evening).await?;
@@ -164,7 +164,7 @@ async fn with_jobs(
     let failed = |source| ScheduleError::Start { source };
     let ask = || {
         let shared = Arc::clone(shared);
-        move || -> Ending {
+        move || -> EventFuture {
             let shared = Arc::clone(&shared);
             Box::pin(async move { shared.look().await })
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::error::{SourceError, root_of};
 use catalog::{CredentialsUrl, Fetch};
 
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 
 /// The variable that keeps `huggingface_hub` and the pool from sending a token from the environment or a login.
 pub const NO_TOKEN: &str = "HF_HUB_DISABLE_IMPLICIT_TOKEN";
@@ -55,7 +55,7 @@ pub(super) async fn by_url(
         lasting,
     };
     let fault = |why: String| failed(why, false);
-    let mut request = http.post(&source_url.url).timeout(ANSWER_TIME_MAX);
+    let mut request = http.post(&source_url.url).timeout(RESPONSE_TIME_MAX);
     if let Some(name) = &source_url.token_variable {
         let token = wanted.variable(name);
         let token = token.ok_or_else(|| failed(format!("the variable {name} is not set"), true))?;
@@ -70,7 +70,7 @@ pub(super) async fn by_url(
     }
     let body = response.bytes().await;
     let body = body.map_err(|error| fault(root_of(&error.without_url())))?;
-    if body.len() > ANSWER_BYTES_MAX {
+    if body.len() > RESPONSE_BYTES_MAX {
         return Err(fault(format!(
             "its response is longer than {ANSWER_BYTES_MAX} bytes"
         )));

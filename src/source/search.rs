@@ -11,7 +11,7 @@ use super::hub::{Hub, quoted};
 
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
 /// A response about a hundred models takes a few tens of kilobytes.
-const ANSWER_BYTES_MAX: usize = 4 << 20;
+const RESPONSE_BYTES_MAX: usize = 4 << 20;
 /// Longer names are not models of a hub.
 const NAME_MAX: usize = 200;
 
@@ -79,7 +79,7 @@ impl Hub {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             body.extend_from_slice(&chunk);
-            if body.len() > ANSWER_BYTES_MAX {
+            if body.len() > RESPONSE_BYTES_MAX {
                 return Err(self.no_search(format!("it is longer than {ANSWER_BYTES_MAX} bytes")));
             }
         }

@@ -26,7 +26,7 @@ const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 /// Interval for using the session, to notice its loss.
 const EVERY: Duration = Duration::from_secs(1);
 /// Time limit for the session's response.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const RESPOND_WITHIN: Duration = Duration::from_secs(5);
 /// Time limit for a leader's first statement, which may have to wait for a write of the former leader. Longer than such a write
 /// waits for a table lock.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
@@ -286,14 +286,14 @@ async fn note_release(
 
 /// Checks that the session responds in time.
 async fn check_alive(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let ping = tokio::time::timeout(ANSWER_WITHIN, connection.ping());
+    let ping = tokio::time::timeout(RESPOND_WITHIN, connection.ping());
     ping.await
-        .unwrap_or_else(|_| Err(super::query::too_slow(ANSWER_WITHIN)))
+        .unwrap_or_else(|_| Err(super::query::too_slow(RESPOND_WITHIN)))
 }
 
 async fn end_when_idle(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let set = connection.execute(sqlx::query(END_WHEN_IDLE));
-    in_time(Some(ANSWER_WITHIN), set).await.map(|_| ())
+    in_time(Some(RESPOND_WITHIN), set).await.map(|_| ())
 }
 
 enum ReconnectResult {

@@ -21,7 +21,7 @@ const CLOSED: &str = "the server closed the connection before the answer was com
 
 /// The display options of a response.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct DisplayOptions {
     /// Show the text as it arrives instead of when it is complete.
     pub is_streamed: bool,
     pub is_verbose: bool,
@@ -32,7 +32,7 @@ pub async fn ask(
     client: &Client,
     body: &Value,
     screen: &mut Screen,
-    manner: Manner,
+    manner: DisplayOptions,
     stop: impl Future<Output = ()>,
 ) -> Result<ModelResponse, CommandError> {
     let mut response = ModelResponse::default();
@@ -56,7 +56,7 @@ async fn receive(
     client: &Client,
     body: &Value,
     screen: &mut Screen,
-    manner: Manner,
+    manner: DisplayOptions,
     stop: impl Future<Output = ()>,
     response: &mut ModelResponse,
 ) -> Result<(), CommandError> {

@@ -14,7 +14,7 @@ use super::error::CommandError;
 use super::input::{Input, Message};
 use super::interrupt::interrupted;
 use super::models;
-use super::request::{Manner, ask, with_status};
+use super::request::{DisplayOptions, ask, with_status};
 use super::save::save;
 use super::screen::Screen;
 use super::single_prompt::set;
@@ -98,7 +98,7 @@ impl Session<'_> {
     /// Requests a response to the pending prompt.
     fn ask(&mut self) -> Result<(), CommandError> {
         let body = self.conversation.request(true);
-        let manner = Manner {
+        let manner = DisplayOptions {
             is_streamed: true,
             is_verbose: self.is_verbose,
         };

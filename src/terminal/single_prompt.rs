@@ -12,7 +12,7 @@ use super::error::CommandError;
 use super::input;
 use super::interrupt::interrupted;
 use super::models::{advised, hub_name, register};
-use super::request::{Manner, ask, with_status};
+use super::request::{DisplayOptions, ask, with_status};
 use super::screen::Screen;
 
 pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), CommandError> {
@@ -87,7 +87,7 @@ async fn print_response(
         }
         return screen.print(&format!("{}\n", text.trim_end()));
     }
-    let manner = Manner {
+    let manner = DisplayOptions {
         is_streamed: !args.no_stream,
         is_verbose: args.ask.verbose,
     };

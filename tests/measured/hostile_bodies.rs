@@ -31,7 +31,7 @@ const TIMES_BYTES: u64 = 8;
 /// Additional permitted memory growth, for the allocator.
 const GROWTH_FREE: u64 = 48 * MIB;
 const KEPT_FREE: u64 = 96 * MIB;
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// Nine of ten health checks finish within this time.
 const WELL_WITHIN: Duration = Duration::from_millis(50);
 /// Time limit of every health check, for a busy machine.
@@ -62,7 +62,7 @@ fn flaw(cost: &Cost, bytes: usize, most_per_mib: Duration) -> Option<String> {
             cost.status, cost.message
         ));
     }
-    if cost.status >= 400 && cost.response_bytes > ANSWER_BYTES_MAX {
+    if cost.status >= 400 && cost.response_bytes > RESPONSE_BYTES_MAX {
         return Some(format!("is refused in {} bytes", cost.response_bytes));
     }
     if per_mib > most_per_mib {

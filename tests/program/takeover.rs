@@ -34,8 +34,8 @@ fn request(address: &str, path: &str, body: &str) -> Result<(), String> {
 }
 
 /// Sends requests until stopped. Counts requests and failures, and measures the longest response.
-fn visitor(address: &str, path: &str, body: &str, stop: &AtomicBool) -> Visits {
-    let mut visits = Visits::default();
+fn visitor(address: &str, path: &str, body: &str, stop: &AtomicBool) -> VisitReport {
+    let mut visits = VisitReport::default();
     while !stop.load(Ordering::Relaxed) {
         let began = SystemTime::now();
         visits.failures.extend(request(address, path, body).err());
@@ -47,7 +47,7 @@ fn visitor(address: &str, path: &str, body: &str, stop: &AtomicBool) -> Visits {
 }
 
 #[derive(Default)]
-struct Visits {
+struct VisitReport {
     count: usize,
     failures: Vec<String>,
     longest: Duration,

@@ -4,12 +4,12 @@ use clap::Args;
 
 use super::values::{duration, gpus, priority, replicas};
 
-/// The names of the settings in [`Wish`].
+/// The names of the settings in [`LoadSettings`].
 pub(super) const WISH: [&str; 6] = ["priority", "keep_hot", "lease", "gpus", "replicas", "force"];
 
 /// Settings of a load. Absent ones come from the model.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Wish {
+pub struct LoadSettings {
     /// Load with this priority; 0 is lowest, 2 and above is always-hot
     #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
     pub priority: Option<u32>,

@@ -13,8 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use keys::{KeyArgs, KeysCommand, Role};
+pub use load_settings::LoadSettings;
 use load_settings::WISH;
-pub use load_settings::Wish;
 pub use nodes::{DrainArgs, NodesCommand};
 pub use values::{Change, Key};
 use values::{
@@ -105,7 +105,7 @@ pub enum Command {
         #[arg(required_unless_present_any = ["if_cordoned", "if_priority"], conflicts_with_all = ["if_cordoned", "if_priority"])]
         model: Option<String>,
         #[command(flatten)]
-        wish: Wish,
+        wish: LoadSettings,
         /// Assume that this device is out of service; repeatable
         #[arg(long, value_name = "DEVICE", conflicts_with_all = WISH)]
         if_cordoned: Vec<String>,
@@ -295,7 +295,7 @@ pub struct LoadArgs {
     /// The model's name or an alias
     pub model: String,
     #[command(flatten)]
-    pub wish: Wish,
+    pub wish: LoadSettings,
     /// Return as soon as the load has started
     #[arg(long)]
     pub no_wait: bool,

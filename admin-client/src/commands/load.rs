@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::cli::{LoadArgs, Wish};
+use crate::cli::{LoadArgs, LoadSettings};
 use crate::client::Patience;
 use crate::commands::Session;
 use crate::error::CommandError;
@@ -19,7 +19,7 @@ use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
 use crate::responses::{LoadResponse, ModelList, Plan};
 use crate::screen::{Screen, announced, note};
-use crate::state::State;
+use crate::state::LoadState;
 use crate::style::clean;
 
 /// Interval between polls of a model that is being loaded.
@@ -87,7 +87,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), CommandError
 }
 
 /// Shows the effect of a load.
-pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), CommandError> {
+pub async fn plan(session: &Session, model: &str, wish: &LoadSettings) -> Result<(), CommandError> {
     let response = session
         .client
         .post("admin/plan", &body(model, wish, None))
@@ -130,7 +130,7 @@ pub async fn unload(
 }
 
 /// The request body of load and plan, without absent options.
-fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
+fn body(model: &str, wish: &LoadSettings, wait: Option<bool>) -> Value {
     let mut body = Map::new();
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -175,13 +175,13 @@ async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>)
             let loading = view
                 .replicas
                 .iter()
-                .any(|replica| replica.state == State::Launching);
+                .any(|replica| replica.state == LoadState::Launching);
             seen_loading = seen_loading.or(loading.then_some(now));
             let waits = !loading
                 && view
                     .replicas
                     .iter()
-                    .all(|replica| replica.state != State::Ready);
+                    .all(|replica| replica.state != LoadState::Ready);
             if let Some(obstacle) = obstacle.take_if(|_| waits) {
                 display.note(&format!("{model} waits for room: {}", clean(&obstacle)));
             }
@@ -272,8 +272,11 @@ mod tests {
 
     #[test]
     fn a_body_contains_only_the_given_options() {
-        assert_eq!(body("m", &Wish::default(), None), json!({"model": "m"}));
-        let wish = Wish {
+        assert_eq!(
+            body("m", &LoadSettings::default(), None),
+            json!({"model": "m"})
+        );
+        let wish = LoadSettings {
             priority: Some(0),
             keep_hot: Some("10m".to_owned()),
             lease: Some("2h".to_owned()),

@@ -4,12 +4,12 @@
 //! processes, memory of replicas beyond their reservation, memory that ended processes have not yet
 //! released, headroom, and free memory.
 
-use crate::responses::{DeviceList, DeviceView};
 use crate::render::cordon::why;
 use crate::render::fold::{fitted, painted, sentence};
 use crate::render::quantity::{Clock, bytes, bytes_or_dash};
 use crate::render::table::{Cell, Column, column, table};
-use crate::state::State;
+use crate::responses::{DeviceList, DeviceView};
+use crate::state::LoadState;
 use crate::style::{Style, Tint, clean, clean_line, width};
 
 const COLUMNS: [Column; 12] = [
@@ -233,7 +233,7 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
             glyph: if colour { '█' } else { letter(n) },
             tint: Tint::Owner(n),
             legend: match &owner.state {
-                Some(state) if *state != State::Ready => {
+                Some(state) if *state != LoadState::Ready => {
                     format!(
                         "{} {} ({})",
                         clean_line(&owner.replica),

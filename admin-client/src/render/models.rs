@@ -1,11 +1,11 @@
 //! Models as text: the table of all models, and one model with its replicas. Pure.
 
-use crate::responses::{FetchView, ModelView, ReplicaView, Share, WeightsView};
 use crate::render::fold::{item, name, painted};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};
 use crate::render::table::{Cell, Column, column, facts, table};
-use crate::state::State;
+use crate::responses::{FetchView, ModelView, ReplicaView, Share, WeightsView};
+use crate::state::LoadState;
 use crate::style::{Style, Tint, clean};
 
 const COLUMNS: [Column; 8] = [
@@ -48,7 +48,7 @@ fn broken_files(views: &[ModelView], style: Style) -> String {
     let line = |view: &ModelView| {
         let error = view.file_error.as_deref()?;
         let instead = match view.state {
-            State::Broken => "",
+            LoadState::Broken => "",
             _ => " (its last good version is served)",
         };
         let (model, error) = (clean(&view.model), clean(error));
@@ -78,12 +78,12 @@ fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
     ]
 }
 
-pub fn state_tint(state: &State) -> Option<Tint> {
+pub fn state_tint(state: &LoadState) -> Option<Tint> {
     match state {
-        State::Ready => Some(Tint::Good),
-        State::Waiting | State::Loading | State::Draining => Some(Tint::Warning),
-        State::Cooling | State::Quarantined | State::Broken => Some(Tint::Bad),
-        State::Cold => Some(Tint::Faint),
+        LoadState::Ready => Some(Tint::Good),
+        LoadState::Waiting | LoadState::Loading | LoadState::Draining => Some(Tint::Warning),
+        LoadState::Cooling | LoadState::Quarantined | LoadState::Broken => Some(Tint::Bad),
+        LoadState::Cold => Some(Tint::Faint),
         _ => None,
     }
 }
@@ -101,7 +101,7 @@ pub fn replicas(view: &ModelView) -> String {
     let ready = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == State::Ready)
+        .filter(|replica| replica.state == LoadState::Ready)
         .count();
     let wanted = view.wished_replicas.map_or(0, |wanted| wanted as usize);
     match wanted.max(view.replicas.len()) {
@@ -116,7 +116,7 @@ pub fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
     }
-    if view.state == State::Broken {
+    if view.state == LoadState::Broken {
         return "-".to_owned();
     }
     let held: u64 = view
@@ -178,7 +178,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         &tints[..1]
     };
     let mut out = painted(&format!("{model}  {state}"), shown, style);
-    if view.state == State::Broken {
+    if view.state == LoadState::Broken {
         let next = "fix the file, then run `admin-client reload`".to_owned();
         let pairs = [
             ("file", view.source.clone()),
@@ -233,12 +233,12 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         (
             "cools down for",
             (view.cooling_until_at.as_deref())
-                .filter(|_| view.state != State::Quarantined)
+                .filter(|_| view.state != LoadState::Quarantined)
                 .map(|at| clock.until(at)),
         ),
         (
             "not tried again",
-            (view.state == State::Quarantined).then(|| {
+            (view.state == LoadState::Quarantined).then(|| {
                 format!(
                     "until `admin-client load {}`, or until its file changes",
                     view.model

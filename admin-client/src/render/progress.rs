@@ -3,7 +3,7 @@
 use crate::render::models::fetched;
 use crate::render::quantity::milliseconds;
 use crate::responses::{ModelView, ReplicaView};
-use crate::state::State;
+use crate::state::LoadState;
 use crate::style::clean;
 
 /// The progress of a load at one time.
@@ -28,12 +28,12 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let ready = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == State::Ready)
+        .filter(|replica| replica.state == LoadState::Ready)
         .count() as u64;
     let launching: Vec<&ReplicaView> = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == State::Launching)
+        .filter(|replica| replica.state == LoadState::Launching)
         .collect();
     if let Some(fetch) = view
         .weights
@@ -64,7 +64,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
         None if view
             .replicas
             .iter()
-            .any(|replica| replica.state == State::Stopping) =>
+            .any(|replica| replica.state == LoadState::Stopping) =>
         {
             "stopping the old replica".to_owned()
         }

@@ -13,7 +13,7 @@ use super::rows::{BAR, PANES, Pane};
 use crate::render::bars::{Run, runs};
 use crate::render::fold::fitted;
 use crate::render::quantity::{Clock, milliseconds};
-use crate::state::State;
+use crate::state::LoadState;
 use crate::style::{Tint, clean_line};
 
 /// Width from which panes are side by side.
@@ -111,11 +111,15 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
         .view
         .models
         .iter()
-        .filter(|model| model.state == State::Ready)
+        .filter(|model| model.state == LoadState::Ready)
         .count();
     let waiting = app.view.queue.waiting.len();
-    let is_failing =
-        |state: &State| matches!(state, State::Cooling | State::Quarantined | State::Broken);
+    let is_failing = |state: &LoadState| {
+        matches!(
+            state,
+            LoadState::Cooling | LoadState::Quarantined | LoadState::Broken
+        )
+    };
     let failing = app
         .view
         .models

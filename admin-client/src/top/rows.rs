@@ -2,12 +2,12 @@
 
 use super::grid::{Column, Row, column};
 use super::view::{View, event_id};
-use crate::responses::{DeviceView, ModelView};
 use crate::render::events::kind_tint;
 use crate::render::models::{keep_hot_left, memory, replicas, state_tint};
 use crate::render::progress::progress;
 use crate::render::quantity::{Clock, bytes, label, milliseconds_or_dash};
-use crate::state::State;
+use crate::responses::{DeviceView, ModelView};
+use crate::state::LoadState;
 use crate::style::{Tint, clean_line};
 
 /// The panes in the order of the Tab key.
@@ -211,7 +211,7 @@ fn state(model: &ModelView) -> String {
     let is_loading = model
         .replicas
         .iter()
-        .any(|replica| replica.state == State::Launching);
+        .any(|replica| replica.state == LoadState::Launching);
     if !is_loading {
         return model.state.to_string();
     }
@@ -224,13 +224,13 @@ fn state(model: &ModelView) -> String {
 }
 
 /// The rank of a state for sorting: changing states first, cold last.
-fn state_rank(state: &State) -> u32 {
+fn state_rank(state: &LoadState) -> u32 {
     match state {
-        State::Loading => 0,
-        State::Waiting => 1,
-        State::Draining => 2,
-        State::Ready => 3,
-        State::Cold => 5,
+        LoadState::Loading => 0,
+        LoadState::Waiting => 1,
+        LoadState::Draining => 2,
+        LoadState::Ready => 3,
+        LoadState::Cold => 5,
         _ => 4,
     }
 }

@@ -67,7 +67,7 @@ impl Reply {
 type Routes = Vec<(&'static str, Vec<Reply>)>;
 
 #[derive(Default)]
-struct Seen {
+struct RequestLog {
     requests: Mutex<Vec<Request>>,
     more: Condvar,
 }
@@ -75,7 +75,7 @@ struct Seen {
 /// A running server. Its thread ends with the test's process.
 pub struct Server {
     pub address: String,
-    seen: Arc<Seen>,
+    seen: Arc<RequestLog>,
 }
 
 impl Server {
@@ -83,7 +83,7 @@ impl Server {
     pub fn start(routes: Routes) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(RequestLog::default());
         let shared = Arc::clone(&seen);
         let routes = Arc::new(routes);
         std::thread::spawn(move || {
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-fn serve(stream: TcpStream, routes: &Routes, seen: &Seen) {
+fn serve(stream: TcpStream, routes: &Routes, seen: &RequestLog) {
     let mut reader = BufReader::new(&stream);
     let Some(request) = read_request(&mut reader) else {
         return;

@@ -25,7 +25,7 @@ pub(crate) use draft::DraftLimits;
 
 use super::pages::{PageTokens, Pages};
 use crate::adapter::Adapter;
-use crate::options::Joining;
+use crate::options::JoiningRule;
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use group::{Branch, Group};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,7 +50,7 @@ pub(crate) struct Limits {
     /// Maximum tokens of all running requests, prompts plus maximum completions; a longer request runs alone.
     pub total_tokens: Option<usize>,
     /// Condition for waiting requests to join the running ones; `None` lets them join as soon as there is room.
-    pub joining: Option<Joining>,
+    pub joining: Option<JoiningRule>,
     /// Limits on proposed tokens.
     pub drafts: DraftLimits,
 }

@@ -55,14 +55,14 @@ fn loaded(options: &EngineOptions) -> LoadedModel {
 }
 
 /// A network that records its steps, waits for the test's permission to compute each one, and fails on request.
-struct Watched {
+struct WatchedNetwork {
     network: Box<dyn Network>,
     steps: Arc<Mutex<Vec<Step>>>,
     /// Each message permits one step; true makes it fail. After the sender is dropped, all steps run.
     go: Receiver<bool>,
 }
 
-impl Network for Watched {
+impl Network for WatchedNetwork {
     fn forward(&mut self, step: &Step, hidden: &mut HiddenStates) -> candle_core::Result<()> {
         self.steps.lock().expect("not poisoned").push(step.clone());
         if self.go.recv().unwrap_or(false) {
@@ -128,7 +128,7 @@ impl Demo {
         let (go, gone) = channel();
         let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
         let network = model.generator.take_network().expect("it is here");
-        let watched = Watched {
+        let watched = WatchedNetwork {
             network,
             steps: Arc::clone(&steps),
             go: gone,
@@ -252,12 +252,12 @@ fn collect(
 }
 
 /// The demo model's network, computing a complete text in one step.
-struct Plainly {
+struct WholeTextNetwork {
     network: Box<dyn Network>,
     vocabulary: usize,
 }
 
-impl Plainly {
+impl WholeTextNetwork {
     fn new() -> Self {
         let model = loaded(&options(1));
         Self {

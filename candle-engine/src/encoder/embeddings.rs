@@ -3,7 +3,7 @@
 
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::routes::{ParsedRequest, Shape};
+use super::routes::{ParsedRequest, ResponseKind};
 use super::service::{OutputKind, Service, TEXTS_MAX, Usage, json_response};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
@@ -85,7 +85,7 @@ impl EmbeddingsRequest {
         let sequences = inputs.into_iter().enumerate().map(sequence);
         Ok(ParsedRequest {
             sequences: sequences.collect::<Result<_, _>>()?,
-            shape: Shape::Embeddings(Self {
+            shape: ResponseKind::Embeddings(Self {
                 is_base64,
                 dimensions: dimensions.map(|count| count as usize),
                 normalises,

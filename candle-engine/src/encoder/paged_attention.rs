@@ -67,7 +67,7 @@ impl PagedTexts {
         let [query, key, value] = query_key_value else {
             bail!("attention takes queries, keys and values");
         };
-        let mix = Mix {
+        let mix = TextAttention {
             texts: self,
             window,
             turns,
@@ -85,13 +85,13 @@ impl PagedTexts {
     }
 }
 
-struct Mix<'a> {
+struct TextAttention<'a> {
     texts: &'a PagedTexts,
     window: Option<usize>,
     turns: Option<Turns<'a>>,
 }
 
-impl CustomOp3 for Mix<'_> {
+impl CustomOp3 for TextAttention<'_> {
     fn name(&self) -> &'static str {
         "mix"
     }

@@ -3,7 +3,7 @@
 
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::routes::{ParsedRequest, Shape};
+use super::routes::{ParsedRequest, ResponseKind};
 use super::service::{OutputKind, Service, TEXTS_MAX, Usage, json_response};
 use super::texts::Cut;
 use super::wording::Pair;
@@ -255,7 +255,7 @@ impl RerankRequest {
         let shows_texts = returns.or(returns_text).unwrap_or(false);
         Ok(ParsedRequest {
             sequences,
-            shape: Shape::Rerank(Self {
+            shape: ResponseKind::Rerank(Self {
                 scoring,
                 most: most.map_or(usize::MAX, |most| most as usize),
                 documents: shows_texts.then_some(documents),
@@ -351,7 +351,7 @@ impl ScoreRequest {
         )?;
         Ok(ParsedRequest {
             sequences,
-            shape: Shape::Score(Self { scoring }),
+            shape: ResponseKind::Score(Self { scoring }),
         })
     }
 

@@ -41,11 +41,11 @@ impl Route {
 /// A parsed request: the sequences to compute, and the form of the response.
 pub(super) struct ParsedRequest {
     pub sequences: Vec<Sequence>,
-    pub shape: Shape,
+    pub shape: ResponseKind,
 }
 
 /// The form of the response.
-pub(super) enum Shape {
+pub(super) enum ResponseKind {
     Embeddings(EmbeddingsRequest),
     Rerank(RerankRequest),
     Score(ScoreRequest),
@@ -85,7 +85,7 @@ impl Service {
     }
 }
 
-impl Shape {
+impl ResponseKind {
     fn write(
         self,
         service: &Service,

@@ -1,7 +1,7 @@
 //! Compiles the grammar of a request without blocking others: with limited concurrency and a timeout, and after a trial in another
 //! process if it may be expensive.
 
-use super::trial::{self, Failed};
+use super::trial::{self, TrialFailure};
 use super::{Constraint, Grammar, Grammars, KeyedGrammar, cost, refused};
 use crate::api_error::ApiError;
 use crate::tokenizer::ModelTokenizer;
@@ -96,12 +96,12 @@ async fn try_first(
     drop(turn);
     match tried {
         Ok(()) => Ok(()),
-        Err(Failed::TooDear(reason)) => {
+        Err(TrialFailure::TooDear(reason)) => {
             grammars.turns.refused.fetch_add(1, Relaxed);
             grammars.kept().refuse(wanted.text.clone(), reason.clone());
             Err(refused(param, &reason))
         }
-        Err(Failed::Untried(reason)) => Err(ApiError {
+        Err(TrialFailure::Untried(reason)) => Err(ApiError {
             param: Some(param.to_owned()),
             ..ApiError::with_status(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -7,7 +7,7 @@ use llguidance::Matcher;
 
 /// Fuel limit for all masks of one completion: about a second of one core, which retains a few hundred MiB. One mask may cost
 /// 200,000; most cost almost nothing, because their states are cached.
-const ANSWER_FUEL_MAX: u64 = 16_000_000;
+const RESPONSE_FUEL_MAX: u64 = 16_000_000;
 
 /// The state of a grammar within one completion.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Constraint {
         Self {
             matcher,
             end,
-            fuel_left: ANSWER_FUEL_MAX,
+            fuel_left: RESPONSE_FUEL_MAX,
         }
     }
 

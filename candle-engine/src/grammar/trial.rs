@@ -38,7 +38,7 @@ struct Order {
 
 /// The reason a grammar is not compiled.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum TrialFailure {
     /// The grammar is too expensive, for this reason.
     TooDear(String),
     /// The trial could not be run.
@@ -53,8 +53,8 @@ pub(super) async fn run(
     program: &TrialProgram,
     form: TopLevelGrammar,
     tokenizer: &ModelTokenizer,
-) -> Result<(), Failed> {
-    let untried = |reason: &dyn std::fmt::Display| Failed::Untried(reason.to_string());
+) -> Result<(), TrialFailure> {
+    let untried = |reason: &dyn std::fmt::Display| TrialFailure::Untried(reason.to_string());
     let texts = &tokenizer.token_texts;
     let text = |token: &u32| {
         let text = String::from_utf8_lossy(texts.bytes(*token)).into_owned();
@@ -92,8 +92,8 @@ pub(super) async fn run(
     let status = ended.map_err(|error| untried(&error))?;
     match (status.success(), signal_of(status)) {
         (true, _) => Ok(()),
-        (false, Some(XCPU | KILL)) => Err(Failed::TooDear(too_slow())),
-        (false, Some(_)) => Err(Failed::TooDear(format!(
+        (false, Some(XCPU | KILL)) => Err(TrialFailure::TooDear(too_slow())),
+        (false, Some(_)) => Err(TrialFailure::TooDear(format!(
             "it needs more than {} MiB of memory to compile; make it smaller or less complex",
             BYTES_MAX / (1024 * 1024)
         ))),

@@ -41,7 +41,7 @@ use check::Bounds;
 use compute::Work;
 use native::Native;
 use rope::{Angles, Frequencies};
-use stage::{Plans, Share, Stage, StageOn};
+use stage::{Plans, Stage, StageOn, StageShare};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn cache_type(tensors: &dyn Tensors) -> std::result::Result<DType, EngineError> 
 fn stage(
     device: &Device,
     plans: &Plans<'_>,
-    share: &Share,
+    share: &StageShare,
     resources: &Resources,
     cpu: Cpu,
 ) -> std::result::Result<Box<dyn Stage>, EngineError> {
@@ -168,7 +168,7 @@ impl Decoder {
     fn new(
         spec: &Spec,
         tensors: &dyn Tensors,
-        shares: &[(&Device, Share)],
+        shares: &[(&Device, StageShare)],
         resources: &Resources,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
         cpu: Cpu,

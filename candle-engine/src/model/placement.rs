@@ -1,7 +1,7 @@
 //! Divides a decoder's layers among devices. Pure: depends only on sizes and free memory.
 
 use super::sizes::Sizes;
-use super::stage::Share;
+use super::stage::StageShare;
 use candle_core::Device;
 use std::fmt::Write;
 
@@ -38,10 +38,10 @@ impl Placement {
     }
 
     /// Groups consecutive parts on the same device, in order of computation.
-    pub(super) fn shares(&self) -> Vec<(&Device, Share)> {
+    pub(super) fn shares(&self) -> Vec<(&Device, StageShare)> {
         let mut shares = vec![(
             &self.embedding,
-            Share {
+            StageShare {
                 embedding: true,
                 blocks: 0..0,
                 head: false,
@@ -58,7 +58,7 @@ impl Placement {
                 let end = block.map_or(next, |block| block + 1);
                 shares.push((
                     device,
-                    Share {
+                    StageShare {
                         embedding: false,
                         blocks: next..end,
                         head: block.is_none(),
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(shares.len(), 1);
         assert_eq!(
             shares[0].1,
-            Share {
+            StageShare {
                 embedding: true,
                 blocks: 0..3,
                 head: true

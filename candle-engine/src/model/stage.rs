@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The parts of a decoder in a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct StageShare {
     pub embedding: bool,
     pub blocks: Range<usize>,
     pub head: bool,
@@ -104,7 +104,7 @@ struct Weights<C: Compute> {
 /// Source of the weights on a device, for copying them again after sleep.
 struct Source {
     spec: Spec,
-    share: Share,
+    share: StageShare,
     tensors: HostTensors,
 }
 
@@ -112,7 +112,7 @@ impl<C: Compute> Weights<C> {
     fn load(
         compute: &C,
         spec: &Spec,
-        share: &Share,
+        share: &StageShare,
         tensors: &dyn Tensors,
         taken: &dyn Fn(u64) -> std::result::Result<(), EngineError>,
     ) -> std::result::Result<Self, EngineError> {
@@ -164,7 +164,7 @@ impl<C: Compute> StageOn<C> {
     pub fn load(
         compute: C,
         plans: &Plans<'_>,
-        share: &Share,
+        share: &StageShare,
     ) -> std::result::Result<Self, EngineError> {
         let spec = plans.spec;
         let noting = TensorRecorder::new(plans.tensors);

@@ -23,9 +23,9 @@ pub const MODEL: &str = "test-model";
 pub const CONTEXT_TOKENS: usize = 256;
 
 pub const CHAT: &str = "/v1/chat/completions";
-/// The demo model responds to it with [`ANSWER`].
+/// The demo model responds to it with [`RESPONSE`].
 pub const QUESTION: &str = "Where is Swagger UI?";
-pub const ANSWER: &str =
+pub const RESPONSE: &str =
     "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
 
 /// A chat request with [`QUESTION`], and more fields.

@@ -18,9 +18,9 @@ use config::oidc::trusted_address;
 
 /// Limits for connecting, and for one complete request.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Discovery documents have a few kilobytes, keys with their certificates some tens.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct Issuer {
     http: Client,
@@ -70,7 +70,7 @@ impl Issuer {
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(CONNECT_MAX)
-            .timeout(ANSWER_MAX)
+            .timeout(RESPONSE_TIME_MAX)
             .redirect(Policy::none())
             .referer(false)
             .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
@@ -224,10 +224,10 @@ impl Issuer {
         let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(|error| unreachable(address, error))?);
-            if body.len() > ANSWER_BYTES_MAX {
+            if body.len() > RESPONSE_BYTES_MAX {
                 return Err(IssuerError::TooLarge {
                     address: address.to_string(),
-                    limit: ANSWER_BYTES_MAX,
+                    limit: RESPONSE_BYTES_MAX,
                 });
             }
         }

@@ -13,17 +13,17 @@ pub struct Stage {
 
 /// A text that indicates a stage, followed by a percentage where the engine reports one.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct StageMark {
     pub text: &'static str,
     pub stage: &'static str,
 }
 
-pub const fn mark(text: &'static str, stage: &'static str) -> Mark {
-    Mark { text, stage }
+pub const fn mark(text: &'static str, stage: &'static str) -> StageMark {
+    StageMark { text, stage }
 }
 
 /// The stage of the first mark that the line contains.
-pub fn by_marks(line: &str, marks: &[Mark]) -> Option<Stage> {
+pub fn by_marks(line: &str, marks: &[StageMark]) -> Option<Stage> {
     marks.iter().find_map(|mark| {
         let (_, rest) = line.split_once(mark.text)?;
         Some(Stage {

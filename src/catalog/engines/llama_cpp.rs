@@ -8,7 +8,7 @@
 use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::launch_context::EngineAddress;
-use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
+use super::lines::{Failure, FailureClass, Stage, StageMark, by_marks, failure, mark};
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
@@ -196,7 +196,7 @@ fn stage(line: &str) -> Option<Stage> {
     by_marks(line, MARKS)
 }
 
-const MARKS: &[Mark] = &[
+const MARKS: &[StageMark] = &[
     mark("downloading", "fetching"),
     mark("loading model", "reading weights"),
     mark("load_tensors", "reading weights"),

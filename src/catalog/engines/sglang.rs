@@ -12,7 +12,7 @@ use super::engine::{
 };
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::launch_context::EngineAddress;
-use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::lora::SGLANG_LORA;
 use super::parser_names;
 use super::reasoning::{EffortField, ReasoningSwitch};
@@ -179,7 +179,7 @@ const PARKING: &[Parking] = &[Parking {
     weights_on_host: true,
 }];
 
-const MARKS: &[Mark] = &[
+const MARKS: &[StageMark] = &[
     mark("Loading safetensors checkpoint shards:", "reading weights"),
     mark("Loading pt checkpoint shards:", "reading weights"),
     mark("Loading np_cache checkpoint shards:", "reading weights"),

@@ -8,7 +8,7 @@ use super::engine::{
 };
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::launch_context::EngineAddress;
-use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::reasoning::ReasoningSwitch;
 use super::routes::{ExtraRoute, TokenApi};
 use crate::engine_kind::EngineKind;
@@ -108,7 +108,7 @@ fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     env
 }
 
-const MARKS: &[Mark] = &[
+const MARKS: &[StageMark] = &[
     mark("Starting download", "fetching"),
     mark("Downloading ", "fetching"),
     mark("Model artifacts downloaded", "reading weights"),

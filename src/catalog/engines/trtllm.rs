@@ -8,7 +8,7 @@
 use super::engine::{ArgumentContext, Engine, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, Group, Kind, Spelling, group, reason};
 use super::launch_context::EngineAddress;
-use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::TokenApi;
 use crate::engine_kind::EngineKind;
@@ -137,7 +137,7 @@ fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     env
 }
 
-const MARKS: &[Mark] = &[
+const MARKS: &[StageMark] = &[
     mark(
         "Loading safetensors weights in parallel:",
         "reading weights",

@@ -13,7 +13,7 @@ use super::engine::{
 use super::flags::{Flags, Spelling, reason};
 use super::launch::ServerRecipe;
 use super::launch_context::EngineAddress;
-use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::lora::VLLM_LORA;
 use super::parser_names;
 use super::reasoning::{EffortField, ReasoningSwitch};
@@ -245,7 +245,7 @@ const PARKING: &[Parking] = &[
     },
 ];
 
-const MARKS: &[Mark] = &[
+const MARKS: &[StageMark] = &[
     // Each of its processes imports the same thousands of files, which takes most of a small model's load time.
     mark("Resolved architecture", "starting the core"),
     mark("Initializing a V1 LLM engine", "starting the workers"),

@@ -19,12 +19,12 @@ pub struct TokenBudgets {
     /// For all running requests, including their maximum response lengths.
     pub total: Option<u32>,
     /// Conditions for adding waiting requests to the running batch; `None`: as soon as there is room.
-    pub joining: Option<Joining>,
+    pub joining: Option<JoiningRule>,
 }
 
 /// Adds waiting requests once enough are waiting, or after a number of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Joining {
+pub struct JoiningRule {
     /// Waiting requests required, in thousandths of the number of running ones.
     pub served_ratio_milli: u32,
     /// Steps after which a request is added in any case.

@@ -47,9 +47,9 @@ fn launch(program: &CandleProgram, kind: DeviceKind) -> Launch {
     }
 }
 
-type Chosen = Result<(PathBuf, BTreeMap<String, String>), EngineError>;
+type ChosenProgram = Result<(PathBuf, BTreeMap<String, String>), EngineError>;
 
-fn chosen(program: &CandleProgram, kind: DeviceKind) -> Chosen {
+fn chosen(program: &CandleProgram, kind: DeviceKind) -> ChosenProgram {
     choose(program, &launch(program, kind))
 }
 

@@ -2,7 +2,7 @@
 
 use support::ray_serve::RayServe;
 
-use super::super::ray_serve_queries::LateLooks;
+use super::super::ray_serve_queries::PendingQueries;
 use super::super::ray_serve_testing::{place, recipe};
 use super::*;
 
@@ -37,7 +37,7 @@ async fn resolve_without_response(
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: impl Fn(ReplicaId) -> bool,
 ) -> AdoptionResult {
-    let mut looks = LateLooks::new(writers, keep);
+    let mut looks = PendingQueries::new(writers, keep);
     let mut all = AdoptionResult::default();
     looks.begin(&recipe_of);
     while let Some(look) = looks.looked().await {
@@ -100,7 +100,7 @@ async fn a_ray_that_never_answers_delays_none_of_the_others() {
     let recipe_of = |_: &str, _: &str| Ok(recipe(&here));
     writers.expect_response(&hanging);
     writers.expect_response(&here);
-    let mut looks = LateLooks::new(&writers, true);
+    let mut looks = PendingQueries::new(&writers, true);
     looks.begin(&recipe_of);
     let look = looks.looked().await.expect("one has answered");
     let found = looks.judge(look, &recipe_of, &|_| false).await;

@@ -62,7 +62,7 @@ pub(super) fn number_type(dtype: &str) -> Option<(u32, bool)> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Described {
+struct TensorDescription {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
@@ -72,7 +72,7 @@ struct Described {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Entry {
-    Tensor(Described),
+    Tensor(TensorDescription),
     Metadata(#[expect(dead_code, reason = "only its form is checked")] BTreeMap<String, String>),
 }
 
@@ -170,8 +170,8 @@ fn placed(
     }
 }
 
-fn tensor(name: String, described: Described, start: u64) -> Result<TensorEntry, String> {
-    let Described {
+fn tensor(name: String, described: TensorDescription, start: u64) -> Result<TensorEntry, String> {
+    let TensorDescription {
         dtype,
         shape,
         data_offsets: (from, to),

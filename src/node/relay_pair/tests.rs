@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 /// Gives and takes without a socket.
 #[derive(Default)]
-struct Side {
+struct FakeSide {
     gives: Vec<u8>,
     has_ended: bool,
     room: usize,
@@ -15,23 +15,23 @@ struct Side {
     flushes_later: usize,
 }
 
-impl Side {
-    fn giving(bytes: usize) -> Side {
-        Side {
+impl FakeSide {
+    fn giving(bytes: usize) -> FakeSide {
+        FakeSide {
             gives: (0..bytes).map(|index| index as u8).collect(),
-            ..Side::default()
+            ..FakeSide::default()
         }
     }
 
-    fn with_room(room: usize) -> Side {
-        Side {
+    fn with_room(room: usize) -> FakeSide {
+        FakeSide {
             room,
-            ..Side::default()
+            ..FakeSide::default()
         }
     }
 }
 
-impl Read for Side {
+impl Read for FakeSide {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.gives.is_empty() && !self.has_ended {
             return Err(ErrorKind::WouldBlock.into());
@@ -43,7 +43,7 @@ impl Read for Side {
     }
 }
 
-impl Write for Side {
+impl Write for FakeSide {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if self.room == 0 {
             return Err(ErrorKind::WouldBlock.into());
@@ -67,14 +67,14 @@ impl Write for Side {
 
 const BUFFER: usize = 64;
 
-fn move_on(direction: &mut Direction, from: &mut Side, to: &mut Side) -> Step {
+fn move_on(direction: &mut Direction, from: &mut FakeSide, to: &mut FakeSide) -> Step {
     let step = direction.move_on(from, to, &mut [0; BUFFER], None);
     step.expect("no fault")
 }
 
 #[test]
 fn nothing_is_read_while_the_other_side_takes_nothing_and_nothing_is_lost() {
-    let (mut from, mut to) = (Side::giving(10 * BUFFER), Side::with_room(10));
+    let (mut from, mut to) = (FakeSide::giving(10 * BUFFER), FakeSide::with_room(10));
     let all = from.gives.clone();
     let mut direction = Direction::default();
     for _ in 0..3 {
@@ -92,7 +92,10 @@ fn nothing_is_read_while_the_other_side_takes_nothing_and_nothing_is_lost() {
 
 #[test]
 fn a_piece_that_is_not_flushed_is_the_last_one_that_is_read() {
-    let (mut from, mut to) = (Side::giving(2 * BUFFER), Side::with_room(usize::MAX));
+    let (mut from, mut to) = (
+        FakeSide::giving(2 * BUFFER),
+        FakeSide::with_room(usize::MAX),
+    );
     to.flushes_later = 2;
     let mut direction = Direction::default();
     for left in [BUFFER, BUFFER, 0] {
@@ -104,7 +107,10 @@ fn a_piece_that_is_not_flushed_is_the_last_one_that_is_read() {
 #[test]
 fn one_that_always_has_more_lets_others_have_their_turn() {
     let pieces = 2 * PIECES_A_TURN + 1;
-    let (mut from, mut to) = (Side::giving(pieces * BUFFER), Side::with_room(usize::MAX));
+    let (mut from, mut to) = (
+        FakeSide::giving(pieces * BUFFER),
+        FakeSide::with_room(usize::MAX),
+    );
     let mut direction = Direction::default();
     for step in [Step::Again, Step::Again, Step::Waits] {
         assert_eq!(move_on(&mut direction, &mut from, &mut to), step);
@@ -114,7 +120,7 @@ fn one_that_always_has_more_lets_others_have_their_turn() {
 
 #[test]
 fn what_goes_to_the_gateway_is_counted_as_it_goes() {
-    let (mut from, mut to) = (Side::giving(BUFFER), Side::with_room(10));
+    let (mut from, mut to) = (FakeSide::giving(BUFFER), FakeSide::with_room(10));
     let moved = AtomicU64::new(0);
     let mut direction = Direction::default();
     let mut buffer = [0; BUFFER];

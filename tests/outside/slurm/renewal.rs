@@ -28,9 +28,9 @@ fn probe(lab: &Lab<'_>, model: &str, ends: &AtomicBool) -> (u32, Vec<(u16, Value
 }
 
 /// Ends the probe, also when the test fails.
-struct Ends<'a>(&'a AtomicBool);
+struct EndOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
     lab.step(&format!("it ends at {}", lab.node(&first)["ends_at"]));
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
-        let ends_probe = Ends(&ends);
+        let ends_probe = EndOnDrop(&ends);
         let client = scope.spawn(|| probe(&lab, "hot", &ends));
         lab.wait_for_long("the models to move", Duration::from_secs(90), || {
             lab.node(&first)["state"] == "ending"
@@ -153,7 +153,7 @@ fn n7_a_preempted_job_is_emptied_within_its_grace_time() {
     let host = slurm.client("squeue", &["--noheader", "--job", id, "--format=%N"]);
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
-        let ends_probe = Ends(&ends);
+        let ends_probe = EndOnDrop(&ends);
         let client = scope.spawn(|| probe(&lab, "hot", &ends));
         let long = lab
             .pool

@@ -24,9 +24,9 @@ struct LoadRequest {
 }
 
 /// Ends the load, also when the test fails.
-struct Ends<'a>(&'a AtomicBool);
+struct EndOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -98,7 +98,7 @@ fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines()
 
     let ends = AtomicBool::new(false);
     let (asked, killed) = thread::scope(|scope| {
-        let ends_load = Ends(&ends);
+        let ends_load = EndOnDrop(&ends);
         let clients: Vec<_> = ["a", "a", "b", "b", "c", "c"]
             .map(|model| scope.spawn(|| load(&pool, model, &ends)))
             .into();

@@ -13,7 +13,7 @@ use crate::openapi_check;
 use crate::streamed_response::{Stream, split};
 
 /// Read timeout of a client. Longer than a node is frozen in a test, which ensures that the client never gives up first.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
+const RESPONSE_PATIENCE: Duration = Duration::from_secs(90);
 
 impl Pool {
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
@@ -113,7 +113,7 @@ impl Pool {
         lines: &[(&str, &str)],
     ) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(ANSWER_PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(RESPONSE_PATIENCE)).unwrap();
         let line = |(name, value): &(&str, &str)| format!("{name}: {value}\r\n");
         let key: String = lines.iter().map(line).collect();
         let head = format!(

@@ -155,7 +155,7 @@ fn budgets_of_prompts_and_of_all_tokens_hold() {
 
 #[test]
 fn requests_join_those_that_run_when_enough_wait_or_after_so_many_steps() {
-    let joining = Joining {
+    let joining = JoiningRule {
         served_ratio_milli: 2000,
         steps: 5,
     };

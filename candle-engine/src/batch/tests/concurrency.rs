@@ -302,7 +302,7 @@ fn hidden_states_are_those_of_the_network() {
     let tokens: Vec<u32> = (0..40).map(|nth| 3 + nth * 11 % 500).collect();
     // Known pages do not keep states from being computed.
     demo.whole(&endless(tokens.clone(), 2));
-    let wanted = Plainly::new().states(&tokens);
+    let wanted = WholeTextNetwork::new().states(&tokens);
     let states = |of_all| {
         let request = StatesRequest {
             tokens: tokens.clone(),

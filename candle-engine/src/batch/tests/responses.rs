@@ -108,7 +108,7 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
     assert_eq!(ids, prompt);
     assert_eq!(looked_at.tokens[0].logprob, None);
     // Each prompt probability equals the one computed from its prefix alone.
-    let mut plain = Plainly::new();
+    let mut plain = WholeTextNetwork::new();
     for cut in [1, 3, prompt.len() - 1] {
         let logits = plain.rows(&prompt[..cut]).pop().expect("a row");
         let wanted = logprob_of(&logits, prompt[cut], 2);
@@ -127,7 +127,7 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
 
 /// The sum of logprobs of `response` after `prompt`, computed in one step.
 fn sum_of(prompt: &[u32], response: &[u32]) -> f64 {
-    let rows = Plainly::new().rows(&[prompt, response].concat());
+    let rows = WholeTextNetwork::new().rows(&[prompt, response].concat());
     let of_response = rows[prompt.len() - 1..].iter().zip(response);
     of_response
         .map(|(row, token)| f64::from(logprob_of(row, *token, 0).logprob))
@@ -157,7 +157,7 @@ fn a_beam_search_finds_the_best_of_all_answers() {
     };
     // Eight beams over two tokens: the best pair is the best of the pairs that begin with the eight likeliest tokens.
     let found = model.searched(&request);
-    let mut plain = Plainly::new();
+    let mut plain = WholeTextNetwork::new();
     let mut pairs: Vec<(f64, [u32; 2])> = Vec::new();
     for (one, logprob) in logprob_of(&plain.rows(&prompt)[1], 0, 8).top {
         let second = &plain.rows(&[5, 9, one])[2];

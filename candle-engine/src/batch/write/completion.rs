@@ -17,7 +17,7 @@ enum Chooser {
     Contrast(Box<Contrast>),
 }
 
-pub(crate) struct Single {
+pub(crate) struct CompletionWriter {
     pub client: Client,
     request: GenerationRequest,
     chooser: Chooser,
@@ -32,7 +32,7 @@ pub(crate) struct Single {
     has_begun: bool,
 }
 
-impl Single {
+impl CompletionWriter {
     pub fn new(
         mut request: GenerationRequest,
         stops: StopMatcher,

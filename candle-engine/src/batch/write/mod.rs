@@ -13,14 +13,14 @@ use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::tokenizer::ModelTokenizer;
 use client::{Client, LogitRows, RowOutcome};
-use completion::Single;
+use completion::CompletionWriter;
 use search::Search;
 use states::StatesWriter;
 use tokio::sync::oneshot;
 
 /// The state of one running request.
 pub(super) enum Writer {
-    Single(Box<Single>),
+    Single(Box<CompletionWriter>),
     Search(Box<Search>),
     States(StatesWriter),
 }
@@ -42,7 +42,9 @@ impl Writer {
                 let search = Search::new(request, settings, stops, client, tokenizer);
                 Self::Search(Box::new(search))
             }
-            _ => Self::Single(Box::new(Single::new(request, stops, client, tokenizer))),
+            _ => Self::Single(Box::new(CompletionWriter::new(
+                request, stops, client, tokenizer,
+            ))),
         })
     }
 

@@ -323,7 +323,7 @@ fn layers_on_two_devices_give_what_they_give_on_one() {
     spec.blocks.resize(4, spec.blocks[0].clone());
     let tensors = InMemory::random(&spec, 13);
     let share = |embedding, blocks, head| {
-        let share = Share {
+        let share = StageShare {
             embedding,
             blocks,
             head,

@@ -4,7 +4,7 @@ use super::world::{World, text};
 use crate::batch::room::response_room;
 use crate::batch::schedule::{DraftLimits, Limits};
 use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping, Strategy};
-use crate::options::Joining;
+use crate::options::JoiningRule;
 use crate::step::PAGE_TOKENS;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -37,7 +37,7 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
             prompt_rows_beside: random.random_range(1..40),
             prefill_tokens: random.random_bool(0.3).then(|| random.random_range(1..200)),
             total_tokens: random.random_bool(0.3).then(|| random.random_range(1..400)),
-            joining: random.random_bool(0.3).then(|| Joining {
+            joining: random.random_bool(0.3).then(|| JoiningRule {
                 served_ratio_milli: random.random_range(0..5000),
                 steps: random.random_range(0..30),
             }),

@@ -9,7 +9,7 @@ pub(super) enum LeaseSelector {
     Node(String),
 }
 
-pub(super) struct Ending {
+pub(super) struct LeaseReturn {
     pub which: LeaseSelector,
     pub how: Release,
     /// The request was cancelled. If its node has joined already, the pool decides about the node.
@@ -30,9 +30,9 @@ impl LeaseSelector {
     }
 }
 
-impl Ending {
-    pub fn new(which: LeaseSelector, how: Release) -> Ending {
-        Ending {
+impl LeaseReturn {
+    pub fn new(which: LeaseSelector, how: Release) -> LeaseReturn {
+        LeaseReturn {
             which,
             how,
             is_cancel: false,
