@@ -85,7 +85,7 @@ async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
             let store = Store::open_beside(&url).await.map_err(line)?;
             Ok((store, None))
         }
-        Err(fault) => Err(line(fault)),
+        Err(error) => Err(line(error)),
     }
 }
 

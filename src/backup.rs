@@ -51,12 +51,12 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
     let hash = key.as_deref().map(|text| store::hash_key(text.trim()));
     let restored = store::restore(&url, &args.file, hash)
         .await
-        .map_err(|fault| match fault {
+        .map_err(|error| match error {
             BackupError::Store(StoreError::NotADatabase { path }) if path == args.file => format!(
                 "{} is not a backup; name a file that `model-pool backup FILE` has written",
                 path.display()
             ),
-            fault => line(fault),
+            error => line(error),
         })?;
     let database = restored.database.display();
     println!(

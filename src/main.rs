@@ -131,7 +131,7 @@ fn grammar_trial() -> Result<TrialProgram, String> {
 /// Runs the embedded engine in this process, which frees all memory when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
     use candle_engine::{
-        AdapterOptions, EngineOptions, Joining, Listen, NumberTypes, Speculation, TokenBudgets,
+        AdapterOptions, EngineOptions, JoiningRule, Listen, NumberTypes, Speculation, TokenBudgets,
     };
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
@@ -160,7 +160,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             joining: args
                 .waiting_served_ratio_milli
                 .zip(args.max_waiting_steps)
-                .map(|(served_ratio_milli, steps)| Joining {
+                .map(|(served_ratio_milli, steps)| JoiningRule {
                     served_ratio_milli,
                     steps,
                 }),

@@ -93,13 +93,13 @@ fn pull(args: &PullArgs) -> Result<(), End> {
     Ok(())
 }
 
-fn ended(fault: SourceError) -> End {
-    match fault {
+fn ended(error: SourceError) -> End {
+    match error {
         SourceError::Unreachable { .. } | SourceError::NoClient { .. } => {
-            End::Unreachable(fault.to_string())
+            End::Unreachable(error.to_string())
         }
-        SourceError::NoRepository { .. } => End::NoSuchModel(fault.to_string()),
-        fault => End::Failed(fault.to_string()),
+        SourceError::NoRepository { .. } => End::NoSuchModel(error.to_string()),
+        error => End::Failed(error.to_string()),
     }
 }
 

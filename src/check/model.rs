@@ -74,9 +74,9 @@ pub(super) fn check(
     checked.lines.extend(weights(entry));
     checked.lines.extend(shared_folder(entry));
     let unfetched = entry.fetch.as_ref().filter(|fetch| !fetch.is_here());
-    if let Some(fault) = unfetched.and_then(source::not_built) {
+    if let Some(error) = unfetched.and_then(source::not_built) {
         let key = "engine_config.type";
-        checked.problems.push(at(entry, key, fault.to_string()));
+        checked.problems.push(at(entry, key, error.to_string()));
     }
     let dynamic = entry
         .dynamic_adapters
@@ -86,9 +86,9 @@ pub(super) fn check(
         let line = format!("adapters are looked up in {}", dynamic.describe());
         checked.lines.push(line);
     }
-    if let Some(fault) = dynamic.and_then(source::not_built) {
+    if let Some(error) = dynamic.and_then(source::not_built) {
         let key = "lora_config.dynamic_lora_loading_path";
-        checked.warnings.push(at(entry, key, fault.to_string()));
+        checked.warnings.push(at(entry, key, error.to_string()));
     }
     checked.lines.extend(parsers(entry));
     if let Recipe::Server(recipe) = &entry.recipe

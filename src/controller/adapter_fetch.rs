@@ -27,14 +27,14 @@ pub(super) async fn look(
         let folder = match sources.list_adapter(bucket, folder).await {
             Ok(None) => continue,
             Ok(Some(listed)) => bring(sources, dynamic, bucket, (name, &listed)).await?,
-            Err(fault) => {
+            Err(error) => {
                 let before = sources.adapter_brought_before(bucket, folder).await;
-                let may_return = fault.remedy() == Remedy::Time || is_offline(&fault);
+                let may_return = error.remedy() == Remedy::Time || is_offline(&error);
                 let Some(before) = before.filter(|_| may_return) else {
-                    unread.get_or_insert(fault);
+                    unread.get_or_insert(error);
                     continue;
                 };
-                tracing::info!(adapter = name, %fault, "using the adapter as it was fetched before");
+                tracing::info!(adapter = name, %error, "using the adapter as it was fetched before");
                 before
             }
         };
@@ -46,13 +46,13 @@ pub(super) async fn look(
             .map(Some);
     }
     match unread {
-        Some(fault) => Err(unreachable(name, &fault)),
+        Some(error) => Err(unreachable(name, &error)),
         None => Ok(None),
     }
 }
 
-fn is_offline(fault: &SourceError) -> bool {
-    matches!(fault, SourceError::Offline { .. })
+fn is_offline(error: &SourceError) -> bool {
+    matches!(error, SourceError::Offline { .. })
 }
 
 async fn bring(
@@ -96,11 +96,11 @@ fn unusable(name: &str, problem: String) -> AdapterError {
     }
 }
 
-fn unreachable(name: &str, fault: &SourceError) -> AdapterError {
-    tracing::warn!(adapter = name, %fault, "an adapter cannot be fetched");
+fn unreachable(name: &str, error: &SourceError) -> AdapterError {
+    tracing::warn!(adapter = name, %error, "an adapter cannot be fetched");
     AdapterError::Unreachable {
         name: name.to_owned(),
-        problem: fault.public(),
+        problem: error.public(),
         retry: RETRY,
     }
 }

@@ -18,15 +18,15 @@ use source::{NO_TOKEN, SourceError};
 const NAME_BYTES_MAX: usize = 200;
 
 /// The message to a user about a repository that does not exist or is not public.
-fn for_user(fault: &SourceError, may_be_private: bool) -> String {
-    match fault {
+fn for_user(error: &SourceError, may_be_private: bool) -> String {
+    match error {
         SourceError::NoRepository { id, endpoint, .. } if !may_be_private => format!(
             "there is no {id} at {endpoint} that is public; an administrator may load a private one, or allow them with catalog.unknown_private"
         ),
         SourceError::Gated { id, endpoint, .. } if !may_be_private => format!(
             "{id} at {endpoint} is gated; an administrator may load it, or allow gated ones with catalog.unknown_private"
         ),
-        fault => fault.public(),
+        error => error.public(),
     }
 }
 

@@ -180,8 +180,8 @@ impl Control {
     fn void_credential(&mut self, name: String) {
         let store = Arc::clone(&self.store);
         self.tasks.spawn(async move {
-            if let Err(fault) = store.save_node_credential(&name, None).await {
-                tracing::warn!(%fault, "the credential of a node that is gone could not be removed");
+            if let Err(error) = store.save_node_credential(&name, None).await {
+                tracing::warn!(%error, "the credential of a node that is gone could not be removed");
             }
         });
     }

@@ -121,8 +121,8 @@ impl Control {
                         let _ = inbox.send(Message::Figure { name, then });
                     }
                     Ok(_) => {}
-                    Err(fault) => {
-                        tracing::info!(model = name, %fault, "the size is estimated until the weights are here");
+                    Err(error) => {
+                        tracing::info!(model = name, %error, "the size is estimated until the weights are here");
                     }
                 }
             }
@@ -352,9 +352,9 @@ async fn register(
     Ok((catalog, specs, warnings))
 }
 
-fn not_saved(fault: StoreError) -> ChangeError {
+fn not_saved(error: StoreError) -> ChangeError {
     ChangeError::NotSaved {
-        message: fault.to_string(),
+        message: error.to_string(),
     }
 }
 

@@ -175,9 +175,9 @@ impl StoreWriter {
                     }
                 }
                 // The store has logged this fault, and the write is tried again.
-                Err(fault) if fault.is_logged_by_the_store() => return self.remembers(&fault),
-                Err(fault) => {
-                    tracing::error!(%fault, lost = count, "the history could not be written");
+                Err(error) if error.is_logged_by_the_store() => return self.remembers(&error),
+                Err(error) => {
+                    tracing::error!(%error, lost = count, "the history could not be written");
                     self.waiting.records.drain(..count);
                     self.store.history_lost(count as u64);
                 }
@@ -201,28 +201,28 @@ impl StoreWriter {
         // Waiting jobs are older and must be written first.
         let result = match self.catches_up().await {
             Ok(()) => write(&self.store, &job).await,
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
-        if let Err(fault) = &result {
-            self.remembers(fault);
+        if let Err(error) = &result {
+            self.remembers(error);
         }
         if let Some(order) = order {
             let failure = result.as_ref().err().map(ToString::to_string);
             self.respond(order, failure);
         }
         match result {
-            Err(fault) if !fault.is_logged_by_the_store() => {
-                tracing::error!(%fault, "the store could not keep something");
+            Err(error) if !error.is_logged_by_the_store() => {
+                tracing::error!(%error, "the store could not keep something");
             }
             Err(_) if order.is_none() => self.waiting.takes(job),
             _ => {}
         }
     }
 
-    fn remembers(&mut self, fault: &StoreError) {
+    fn remembers(&mut self, error: &StoreError) {
         let is_slow = self.store.path().is_none();
-        if is_slow && fault.is_logged_by_the_store() {
-            self.failed = Some(fault.to_string());
+        if is_slow && error.is_logged_by_the_store() {
+            self.failed = Some(error.to_string());
         }
     }
 
@@ -236,11 +236,11 @@ impl StoreWriter {
     async fn catches_up(&mut self) -> Result<(), StoreError> {
         while let Some((place, job)) = self.waiting.places.pop_first() {
             match write(&self.store, &job).await {
-                Err(fault) if fault.is_logged_by_the_store() => {
+                Err(error) if error.is_logged_by_the_store() => {
                     self.waiting.places.insert(place, job);
-                    return Err(fault);
+                    return Err(error);
                 }
-                Err(fault) => tracing::error!(%fault, "the store could not keep something"),
+                Err(error) => tracing::error!(%error, "the store could not keep something"),
                 Ok(()) => {}
             }
         }
@@ -252,8 +252,8 @@ impl StoreWriter {
     async fn looks_again(&mut self) {
         self.failed = None;
         let is_doubtful = self.store.trouble().is_some() || self.store.has_lost_its_lock();
-        if is_doubtful && let Err(fault) = self.store.probe().await {
-            return self.remembers(&fault);
+        if is_doubtful && let Err(error) = self.store.probe().await {
+            return self.remembers(&error);
         }
         if self.catches_up().await.is_err() {
             return;

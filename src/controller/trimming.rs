@@ -68,8 +68,8 @@ impl Trimming {
             (Ok(true), _) => (self.stage, PAUSE),
             (Ok(false), Some(next)) => (next, PAUSE),
             (Ok(false), None) => (Stage::History, ROUND_EVERY),
-            (Err(fault), _) => {
-                tracing::warn!(%fault, "old rows of the store stay for now");
+            (Err(error), _) => {
+                tracing::warn!(%error, "old rows of the store stay for now");
                 (Stage::History, ROUND_EVERY)
             }
         };

@@ -14,14 +14,14 @@ impl KeepRays for RaysInStore {
     fn save(&self, used: UsedRay) -> RayWrite<'_> {
         Box::pin(async move {
             let saved = self.0.save_used_ray(&kept(used)).await;
-            saved.map_err(|fault| fault.to_string())
+            saved.map_err(|error| error.to_string())
         })
     }
 
     fn delete(&self, used: UsedRay) -> RayWrite<'_> {
         Box::pin(async move {
             let deleted = self.0.delete_used_ray(&used.address, &used.prefix).await;
-            deleted.map_err(|fault| fault.to_string())
+            deleted.map_err(|error| error.to_string())
         })
     }
 

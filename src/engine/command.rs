@@ -204,7 +204,7 @@ mod tests {
         let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
         CommandDriver
             .prepare(&launch(argv, env), &endpoint)
-            .map_err(|fault| explain(&fault))
+            .map_err(|error| explain(&error))
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
         fs::create_dir(&libraries).expect("made");
         let notes = folder.path().join("notes");
         let text = format!(
-            "echo \"$1 $LD_LIBRARY_PATH\" >{}\necho '{ANSWER}'",
+            "echo \"$1 $LD_LIBRARY_PATH\" >{}\necho '{RESPONSE}'",
             notes.display()
         );
         script(&folder.path().join(CUDA_PROGRAM), &text);

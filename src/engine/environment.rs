@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn a_recipe_cannot_choose_its_own_gpus() {
         let recipe = own(&[("CUDA_VISIBLE_DEVICES", "0")]).collect();
-        let fault = check("org/model", &recipe).unwrap_err().to_string();
-        assert!(fault.contains("env.CUDA_VISIBLE_DEVICES"), "{fault}");
+        let error = check("org/model", &recipe).unwrap_err().to_string();
+        assert!(error.contains("env.CUDA_VISIBLE_DEVICES"), "{error}");
         assert!(check("org/model", &own(&[("CUDA_CACHE_PATH", "/c")]).collect()).is_ok());
     }
 

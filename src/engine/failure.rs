@@ -301,8 +301,8 @@ fn shows_usage(output: &str) -> bool {
 }
 
 /// The kind of failure for an engine that could not be started.
-pub(super) fn of_fault(fault: &EngineError) -> Failure {
-    match fault {
+pub(super) fn of_error(error: &EngineError) -> Failure {
+    match error {
         EngineError::Start { source, .. } => of_start(source),
         EngineError::Port { .. } => Failure::NoPort,
         EngineError::Journal { source, .. } if is_full(source) => Failure::DiskFull,

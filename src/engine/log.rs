@@ -101,12 +101,12 @@ impl ReplicaLog {
         }
         let stem = file_stem(model_name);
         let path = log_dir.join(format!("{stem}-{replica}.log"));
-        let fault = |source| EngineError::LogFile {
+        let error = |source| EngineError::LogFile {
             path: path.clone(),
             source,
         };
-        private_files::make(log_dir).map_err(fault)?;
-        LogFile::open(path.clone()).map_err(fault)?;
+        private_files::make(log_dir).map_err(error)?;
+        LogFile::open(path.clone()).map_err(error)?;
         let _ = self.file.set(path);
         Ok(())
     }

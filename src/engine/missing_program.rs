@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::EngineError;
 use super::explain::explain;
-use super::failure::of_fault;
+use super::failure::of_error;
 use catalog::{Recipe, find_program};
 
 /// The start of a template. Words with templates are known only at the launch.
@@ -42,13 +42,13 @@ pub fn missing_program(model: &str, recipe: &Recipe) -> Option<String> {
     } else {
         nix::libc::ENOENT
     });
-    let fault = EngineError::Start {
+    let error = EngineError::Start {
         model: model.to_owned(),
         program: program.to_owned(),
         install,
         source,
     };
-    Some(of_fault(&fault).tell(&explain(&fault), "not started"))
+    Some(of_error(&error).tell(&explain(&error), "not started"))
 }
 
 #[cfg(test)]

@@ -163,8 +163,8 @@ mod tests {
         let own = ReservedEndpoint::at(second, Some(address.port())).unwrap();
         let expected = SocketAddr::from((second, address.port()));
         assert_eq!(own.endpoint, Endpoint::Tcp(expected));
-        let fault = ReservedEndpoint::at(second, Some(address.port())).unwrap_err();
-        assert!(fault.to_string().contains(&expected.to_string()), "{fault}");
+        let error = ReservedEndpoint::at(second, Some(address.port())).unwrap_err();
+        assert!(error.to_string().contains(&expected.to_string()), "{error}");
         drop(own);
         let _other_program = TcpListener::bind(expected).unwrap();
         ReservedEndpoint::at(second, Some(address.port())).unwrap_err();
@@ -190,7 +190,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(home.path(), open).unwrap();
-        let fault = ReservedEndpoint::socket(home.path(), ReplicaId(1)).unwrap_err();
-        assert!(fault.to_string().contains("mode 0755"), "{fault}");
+        let error = ReservedEndpoint::socket(home.path(), ReplicaId(1)).unwrap_err();
+        assert!(error.to_string().contains("mode 0755"), "{error}");
     }
 }

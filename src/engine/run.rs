@@ -132,10 +132,10 @@ async fn run_logged(
                     };
                     (exit, Some(guard))
                 }
-                Err(fault) => {
-                    let output = log.masked(&explain(&fault));
+                Err(error) => {
+                    let output = log.masked(&explain(&error));
                     log.push(LogStream::Stderr, &output);
-                    let failure = failure::of_fault(&fault);
+                    let failure = failure::of_error(&error);
                     (not_started(false, output, failure), None)
                 }
             }

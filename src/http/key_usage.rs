@@ -182,7 +182,7 @@ impl KeyUsages {
             // Another process has taken over, while responses that began here end here.
             UnsavedUsage {
                 rows,
-                fault: Some(fault),
+                last_error: Some(fault),
             } if fault.is_closed() => self.write_beside(rows).await,
             unsaved => unsaved,
         };
@@ -191,7 +191,7 @@ impl KeyUsages {
 
     /// Keeps counts that could not be written for the next attempt.
     fn keep(&self, unsaved: UnsavedUsage) {
-        let fault = unsaved.fault.as_ref();
+        let fault = unsaved.last_error.as_ref();
         let refused = if fault.is_some_and(StoreError::is_of_a_value) {
             unsaved.rows.len()
         } else {
@@ -221,7 +221,7 @@ impl KeyUsages {
             Err(fault) => {
                 return UnsavedUsage {
                     rows,
-                    fault: Some(fault),
+                    last_error: Some(fault),
                 };
             }
         };

@@ -212,10 +212,10 @@ mod tests {
         let import = import(&["a"]);
         std::fs::create_dir(folder.path().join("models")).expect("made");
         std::fs::write(folder.path().join("models/a.yaml"), "mine").expect("written");
-        let fault = import.write(folder.path(), false).expect_err("refused");
+        let error = import.write(folder.path(), false).expect_err("refused");
         assert!(
-            fault.to_string().contains("models/a.yaml exists"),
-            "{fault}"
+            error.to_string().contains("models/a.yaml exists"),
+            "{error}"
         );
         assert!(
             !folder.path().join("model-pool.yaml").exists(),

@@ -187,8 +187,8 @@ mod tests {
             },
             InventoryError::NoGpu { last_error: None },
         ];
-        for fault in faults {
-            let (why, all) = (fault.why_no_gpu(), fault.to_string());
+        for error in faults {
+            let (why, all) = (error.why_no_gpu(), error.to_string());
             assert!(all.starts_with(&why), "{why}: {all}");
             assert!(!why.contains("inventory.provider"), "{why}");
         }

@@ -97,10 +97,10 @@ impl Inventory {
             Provider::Auto => match nvml() {
                 Ok(found) => found,
                 // A driver exists but does not respond: host memory would not be a replacement.
-                Err(fault @ InventoryError::Hangs { .. }) => return Err(fault),
+                Err(error @ InventoryError::Hangs { .. }) => return Err(error),
                 // A named library that does not work is probably a mistake; a missing driver is not.
-                Err(fault) => {
-                    let reason = fault.why_no_gpu();
+                Err(error) => {
+                    let reason = error.why_no_gpu();
                     if settings.nvml_library.is_some() {
                         tracing::warn!(%reason, "no NVIDIA GPU through the named library; the pool uses the host's memory");
                     } else {
@@ -183,9 +183,9 @@ impl Inventory {
         for (_, reading) in self.measure(ours) {
             match reading {
                 Ok(figures) => read.push(figures),
-                Err(fault) => {
-                    tracing::warn!(%fault, "a device cannot be read");
-                    last_error = fault.to_string();
+                Err(error) => {
+                    tracing::warn!(%error, "a device cannot be read");
+                    last_error = error.to_string();
                 }
             }
         }

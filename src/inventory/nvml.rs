@@ -201,11 +201,11 @@ impl Gpus {
             if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
                 lock(&self.memory.running).remove(&device.id);
                 let device_name = device.name.clone();
-                let fault = DeviceError::Thread {
+                let error = DeviceError::Thread {
                     device: device_name,
                     source,
                 };
-                readings.insert(device.id, Err(fault));
+                readings.insert(device.id, Err(error));
             }
         }
         drop(sender);

@@ -119,11 +119,11 @@ fn read(
                     temperature_celsius: used.temperature_celsius,
                 });
             }
-            Err(fault) => {
-                if matches!(fault, DeviceError::Lost { .. }) {
+            Err(error) => {
+                if matches!(error, DeviceError::Lost { .. }) {
                     lost.push(device.clone());
                 }
-                readings.faults.push((device, fault.to_string()));
+                readings.faults.push((device, error.to_string()));
             }
         }
     }

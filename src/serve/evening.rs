@@ -74,10 +74,10 @@ pub(super) async fn note_up(config: &LiveConfig, store: &Store) {
         return;
     }
     let text = written(Utc::now());
-    if let Err(fault) = store.save_meta(LAST_UP, &text).await
-        && !fault.is_logged_by_the_store()
+    if let Err(error) = store.save_meta(LAST_UP, &text).await
+        && !error.is_logged_by_the_store()
     {
-        tracing::warn!(%fault, "cannot note that the service runs");
+        tracing::warn!(%error, "cannot note that the service runs");
     }
 }
 
@@ -95,8 +95,8 @@ fn written(at: DateTime<Utc>) -> String {
 async fn note(store: &Store, key: &str, at: DateTime<Utc>) -> bool {
     let text = written(at);
     let saved = store.save_meta(key, &text).await;
-    if let Err(fault) = &saved {
-        tracing::error!(%fault, key, "cannot save a time of the evening cleanup; after a restart, part of the cleanup may run again");
+    if let Err(error) = &saved {
+        tracing::error!(%error, key, "cannot save a time of the evening cleanup; after a restart, part of the cleanup may run again");
     }
     saved.is_ok()
 }
@@ -137,9 +137,9 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
         }
         EveningEvent::Resume => match moment(store, BEGUN_CLEANUP).await {
             Ok(begun) => begun,
-            Err(fault) => {
+            Err(error) => {
                 tracing::error!(
-                    fault,
+                    error,
                     "cannot read when the interrupted cleanup began; it starts from the beginning"
                 );
                 None

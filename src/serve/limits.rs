@@ -58,9 +58,9 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
     if changed.is_empty() {
         return;
     }
-    if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
-        if !fault.is_logged_by_the_store() {
-            tracing::warn!(%fault, "cannot save the day's token usage");
+    if let Err(error) = store.keep_day_tokens(&changed, limits.today()).await {
+        if !error.is_logged_by_the_store() {
+            tracing::warn!(%error, "cannot save the day's token usage");
         }
         limits.not_kept(changed.into_iter().map(|usage| usage.bucket));
     }

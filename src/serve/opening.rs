@@ -116,8 +116,8 @@ pub(super) fn describe(catalog: &Catalog, inventory: &Inventory) {
             .as_ref()
             .and_then(|adapters| adapters.fetch());
         let fetches = entry.fetch.as_ref().into_iter().chain(adapters);
-        for fault in fetches.filter_map(source::not_built) {
-            tracing::warn!(model = %name, "{fault}");
+        for error in fetches.filter_map(source::not_built) {
+            tracing::warn!(model = %name, "{error}");
         }
     }
 }

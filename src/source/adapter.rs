@@ -99,7 +99,7 @@ impl Sources {
         let mut listing = match self.list(&bucket.fetch(name)).await {
             Ok(listing) => listing,
             Err(SourceError::Empty { .. }) => return Ok(None),
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         // Subfolders are training checkpoints, which engines do not read.
         let is_own = |path: &str| !path.contains('/') && !path.starts_with('.');

@@ -153,7 +153,7 @@ pub(super) async fn open(
             builder.build().map(|store| Arc::new(store) as _)
         }
     };
-    let objects = made.map_err(|error| fault(&error, &bucket.uri))?;
+    let objects = made.map_err(|error| source_error(&error, &bucket.uri))?;
     Ok(Store {
         objects,
         uri: bucket.uri.clone(),
@@ -163,7 +163,7 @@ pub(super) async fn open(
 
 /// Lists the objects under the address. A file named `hash` contains the state's name, as in RayLLM's mirrors.
 pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceError> {
-    let wrong = |error: Error| fault(&error, uri);
+    let wrong = |error: Error| source_error(&error, uri);
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
     let mut objects = store.objects.list(Some(&prefix));
     let mut parts = Vec::new();
@@ -227,7 +227,7 @@ impl Store {
     }
 
     async fn hash(&self) -> Result<String, SourceError> {
-        let wrong = |error: Error| fault(&error, &self.uri);
+        let wrong = |error: Error| source_error(&error, &self.uri);
         let path = self.place("hash").map_err(wrong)?;
         let got = self.objects.get(&path).await.map_err(wrong)?;
         let text = got.bytes().await.map_err(wrong)?;
@@ -256,7 +256,7 @@ impl Store {
     }
 
     pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
-        let lasting = |error: &Error| PartProblem::Lasting(fault(error, &self.uri));
+        let lasting = |error: &Error| PartProblem::Lasting(source_error(error, &self.uri));
         let path = self.place(&part.path).map_err(|error| lasting(&error))?;
         let options = GetOptions {
             range: (offset > 0).then_some(GetRange::Offset(offset)),
@@ -283,7 +283,7 @@ impl Store {
     }
 }
 
-fn fault(error: &Error, uri: &BucketUri) -> SourceError {
+fn source_error(error: &Error, uri: &BucketUri) -> SourceError {
     let why = shortened(error);
     let advice = match (error, why.as_str()) {
         (Error::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => "see bucket_uri",

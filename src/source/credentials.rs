@@ -72,7 +72,7 @@ pub(super) async fn by_url(
     let body = body.map_err(|error| fault(root_of(&error.without_url())))?;
     if body.len() > RESPONSE_BYTES_MAX {
         return Err(fault(format!(
-            "its response is longer than {ANSWER_BYTES_MAX} bytes"
+            "its response is longer than {RESPONSE_BYTES_MAX} bytes"
         )));
     }
     // The response contains keys, so errors do not quote it.

@@ -106,8 +106,8 @@ mod tests {
         let rooms = Rooms::default();
         let free = free_on(folder.path()).expect("a disk");
         let most = free / 3 * 2;
-        let fault = rooms.take(folder.path(), free, &left(1)).unwrap_err();
-        assert!(fault.to_string().contains("sources.keep_free"), "{fault}");
+        let error = rooms.take(folder.path(), free, &left(1)).unwrap_err();
+        assert!(error.to_string().contains("sources.keep_free"), "{error}");
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         let first = rooms.take(&one, 0, &left(most)).expect("room");
         assert!(rooms.take(&other, 0, &left(most)).is_err());

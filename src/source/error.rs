@@ -343,14 +343,14 @@ mod tests {
                 why: "/srv/secret/certificates".to_owned(),
             },
         ];
-        for fault in faults {
-            let public = fault.public();
-            assert!(!public.contains("secret"), "{fault}: {public}");
+        for error in faults {
+            let public = error.public();
+            assert!(!public.contains("secret"), "{error}: {public}");
             assert!(
                 !public.contains('/') || !public.contains("/srv"),
                 "{public}"
             );
-            assert!(fault.to_string() != public, "the log says more: {fault}");
+            assert!(error.to_string() != public, "the log says more: {error}");
         }
         let gated = SourceError::Gated {
             id: id(),

@@ -115,11 +115,11 @@ impl Sources {
         let listing = match self.list(wanted).await {
             Ok(listing) => listing,
             // If the remote side cannot be reached, use the cached files.
-            Err(fault) if fault.is_of_the_network() => {
+            Err(error) if error.is_of_the_network() => {
                 let found = layout.cached(wanted).await?;
-                return found.ok_or(fault);
+                return found.ok_or(error);
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         let mut listings = vec![select::select(listing, wanted)?];
         for extra in &wanted.extra_files {
@@ -152,14 +152,14 @@ impl Sources {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
             // The local snapshot may be private. Only the hub knows who may read it.
-            Err(fault)
-                if fault.is_of_the_network()
+            Err(error)
+                if error.is_of_the_network()
                     && !credentials::is_public(wanted)
                     && wanted.snapshot_of_others().is_some() =>
             {
                 return Ok(0);
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         Ok(listing.parts.iter().map(|part| part.size).sum())
     }
@@ -185,10 +185,10 @@ impl Sources {
     async fn described(&self, wanted: &Fetch) -> Result<u64, SourceError> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
-            Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
+            Err(error) if error.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
                 return Ok(0);
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         let all = listing.parts.iter().map(|part| part.size).sum();
         let is_weights = |part: &&Part| {
@@ -208,8 +208,8 @@ impl Sources {
         let config = match transfer::small(config, &listing.origins, CONFIG_BYTES_MAX).await {
             Ok(config) => config,
             // The model exists anyway; the fetch will show whether it can be read.
-            Err(fault) => {
-                tracing::info!(model = wanted.id, %fault, "the size is estimated until the weights are fetched");
+            Err(error) => {
+                tracing::info!(model = wanted.id, %error, "the size is estimated until the weights are fetched");
                 return Ok(all);
             }
         };

@@ -82,7 +82,7 @@ impl PeerSource {
         self.peer.node()
     }
 
-    pub fn fault(&self, why: String) -> SourceError {
+    pub fn error(&self, why: String) -> SourceError {
         SourceError::Peer {
             node: self.node().to_owned(),
             why,
@@ -90,7 +90,7 @@ impl PeerSource {
     }
 
     pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
-        let lasting = |why: String| PartProblem::Lasting(self.fault(why));
+        let lasting = |why: String| PartProblem::Lasting(self.error(why));
         if self.is_slow.load(Ordering::Relaxed) {
             return Err(lasting(format!(
                 "it sends less than {} MiB in {} s",

@@ -134,15 +134,15 @@ impl Sources {
             let (path, lock) = (layout.blob(&part), layout.lock_of(&part));
             match transfer::bring(&part, &path, &lock, &origins, self, progress).await {
                 Ok(()) => {}
-                Err(fault @ (SourceError::Peer { .. } | SourceError::BrokenOff { .. })) => {
-                    tracing::warn!("{fault}");
+                Err(error @ (SourceError::Peer { .. } | SourceError::BrokenOff { .. })) => {
+                    tracing::warn!("{error}");
                     // Count the partial file again.
                     let mut again = [part];
                     transfer::count(&mut again, layout).await;
                     lock_queue(queue).extend(again);
                     return Ok(());
                 }
-                Err(fault) => return Err(fault),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -80,7 +80,7 @@ impl Hub {
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             body.extend_from_slice(&chunk);
             if body.len() > RESPONSE_BYTES_MAX {
-                return Err(self.no_search(format!("it is longer than {ANSWER_BYTES_MAX} bytes")));
+                return Err(self.no_search(format!("it is longer than {RESPONSE_BYTES_MAX} bytes")));
             }
         }
         found(&body, limit).map_err(|why| self.no_search(why))

@@ -133,7 +133,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceE
         names.map(model_of).collect()
     };
     let few = |names: BTreeSet<String>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
-    let fault = |models: BTreeSet<String>| {
+    let ambiguous = |models: BTreeSet<String>| {
         let known = quantization::sort(models.iter().cloned());
         let known: BTreeSet<String> = known.into_keys().collect();
         let hint = known.first().map(|first| {
@@ -152,7 +152,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceE
         GgufFiles::None => return Ok(None),
         GgufFiles::Named(file) => {
             if !all.iter().any(|part| part.path == *file) {
-                return Err(fault(models(&|_| true)));
+                return Err(ambiguous(models(&|_| true)));
             }
             model_of(file)
         }
@@ -189,7 +189,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceE
                 (1, Some(only)) => only,
                 (_, Some(first)) => {
                     found.insert(first);
-                    return Err(fault(found));
+                    return Err(ambiguous(found));
                 }
                 (_, None) => return Ok(None),
             }

@@ -69,7 +69,7 @@ pub(super) async fn bring(
             // A peer's copy does not improve on a second attempt, and there are other sources.
             (VerifyResult::Wrong { expected, got, .. }, Some(peer)) => {
                 progress.loses(length);
-                return Err(peer.fault(format!(
+                return Err(peer.error(format!(
                     "its copy of {} is damaged (expected {expected}, got {got}) and was not kept",
                     part.path
                 )));
@@ -151,7 +151,7 @@ async fn once(
 ) -> Result<(PartWriter, Broken), SourceError> {
     let opened = match origins.open(part, writing.length).await {
         Ok(opened) => opened,
-        Err(PartProblem::Lasting(fault)) => return Err(fault),
+        Err(PartProblem::Lasting(error)) => return Err(error),
         Err(PartProblem::Passing { why, after }) => return Ok((writing, Some((why, after)))),
     };
     if opened.offset != writing.length {
@@ -327,7 +327,7 @@ pub(super) async fn small(
     }
     let mut opened = match origins.open(part, 0).await {
         Ok(opened) => opened,
-        Err(PartProblem::Lasting(fault)) => return Err(fault),
+        Err(PartProblem::Lasting(error)) => return Err(error),
         Err(PartProblem::Passing { why, .. }) => return Err(broken(why)),
     };
     let mut content = Vec::new();

@@ -288,7 +288,7 @@ pub(super) fn error_at(path: &Path) -> impl Fn(sqlx::Error) -> BackupError {
 }
 
 /// Replaces the temporary name of the copy in the error with its final name.
-pub(super) fn named(fault: BackupError, part: &Path, name: &Path) -> BackupError {
+pub(super) fn named(error: BackupError, part: &Path, name: &Path) -> BackupError {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
     let moved = |place: DatabaseLocation| {
         if place == DatabaseLocation::new(part) {
@@ -297,7 +297,7 @@ pub(super) fn named(fault: BackupError, part: &Path, name: &Path) -> BackupError
             place
         }
     };
-    match fault {
+    match error {
         BackupError::Foreign { path } => BackupError::Foreign {
             path: renamed(path),
         },

@@ -147,10 +147,10 @@ impl Candidate {
         let database = self.database.clone();
         match lead(database, session, Some(&self.own)).await {
             Ok(store) => Ok(Ok(store)),
-            Err(fault @ (StoreError::Open { .. } | StoreError::Unreachable { .. })) => {
-                Ok(Err(fault.to_string()))
+            Err(error @ (StoreError::Open { .. } | StoreError::Unreachable { .. })) => {
+                Ok(Err(error.to_string()))
             }
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         }
     }
 
@@ -183,7 +183,7 @@ impl Candidate {
         let schema = match in_time_fault(migrations::check_version(&self.database, session)).await {
             Ok(schema) => schema,
             Err(Some(StoreError::Unreachable { source, .. })) => return Ok(Err(source)),
-            Err(Some(fault)) => return Err(fault),
+            Err(Some(error)) => return Err(error),
             Err(None) => return Ok(Err(super::query::too_slow(LOOK_WITHIN))),
         };
         let Connection::Postgres(connection) = session else {
@@ -331,10 +331,10 @@ mod tests {
 
     #[test]
     fn d4_a_file_has_one_service_and_no_standby() {
-        let fault = Candidate::new("sqlite://pool.db", LeaderAddress::default());
-        let Err(fault) = fault else {
+        let error = Candidate::new("sqlite://pool.db", LeaderAddress::default());
+        let Err(error) = error else {
             panic!("SQLite has no standby");
         };
-        assert!(fault.to_string().contains("needs PostgreSQL"), "{fault}");
+        assert!(error.to_string().contains("needs PostgreSQL"), "{error}");
     }
 }

@@ -202,9 +202,9 @@ mod tests {
     }
 
     async fn refused(store: &Store, words: &str) {
-        let fault = store.save_meta("a", "lost").await.expect_err(words);
-        assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
-        assert!(fault.to_string().contains(words), "{fault}");
+        let error = store.save_meta("a", "lost").await.expect_err(words);
+        assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
         assert!(store.trouble().is_some());
     }
 
@@ -299,13 +299,13 @@ mod tests {
         let url = format!("sqlite://{}", path.display());
         let file = OpenOptions::new().write(true).open(&path).expect("a file");
         file.set_len(0).expect("cut off");
-        let fault = Store::open(&url).await.expect_err("empty");
-        assert!(matches!(fault, StoreError::Empty { .. }), "{fault}");
+        let error = Store::open(&url).await.expect_err("empty");
+        assert!(matches!(error, StoreError::Empty { .. }), "{error}");
         fs::remove_file(&path).expect("removed");
         let log = path.with_extension("db-wal");
         fs::write(&log, "changes").expect("a log");
-        let fault = Store::open(&url).await.expect_err("a log alone");
-        assert!(matches!(fault, StoreError::LogAlone { .. }), "{fault}");
+        let error = Store::open(&url).await.expect_err("a log alone");
+        assert!(matches!(error, StoreError::LogAlone { .. }), "{error}");
         assert!(!path.exists() && log.exists());
         fs::remove_file(&log).expect("removed");
         Store::open(&url).await.expect("a new one");

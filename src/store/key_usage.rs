@@ -28,7 +28,7 @@ const REFUSED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct UnsavedUsage {
     pub rows: Vec<KeyUsage>,
-    pub fault: Option<StoreError>,
+    pub last_error: Option<StoreError>,
 }
 
 const ADD: &str = concat!(
@@ -48,19 +48,19 @@ impl Store {
         let mut unsaved = UnsavedUsage::default();
         let mut parts = vec![used];
         while let Some(part) = parts.pop() {
-            let Err(fault) = self.add_together(part).await else {
+            let Err(last_error) = self.add_together(part).await else {
                 continue;
             };
-            if fault.is_of_a_value() && part.len() > 1 {
+            if last_error.is_of_a_value() && part.len() > 1 {
                 let (one, other) = part.split_at(part.len() / 2);
                 parts.extend([other, one]);
                 continue;
             }
             unsaved.rows.extend_from_slice(part);
-            if !fault.is_of_a_value() || unsaved.rows.len() >= REFUSED_MAX {
+            if !last_error.is_of_a_value() || unsaved.rows.len() >= REFUSED_MAX {
                 unsaved.rows.extend(parts.drain(..).flatten().cloned());
             }
-            unsaved.fault = Some(fault);
+            unsaved.last_error = Some(last_error);
         }
         unsaved
     }
@@ -179,7 +179,11 @@ mod tests {
                 rows.iter().map(|row| row.model.clone()).collect()
             };
             assert_eq!(names(&unsaved.rows), ["refused 1", "refused 2"]);
-            assert!(unsaved.fault.is_some_and(|fault| fault.is_of_a_value()));
+            assert!(
+                unsaved
+                    .last_error
+                    .is_some_and(|last_error| last_error.is_of_a_value())
+            );
             let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
             assert_eq!(names(&read), ["a", "b", "c", "d"]);
             assert!(read.iter().all(|row| row.requests == 1), "{read:?}");
@@ -194,7 +198,11 @@ mod tests {
             let rows = [used("a", 1), used("b", 1)];
             let unsaved = store.add_key_usage(&rows).await;
             assert_eq!(unsaved.rows, rows);
-            assert!(unsaved.fault.is_some_and(|fault| fault.is_closed()));
+            assert!(
+                unsaved
+                    .last_error
+                    .is_some_and(|last_error| last_error.is_closed())
+            );
         }
     }
 }

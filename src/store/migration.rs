@@ -173,7 +173,7 @@ async fn all_rows(
     });
     match written.await {
         Ok(()) => Ok(tables),
-        Err(fault) => Err(match wrong {
+        Err(error) => Err(match wrong {
             Some((table, here, there)) => MoveError::Count {
                 table,
                 from: source.place(),
@@ -181,7 +181,7 @@ async fn all_rows(
                 to: target.place(),
                 there,
             },
-            None => fault.into(),
+            None => error.into(),
         }),
     }
 }

@@ -366,12 +366,12 @@ mod tests {
     #[tokio::test]
     async fn a_constraint_is_not_a_failure_of_the_disk() {
         for store in stores().await {
-            let fault = store.write("break a rule", async |connection| {
+            let error = store.write("break a rule", async |connection| {
                 query("INSERT INTO meta (key, value) VALUES ('a', NULL)")
                     .execute(connection)
                     .await
             });
-            assert!(matches!(fault.await, Err(StoreError::Query { .. })));
+            assert!(matches!(error.await, Err(StoreError::Query { .. })));
             assert!(store.trouble().is_none());
         }
     }

@@ -325,10 +325,10 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
     };
     let both = async { tokio::join!(sources.fetch(&fetch, &progress), fills).0 };
     let patience = Duration::from_secs(60);
-    let fault = tokio::time::timeout(patience, both).await.unwrap();
-    let fault = fault.expect_err("the disk is full");
-    assert!(matches!(fault, SourceError::NoRoom { .. }), "{fault}");
-    let text = fault.to_string();
+    let error = tokio::time::timeout(patience, both).await.unwrap();
+    let error = error.expect_err("the disk is full");
+    assert!(matches!(error, SourceError::NoRoom { .. }), "{error}");
+    let text = error.to_string();
     assert!(text.contains("make room"), "{text}");
     let sent = hub.bytes_sent();
 

@@ -139,14 +139,14 @@ fn a_lost_gpu_is_told_by_its_reading_and_comes_back() {
     machine.lose(1);
     let readings = inventory.measure(&BTreeSet::new());
     assert!(readings[0].1.is_ok());
-    let (id, Err(fault)) = &readings[1] else {
+    let (id, Err(error)) = &readings[1] else {
         panic!("{readings:?}")
     };
     assert_eq!(*id, DeviceId(1));
-    assert!(matches!(fault, DeviceError::Lost { .. }), "{fault}");
+    assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
     assert!(
-        fault.to_string().contains("gpu1 fell off the bus"),
-        "{fault}"
+        error.to_string().contains("gpu1 fell off the bus"),
+        "{error}"
     );
     machine.find_again(1);
     assert!(inventory.measure(&BTreeSet::new())[1].1.is_ok());
@@ -206,8 +206,8 @@ fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
     machine.stop_driver();
     for _ in 0..2 {
         for (_, reading) in inventory.measure(&BTreeSet::new()) {
-            let fault = reading.unwrap_err();
-            assert!(matches!(fault, DeviceError::DriverAway { .. }), "{fault}");
+            let error = reading.unwrap_err();
+            assert!(matches!(error, DeviceError::DriverAway { .. }), "{error}");
         }
     }
     // The GPUs are enumerated in the other order.

@@ -267,9 +267,9 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.corrupt = Some(("model.safetensors".into(), 9)));
-    let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-    let text = fault.to_string();
-    assert!(matches!(fault, SourceError::Mismatch { .. }), "{text}");
+    let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, SourceError::Mismatch { .. }), "{text}");
     assert!(
         text.contains("model.safetensors") && text.contains("sha256"),
         "{text}"
@@ -294,9 +294,9 @@ async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
     let lab = Lab::new();
     let wanted = lab.wanted();
     lab.hub.behave(|manners| manners.busy = 1);
-    let fault = lab.fetch(&wanted).await.unwrap_err();
-    assert!(fault.to_string().contains("503"), "{fault}");
-    assert_eq!(fault.remedy(), Remedy::Time);
+    let error = lab.fetch(&wanted).await.unwrap_err();
+    assert!(error.to_string().contains("503"), "{error}");
+    assert_eq!(error.remedy(), Remedy::Time);
     lab.hub.behave(|manners| manners.cut_after = Some(90_000));
     let sources = Sources::new(lab.settings());
     let progress = Arc::new(Progress::default());
@@ -315,13 +315,13 @@ async fn a_gated_model_says_what_to_do_and_opens_with_the_token_of_the_models_ow
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.token = Some("hf_right".into()));
-    let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-    let text = fault.to_string();
+    let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+    let text = error.to_string();
     assert!(
         text.contains("accept its licence") && text.contains("no token"),
         "{text}"
     );
-    assert_eq!(fault.remedy(), Remedy::Change);
+    assert_eq!(error.remedy(), Remedy::Change);
     for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         let env = |token: &str| json!({"runtime_env": {"env_vars": {name: token}}});
         let wrong = lab.wanted_with(env("hf_wrong-and-secret"));
@@ -369,11 +369,11 @@ async fn what_is_not_there_is_told_apart_by_what_is_missing() {
     assert!(text.contains("no revision nightly"), "{text}");
     let mut settings = lab.settings();
     settings.hub = "http://127.0.0.1:9".to_owned();
-    let fault = fetch_by(&Sources::new(settings), &lab.wanted())
+    let error = fetch_by(&Sources::new(settings), &lab.wanted())
         .await
         .unwrap_err();
-    assert!(matches!(fault, SourceError::Unreachable { .. }), "{fault}");
-    assert_eq!(fault.remedy(), Remedy::Time);
+    assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
+    assert_eq!(error.remedy(), Remedy::Time);
 }
 
 #[tokio::test]
@@ -384,17 +384,17 @@ async fn pickles_alone_are_refused_where_the_engine_reads_none_and_fetched_for_t
         ("pytorch_model.bin", weights(0)),
     ];
     lab.hub.add("lab/model", &files);
-    let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-    assert!(matches!(fault, SourceError::Pickle { .. }), "{fault}");
-    assert!(fault.to_string().contains("runs the code in it"), "{fault}");
+    let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+    assert!(matches!(error, SourceError::Pickle { .. }), "{error}");
+    assert!(error.to_string().contains("runs the code in it"), "{error}");
     assert_eq!(lab.hub.bytes_sent(), 0);
     let vllm = lab.wanted_with(json!({"type": "VLLMEngine"}));
     lab.fetch(&vllm).await.unwrap();
     assert!(vllm.folder().join("pytorch_model.bin").exists());
     lab.hub
         .add("lab/model", &[("README.md", b"hello".to_vec())]);
-    let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-    assert!(fault.to_string().contains("README.md"), "{fault}");
+    let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+    assert!(error.to_string().contains("README.md"), "{error}");
 }
 
 #[tokio::test]
@@ -402,10 +402,10 @@ async fn a_disk_without_room_is_told_with_numbers_before_a_byte_comes() {
     let lab = Lab::new();
     let mut settings = lab.settings();
     settings.keep_free = u64::MAX / 2;
-    let fault = fetch_by(&Sources::new(settings), &lab.wanted())
+    let error = fetch_by(&Sources::new(settings), &lab.wanted())
         .await
         .unwrap_err();
-    let text = fault.to_string();
+    let text = error.to_string();
     assert!(
         text.contains("needs 293.0 KiB more") && text.contains("free"),
         "{text}"
@@ -440,8 +440,8 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
     settings.offline = true;
     let sources = Sources::new(settings);
     let wanted = lab.wanted();
-    let fault = fetch_by(&sources, &wanted).await.unwrap_err();
-    assert!(fault.to_string().contains("sources.offline"), "{fault}");
+    let error = fetch_by(&sources, &wanted).await.unwrap_err();
+    assert!(error.to_string().contains("sources.offline"), "{error}");
     let root = lab.cache.path().join("models--lab--model");
     let snapshot = root.join("snapshots").join(COMMIT);
     std::fs::create_dir_all(&snapshot).unwrap();
@@ -460,8 +460,8 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
         "a shard is missing"
     );
     std::fs::write(snapshot.join("model-2.safetensors"), "2").unwrap();
-    let fault = fetch_by(&sources, &wanted).await;
-    assert!(fault.is_err(), "a tokenizer is missing");
+    let error = fetch_by(&sources, &wanted).await;
+    assert!(error.is_err(), "a tokenizer is missing");
     std::fs::write(snapshot.join("tokenizer.json"), "{}").unwrap();
     fetch_by(&sources, &wanted).await.unwrap();
     assert!(wanted.is_here());
@@ -481,8 +481,8 @@ async fn a_file_that_would_lie_elsewhere_is_refused_before_anything_comes() {
     ] {
         let lab = Lab::new();
         lab.hub.add("lab/model", &[(name, weights(0))]);
-        let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
-        assert!(matches!(fault, SourceError::UnsafeName { .. }), "{fault}");
+        let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+        assert!(matches!(error, SourceError::UnsafeName { .. }), "{error}");
         assert_eq!(lab.hub.bytes_sent(), 0);
     }
 }

@@ -226,8 +226,8 @@ impl Browser {
                 addresses.failed = None;
                 Ok(endpoints)
             }
-            Err(fault) => {
-                let why = fault.to_string();
+            Err(error) => {
+                let why = error.to_string();
                 addresses.failed = Some((why.clone(), now));
                 Err(SignOnError::Unavailable { why })
             }

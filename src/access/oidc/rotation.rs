@@ -112,8 +112,8 @@ impl Rotation {
         });
         let rotation = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(fault) = rotation.read(now).await {
-                tracing::warn!(%fault, "the keys for single sign-on could not be read");
+            if let Err(error) = rotation.read(now).await {
+                tracing::warn!(%error, "the keys for single sign-on could not be read");
             }
             tell.send_replace(true);
         });

@@ -112,12 +112,12 @@ fn what_is_missing_is_reported_with_what_to_do() {
     ] {
         assert!(!cuda.is_ready());
         let on_gpu = program(CandleDevice::Cuda, cuda);
-        let fault = chosen(&on_gpu, DeviceKind::Nvidia).expect_err("no program");
-        let EngineError::CudaProgram { failure, .. } = &fault else {
-            panic!("{fault:?}")
+        let error = chosen(&on_gpu, DeviceKind::Nvidia).expect_err("no program");
+        let EngineError::CudaProgram { failure, .. } = &error else {
+            panic!("{error:?}")
         };
         assert_eq!(*failure, kind);
-        let text = fault.to_string();
+        let text = error.to_string();
         for part in parts {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -127,8 +127,8 @@ fn what_is_missing_is_reported_with_what_to_do() {
 #[test]
 fn a_model_for_gpus_is_not_started_in_host_memory() {
     let on_gpu = program(CandleDevice::Cuda, ready());
-    let fault = chosen(&on_gpu, DeviceKind::Host).expect_err("no GPU");
-    assert!(fault.to_string().contains("device: cpu"), "{fault}");
+    let error = chosen(&on_gpu, DeviceKind::Host).expect_err("no GPU");
+    assert!(error.to_string().contains("device: cpu"), "{error}");
 }
 
 #[test]

@@ -96,9 +96,9 @@ fn what_the_pool_could_not_start_has_not_crashed() {
         path: "/data/engines/r2.json".into(),
         source: kind.into(),
     };
-    let full = of_fault(&journal(io::ErrorKind::StorageFull));
+    let full = of_error(&journal(io::ErrorKind::StorageFull));
     assert_eq!(full, Failure::DiskFull);
-    let closed = of_fault(&journal(io::ErrorKind::PermissionDenied));
+    let closed = of_error(&journal(io::ErrorKind::PermissionDenied));
     assert_eq!(closed, Failure::NotStarted);
     assert_eq!(
         closed.tell("no journal", "not started"),

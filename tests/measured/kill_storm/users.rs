@@ -109,8 +109,8 @@ fn judge_stream(
             if is_told {
                 add(&world.tally.streams_told);
             }
-            let fault = format!("a stream of {model} ended with: {message}");
-            return (!is_told && !world.excuses(span)).then_some(fault);
+            let error = format!("a stream of {model} ended with: {message}");
+            return (!is_told && !world.excuses(span)).then_some(error);
         }
         content += chunk["choices"][0]["delta"]["content"]
             .as_str()
@@ -125,8 +125,8 @@ fn judge_stream(
 
 pub fn ask_until_the_end(world: &World, mut random: StdRng) {
     while !world.is_over() {
-        let fault = ask(world, &mut random, 4, false);
-        fault.into_iter().for_each(|fault| world.lost(fault));
+        let error = ask(world, &mut random, 4, false);
+        error.into_iter().for_each(|error| world.lost(error));
         world.pause(random.random_range(1..100));
     }
 }
@@ -134,7 +134,7 @@ pub fn ask_until_the_end(world: &World, mut random: StdRng) {
 pub fn stream_until_the_end(world: &World, mut random: StdRng) {
     while !world.over.load(Ordering::SeqCst) {
         let tokens = random.random_range(20..150);
-        let fault = ask(world, &mut random, tokens, true);
-        fault.into_iter().for_each(|fault| world.lost(fault));
+        let error = ask(world, &mut random, tokens, true);
+        error.into_iter().for_each(|error| world.lost(error));
     }
 }

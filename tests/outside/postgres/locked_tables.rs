@@ -50,9 +50,9 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
         of_leader.ask(&name, LEAD)
     });
     let (written, led) = tokio::join!(store.save_meta("a", "during"), leads);
-    let fault = written.unwrap_err();
-    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
-    let words = fault.to_string();
+    let error = written.unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+    let words = error.to_string();
     assert!(words.contains("has locked a table"), "{words}");
     led.unwrap().expect("the leader's row is free in time");
 

@@ -27,21 +27,21 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
             Ok(store) => break store,
             // The first process was quicker.
             Err(StoreError::DatabaseInUse { .. }) => break_all(&state),
-            Err(fault) => panic!("{fault}"),
+            Err(error) => panic!("{error}"),
         }
     };
     second.save_meta("a", "second").await.unwrap();
     for _ in 0..3 {
-        let fault = first.save_meta("a", "late").await.unwrap_err();
-        assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
-        if fault.to_string().contains("another model-pool has taken") {
+        let error = first.save_meta("a", "late").await.unwrap_err();
+        assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+        if error.to_string().contains("another model-pool has taken") {
             break;
         }
     }
-    let fault = first.save_meta("a", "late").await.unwrap_err().to_string();
+    let error = first.save_meta("a", "late").await.unwrap_err().to_string();
     assert!(
-        fault.contains("another model-pool has taken over this database; this process ends"),
-        "{fault}"
+        error.contains("another model-pool has taken over this database; this process ends"),
+        "{error}"
     );
     assert!(first.probe().await.is_err(), "it does not recover");
     assert!(first.trouble().is_some());
@@ -49,8 +49,8 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     // The second process keeps the lock after the first has ended.
     first.close().await;
     second.save_meta("a", "third").await.unwrap();
-    let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
+    let error = Store::open(&state.url).await.unwrap_err();
+    assert!(matches!(error, StoreError::DatabaseInUse { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,8 +77,8 @@ async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() 
             state.server.ask("postgres", &locks) == Ok("1".to_owned())
         });
     });
-    let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
+    let error = Store::open(&state.url).await.unwrap_err();
+    assert!(matches!(error, StoreError::DatabaseInUse { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,9 +92,9 @@ async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() 
         store.save_meta(&format!("k{nth}"), "kept").await.unwrap();
     }
     tokio::task::block_in_place(|| server.crash());
-    let fault = store.save_meta("lost", "x").await.unwrap_err();
-    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
-    let words = fault.to_string();
+    let error = store.save_meta("lost", "x").await.unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+    let words = error.to_string();
     assert!(words.contains("writing resumes automatically"), "{words}");
     assert!(store.meta("k1").await.is_err(), "reads say so, too");
     tokio::task::block_in_place(|| server.run());
@@ -115,12 +115,12 @@ async fn a_server_that_stands_still_ends_a_write_after_ten_seconds_and_writing_g
     let store = Store::open(&server.database()).await.unwrap();
     store.save_meta("a", "before").await.unwrap();
     server.freeze();
-    let fault = store.save_meta("a", "during").await.unwrap_err();
+    let error = store.save_meta("a", "during").await.unwrap_err();
     server.thaw();
-    assert!(matches!(fault, StoreError::Unwritable { .. }), "{fault}");
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
     assert!(
-        fault.to_string().contains("no response within 10 s"),
-        "{fault}"
+        error.to_string().contains("no response within 10 s"),
+        "{error}"
     );
     store.probe().await.expect("it answers again");
     store.save_meta("a", "after").await.unwrap();

@@ -7,19 +7,19 @@ use support::postgres::{PASSWORD, name_of};
 
 use super::state::State;
 
-fn refused(fault: &StoreError) -> String {
-    let shown = format!("{fault} {fault:?}");
+fn refused(error: &StoreError) -> String {
+    let shown = format!("{error} {error:?}");
     assert!(!shown.contains(PASSWORD), "{shown}");
-    fault.to_string()
+    error.to_string()
 }
 
 #[tokio::test]
 async fn a_second_opener_is_refused_with_the_process_that_has_the_database() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
-    let fault = Store::open(&state.url).await.unwrap_err();
-    assert!(matches!(fault, StoreError::DatabaseInUse { .. }), "{fault}");
-    let words = refused(&fault);
+    let error = Store::open(&state.url).await.unwrap_err();
+    assert!(matches!(error, StoreError::DatabaseInUse { .. }), "{error}");
+    let words = refused(&error);
     let process = format!("process {})", std::process::id());
     assert!(words.contains(&process), "{words}");
     assert!(!format!("{store:?}").contains(PASSWORD));
@@ -49,12 +49,12 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
     let name = name_of(&state.url);
     let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9001, 'later', true, '', 0)";
     state.server.ask(name, newer).unwrap();
-    let fault = Store::open(&state.url).await.unwrap_err();
+    let error = Store::open(&state.url).await.unwrap_err();
     assert!(
-        matches!(fault, StoreError::Newer { found: 9001, .. }),
-        "{fault}"
+        matches!(error, StoreError::Newer { found: 9001, .. }),
+        "{error}"
     );
-    assert!(refused(&fault).contains("has schema 9001"), "{fault}");
+    assert!(refused(&error).contains("has schema 9001"), "{error}");
 }
 
 #[tokio::test]
@@ -68,9 +68,9 @@ async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
         (&no_database, "does not exist"),
         (&nothing_listens, "postgres://127.0.0.1:1/pool"),
     ] {
-        let fault = Store::open(url).await.unwrap_err();
-        assert!(matches!(fault, StoreError::Unreachable { .. }), "{fault}");
-        let words = refused(&fault);
+        let error = Store::open(url).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
+        let words = refused(&error);
         assert!(words.contains(part), "{words}");
         assert!(!words.contains("not-the-password"), "{words}");
         assert!(
@@ -81,17 +81,17 @@ async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
     let latin = "pool_latin";
     let create = format!("CREATE DATABASE {latin} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
     state.server.ask("postgres", &create).unwrap();
-    let fault = Store::open(&state.server.url(latin)).await.unwrap_err();
-    assert!(refused(&fault).contains("ENCODING 'UTF8'"), "{fault}");
+    let error = Store::open(&state.server.url(latin)).await.unwrap_err();
+    assert!(refused(&error).contains("ENCODING 'UTF8'"), "{error}");
     for (more, part) in [
         ("?password=hunter3", "before the `@`"),
         ("?sslmod=require", "`sslmod` is not a parameter"),
         ("?sslmode=perhaps", "sslmode"),
     ] {
-        let fault = Store::open(&format!("{}{more}", state.url))
+        let error = Store::open(&format!("{}{more}", state.url))
             .await
             .unwrap_err();
-        let words = refused(&fault);
+        let words = refused(&error);
         assert!(words.contains(part) || words.contains("perhaps"), "{words}");
         assert!(!words.contains("hunter3"), "{words}");
     }
@@ -101,10 +101,10 @@ async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
 async fn a_copy_is_left_to_the_programs_of_postgresql() {
     let Some(state) = State::new() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let fault = back_up(&state.url, &folder.path().join("copy"), false).await;
-    let fault = fault.unwrap_err();
-    assert!(matches!(fault, BackupError::Postgres { .. }), "{fault}");
-    let words = fault.to_string();
+    let error = back_up(&state.url, &folder.path().join("copy"), false).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, BackupError::Postgres { .. }), "{error}");
+    let words = error.to_string();
     assert!(
         words.contains("pg_dump") && words.contains("pg_restore"),
         "{words}"
