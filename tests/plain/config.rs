@@ -12,7 +12,7 @@ mod need;
 mod origins;
 mod pbs;
 mod ray_serve;
-mod reloading;
+mod reload_effects;
 mod remote;
 mod templates;
 mod wrong_files;

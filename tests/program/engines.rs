@@ -4,8 +4,8 @@
 mod catalogue;
 mod examples;
 mod flags;
+mod lifecycle;
 mod parking;
-mod running;
 mod script;
 mod versions;
 

@@ -38,7 +38,7 @@ mod hang_up;
 mod hostile;
 mod import;
 mod keys;
-mod live;
+mod live_stream;
 mod machine;
 mod malformed_requests;
 mod many_nodes;

@@ -22,7 +22,7 @@ use super::lora::Room;
 /// same version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerRecipe {
-    #[serde(with = "super::by_name")]
+    #[serde(with = "super::name_serde")]
     pub engine: &'static Engine,
     /// Replaces the engine's own program.
     pub program: Option<String>,

@@ -4,7 +4,6 @@
 //!
 //! To add an engine, add a file that describes it as an [`Engine`] and a row in [`ENGINES`].
 
-mod by_name;
 mod engine;
 mod flags;
 mod launch;
@@ -12,6 +11,7 @@ mod launch_context;
 mod lines;
 mod llama_cpp;
 mod lora;
+mod name_serde;
 mod parser_choice;
 mod parser_names;
 mod parsers;

@@ -1,10 +1,10 @@
 //! The state in a real PostgreSQL, which `.ci/postgres` installs; without it these tests report that they were skipped. The store's
 //! contents are tested by the same files as for SQLite.
 
+mod database_open;
 mod locked_tables;
-mod moving;
+mod migration;
 mod one_writer;
-mod opening;
 mod outage;
 mod slow_reads;
 mod speed;
