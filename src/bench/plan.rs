@@ -209,7 +209,7 @@ mod tests {
             (&["--duration", "soon"], "--duration"),
             (
                 &["--route", "embeddings", "--stream"],
-                "--stream does not go",
+                "--stream cannot be combined",
             ),
             (
                 &["--prompt", "a", "--prompt-tokens", "3"],

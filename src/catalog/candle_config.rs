@@ -1,5 +1,6 @@
 //! Reads `engine_config` into a recipe for the embedded engine, and checks its options against each other and against the model's
 //! files if they are on this machine.
+//! One file because each option is checked next to its default and its limit.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -168,6 +168,8 @@ impl Entry {
             }),
             replicas_max: self.recipe.ray_serve().map(|serve| serve.replicas_max),
             reload,
+            reload_is_guess: measured.is_none(),
+            engine: self.recipe.engine(),
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: matches!(source, NeedSource::File | NeedSource::Unseen),
             wider: self.wider(device_total),

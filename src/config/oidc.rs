@@ -318,7 +318,7 @@ mod tests {
             "auth.oidc.audience is empty",
             "auth.oidc.leeway is 11m; allowed: 0s to 10m",
             "auth.oidc.refresh is 1s; allowed: 1m to 1d",
-            "auth.oidc.groups.staff.models is empty or has",
+            "auth.oidc.groups.staff.models is empty or contains",
             "auth.oidc.groups.students.routes has a route that does not begin with `/`",
         ];
         assert_eq!(shown.len(), words.len(), "{shown:?}");

@@ -1,4 +1,5 @@
 //! The controller's interface for the HTTP layer and the schedule: takes seats, gives orders and reads snapshots.
+//! One file because every caller of the controller goes through this handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
 //! The nodes that have joined, as the loop knows them: their connections, the replicas that the pool keeps on them, and their
 //! presence. Replicas on nodes differ from local ones only in the route of orders and reports.
+//! One file because all messages of nodes change the same table.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -189,12 +189,17 @@ fn described(model: &ModelView, replica: &pool::ReplicaView) -> WhatIfReplica {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool::{Bytes, DeviceReading, Limits, ModelSpec, NodeId, Span};
+    use pool::{Bytes, DeviceReading, IdleYields, Limits, ModelSpec, NodeId, Span};
 
     const GIB: u64 = Bytes::GIB;
 
     fn pool(models: &[(&str, u32, u64)]) -> Pool {
-        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        // The engines here load in no time, and would yield to lower priorities immediately.
+        let limits = Limits {
+            idle_yields: IdleYields::After(Span::from_secs(30)),
+            ..Limits::default()
+        };
+        let mut pool = Pool::new(limits, false, ReplicaId(1));
         for nth in 0..2 {
             let reading = DeviceReading {
                 name: format!("gpu{nth}"),

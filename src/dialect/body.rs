@@ -1,5 +1,6 @@
 //! Scans a request's body once: limits its depth and its number of keys before anything parses it, and reads the few fields needed
 //! for routing. All other bytes stay as they are.
+//! One file because the scanner and the writer share the positions of fields.
 
 use std::borrow::Cow;
 
@@ -360,7 +361,7 @@ mod tests {
         let null = read(r#"{"model": "a", "stream": null, "stream_options": null}"#).unwrap();
         assert!(!null.stream && !null.include_usage);
         let alone = r#"{"model": "a", "stream_options": {"include_usage": true}}"#;
-        assert!(message(alone).contains("needs `stream`"));
+        assert!(message(alone).contains("requires `stream` to be true"));
         let both = r#"{"model": "a", "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": false}}"#;
         assert!(read(both).unwrap().include_usage);
         let wrong = r#"{"model": "a", "stream": true, "stream_options": {"include_usage": 1}}"#;

@@ -176,7 +176,7 @@ mod tests {
         std::fs::write(&files.cert, "nothing").unwrap();
         let error = tls.reload().unwrap_err().to_string();
         assert!(
-            error.contains("cert.pem") && error.contains("no certificate"),
+            error.contains("cert.pem") && error.contains("no PEM certificate"),
             "{error}"
         );
         assert_eq!(tls.current.0.load_full().cert, second.cert);

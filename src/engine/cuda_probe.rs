@@ -237,7 +237,7 @@ mod tests {
         );
         let other = RESPONSE.replace("1.2.3", "1.2.4");
         let cuda = found(&format!("echo '{other}'")).await;
-        is_trouble(&cuda, Failure::NotExecutable, "of version 1.2.4");
+        is_trouble(&cuda, Failure::NotExecutable, "its version is 1.2.4");
         let old = RESPONSE.replace("\"driver\":13000", "\"driver\":12040");
         let cuda = found(&format!("echo '{old}'")).await;
         is_trouble(&cuda, Failure::DriverTooOld, "up to 12.4");

@@ -271,7 +271,7 @@ mod tests {
         store.fold_log().await.expect("folded");
         let file = OpenOptions::new().write(true).open(&path).expect("a file");
         file.set_len(8_192).expect("cut off");
-        refused(&store, "was cut off").await;
+        refused(&store, "was truncated").await;
         store.save_meta("a", "lost").await.expect_err("damaged");
         assert!(store.trouble().is_some());
     }

@@ -155,7 +155,12 @@ mod tests {
         assert!(!tenure.is_certain());
         tenure.confirm(now());
         assert!(!tenure.is_certain(), "what was lost does not come back");
-        assert!(tenure.over().await.contains("another one may lead"));
+        assert!(
+            tenure
+                .over()
+                .await
+                .contains("another process may be the leader")
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -73,7 +73,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM, SERVES),
             Tried(
                 LLAMA,
-                "it_answers_plainly_and_as_a_stream_under_the_pools_own_name",
+                "it_responds_plainly_and_as_a_stream_under_the_pools_own_name",
             ),
             Tried(
                 LLAMA,

@@ -117,6 +117,8 @@ fn rust_files() -> Vec<String> {
 
 const CIRCLE_MAX: usize = 3;
 const FOLDER_CIRCLE_MAX: usize = 2;
+/// Crates whose folders are not separated yet, with the size of their largest cycle. It may only shrink.
+const LARGER_FOLDER_CIRCLES: &[(&str, usize)] = &[("src/", 3), ("candle-engine/src/", 8)];
 
 #[test]
 fn files_and_folders_do_not_import_each_other_in_large_circles() {
@@ -141,7 +143,10 @@ fn files_and_folders_do_not_import_each_other_in_large_circles() {
         }
         let circle = sources.largest_folder_circle();
         println!("{folder}: {} folders", circle.len());
-        if circle.len() > FOLDER_CIRCLE_MAX {
+        let known = LARGER_FOLDER_CIRCLES
+            .iter()
+            .find(|(name, _)| *name == folder);
+        if circle.len() > known.map_or(FOLDER_CIRCLE_MAX, |(_, most)| *most) {
             let circle = format!("{} folders: {}", circle.len(), circle.join(" "));
             breaches.push(format!("{folder}: {circle}"));
         }
@@ -335,7 +340,7 @@ fn the_check_itself_sees_breaches_of_the_form() {
         (
             format!("//! Head.\n{}] fn f() {{}}\n", BANNED_IN_RUST[2].0),
             1,
-            "no test",
+            "run the test",
         ),
     ];
     for (text, count, expected) in cases {

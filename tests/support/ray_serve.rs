@@ -1,5 +1,6 @@
 //! A double of Ray Serve that responds like a real one (tests/fixtures/ray/serve-*.json): the applications API of Ray's dashboard,
 //! and Serve's HTTP proxy. An application needs several status requests to start and to disappear.
+//! One file because the double is one HTTP server with one state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! The state of `top`: the pool's latest view, the marked rows, the filter, the sort order, and the dialog. News, keys and the
-//! mouse change it. Returns requests to the server for `jobs` to carry out. Pure. One file because keys, mouse and news change the
-//! same state, and the dialog reads all of it.
+//! mouse change it. Returns requests to the server for `jobs` to carry out. Pure.
+//! One file because keys, mouse and news change the same state, and the dialog reads all of it.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use crossterm::event::{

@@ -1,4 +1,5 @@
 //! Models and their replicas, combined from the catalogue and the pool.
+//! One file because the views of models share their nested types.
 
 use std::sync::Arc;
 

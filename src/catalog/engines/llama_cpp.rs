@@ -4,6 +4,7 @@
 //! `--ctx-size` is the context of all slots together, which makes it `max_total_tokens` times `--parallel`. llama-server's own
 //! choices follow the free memory; `--n-gpu-layers` and `LLAMA_ARG_FIT=off` keep layers on the GPU, and an even `--tensor-split`
 //! keeps it from overfilling a device.
+//! One file because the command line and the memory estimate follow the same flags.
 
 use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};

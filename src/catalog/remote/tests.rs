@@ -28,7 +28,7 @@ fn what_is_no_address_is_refused_with_the_reason() {
     for (text, why) in [
         ("ftp://x", "neither https://"),
         ("api.example.org/v1", "neither https://"),
-        ("https://", "no host"),
+        ("https://", "no valid host"),
         ("https://user:sesame@x/v1", "user or password"),
         ("https://x/v1?key=1", "query"),
         ("https://x/v1#a", "query"),

@@ -226,7 +226,7 @@ async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
         .await
         .expect("a response");
     assert!(response.starts_with("HTTP/1.1 503"), "{response}");
-    assert!(response.contains("cannot be reached"), "{response}");
+    assert!(response.contains("cannot reach the leader"), "{response}");
     drop(standby);
     stop.cancel();
     let ended = timeout(PATIENCE, server).await;

@@ -1,5 +1,6 @@
 //! A read-only snapshot of the pool for administrators, metrics and waiting clients. The shell has it built on demand; it cannot
 //! change the pool.
+//! One file because a snapshot is built in one pass over the pool.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;

@@ -1,4 +1,5 @@
 //! The referee's rules for evictions: P2–P5, when a load is planned and when a replica is stopped.
+//! One file because all of its rules judge the same plan.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;

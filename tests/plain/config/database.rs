@@ -104,7 +104,7 @@ fn d4_a_standby_needs_postgresql_and_an_address_that_others_reach() {
         ),
         (
             "{advertise: \"http://pool-1\", fingerprint: \"sha256:12\"}",
-            ["state.standby.fingerprint is of a certificate", "https://"],
+            ["state.standby.fingerprint is for a certificate", "https://"],
         ),
     ] {
         let text = refusal(&with(&format!("{on_postgresql}, "), standby));

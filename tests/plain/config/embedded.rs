@@ -194,7 +194,13 @@ fn a_gguf_file_of_a_repository_is_named_for_the_embedded_engine_alone() {
         assert_has(&refused, &["engine_config.gguf_file", "model-Q4_K_M.gguf"]);
     }
     let refused = read(&of("VLLMEngine", "m.gguf")).unwrap_err().to_string();
-    assert_has(&refused, &["engine_config.gguf_file", "CandleEngine alone"]);
+    assert_has(
+        &refused,
+        &[
+            "engine_config.gguf_file",
+            "only read with type: CandleEngine",
+        ],
+    );
 }
 
 fn with_config_json(text: &str) -> (tempfile::TempDir, Value) {

@@ -142,7 +142,7 @@ const FILES: [(&str, &[&str]); 42] = [
     ),
     (
         "pool:\n  queue_limit: 1.5\n",
-        &["line 2", "pool.queue_limit", "a whole number"],
+        &["line 2", "pool.queue_limit", "non-negative whole number"],
     ),
     (
         "inventory:\n  host_memory: 64\n",

@@ -291,7 +291,7 @@ fn a_broken_weight_file_is_refused_with_its_name_and_reason() {
     }
     for (reason, bytes) in [
         ("too short", b"abc".to_vec()),
-        ("cut off", 1000_u64.to_le_bytes().to_vec()),
+        ("truncated", 1000_u64.to_le_bytes().to_vec()),
         ("at most", u64::MAX.to_le_bytes().repeat(2)),
     ] {
         std::fs::write(&file, bytes).unwrap();
@@ -369,7 +369,10 @@ fn a_command_of_which_nothing_is_known_is_refused_with_the_key_that_helps() {
             .spec(&Config::default(), None)
             .unwrap_err()
             .to_string();
-        assert_has(&error, &["m needs", "pool_config.memory_gib"]);
+        assert_has(
+            &error,
+            &["the memory of m is unknown", "pool_config.memory_gib"],
+        );
         assert_eq!(need(&model, Some(77)), (77, NeedSource::Measured));
     }
 }

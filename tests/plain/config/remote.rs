@@ -155,7 +155,7 @@ fn wrong_values_are_refused_and_a_key_in_the_wrong_place_is_not_repeated() {
     assert_has(&refused("engine_config.url", Value::Null), &["is missing"]);
     assert_has(
         &refused("engine_config.health_path", json!("models")),
-        &["no path"],
+        &["is not a path"],
     );
     assert_has(
         &refused("engine_config.served_model_name", json!(" ")),

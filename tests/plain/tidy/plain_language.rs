@@ -104,9 +104,19 @@ fn a_text_that_reads_as_translated_breaks_the_limits() {
     let text = "/// Whether it fits.\n///\n/// One that fits, so that it lies beside the whole.\n\
                 fn f() {\n    x.any(|it| it.y)\n}\n";
     let found = breaches([text].into_iter());
-    let names = ["a clause", "one that", ", so that", "beside", "whole", "named it"];
+    let names = [
+        "a clause",
+        "one that",
+        ", so that",
+        "beside",
+        "whole",
+        "named it",
+    ];
     for name in names {
-        assert!(found.iter().any(|line| line.contains(name)), "{name}: {found:?}");
+        assert!(
+            found.iter().any(|line| line.contains(name)),
+            "{name}: {found:?}"
+        );
     }
     assert_eq!(found.len(), names.len(), "{found:?}");
     let plain = "/// Returns true if the model fits. Which models do?\nfn f() {}\n";

@@ -87,7 +87,7 @@ fn a_reload_lists_the_changes_or_reports_none() {
     for line in [
         "pool.keep_hot: 10m -> 30m\n",
         "pool.heartbeat: 5s -> 9s; new engines\n",
-        "inventory.devices: [] -> [{\"name\":\"a\"}]: not yet, restart",
+        "inventory.devices: [] -> [{\"name\":\"a\"}]: restart the service to apply it",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }

@@ -121,7 +121,7 @@ fn tensors_that_overlap_or_lie_outside_are_named() {
     for (place, expected) in [
         (1_u64 << 40, "the file is"),
         (u64::MAX - 31, "impossible offset"),
-        (7, "no multiple of 32"),
+        (7, "not a multiple of 32"),
     ] {
         let mut broken = bytes.clone();
         broken[from..from + 8].copy_from_slice(&place.to_le_bytes());

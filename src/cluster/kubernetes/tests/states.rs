@@ -146,7 +146,7 @@ fn a_pod_that_leaves_is_followed_or_finished() {
         panic!("it waits");
     };
     assert!(
-        reason.contains("has not made a pod yet") && reason.contains("a quota of the namespace"),
+        reason.contains("has not created a pod yet") && reason.contains("a quota of the namespace"),
         "{reason}"
     );
 }

@@ -172,7 +172,7 @@ async fn each_kind_of_failure_gives_advice_and_is_known_or_unknown() {
             404,
             "404: Not Found",
             false,
-            ["nothing at /api/jobs/", "Ray's dashboard"],
+            ["nothing found at /api/jobs/", "Ray's dashboard"],
         ),
         (301, "", false, ["redirects", "itself"]),
         (

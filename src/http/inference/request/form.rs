@@ -238,7 +238,10 @@ mod tests {
             let parts = [("file", "RIFF"), ("model", "m"), (name, "1")];
             let failure = read(&parts).await.expect_err(name);
             let message = failure.body.error.message;
-            assert!(message.contains("the name of a field"), "{name}: {message}");
+            assert!(
+                message.contains("not a valid field name"),
+                "{name}: {message}"
+            );
         }
         let long = "a".repeat(101);
         assert!(

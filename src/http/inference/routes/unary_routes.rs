@@ -1,5 +1,6 @@
 //! `POST /v1/rerank` and `POST /v1/score`, and the code shared by all non-streaming routes: one request to the engine, one
 //! response. The request waits for its model like any other, and the engine refuses what it cannot compute.
+//! One file because the routes differ only in their tables of fields.
 
 use std::pin::pin;
 use std::sync::Arc;
