@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::gate::CutReason;
-use super::store_writer::{Job, NamedWish};
+use super::keeper::{Job, NamedWish};
 use super::usage::Minute;
 use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
 

@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use super::control::Control;
 
+use super::keeper::Job;
 use super::message::Message;
 use super::seat_counts::{SeatCounts, guests_of};
-use super::store_writer::Job;
 use catalog::{Catalog, Entry};
 use engine::{AdoptedEngine, AdoptionResult, Fate, LaunchFacts, ReplicaLog, UnadoptedEngine};
 use inventory::{DeviceInfo, Inventory};

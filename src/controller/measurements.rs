@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::catalog_change::{Change, FigureInputs};
 use super::control::Control;
 use super::devices::kind_name;
+use super::keeper::Job;
 use super::message::Message;
-use super::store_writer::Job;
 use catalog::Recipe;
 use config::Provider;
 use pool::{

@@ -152,7 +152,7 @@ impl Control {
         let names = new.iter().map(|info| (info.id, info.name.clone()));
         let _ = self
             .jobs
-            .send(super::store_writer::Job::DeviceNames(names.collect()));
+            .send(super::keeper::Job::DeviceNames(names.collect()));
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::actions::NODE_KEY;
 use super::control::Control;
+use super::keeper::Job;
 use super::parts::Start;
-use super::store_writer::Job;
 use super::usage::Minute;
 use inventory::Inventory;
 use pool::{Cordon, DeviceId, Event, ModelId, Record, RecordKind, Span};

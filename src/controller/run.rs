@@ -15,11 +15,11 @@ use super::handle::Handle;
 use super::heartbeat::Heartbeat;
 use super::hub_lookups::HubLookups;
 use super::inventory_task;
+use super::keeper;
 use super::message::Message;
 use super::orders::SeatRequest;
 use super::parts::Parts;
 use super::remote_device;
-use super::store_writer;
 use super::usage::Minute;
 use super::watch_task::{self, WatchInputs};
 use config::OnRestart;
@@ -47,13 +47,13 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (jobs, todo) = mpsc::unbounded_channel();
     let (events, _) = broadcast::channel(EVENTS_MAX);
     let names = remote_device::names_with_it(parts.inventory.devices());
-    let keeper = tokio::spawn(store_writer::run(
+    let keeper = tokio::spawn(keeper::run(
         Arc::clone(&parts.store),
         todo,
         inbox.downgrade(),
         events.clone(),
         names,
-        store_writer::Trimming::new(parts.clock, parts.config.clone()),
+        keeper::Trimming::new(parts.clock, parts.config.clone()),
     ));
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs, &numbers);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::store_writer::{Job, NamedWish};
+use super::keeper::{Job, NamedWish};
 use pool::{Record, Time};
 use store::{Circumstances, UsageMinute};
 

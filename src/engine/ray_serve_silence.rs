@@ -116,7 +116,8 @@ mod tests {
         let mut without_response = WithoutResponse::default();
         assert!(without_response.found_silent(&place, start));
         let minute = Duration::from_secs(60);
-        let named = (1..=130).filter(|nth| without_response.found_silent(&place, start + minute * *nth));
+        let named =
+            (1..=130).filter(|nth| without_response.found_silent(&place, start + minute * *nth));
         assert_eq!(named.collect::<Vec<u32>>(), [60, 120]);
         assert_eq!(without_response.count(), 1);
     }

@@ -1,8 +1,8 @@
 //! The results of `cordon` and `uncordon` as text. Pure.
 
-use crate::responses::{Cordon, CordonResponse, UncordonResponse};
 use crate::render::fold::{item, name, painted, sentence};
 use crate::render::quantity::{Clock, bytes, count};
+use crate::responses::{Cordon, CordonResponse, UncordonResponse};
 use crate::style::{Style, Tint, clean};
 
 /// The cordon, the replicas that have left, and the replicas that still drain.

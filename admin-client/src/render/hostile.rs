@@ -4,10 +4,10 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::responses::{EventView, QueueView};
 use crate::render::quantity::Clock;
 use crate::render::quantity::tests::noon;
 use crate::render::{audit, bars, cordon, events, models, outcome, plan, queue};
+use crate::responses::{EventView, QueueView};
 use crate::style::{Style, width};
 
 /// Ends with a mark by which it is found.

@@ -1,8 +1,8 @@
 //! The leaderboard as a table: place, model, rating, and what the votes were. Pure.
 
-use crate::responses::Leaderboard;
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
+use crate::responses::Leaderboard;
 use crate::style::Style;
 
 const COLUMNS: [Column; 8] = [

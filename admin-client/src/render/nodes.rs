@@ -1,8 +1,8 @@
 //! Nodes and their tokens as text. Pure.
 
-use crate::responses::{DrainNodeResponse, NodeList};
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
+use crate::responses::{DrainNodeResponse, NodeList};
 use crate::style::{Style, clean};
 
 const NODES: [Column; 7] = [

@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-use crate::responses::{
-    ChangedKey, CleanupResponse, KeyList, KeyView, LoadResponse, NewKey, ReloadResponse, UnloadResponse,
-};
 use crate::render::fold::{item, name, painted, sentence};
 use crate::render::models::shares;
 use crate::render::plan::evicted;
 use crate::render::quantity::{Clock, bytes, count, label, milliseconds};
 use crate::render::table::{Cell, Column, column, table};
+use crate::responses::{
+    ChangedKey, CleanupResponse, KeyList, KeyView, LoadResponse, NewKey, ReloadResponse,
+    UnloadResponse,
+};
 use crate::style::{Style, Tint, clean};
 
 /// The result of a load.

@@ -1,8 +1,8 @@
 //! The waiting requests and the orders in progress as text. Pure.
 
-use crate::responses::QueueView;
 use crate::render::quantity::{label, milliseconds_or_dash};
 use crate::render::table::{Cell, Column, column, table};
+use crate::responses::QueueView;
 use crate::style::Style;
 
 const WAITING: [Column; 7] = [

@@ -72,7 +72,7 @@ const RECORDS_MAX: usize = 4096;
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Writes jobs one after the other.
-struct StoreWriter {
+struct Keeper {
     store: Arc<Store>,
     inbox: mpsc::WeakUnboundedSender<Message>,
     events: broadcast::Sender<Arc<StoredRecord>>,
@@ -92,7 +92,7 @@ pub(super) async fn run(
     device_names: BTreeMap<DeviceId, String>,
     mut trimming: Trimming,
 ) {
-    let mut keeper = StoreWriter {
+    let mut keeper = Keeper {
         store,
         inbox,
         events,
@@ -127,7 +127,7 @@ pub(super) async fn run(
     keeper.ends().await;
 }
 
-impl StoreWriter {
+impl Keeper {
     async fn takes(&mut self, job: Job) {
         match job {
             Job::Record(record) => {
