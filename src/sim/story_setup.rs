@@ -116,6 +116,7 @@ impl StoryRunner {
             seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
             load_deadline: or("deadline", Span::from_secs(300))?,
             reload,
+            reload_is_guess: options.has("guessed"),
             stop_grace: or("grace", Span::from_secs(10))?,
             loader,
             parking,

@@ -244,6 +244,7 @@ fn use_history(
         };
         measured += 1;
         spec.reload = load;
+        spec.reload_is_guess = false;
         if let Some(loader) = &mut spec.loader {
             loader.takes = loader.takes.min(load);
         }

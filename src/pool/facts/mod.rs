@@ -6,6 +6,7 @@ pub(crate) mod demand_index;
 pub(crate) mod device;
 pub(crate) mod devices;
 pub(crate) mod host;
+pub(crate) mod load_estimates;
 pub(crate) mod moving;
 pub(crate) mod node;
 pub(crate) mod shadow_sample;

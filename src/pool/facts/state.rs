@@ -10,6 +10,7 @@ use crate::facts::closings::Closings;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
 use crate::facts::host::Host;
+use crate::facts::load_estimates::LoadEstimates;
 use crate::facts::shadows::Shadows;
 use crate::types::autoscaling::Scaler;
 use crate::types::demand::Demand;
@@ -62,6 +63,8 @@ pub struct Model {
     /// Its last load ran out of memory and has been planned again.
     pub(crate) retried_after_oom: bool,
     pub(crate) load_times: LoadTimes,
+    /// The expected time of a load that was never measured, learned from other models.
+    pub(crate) learned_load: Option<Span>,
     /// The time its replicas take to end once they are stopped.
     pub(crate) stop_takes: Span,
     /// The time the requests in flight took to end when a busy replica was drained.
@@ -124,6 +127,7 @@ pub struct Pool {
     pub(crate) asleep: BTreeSet<ReplicaId>,
     /// Victims that serve until the others of their load have nearly finished (P8).
     pub(crate) leaving_later: BTreeSet<ReplicaId>,
+    pub(crate) load_estimates: LoadEstimates,
     pub(crate) tickets: BTreeMap<Ticket, Waiting>,
     pub(crate) deadlines: BTreeSet<(Time, Ticket)>,
     pub(crate) orders: BTreeMap<OrderId, Order>,
@@ -203,6 +207,7 @@ impl Pool {
             hosts: BTreeMap::new(),
             asleep: BTreeSet::new(),
             leaving_later: BTreeSet::new(),
+            load_estimates: LoadEstimates::default(),
             tickets: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             orders: BTreeMap::new(),
@@ -433,6 +438,7 @@ impl Model {
             learned: BTreeMap::new(),
             retried_after_oom: false,
             load_times: LoadTimes::default(),
+            learned_load: None,
             stop_takes: Span::ZERO,
             drain_takes: Span::ZERO,
             request_times: RequestTimes::default(),
@@ -457,7 +463,8 @@ impl Model {
 
     /// The expected time of the next load.
     pub(crate) fn reload(&self) -> Span {
-        self.load_times.expected().unwrap_or(self.spec.reload)
+        let learned = self.load_times.expected().or(self.learned_load);
+        learned.unwrap_or(self.spec.reload)
     }
 
     pub(crate) fn forget_failures(&mut self) {

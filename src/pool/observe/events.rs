@@ -38,7 +38,7 @@ impl Pool {
                     && matches!(found.phase, Phase::Draining { .. })
                 {
                     found.in_flight = 0;
-                    self.touch(replica);
+                    self.touch_holders(replica);
                 }
             }
             Event::KeptAlive { replica, keep } => self.kept_alive(replica, keep),
@@ -153,6 +153,10 @@ impl Pool {
         key: KeyId,
         actions: &mut Vec<Action>,
     ) {
+        let is_guess = self.models.get(&id).is_some_and(Model::load_is_guessed);
+        if is_guess && self.load_estimates.is_stale {
+            self.learn_load_times();
+        }
         let known = self.models.get(&id).filter(|model| !model.removed);
         let refusal = match known {
             None => Some(Refusal::UnknownModel),
@@ -240,6 +244,9 @@ impl Pool {
         self.read_ends(id);
         self.touch_model(model);
         self.schedule_moves_of(id);
+        if parked.is_none() {
+            self.learn_load_times();
+        }
         // The model's load time is known more precisely. The turns and the yielding of its other replicas depend on it.
         self.grows_at_model(model);
         let how = match &parked {
@@ -276,7 +283,9 @@ impl Pool {
                 self.agenda.replicas.extend(&model.replicas);
             }
             None => {
-                self.models.insert(id, Model::new(spec, now));
+                let mut model = Model::new(spec, now);
+                model.learned_load = self.load_estimates.of(&model);
+                self.models.insert(id, model);
                 if let Some((over, load)) = self.unmet_wishes.remove(&id) {
                     self.wishes_restored(id, over, load);
                 }

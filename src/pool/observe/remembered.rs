@@ -44,6 +44,7 @@ impl Pool {
         }
         if let Some(known) = times {
             model.load_times = LoadTimes::from_numbers(known);
+            self.load_estimates.is_stale = true;
         }
         if let Some(&at) = used.and_then(<[u64]>::first) {
             model.last_used = model.last_used.max(Some(crate::types::ids::Time(at)));

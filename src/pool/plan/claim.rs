@@ -22,7 +22,7 @@ impl<'a> Claim<'a> {
         Claim {
             requirements,
             model,
-            ready_in: pool.return_time(model),
+            ready_in: pool.ready_in(model),
             patience: model.patience(),
         }
     }

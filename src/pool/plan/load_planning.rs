@@ -270,7 +270,7 @@ impl Least {
             forced: requirements.forced_by.is_some(),
             priority: requirements.priority,
             since: requirements.since,
-            swap: pool.return_time(model),
+            swap: pool.ready_in(model),
             patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
             evicts_from: requirements.evicts_from,

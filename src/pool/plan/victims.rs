@@ -345,7 +345,9 @@ fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option
         IdleYields::Never => return higher,
         IdleYields::After(idle) => idle,
         IdleYields::Auto => {
-            let swap = model.reload() + model.stop_takes;
+            // An estimate learned from other models could be too short for a higher priority.
+            let load = model.load_times.expected().unwrap_or(model.spec.reload);
+            let swap = load + model.stop_takes;
             Span(swap.0.saturating_mul(SWAPS_UNTIL_YIELD))
         }
     };

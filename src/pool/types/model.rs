@@ -50,6 +50,10 @@ pub struct ModelSpec {
     pub load_deadline: Span,
     /// The expected time of a load: measured last time, or estimated from size and source.
     pub reload: Span,
+    /// `reload` is estimated from the size alone. Loads of other models with the same engine say more.
+    pub reload_is_guess: bool,
+    /// The engine's name.
+    pub engine: &'static str,
     /// The source that a load reads from, and for how long. Loads that share it run one after another.
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
@@ -177,6 +181,8 @@ impl Default for ModelSpec {
             seats_per_replica: 8,
             load_deadline: Span::from_secs(600),
             reload: Span::from_secs(10),
+            reload_is_guess: false,
+            engine: "",
             loader: None,
             stop_grace: Span::from_secs(10),
             replicas_max: None,

@@ -250,6 +250,8 @@ fn model(random: &mut Random, nth: u64, spread: u64) -> ModelSpec {
         seats_per_replica: random.between(1, 8) as u32,
         load_deadline: Span::from_secs(random.between(60, 400)),
         reload: Span::from_secs(random.between(1, 60)),
+        reload_is_guess: random.chance(400),
+        engine: if random.chance(500) { "one" } else { "other" },
         stop_grace: Span::from_secs(random.between(1, 10)),
         scaling: random.chance(120).then(|| Box::new(scaling(random))),
         ..ModelSpec::default()
