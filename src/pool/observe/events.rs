@@ -284,7 +284,7 @@ impl Pool {
             }
             None => {
                 let mut model = Model::new(spec, now);
-                model.learned_load = self.load_estimates.of(&model);
+                model.learned_load = self.load_estimates.guess(&model);
                 self.models.insert(id, model);
                 if let Some((over, load)) = self.unmet_wishes.remove(&id) {
                     self.wishes_restored(id, over, load);
