@@ -91,7 +91,7 @@ def issuer_refusals_are_said_and_a_key_goes_on(browser):
     assert page.get_by_role("alert").count() == 0 and "Call me" not in page.content()
     # A code that another browser began with does not count.
     page.goto(f"{URL}/session/signed-on?code=x&state={'A' * 43}")
-    expect(page.get_by_role("alert")).to_contain_text("begun in another browser")
+    expect(page.get_by_role("alert")).to_contain_text("was started in another browser")
     it.sign_in(ADMIN)
     expect(page.get_by_role("heading", name="Pool", level=1)).to_be_visible()
     it.close()

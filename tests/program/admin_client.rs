@@ -48,7 +48,10 @@ fn a_load_with_too_few_replicas_ends_with_1_and_says_why_and_how_many_would_fit(
         &load.stdout,
         &["partly ready", "of 50 replicas", "missing", "MiB"],
     );
-    has(&load.stdout, &["The devices hold at most 2 replicas of it"]);
+    has(
+        &load.stdout,
+        &["The devices hold at most 2 replicas if no other model is loaded"],
+    );
     has(&load.stderr, &["error: ", "only 1 of 50 replicas ready"]);
     let json = client(
         &pool,

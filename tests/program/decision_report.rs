@@ -118,7 +118,7 @@ fn an_eviction_names_who_asked_what_was_compared_and_the_memory() {
     );
     let (status, _, errors) = client(&pool, &["why", "999999"]);
     assert!(
-        status == Some(1) && errors.contains("no event 999999"),
+        status == Some(1) && errors.contains("event 999999 does not exist"),
         "{errors}"
     );
 }

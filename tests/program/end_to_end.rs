@@ -172,7 +172,13 @@ fn bad_requests_are_told_what_is_wrong() {
             "embedded engine",
         ),
         ("POST", "/v1/images/edits", "{}", 400, "multipart/form-data"),
-        ("POST", "/v1/fine_tuning/jobs", "{}", 501, "not served"),
+        (
+            "POST",
+            "/v1/fine_tuning/jobs",
+            "{}",
+            501,
+            "is not supported",
+        ),
         (
             "POST",
             "/v1/audio/speech",

@@ -116,13 +116,13 @@ fn a_page_that_takes_every_change_has_what_the_routes_say() {
         let (name, change) = page.next().unwrap();
         assert_eq!(name, "change");
         let changed = &change["models"]["changed"];
-        let names: Vec<&str> = changed
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|replica| replica["model"].as_str().unwrap())
-            .collect();
-        assert!(!names.contains(&"b"), "nothing happened to b: {change}");
+        // The load of a teaches the pool how long b may take; nothing else happens to b.
+        for model in changed.as_array().into_iter().flatten() {
+            assert!(
+                model["model"] != "b" || model["state"] == "cold",
+                "{change}"
+            );
+        }
         take(&mut view, &change);
         if by_name(&view["models"], "model")["a"]["state"] == "ready" {
             break;

@@ -150,7 +150,7 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
         none.clone(),
         json!({"pool_config": {"gpus_per_replica": 2}}),
     );
-    assert_has(&text, &["gpus_per_replica", "1 GPUs at most"]);
+    assert_has(&text, &["gpus_per_replica", "at most 1 GPUs"]);
     let text = refusal(
         "VLLMEngine",
         json!({"hf_model_id": "--tool-server=demo"}),
