@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
-use pool::{Command, DemandId, Event, KindId, NodeId, NodeShape, ReplicaId, ShapeId, Time};
+use pool::{
+    Command, DemandId, Event, KindId, NodeId, NodeShape, Pool, ReplicaId, ShapeId, Share, Span,
+    Time,
+};
 
 impl StoryRunner {
     /// `shape 1 SIZE x4 80GiB [cost 120]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the id of a request is the time it was made,
@@ -38,8 +41,8 @@ impl StoryRunner {
         Ok(Event::ShapesSet { shapes })
     }
 
-    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`, and
-    /// `ends 1 2h` and `leaves 1 10m` with the time in the story at which it must be gone.
+    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `expected 1 gpu-7`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`, `holds 1
+    /// NAME`, `allows 1 NAME d0,d1|none`, and `ends 1 2h` and `leaves 1 10m` with the time in the story at which it must be gone.
     pub(super) fn node_event(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let node = node(rest)?;
         Ok(match what {
@@ -55,6 +58,24 @@ impl StoryRunner {
                     name,
                     running: running.transpose()?.unwrap_or_default(),
                     demand: options.number("demand")?.map(DemandId),
+                }
+            }
+            "holds" => Event::Remembered {
+                model: self.named(rest.get(1))?,
+                numbers: Pool::remembered_places(&[node]),
+            },
+            "allows" => {
+                let names = rest.get(2).ok_or("which devices?")?;
+                let names = names.split(',').filter(|name| *name != "none");
+                let allowed = names.map(|name| self.device_named(Some(&name)));
+                let on = self
+                    .devices
+                    .values()
+                    .filter(|(_, reading)| reading.node == node);
+                Event::DevicesAllowed {
+                    model: self.named(rest.get(1))?,
+                    of: on.map(|(id, _)| *id).collect(),
+                    allowed: allowed.collect::<Result<_, _>>()?,
                 }
             }
             "expected" => Event::NodeExpected {
@@ -81,6 +102,26 @@ impl StoryRunner {
                 node,
                 why: rest[1..].join(" "),
             },
+        })
+    }
+
+    /// `adopts 1 NAME d0=30GiB`: a ready engine of an earlier controller.
+    pub(super) fn adopts(&self, rest: &[&str]) -> Result<Event, String> {
+        let (device, size) = rest
+            .get(2)
+            .and_then(|share| share.split_once('='))
+            .ok_or("where is it, as in d0=30GiB?")?;
+        let share = Share {
+            device: self.device_named(Some(&device))?,
+            bytes: bytes(size)?,
+        };
+        Ok(Event::ReplicaAdopted {
+            replica: ReplicaId(number(rest.first())?),
+            model: self.named(rest.get(1))?,
+            placement: vec![share],
+            ready_for: Span::from_secs(60),
+            in_flight: 0,
+            last_end: None,
         })
     }
 

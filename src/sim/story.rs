@@ -24,6 +24,7 @@
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
@@ -302,9 +303,9 @@ impl StoryRunner {
             }
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
-            "joins" | "expected" | "silent" | "gone" | "weights" | "ends" | "leaves" => {
-                self.node_event(what, rest)?
-            }
+            "joins" | "expected" | "holds" | "allows" | "silent" | "gone" | "weights" | "ends"
+            | "leaves" => self.node_event(what, rest)?,
+            "adopts" => self.adopts(rest)?,
             "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {

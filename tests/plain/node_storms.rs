@@ -2,7 +2,9 @@
 //! node, no forgotten replica, one node request at a time, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain
 //! node_storms::` runs more of them; a failure prints its seed.
 
-use model_pool::sim::{NodeFault, NodeStorm, NodeStormReport};
+use model_pool::sim::{
+    NodeFault, NodeStorm, NodeStormReport, ReturnFault, ReturnStorm, ReturnStormReport,
+};
 
 fn count(name: &str, usual: u64) -> u64 {
     let given = std::env::var(name).ok();
@@ -25,6 +27,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.disowned += one.disowned;
         all.adopted += one.adopted;
         all.spared += one.spared;
+        all.surplus += one.surplus;
         all.restarts += one.restarts;
         all.drains += one.drains;
         all.requested += one.requested;
@@ -53,6 +56,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         rarer.iter().all(|count| *count > seeds / 5),
         "too quiet: {all:?}"
     );
+    assert!(all.surplus > 0, "too quiet: {all:?}");
     // Needs a restart while a model loads on one node and is ready on another.
     assert!(all.spared > 0, "too quiet: {all:?}");
 }
@@ -93,4 +97,57 @@ fn memory_of_an_engine_that_has_not_ended_yet_is_caught() {
 #[test]
 fn a_load_that_had_begun_and_ends_for_an_adopted_replica_is_caught() {
     assert!(caught(NodeFault::BegunUnseen, "D2"));
+}
+
+#[test]
+fn n8_nodes_return_in_every_order_and_no_engine_ends_needlessly() {
+    let first = count("NODE_STORM", 0);
+    let seeds = count("NODE_STORMS", 1_000);
+    let mut all = ReturnStormReport::default();
+    for seed in first..first + seeds {
+        let one = ReturnStorm { seed, fault: None }.run();
+        assert!(one.broken.is_empty(), "seed {seed}: {one:#?}");
+        all.held += one.held;
+        all.adopted += one.adopted;
+        all.launches += one.launches;
+        all.surplus += one.surplus;
+        all.gone += one.gone;
+        all.granted += one.granted;
+    }
+    println!("{all:?}");
+    let lively = [all.held, all.adopted, all.granted];
+    assert!(
+        lively.iter().all(|count| *count > 2 * seeds),
+        "too quiet: {all:?}"
+    );
+    let rarer = [all.launches, all.surplus, all.gone];
+    assert!(
+        rarer.iter().all(|count| *count > seeds / 8),
+        "too quiet: {all:?}"
+    );
+}
+
+/// Returns true if an early storm of returning nodes reveals the planted fault.
+fn caught_at_return(fault: ReturnFault, finding: &str) -> bool {
+    (0..100).any(|seed| {
+        let fault = Some(fault);
+        let report = ReturnStorm { seed, fault }.run();
+        report.broken.iter().any(|what| what.contains(finding))
+    })
+}
+
+#[test]
+fn a_controller_that_forgets_where_its_replicas_were_is_caught_loading_twice() {
+    assert!(caught_at_return(
+        ReturnFault::PlacesForgotten,
+        "is loaded twice"
+    ));
+}
+
+#[test]
+fn devices_that_are_allowed_after_their_node_has_joined_are_caught_ending_engines() {
+    assert!(caught_at_return(
+        ReturnFault::AllowedLate,
+        "ends needlessly"
+    ));
 }

@@ -5,6 +5,7 @@ pub(crate) mod closings;
 pub(crate) mod demand_index;
 pub(crate) mod device;
 pub(crate) mod devices;
+pub(crate) mod expected;
 pub(crate) mod host;
 pub(crate) mod load_estimates;
 pub(crate) mod moving;

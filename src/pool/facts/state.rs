@@ -9,6 +9,7 @@ use crate::facts::agenda::Agenda;
 use crate::facts::closings::Closings;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
+use crate::facts::expected::ExpectedReplicas;
 use crate::facts::host::Host;
 use crate::facts::load_estimates::LoadEstimates;
 use crate::facts::shadows::Shadows;
@@ -45,6 +46,8 @@ pub struct Model {
     /// A wish from before a restart that has not been carried out yet.
     pub(crate) restoring: bool,
     pub(crate) removed: bool,
+    /// A replica came back from a silence or a restart. It may have been replaced, so surplus replicas leave (N8).
+    pub(crate) has_returned: bool,
     /// The registration time. The older always-hot model wins (P4).
     pub(crate) since: Time,
     pub(crate) queue: Queue,
@@ -101,6 +104,8 @@ pub struct Pool {
     pub(crate) known_nodes: BTreeMap<NodeId, Node>,
     /// Silent nodes, and the time since which they are silent (N2).
     pub(crate) silent: BTreeMap<NodeId, Time>,
+    /// Replicas on nodes that are expected back after a restart (N8).
+    pub(crate) expected: ExpectedReplicas,
     /// Nodes whose end is known (N7).
     pub(crate) node_times: BTreeMap<NodeId, NodeTime>,
     /// The time at which the models of each node start to move. Nodes whose models already move are not listed.
@@ -192,6 +197,7 @@ impl Pool {
             nodes: BTreeMap::new(),
             known_nodes: BTreeMap::new(),
             silent: BTreeMap::new(),
+            expected: ExpectedReplicas::new(),
             node_times: BTreeMap::new(),
             moves_due: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -425,6 +431,7 @@ impl Model {
             wished_by: None,
             restoring: false,
             removed: false,
+            has_returned: false,
             since,
             queue: Queue::default(),
             replicas: BTreeSet::new(),

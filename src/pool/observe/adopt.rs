@@ -68,6 +68,7 @@ impl Pool {
         if live {
             // It serves with these settings. Loads that failed in the meantime may have waited for the place where it runs.
             model.forget_failures();
+            model.has_returned = true;
         }
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if live && model.replicas.len() >= wished {

@@ -237,7 +237,8 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     // A replica that is falling asleep can be woken soon.
     let falls_asleep = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Parking { .. });
     let parking = model.replicas.iter().filter(falls_asleep).count();
-    let coming = pool.live(model) + model.planned.len() + parking;
+    let expected = pool.expected_back(id);
+    let coming = pool.live(model) + model.planned.len() + parking + expected;
     if let Some((order, requirements)) = orders::load_to_place(pool, id) {
         push(Class::Order, requirements, Some(order));
     }
@@ -259,14 +260,14 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
             .wish
             .as_ref()
             .expect("a model that is restored has a wish");
-        if pool.live(model) < wish.replicas as usize {
+        if pool.live(model) + expected < wish.replicas as usize {
             let requirements =
                 Requirements::new(pool, id, wish.since).over_devices(pool, wish.devices);
             push(Class::Standing, requirements, None);
         }
     } else if pool.is_protected(id)
         && !model.kept_away()
-        && (pool.live(model) == 0 || pool.moves_lacking(id) > 0)
+        && (pool.live(model) + expected == 0 || pool.moves_lacking(id) > 0)
     {
         push(
             Class::Standing,

@@ -10,7 +10,7 @@ use crate::plan::order_refusals;
 use crate::types::action::{Action, RecordKind};
 use crate::types::decision::Prospect;
 use crate::types::event::Event;
-use crate::types::ids::{KeyId, ModelId, OrderId, ReplicaId, Ticket, Time};
+use crate::types::ids::{DeviceId, KeyId, ModelId, OrderId, ReplicaId, Ticket, Time};
 use crate::types::model::{Limits, LoadWish, ModelSpec, Override, Tier};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
@@ -72,6 +72,9 @@ impl Pool {
             Event::LoadNotBegun { replica } => self.load_not_begun(replica),
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
+            Event::DevicesAllowed { model, of, allowed } => {
+                self.devices_allowed(model, &of, &allowed);
+            }
             Event::WallClockJumped { ahead } => self.wall_ahead = ahead,
             Event::LimitsSet { limits } => self.limits_set(limits),
             Event::LinksRead { links } => self.links_read(links),
@@ -294,6 +297,24 @@ impl Pool {
         self.reindex(id);
     }
 
+    /// Devices have come for a model that only some devices may serve.
+    fn devices_allowed(&mut self, id: ModelId, of: &[DeviceId], allowed: &[DeviceId]) {
+        let Some(model) = self.models.get_mut(&id) else {
+            return;
+        };
+        let Some(known) = &mut model.spec.allowed else {
+            return;
+        };
+        let before = known.clone();
+        known.retain(|device| !of.contains(device));
+        known.extend(allowed);
+        if *known != before {
+            // The model may not have found a device that can serve it.
+            model.forget_failures();
+            self.reindex(id);
+        }
+    }
+
     fn wishes_restored(&mut self, id: ModelId, over: Override, load: Option<LoadWish>) {
         let Some(model) = self.models.get_mut(&id) else {
             self.unmet_wishes.insert(id, (over, load));
@@ -327,11 +348,11 @@ impl Pool {
         let mut plan = crate::plan::place::explain(&at_now, &requirements);
         // An order may be refused for what it requests, whether the model has replicas or not.
         let refused = order_refusals::load_refusal(&at_now, model, load);
-        let refused = refused.or_else(|| order_refusals::no_program(&at_now, model));
-        let refused = refused.or_else(|| order_refusals::damaged(&at_now, model));
+        let refused = refused.or_else(|| order_refusals::no_program(&at_now, load.model));
+        let refused = refused.or_else(|| order_refusals::damaged(&at_now, load.model));
         let refused = refused.or_else(|| {
             let refusal = order_refusals::no_room(&at_now, load, &requirements, &plan);
-            refusal.filter(|_| !order_refusals::is_loaded(&at_now, model))
+            refusal.filter(|_| !order_refusals::is_loaded(&at_now, load.model))
         });
         if let Some(refusal) = refused {
             if plan.refusal.as_ref() != Some(&refusal) {
@@ -345,7 +366,7 @@ impl Pool {
             }
             return Some(plan);
         }
-        if order_refusals::coming(&at_now, model) >= at_now.replicas_wanted(load) as usize {
+        if order_refusals::coming(&at_now, load.model) >= at_now.replicas_wanted(load) as usize {
             plan.refusal = None;
             let planned = model
                 .planned

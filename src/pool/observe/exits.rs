@@ -65,11 +65,12 @@ impl Pool {
         }
         self.read_ends(id);
         self.touch_model(replica.model);
-        self.models
+        let model = self
+            .models
             .get_mut(&replica.model)
-            .expect("a replica's model stays")
-            .replicas
-            .remove(&id);
+            .expect("a replica's model stays");
+        model.replicas.remove(&id);
+        model.has_returned &= model.replicas.len() > 1;
         for planned in self.planned.values_mut() {
             planned.victims.remove(&id);
         }

@@ -39,6 +39,7 @@ impl Pool {
         let running: BTreeSet<ReplicaId> = running.into_iter().collect();
         let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
         self.silent.remove(&id);
+        self.no_longer_expects(id);
         self.node_demand.releasing.remove(&id);
         let shape = self.demand_is_met(id, demand);
         let shape = shape.or_else(|| self.known_nodes.get(&id)?.shape);
@@ -77,6 +78,11 @@ impl Pool {
         }
         for &replica in known.iter().filter(|id| running.contains(id)) {
             self.orders_again(replica, silent_for.unwrap_or(Span::ZERO), actions);
+            let model = self.replicas[&replica].model;
+            self.models
+                .get_mut(&model)
+                .expect("a replica's model stays")
+                .has_returned = true;
         }
         if !self.drains.is_empty() {
             self.drains_change();
@@ -195,6 +201,7 @@ impl Pool {
         node.since = now;
         let name = node.name.clone();
         self.silent.remove(&id);
+        self.no_longer_expects(id);
         self.forget_time(id);
         self.given_up.retain(|_, on| *on != id);
         self.weights_on.remove(&id);

@@ -225,6 +225,7 @@ impl Pool {
                     | StopReason::DeviceFailed { .. }
                     | StopReason::NodeDrained { .. }
                     | StopReason::NodeLost { .. }
+                    | StopReason::NotAdopted { .. }
                     | StopReason::Changed,
                 ..
             }

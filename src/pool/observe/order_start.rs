@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::cleanup::{leaving, rest_of_drain};
+use crate::plan::order_refusals;
 use crate::plan::orders::REPLICAS_MAX;
 use crate::types::action::{Action, LoadResult, Outcome, RecordKind, Wish};
 use crate::types::event::{CleanupScope, Command, LoadOrder};
@@ -20,7 +21,7 @@ impl Pool {
     pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
         let model = &self.models[&load.model];
         let wanted = load.replicas.unwrap_or_else(|| {
-            let count = self.live(model) + model.planned.len();
+            let count = order_refusals::coming(self, load.model);
             u32::try_from(count)
                 .unwrap_or(REPLICAS_MAX)
                 .clamp(1, REPLICAS_MAX)

@@ -1,12 +1,14 @@
-//! The facts that survive a restart in addition to wishes: how often models were used and how long their loads took. They are plain
-//! numbers that only this file interprets. The shell stores them and returns them.
+//! The facts that survive a restart in addition to wishes: how often models were used, how long their loads took, and which nodes
+//! hold them (N8). They are plain numbers that only this file interprets. The shell stores them and returns them.
 
 use alloc::vec::Vec;
 
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
+use crate::plan::orders::REPLICAS_MAX;
 use crate::types::demand::Demand;
-use crate::types::ids::ModelId;
+use crate::types::ids::{ModelId, NodeId};
 use crate::types::load_times::LoadTimes;
+use crate::types::replica::{Phase, Replica};
 
 /// The first number of the data. Data of another version has another layout and is ignored.
 const VERSION: u64 = 1;
@@ -16,7 +18,7 @@ impl Pool {
     pub fn remembered(&self, id: ModelId) -> Option<Vec<u64>> {
         let model = self.models.get(&id)?;
         let untouched = model.last_used.is_none() && model.load_times == LoadTimes::default();
-        if untouched && model.demand == Demand::default() {
+        if untouched && model.demand == Demand::default() && model.replicas.is_empty() {
             return None;
         }
         let mut numbers = vec![VERSION];
@@ -27,7 +29,26 @@ impl Pool {
         section(model.demand.numbers().collect());
         section(model.load_times.numbers().collect());
         section(model.last_used.map(|at| at.0).into_iter().collect());
+        section(self.places_of(model));
         Some(numbers)
+    }
+
+    /// The nodes on which the model has ready replicas, one number for each replica.
+    fn places_of(&self, model: &Model) -> Vec<u64> {
+        let serves = |replica: &&Replica| {
+            matches!(replica.phase, Phase::Ready { .. } | Phase::Draining { .. })
+        };
+        let replicas = model.replicas.iter().map(|id| &self.replicas[id]);
+        let nodes = replicas.filter(serves).map(|replica| self.node_of(replica));
+        let others = nodes.filter(|node| self.known_nodes.contains_key(node));
+        others.map(|node| u64::from(node.0)).collect()
+    }
+
+    /// The numbers of a model of which only the places are known.
+    pub fn remembered_places(nodes: &[NodeId]) -> Vec<u64> {
+        let mut numbers = vec![VERSION, 0, 0, 0, nodes.len() as u64];
+        numbers.extend(nodes.iter().map(|node| u64::from(node.0)));
+        numbers
     }
 
     pub(crate) fn remember(&mut self, id: ModelId, numbers: &[u64]) {
@@ -36,6 +57,7 @@ impl Pool {
         };
         let mut sections = Sections(rest);
         let (demand, times, used) = (sections.next(), sections.next(), sections.next());
+        let places = sections.next();
         let Some(model) = self.models.get_mut(&id) else {
             return;
         };
@@ -49,6 +71,29 @@ impl Pool {
         if let Some(&at) = used.and_then(<[u64]>::first) {
             model.last_used = model.last_used.max(Some(crate::types::ids::Time(at)));
         }
+        self.expect_replicas(id, places.unwrap_or_default());
+    }
+
+    /// Counts the model's replicas on nodes that are expected back.
+    fn expect_replicas(&mut self, id: ModelId, places: &[u64]) {
+        for &place in places.iter().take(REPLICAS_MAX as usize) {
+            let node = NodeId(u32::try_from(place).unwrap_or(u32::MAX));
+            let Some(&since) = self
+                .silent
+                .get(&node)
+                .filter(|_| !self.nodes.contains_key(&node))
+            else {
+                continue;
+            };
+            *self
+                .expected
+                .entry(id)
+                .or_default()
+                .entry(node)
+                .or_default() += 1;
+            self.look_again(since + self.limits.silent_grace, id);
+        }
+        self.touch_model(id);
     }
 }
 

@@ -159,6 +159,9 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
             _ => Decision::FailLoad { model, message },
         };
     }
+    if let Some(until) = waits_for_nodes(pool, rank, pending, &plan) {
+        return block(rank, until);
+    }
     if let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan) {
         return decision;
     }
@@ -208,6 +211,28 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
     }
     let node_retry = node_demand::retry(pool, &pending.requirements);
     block(rank, plan.retry.into_iter().chain(node_retry).min())
+}
+
+/// Returns the time until which the demand waits for nodes that are expected back, or `None` inside if only an event ends the wait
+/// (N8). A demand that fits without evicting does not wait, and neither does an administrator's load that can only evict.
+fn waits_for_nodes(
+    pool: &Pool,
+    rank: &DemandRank,
+    pending: &PendingReplica,
+    plan: &Plan,
+) -> Option<Option<Time>> {
+    let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
+    if fits_now || pending.requirements.forced_by.is_some() {
+        return None;
+    }
+    let is_copy = rank.class == Class::Standing && pool.moves_lacking(rank.model) == 0;
+    if is_copy && pool.is_held_away(rank.model) {
+        return Some(None);
+    }
+    if rank.class == Class::Order && pool.node_demand.shapes.is_empty() {
+        return None;
+    }
+    pool.nodes_return_by().map(Some)
 }
 
 /// The time until which the victims stay because the load's disk or link is busy. It leaves the slowest victim just enough time to
@@ -283,7 +308,8 @@ impl Least {
 impl Blocking {
     fn add(&mut self, pool: &Pool, pending: &PendingReplica) {
         // A model does not evict itself, but others might: while it has replicas, it proves nothing about others.
-        if !pool.models[&pending.requirements.model].replicas.is_empty() {
+        let model = pending.requirements.model;
+        if !pool.models[&model].replicas.is_empty() || pool.expected.contains_key(&model) {
             return;
         }
         self.least.extend(Least::new(pool, pending));

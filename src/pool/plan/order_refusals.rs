@@ -6,7 +6,7 @@ use crate::facts::state::{Model, Pool};
 use crate::plan::{node_demand, orders, place};
 use crate::types::decision::{Plan, Prospect};
 use crate::types::event::{Command, LoadOrder};
-use crate::types::ids::OrderId;
+use crate::types::ids::{ModelId, OrderId};
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
@@ -48,7 +48,7 @@ pub(crate) fn refusal_of(
             if let Some(refusal) = load_refusal(pool, known, load) {
                 return Some((refusal, None));
             }
-            if let Some(refusal) = no_program(pool, known) {
+            if let Some(refusal) = no_program(pool, model) {
                 return Some((refusal, None));
             }
             let needed = if load.waits {
@@ -56,7 +56,7 @@ pub(crate) fn refusal_of(
             } else {
                 pool.replicas_wanted(load) as usize
             };
-            if coming(pool, known) >= needed {
+            if coming(pool, model) >= needed {
                 return None;
             }
             let requirements = orders::requirements_of(pool, load, pool.now, id);
@@ -111,26 +111,28 @@ pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Opti
 }
 
 /// Returns true if the model has replicas or will have them. Another load of it then needs no additional room.
-pub(crate) fn is_loaded(pool: &Pool, model: &Model) -> bool {
+pub(crate) fn is_loaded(pool: &Pool, model: ModelId) -> bool {
     coming(pool, model) > 0
 }
 
-/// The number of replicas that serve or will serve.
-pub(crate) fn coming(pool: &Pool, model: &Model) -> usize {
-    pool.live(model) + model.planned.len()
+/// The number of replicas that serve or will serve, including replicas that are expected back (N8).
+pub(crate) fn coming(pool: &Pool, id: ModelId) -> usize {
+    let model = &pool.models[&id];
+    pool.live(model) + model.planned.len() + pool.expected_back(id)
 }
 
 /// The failure that a load would end with after another check of the weights. Previews show it too.
-pub(crate) fn damaged(pool: &Pool, model: &Model) -> Option<Refusal> {
-    let message = model.spec.damage.clone()?;
+pub(crate) fn damaged(pool: &Pool, model: ModelId) -> Option<Refusal> {
+    let message = pool.models[&model].spec.damage.clone()?;
     (!is_loaded(pool, model)).then_some(Refusal::WeightsDamaged { message })
 }
 
 /// The refusal of a load whose program is missing. A sleeper already runs the program.
-pub(crate) fn no_program(pool: &Pool, model: &Model) -> Option<Refusal> {
+pub(crate) fn no_program(pool: &Pool, id: ModelId) -> Option<Refusal> {
+    let model = &pool.models[&id];
     let message = model.spec.no_program.clone()?;
     let sleeps = model.replicas.iter().any(|id| pool.asleep.contains(id));
-    (!is_loaded(pool, model) && !sleeps).then_some(Refusal::ProgramMissing { message })
+    (!is_loaded(pool, id) && !sleeps).then_some(Refusal::ProgramMissing { message })
 }
 
 /// The plan's refusal, unless a node may come for the load or the load waits for replicas that leave soon.

@@ -234,7 +234,8 @@ pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Req
             .load()
             .filter(|load| load.model == model && order.shortfall.is_none())?;
         let known = &pool.models[&load.model];
-        let missing = pool.live(known) + known.planned.len() < order.replicas as usize;
+        let coming = pool.live(known) + known.planned.len() + pool.expected_back(model);
+        let missing = coming < order.replicas as usize;
         missing.then(|| (id, requirements_of(pool, load, order.since, id)))
     })
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::types::ids::{ModelId, ReplicaId, Time};
+use crate::types::node::NodeTime;
 use crate::types::order::Order;
 use crate::types::replica::{Phase, Replica};
 
@@ -21,12 +22,30 @@ impl Pool {
         }
     }
 
-    /// The surplus replica, if there is one: the least used, then the youngest.
+    /// The number of replicas that scaling, an administrator's wish and orders call for; at least 1.
+    fn needed(&self, id: ModelId) -> usize {
+        let wish = self.models[&id].wish.as_ref();
+        let wished = wish.map_or(0, |wish| wish.replicas as usize);
+        let loads = |order: &&Order| order.load().is_some_and(|load| load.model == id);
+        let ordered = self.orders.values().filter(loads);
+        let ordered = ordered.map(|order| order.replicas as usize).max();
+        let scaled = self.scaled_to(id);
+        scaled.max(wished).max(ordered.unwrap_or(0)).max(1)
+    }
+
+    /// The surplus replica of a model that is scaled or whose replica has returned (N8): the least used, then the youngest. Of
+    /// equally busy replicas of which one has returned, the replica whose node ends first leaves.
     pub(crate) fn surplus_of(&self, id: ModelId) -> Option<ReplicaId> {
-        let wanted = self.scaled_to(id);
         let model = &self.models[&id];
-        let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
-        if wanted == 0 || self.staying(model) <= wanted.max(wished) {
+        // A load may still fail, so it does not replace a replica that has returned.
+        let count = if model.has_returned {
+            self.staying_ready(model)
+        } else if self.scaled_to(id) > 0 {
+            self.staying(model)
+        } else {
+            return None;
+        };
+        if count <= self.needed(id) {
             return None;
         }
         // A load that has not begun leaves before a replica that serves.
@@ -34,7 +53,14 @@ impl Pool {
             return None;
         }
         let serves = |id: &&ReplicaId| self.stays_ready(&self.replicas[*id]);
-        let least = |id: &&ReplicaId| (self.replicas[*id].in_flight, core::cmp::Reverse(**id));
+        let least = |id: &&ReplicaId| {
+            let replica = &self.replicas[*id];
+            let time = self.node_times.get(&self.node_of(replica));
+            let ends = time.filter(|_| model.has_returned).map(NodeTime::ends);
+            let ends = ends.unwrap_or(Time(u64::MAX));
+            let used = replica.last_end.filter(|_| model.has_returned);
+            (replica.in_flight, ends, used, core::cmp::Reverse(**id))
+        };
         let serving = model.replicas.iter().filter(serves);
         serving.min_by_key(least).copied()
     }
@@ -46,14 +72,7 @@ impl Pool {
         if !replica.may_be_spared || !matches!(replica.phase, Phase::Launching { .. }) {
             return false;
         }
-        let model = &self.models[&replica.model];
-        let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
-        let loads = |order: &&Order| order.load().is_some_and(|load| load.model == replica.model);
-        let ordered = self.orders.values().filter(loads);
-        let ordered = ordered.map(|order| order.replicas as usize).max();
-        let scaled = self.scaled_to(replica.model);
-        let needed = scaled.max(wished).max(ordered.unwrap_or(0)).max(1);
-        self.staying(model) > needed
+        self.staying(&self.models[&replica.model]) > self.needed(replica.model)
     }
 
     /// The time since which all ready replicas of the model have been idle; `None` if one is busy.

@@ -128,6 +128,12 @@ pub enum Event {
         device: DeviceId,
         reading: DeviceReading,
     },
+    /// The devices among `of` that the model's file allows. The model may use its other devices as before.
+    DevicesAllowed {
+        model: ModelId,
+        of: Vec<DeviceId>,
+        allowed: Vec<DeviceId>,
+    },
     /// The connections between devices of a node. Replaces the known links of the named devices.
     LinksRead {
         links: Vec<(DeviceId, DeviceId, Link)>,

@@ -90,6 +90,12 @@ impl Play {
 
     /// A replica is stopped as surplus. These storms scale no models and have no wishes.
     pub(super) fn check_surplus(&mut self, at: Time, replica: ReplicaId) {
+        let process = self.truth.processes.get(&replica);
+        if process.is_some_and(|process| process.ready.is_some()) {
+            // It has drained since it was found to be surplus; another one may have ended in that time.
+            self.report.surplus += 1;
+            return;
+        }
         self.report.spared += 1;
         if !self.not_begun.contains(&replica) {
             let text = format!("D2: {replica} ends as one too many, and had begun");

@@ -55,6 +55,8 @@ pub struct NodeStormReport {
     pub adopted: u64,
     /// Loads that ended before they began, because another replica was adopted.
     pub spared: u64,
+    /// Ready replicas that left as surplus after a node had returned.
+    pub surplus: u64,
     pub restarts: u64,
     pub drains: u64,
     pub requested: u64,

@@ -13,6 +13,9 @@ use pool::{
     StopReason, Ticket, Time,
 };
 
+/// The longest time after which a node returns to the next controller.
+const RETURN: u64 = 30_000;
+
 impl Play {
     /// A controller starts: it knows the models, and every reachable node joins.
     pub(super) fn starts(&mut self, at: Time) {
@@ -52,10 +55,10 @@ impl Play {
         for (device, reading) in self.truth.devices_of(node) {
             self.feed(at, Event::DeviceRead { device, reading });
         }
+        self.limit_is_known(at, node);
         let adopted = running.into_iter();
         let adopted = adopted.filter_map(|id| self.states_what_it_has(at, id));
         let adopted: BTreeSet<ModelId> = adopted.collect();
-        self.limit_is_known(at, node);
         self.have_not_begun(at, &adopted);
     }
 
@@ -138,18 +141,40 @@ impl Play {
         self.order(at, command);
     }
 
-    /// The controller is killed: everything it had not confirmed is lost, including its clients. The nodes continue to run.
+    /// The controller is killed: everything it had not confirmed is lost, including its clients. The nodes continue to run, and
+    /// return to the next controller in any order.
     pub(super) fn restarts(&mut self, at: Time) {
         self.report.restarts += 1;
         let newest = self.truth.processes.keys().last().map_or(0, |id| id.0);
         self.first = self.first.max(newest).max(self.newest) + 1;
-        self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
+        let pool = Pool::new(limits(), false, ReplicaId(self.first));
+        let before = core::mem::replace(&mut self.world, World::new(pool));
         self.world.now = at;
         self.waiting.clear();
         self.not_begun.clear();
         self.limits.disturbed();
         self.leases.forget_open();
+        for (node, link) in self.links.clone() {
+            if link.has_ended || link.reported_gone {
+                continue;
+            }
+            let name = format!("node-{}", node.0);
+            self.feed(at, Event::NodeExpected { node, name });
+            if !link.is_cut {
+                let returns = at + Span(self.random.below(RETURN));
+                let link = self.links.get_mut(&node).expect("a node of ours");
+                link.is_cut = true;
+                link.cuts += 1;
+                let nth = link.cuts;
+                self.push(returns, Due::Back(node, nth));
+            }
+        }
         self.starts(at);
+        for model in self.specs.keys().copied().collect::<Vec<_>>() {
+            if let Some(numbers) = before.pool.remembered(model) {
+                self.feed(at, Event::Remembered { model, numbers });
+            }
+        }
     }
 
     /// A report about a process, sometimes duplicated and late; lost if its node is disconnected.

@@ -338,3 +338,65 @@ fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_se
     assert!(response.actions.contains(&grants), "{:?}", response.actions);
     assert_eq!(check(&pool), []);
 }
+
+#[test]
+fn d1_a_load_from_before_a_restart_waits_for_the_memory_of_an_engine_that_is_not_adopted() {
+    let mut pool = pool(16);
+    let limits = Limits {
+        nodes_may_join: true,
+        ..Limits::default()
+    };
+    pool.step(START, Event::LimitsSet { limits });
+    let spec = ModelSpec {
+        name: "a".to_owned(),
+        bytes_per_device: Bytes(10 << 30),
+        allowed: Some(BTreeSet::new()),
+        ..ModelSpec::default()
+    };
+    pool.step(START, Event::ModelSet { model: MODEL, spec });
+    let load = Some(crate::LoadWish {
+        replicas: 1,
+        devices: None,
+        since: START,
+    });
+    let over = crate::Override::default();
+    let model = MODEL;
+    let wish = Event::WishesRestored { model, over, load };
+    let response = pool.step_all(START, vec![wish, adopted(0, 10, None)]);
+    assert!(stops(&response.actions)[0].contains("may no longer use"));
+    let device = DeviceId(0);
+    let (of, allowed) = (vec![device], vec![device]);
+    let allows = Event::DevicesAllowed { model, of, allowed };
+    assert_eq!(launched(&pool.step(START, allows).actions), []);
+    let (replica, exit) = (ReplicaId(0), crate::Exit::Requested);
+    let response = pool.step(START, Event::ReplicaExited { replica, exit });
+    assert_eq!(
+        launched(&response.actions).len(),
+        1,
+        "{:?}",
+        response.actions
+    );
+    assert_eq!(check(&pool), []);
+}
+
+#[test]
+fn n8_the_devices_of_a_node_that_joins_are_allowed_before_its_engines_are_adopted() {
+    let mut pool = pool(16);
+    let spec = ModelSpec {
+        name: "a".to_owned(),
+        allowed: Some(BTreeSet::new()),
+        ..ModelSpec::default()
+    };
+    let model = MODEL;
+    pool.step(START, Event::ModelSet { model, spec });
+    let device = DeviceId(0);
+    let (of, allowed) = (vec![device], vec![device]);
+    let allows = Event::DevicesAllowed { model, of, allowed };
+    let response = pool.step_all(START, vec![allows, adopted(7, 10, None)]);
+    assert_eq!(stops(&response.actions), [""; 0]);
+    // The node returns with another layout, and the file no longer allows its device.
+    let (of, allowed) = (vec![device], Vec::new());
+    pool.step(START, Event::DevicesAllowed { model, of, allowed });
+    let response = pool.step(START, adopted(8, 1, None));
+    assert!(stops(&response.actions)[0].contains("may no longer use"));
+}
