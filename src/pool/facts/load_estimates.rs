@@ -2,20 +2,18 @@
 //! and disk, or for the engine alone. Derived from the measured times of all models, so a restart loses nothing.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
-use crate::facts::state::{Model, Pool};
 use crate::types::ids::{Bytes, LoaderId, Span};
 
 /// The engine and the disk or link that it reads from.
-type Source = (&'static str, Option<LoaderId>);
+pub(crate) type Source = (&'static str, Option<LoaderId>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadEstimates {
     by_source: BTreeMap<Source, Line>,
     by_engine: BTreeMap<&'static str, Line>,
     /// The median over all measured models of stopping one and loading it.
-    median_swap: Option<Span>,
+    pub median_swap: Option<Span>,
     /// Load times of earlier runs have come since.
     pub is_stale: bool,
 }
@@ -69,92 +67,23 @@ impl Line {
 }
 
 impl LoadEstimates {
-    fn new<'a>(models: impl Iterator<Item = &'a Model>) -> LoadEstimates {
-        let mut estimates = LoadEstimates::default();
-        let mut swaps = Vec::new();
-        for model in models {
-            let Some(took) = model.load_times.expected() else {
-                continue;
-            };
-            let (engine, loader) = source(model);
-            let bytes = total(model);
-            let of_source = estimates.by_source.entry((engine, loader)).or_default();
-            of_source.add(bytes, took);
-            estimates
-                .by_engine
-                .entry(engine)
-                .or_default()
-                .add(bytes, took);
-            swaps.push(took + model.stop_takes);
-        }
-        swaps.sort_unstable();
-        estimates.median_swap = swaps.get(swaps.len() / 2).copied();
-        estimates
+    /// One model's measured load.
+    pub(crate) fn add(&mut self, (engine, loader): Source, bytes: Bytes, took: Span) {
+        let of_source = self.by_source.entry((engine, loader)).or_default();
+        of_source.add(bytes, took);
+        self.by_engine.entry(engine).or_default().add(bytes, took);
     }
 
-    /// Returns `None` if no load with this engine was measured, or the model's load is not a guess.
-    pub(crate) fn guess(&self, model: &Model) -> Option<Span> {
-        if !model.load_is_guessed() {
-            return None;
-        }
-        let (engine, loader) = source(model);
+    /// Returns `None` if no load with this engine was measured.
+    pub(crate) fn expected(&self, (engine, loader): Source, bytes: Bytes) -> Option<Span> {
         let line = self.by_source.get(&(engine, loader));
-        let line = line.or_else(|| self.by_engine.get(engine))?;
-        line.at(total(model))
+        line.or_else(|| self.by_engine.get(engine))?.at(bytes)
     }
 }
 
 /// With 2³¹ ms, and 2¹⁴ models, no product of the sums overflows.
 fn mebibytes(bytes: Bytes) -> i128 {
     i128::from((bytes.0 >> 20).min(1 << 24))
-}
-
-fn source(model: &Model) -> Source {
-    let loader = model.spec.loader.map(|loader| loader.loader);
-    (model.spec.engine, loader)
-}
-
-fn total(model: &Model) -> Bytes {
-    let devices = u64::from(model.spec.devices_per_replica.max(1));
-    Bytes(model.spec.bytes_per_device.0.saturating_mul(devices))
-}
-
-impl Pool {
-    /// A load was measured: estimates of the others change. Visits every model once.
-    pub(crate) fn learn_load_times(&mut self) {
-        self.load_estimates = LoadEstimates::new(self.models.values());
-        let mut changed = Vec::new();
-        for (&id, model) in &mut self.models {
-            if model.load_is_guessed() {
-                model.learned_load = self.load_estimates.guess(model);
-                changed.extend(self.waited_for.contains(&id).then_some(id));
-            }
-        }
-        // Turns of replicas in their way end earlier or later.
-        for &id in &changed {
-            self.touch_model(id);
-        }
-        if !changed.is_empty() {
-            self.grows_everywhere();
-        }
-    }
-
-    /// The time until the model is ready once there is room, for rules that let requests wait in proportion to it. No request
-    /// waits in proportion to a guess that is longer than the usual swap of this pool.
-    pub(crate) fn ready_in(&self, model: &Model) -> Span {
-        let expected = self.return_time(model);
-        match self.load_estimates.median_swap {
-            Some(median) if model.load_is_guessed() => expected.min(median),
-            _ => expected,
-        }
-    }
-}
-
-impl Model {
-    /// Its load was never measured, and its expected time follows from its size.
-    pub(crate) fn load_is_guessed(&self) -> bool {
-        self.spec.reload_is_guess && self.load_times.expected().is_none()
-    }
 }
 
 #[cfg(test)]
