@@ -134,13 +134,47 @@ impl Pool {
         if has >= wanted {
             let (shape, took) = (pending.shape, self.now.since(pending.since));
             self.node_demand.pending = None;
+            self.measure_shape(shape, node, actions);
             self.brought(shape, took);
             self.touch_everything();
         } else if at + self.limits.node_devices_within <= self.now {
-            let (demand, name) = (pending.demand, self.node_name(node));
+            let (demand, shape, name) = (pending.demand, pending.shape, self.node_name(node));
+            self.measure_shape(shape, node, actions);
             let why = format!("node {name} has joined with {has} of {wanted} devices");
             self.node_refused(demand, &why, actions);
         }
+    }
+
+    /// Lowers the configured devices and memory of a size to the figures of a node that has less. Models that no longer fit
+    /// do not request this size again.
+    fn measure_shape(&mut self, shape: ShapeId, node: NodeId, actions: &mut Vec<Action>) {
+        let devices = self.nodes.get(&node);
+        let has = devices.map_or(0, |devices| {
+            u32::try_from(devices.len()).unwrap_or(u32::MAX)
+        });
+        let capacities = devices
+            .into_iter()
+            .flatten()
+            .map(|id| self.devices[id].capacity());
+        let least = capacities.min().unwrap_or_default();
+        let Some(known) = self.node_demand.shapes.get_mut(&shape) else {
+            return;
+        };
+        let configured = (known.devices, known.bytes_per_device);
+        known.devices = known.devices.min(has);
+        known.bytes_per_device = known.bytes_per_device.min(least);
+        if (known.devices, known.bytes_per_device) == configured {
+            return;
+        }
+        let size = known.name.clone();
+        let name = self.node_name(node);
+        let (count, bytes) = configured;
+        let text = format!(
+            "node {name} has {has} x {least} for models, and its size {size} should have {count} x {bytes}: only models that fit request this size from now on (S2)"
+        );
+        let record = self.record(RecordKind::NodeRefused, None, text);
+        actions.push(Action::Record(record));
+        self.touch_everything();
     }
 
     /// Remembers that a cluster was slow, with less weight each time.
