@@ -285,8 +285,7 @@ fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_the
         devices: None,
         since: START,
     });
-    let over = crate::Override::default();
-    let model = MODEL;
+    let (model, over) = (MODEL, crate::Override::default());
     let wish = Event::WishesRestored { model, over, load };
     let mut begun = launched(&pool.step(START, wish).actions);
     begun.extend(launched(&pool.step(START, Event::TimerFired).actions));
@@ -339,6 +338,11 @@ fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_se
     assert_eq!(check(&pool), []);
 }
 
+fn allows(allowed: Vec<DeviceId>) -> Event {
+    let (model, of) = (MODEL, vec![DeviceId(0)]);
+    Event::DevicesAllowed { model, of, allowed }
+}
+
 #[test]
 fn d1_a_load_from_before_a_restart_waits_for_the_memory_of_an_engine_that_is_not_adopted() {
     let mut pool = pool(16);
@@ -359,15 +363,11 @@ fn d1_a_load_from_before_a_restart_waits_for_the_memory_of_an_engine_that_is_not
         devices: None,
         since: START,
     });
-    let over = crate::Override::default();
-    let model = MODEL;
+    let (model, over) = (MODEL, crate::Override::default());
     let wish = Event::WishesRestored { model, over, load };
     let response = pool.step_all(START, vec![wish, adopted(0, 10, None)]);
     assert!(stops(&response.actions)[0].contains("may no longer use"));
-    let device = DeviceId(0);
-    let (of, allowed) = (vec![device], vec![device]);
-    let allows = Event::DevicesAllowed { model, of, allowed };
-    assert_eq!(launched(&pool.step(START, allows).actions), []);
+    pool.step(START, allows(vec![DeviceId(0)]));
     let (replica, exit) = (ReplicaId(0), crate::Exit::Requested);
     let response = pool.step(START, Event::ReplicaExited { replica, exit });
     assert_eq!(
@@ -389,14 +389,11 @@ fn n8_the_devices_of_a_node_that_joins_are_allowed_before_its_engines_are_adopte
     };
     let model = MODEL;
     pool.step(START, Event::ModelSet { model, spec });
-    let device = DeviceId(0);
-    let (of, allowed) = (vec![device], vec![device]);
-    let allows = Event::DevicesAllowed { model, of, allowed };
-    let response = pool.step_all(START, vec![allows, adopted(7, 10, None)]);
+    let events = vec![allows(vec![DeviceId(0)]), adopted(7, 10, None)];
+    let response = pool.step_all(START, events);
     assert_eq!(stops(&response.actions), [""; 0]);
     // The node returns with another layout, and the file no longer allows its device.
-    let (of, allowed) = (vec![device], Vec::new());
-    pool.step(START, Event::DevicesAllowed { model, of, allowed });
+    pool.step(START, allows(Vec::new()));
     let response = pool.step(START, adopted(8, 1, None));
     assert!(stops(&response.actions)[0].contains("may no longer use"));
 }
