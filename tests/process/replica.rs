@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use model_pool::engine::{
     CommandProgram, DeviceAddress, DeviceKind, Endpoint, ExitReport, GuardianSettings, Guardians,
-    Launch, Listen, Program, ReplicaLog, Report, UnadoptedEngine, Watch, run,
+    Launch, LaunchFacts, Listen, Program, ReplicaLog, Report, Watch, run,
 };
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
 use nix::sys::signal::Signal;
@@ -69,7 +69,7 @@ impl RunningReplica {
         };
         let log = Arc::clone(&self.log);
         let guardians = Arc::clone(&self.guardians);
-        let kept = UnadoptedEngine::default();
+        let kept = LaunchFacts::default();
         self.tasks
             .spawn(run(guardians, launch, kept, log, stopped, report));
     }

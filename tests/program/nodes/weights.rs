@@ -127,7 +127,7 @@ fn a_node_gets_weights_from_another_one_and_the_hub_sees_no_request() {
     let (files, listed) = (scene.hub.asked().len(), scene.hub.listed());
     assert_eq!(ask(&scene.pool), 200, "{}", second.log());
     let log = second.log();
-    assert!(log.contains("are fetched from node gpu-1"), "{log}");
+    assert!(log.contains("of weights from node gpu-1"), "{log}");
     assert_eq!(scene.hub.asked().len(), files, "{log}");
     assert_eq!(scene.hub.listed(), listed, "{log}");
     assert!(are_right(&second));
@@ -162,12 +162,12 @@ fn a_node_with_one_quantization_is_not_asked_for_another() {
     assert_eq!(ask_model(&pool, "eight"), 200, "{}", second.log());
     let log = second.log();
     assert!(
-        log.contains("are fetched from the hub's lab/many") && !log.contains("node gpu-1"),
+        log.contains("of weights from the hub's lab/many") && !log.contains("node gpu-1"),
         "{log}"
     );
     assert_eq!(ask_model(&pool, "four"), 200, "{}", second.log());
     let log = second.log();
-    assert!(log.contains("are fetched from node gpu-1"), "{log}");
+    assert!(log.contains("of weights from node gpu-1"), "{log}");
 }
 
 #[test]

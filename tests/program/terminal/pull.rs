@@ -338,7 +338,11 @@ fn the_hub_is_searched_by_words_and_offers_what_it_has_where_a_name_is_wrong() {
         assert_eq!(output.status.code(), Some(status), "{words:?}");
         assert!(err(&output).contains(expected), "{}", err(&output));
     };
-    says(&["--search", "gpt9"], 1, "no model whose name has \"gpt9\"");
+    says(
+        &["--search", "gpt9"],
+        1,
+        "no model with \"gpt9\" in its name",
+    );
     says(
         &["lab/small-chat"],
         1,
