@@ -167,7 +167,7 @@ fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<D
     let node = fleet.name(nth);
     let began = now();
     fleet.set(nth, how);
-    events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
+    events.wait_for(&format!("node {node} does not respond;"), LOSS_PATIENCE)?;
     // The state follows with the next snapshot.
     while program.state(node) != "silent" {
         if began.elapsed() > LOSS_PATIENCE {

@@ -1,4 +1,5 @@
 //! Tests of `adopt.rs`.
+//! One file because all cases adopt into the same small pool.
 
 use super::*;
 use crate::{
