@@ -247,7 +247,7 @@ mod tests {
         is_trouble(
             &found("echo hello").await,
             Failure::NotExecutable,
-            "no model-pool",
+            "not a model-pool program",
         );
     }
 

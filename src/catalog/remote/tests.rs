@@ -35,7 +35,7 @@ fn what_is_no_address_is_refused_with_the_reason() {
         ("https://x:0/v1", "port"),
         ("https://x:99999", "port"),
         ("https://[::1/v1", "without `]`"),
-        ("https://[x]/v1", "no IPv6"),
+        ("https://[x]/v1", "not an IPv6 address"),
         ("https://a b/v1", "spaces"),
     ] {
         assert!(url(text).contains(why), "{text}: {}", url(text));

@@ -41,7 +41,10 @@ impl Pool {
         if self.planned.contains_key(&with.load) {
             self.abandon(with.load);
         }
-        let text = format!("its load began without its memory, or was dropped; was to leave: {}", with.reason);
+        let text = format!(
+            "its load began without its memory, or was dropped; was to leave: {}",
+            with.reason
+        );
         let mut record = self.record(RecordKind::Stay, Some(model), text);
         record.replica = Some(id);
         actions.push(Action::Record(record));
