@@ -30,7 +30,7 @@ const LLAMA_REQUESTS: &str = "tests/outside/llama_server/requests.rs";
 const EMBEDDED: &str = "tests/program/embedded.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
 const LLAMA_FLAGS: &str = "tests/outside/llama_server/flags.rs";
-const LLAMA_HAS: &str = "what_it_has_beside_plain_answers_comes_through_the_pool";
+const LLAMA_HAS: &str = "what_it_has_beside_plain_responses_comes_through_the_pool";
 const LLAMA_LEFT: &str =
     "a_client_of_the_pool_that_leaves_leaves_no_work_behind_streamed_and_plain";
 const LLAMA_ALONE: &str =
@@ -221,7 +221,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM_FAULTS, DIES),
             Tried(
                 LLAMA,
-                "killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error",
+                "killed_in_the_middle_of_a_response_it_ends_the_stream_with_an_error",
             ),
             Tried(EMBEDDED, "a_killed_embedded_engine_is_found_and_reported"),
             Documented,
@@ -306,7 +306,7 @@ const ROWS: &[Row] = &[
             Tried(LLAMA_REQUESTS, LLAMA_HAS),
             Tried(
                 "candle-engine/tests/strategies_and_formats.rs",
-                "an_answer_of_a_schema_is_json_of_the_schema",
+                "a_response_of_a_schema_is_json_of_the_schema",
             ),
             Documented,
         ],

@@ -471,7 +471,10 @@ fn choices_that_contradict_the_machine_are_refused_with_what_there_is() {
     assert!(refused(vec![name]).contains("no GPU of this name"));
     assert!(refused(vec![DeviceChoice::default()]).contains("chooses nothing"));
     let words = refused(vec![index(1), index(1)]);
-    assert!(words.contains("inventory.devices[0] has named"), "{words}");
+    assert!(
+        words.contains("inventory.devices[0] names already"),
+        "{words}"
+    );
     let more = DeviceChoice {
         memory: Some(Bytes(81 * GIB)),
         ..index(0)

@@ -144,7 +144,7 @@ fn without_a_type_rayllm_has_an_engine_and_aviary_0_2_asks_for_one() {
     let (entry, warnings) = read(&document);
     assert_eq!(entry.recipe.engine(), "vllm");
     assert!(
-        warnings.contains("engine_config.type: is missing; VLLMEngine counts"),
+        warnings.contains("engine_config.type: is missing; VLLMEngine is used"),
         "{warnings}"
     );
     document["engine_config"]["model_type"] = json!("embedding");

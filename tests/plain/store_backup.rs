@@ -168,7 +168,7 @@ async fn a_database_in_use_and_a_file_that_is_no_backup_are_refused() {
         (empty, "empty.db is not a SQLite database"),
         (half, "half.db is damaged"),
         (damaged, "damaged.db is damaged"),
-        (foreign_file, "not one of model-pool"),
+        (foreign_file, "not model-pool's"),
         (database(newer.path()), "has schema 9001"),
         (folder.path().join("none.db"), "none.db"),
     ] {

@@ -206,8 +206,8 @@ async fn urls_that_name_no_lasting_file_are_refused_without_their_password() {
             "\"mysql\" databases are not supported",
         ),
         ("sqlite://", "names no file"),
-        ("sqlite::memory:", "survives a restart"),
-        ("sqlite:///tmp/x.db?mode=ro", "survives a restart"),
+        ("sqlite::memory:", "has to survive a restart"),
+        ("sqlite:///tmp/x.db?mode=ro", "has to survive a restart"),
         ("sqlite:///tmp/x.db?wrong=1", "wrong"),
     ] {
         let refused = Store::open(url).await.unwrap_err();

@@ -47,7 +47,8 @@ async fn the_controller_that_is_starved() {
 
 #[tokio::test]
 async fn without_file_descriptors_an_engine_does_not_start_and_says_why() {
-    let script = r#"ulimit -n 96; exec "$0" --exact starved::the_controller_that_is_starved"#;
+    let script =
+        r#"ulimit -n 96; exec "$0" --exact descriptor_limit::the_controller_that_is_starved"#;
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(std::env::current_exe().unwrap())

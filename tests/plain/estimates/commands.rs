@@ -389,7 +389,10 @@ fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
     // Without a device size, memory cannot be estimated.
     let config = Config::default();
     let error = model.spec(&config, None).unwrap_err().to_string();
-    assert_has(&error, &["m needs", "pool_config.memory_gib"]);
+    assert_has(
+        &error,
+        &["the memory of m is unknown", "pool_config.memory_gib"],
+    );
     let (spec, _) = model.spec_on(&config, None, Some(Bytes(10 * GIB))).unwrap();
     assert_eq!(spec.bytes_per_device, Bytes(9 * GIB + GIB / 2));
 }
