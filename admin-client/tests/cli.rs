@@ -377,7 +377,7 @@ fn every_other_command_calls_its_route_and_succeeds() {
             "keys list",
             "GET /llm/admin/keys",
             json!({"keys": []}),
-            "no keys",
+            "No keys. Create one",
         ),
         (
             "keys create ann --role user",

@@ -291,7 +291,7 @@ async fn what_is_wrong_with_a_request_is_said_with_its_field() {
         (json!({"input": [1, -1]}), "token ids"),
         (json!({"input": [1, 100_000]}), "token id 100000"),
         (json!({"input": vec!["a"; 2049]}), "2048"),
-        (json!({"input": long}), "takes 64 at most"),
+        (json!({"input": long}), "takes at most 64"),
         (
             json!({"input": "a", "encoding_format": "hex"}),
             "float or base64",

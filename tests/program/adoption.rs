@@ -392,6 +392,9 @@ fn an_engine_below_a_long_path_is_found_again() {
     assert_eq!(status, 200, "{body}");
     let key = fs::read_to_string(format!("{state}/admin.key")).unwrap();
     let path = "/llm/admin/events?kind=adopt";
-    let (_, events) = pool.call(Some(key.trim()), "GET", path, &serde_json::Value::Null);
-    assert!(events.to_string().contains("found ready for"), "{events}");
+    // The history is written after the adoption, and apart from requests.
+    wait_for("the adoption in the history", || {
+        let (_, events) = pool.call(Some(key.trim()), "GET", path, &serde_json::Value::Null);
+        events.to_string().contains("found ready for")
+    });
 }
