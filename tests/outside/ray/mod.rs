@@ -78,7 +78,7 @@ impl Pool {
             .chain(words)
             .copied()
             .collect();
-        self.run(&words).has(0, &["given back"]);
+        self.run(&words).has(0, &["is being released"]);
     }
 
     fn lease(&self, id: &str) -> Value {

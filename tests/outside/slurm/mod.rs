@@ -147,7 +147,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
 
     // A waiting request is withdrawn; a running node drains, and its place stays free.
     pool.run(&["cluster", "release", &ids[2]])
-        .has(0, &["given back"]);
+        .has(0, &["is being released"]);
     assert_has(&pool.wait_for(&ids[2], "ended")["why"], "cancelled");
     pool.run(&["cluster", "release", &ids[0]]).has(0, &[]);
     assert_has(
@@ -312,7 +312,7 @@ fn check_slurm_says_what_is_there_and_what_is_missing() {
             "error: shape long: its time_limit of 8h is longer than the partition gpu allows (1:00:00)",
             "error: shape large: no node of the partition gpu has gpu:3; its nodes have: gpu:fake:2",
             "error: shape closed: the partition down is down",
-            "no accounting that answers",
+            "accounting does not respond or does not exist",
             "ok: token file:",
             "note: whether nodes reach https://127.0.0.1:1",
         ],

@@ -82,7 +82,7 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
 
     cluster
         .run(&["cluster", "release", &id])
-        .has(0, &["given back"]);
+        .has(0, &["is being released"]);
     cluster.wait_for(&id, "ended");
     wait_for("the pool to know that the node is gone", || {
         state().is_none()

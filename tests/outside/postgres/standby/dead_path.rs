@@ -69,5 +69,5 @@ fn d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut() 
     // Attempts at new connections end soon.
     let (status, text, _) = list();
     assert_eq!(status, 503, "{text}");
-    assert!(text.contains("cannot be reached"), "{text}");
+    assert!(text.contains("cannot reach the leader"), "{text}");
 }
