@@ -287,7 +287,8 @@ cat >"$state/model-pool.yaml" <<YAML
 server: {listen: "127.0.0.1:0", keep_alive_comment: 300ms}
 state: {dir: "$state/data"}
 inventory: {provider: host, host_memory: $memory, headroom: $headroom}
-pool: {queue_timeout: 3s}
+# The demo's models load in milliseconds, so an idle one of higher priority would yield immediately.
+pool: {queue_timeout: 3s, idle_yields: 30s}
 evening: {cleanup: null, reopen: null}
 catalog: {models_dir: "$models", model_reference: "$repository/model_reference.json"}
 YAML
