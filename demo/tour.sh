@@ -33,7 +33,7 @@ export LC_ALL=C NO_COLOR=1
 
 # Seconds that the story may take, without building and without fetching Python packages.
 limit_s=60
-# How long the tour waits for something that should happen at once.
+# Time limit of the tour for events that should be immediate.
 patience_s=10
 # How long one request or command may take.
 call_s=20
@@ -314,7 +314,7 @@ wait_until "tiny-guide was to be loaded at the start" is tiny-guide ready
 shows '"always_hot":true' 'always-hot, priority 2 (P4)'
 must_be cold tiny-chat tiny-helper
 [[ $(get "$url/llm/admin/models") == 401 ]] || fail "without a key the admin API was to answer 401"
-done_with "tiny-guide (priority 2) is there from the start, nobody asked; the admin API wants a key"
+done_with "tiny-guide (priority 2) is loaded at the start without a request; the admin API requires a key"
 
 begin "talk to it"
 ask tiny-guide "What is keep-hot?"
@@ -372,7 +372,7 @@ shows '"code":"never_fits"' "(M6)"
 must_be ready tiny-guide tiny-helper
 admin show tiny-chat
 shows '"waiting":0'
-done_with "tiny-chat finds no room: load says so at once, users get 503 after 3 s in the queue; lab/too-big never fits (M6)"
+done_with "tiny-chat finds no room: load is refused immediately, users get 503 after 3 s in the queue; lab/too-big never fits (M6)"
 
 begin "always-hot yields to an administrator's force only"
 admin set tiny-helper --priority 3
@@ -455,7 +455,7 @@ has_an_end() {
     [[ $answer == *'"state":"ready"'* && $answer != *'"expires_at":null'* ]]
 }
 wait_until "after the cleanup tiny-guide was to leave by keep-hot like others (E2)" has_an_end tiny-guide
-done_with "it empties the pool; even tiny-guide stays away until somebody asks, the morning comes or the server starts anew (E1, E2)"
+done_with "it empties the pool; even tiny-guide stays cold until a request, the morning or a restart (E1, E2)"
 
 begin "kill -9 of the server loses nothing that was promised"
 admin set tiny-chat --priority 1 --keep-hot 20m --lease 2h
