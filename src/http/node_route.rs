@@ -53,6 +53,10 @@ pub async fn connect(
                 TokenRefusal::Expired { at } => {
                     format!("the token expired {} ago; {how}", wall.since(at))
                 }
+                TokenRefusal::Early { created } => format!(
+                    "the token was created {} after the time that the controller's clock shows; correct the clock, or {how}",
+                    created.since(wall)
+                ),
             };
             if app.nodes.may_log(now) {
                 tracing::warn!(%peer, "refused a node: {message}");

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::query::query;
 use super::{Store, StoreError, from_integer, to_integer};
 use config::Limit;
-use pool::{KeyId, Time};
+use pool::{KeyId, Span, Time};
 
 /// The permissions of a key.
 #[derive(
@@ -127,12 +127,20 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// Neither revoked nor expired.
+    /// Returns true if the key is neither revoked nor expired. A key that expires is valid between its creation and its expiry: a
+    /// clock that went back does not make an expired key valid again.
     pub fn is_valid(&self, now: Time) -> bool {
-        !self.revoked && self.expires.is_none_or(|end| now < end)
+        let is_within = |end| now < end && !is_before(self.created, now);
+        !self.revoked && self.expires.is_none_or(is_within)
     }
 }
 
+/// Returns true if `now` is so long before a creation that the clock must have changed. Corrections by a time service stay below.
+pub fn is_before(created: Time, now: Time) -> bool {
+    created.since(now) > CLOCK_TOLERANCE
+}
+
+const CLOCK_TOLERANCE: Span = Span::from_secs(300);
 const PREFIX_CHARACTERS: usize = 9;
 /// The minimum and maximum length of a secret that another program created.
 const GIVEN_CHARACTERS: (usize, usize) = (32, 256);

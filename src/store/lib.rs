@@ -67,7 +67,7 @@ pub use history::{Retention, StoredMemory, StoredRecord, StoredShare};
 pub use history_reads::HistoryQuery;
 pub use key_usage::{KeyUsage, UnsavedUsage};
 pub use keys::{
-    KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
+    KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key, is_before,
 };
 pub use leadership::LeaderAddress;
 pub use measurements::{Circumstances, Measurement, Measurements};

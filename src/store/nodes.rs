@@ -2,6 +2,7 @@
 //! cordons.
 
 use super::connection::Connection;
+use super::keys::is_before;
 use super::query::{Row, query};
 use super::{KeyHash, KeyText, Store, StoreError, from_integer, hash_key, to_integer};
 use pool::Time;
@@ -46,7 +47,13 @@ pub enum NodePass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {
     Unknown,
-    Expired { at: Time },
+    Expired {
+        at: Time,
+    },
+    /// The clock shows a time before the token's creation.
+    Early {
+        created: Time,
+    },
     Revoked,
 }
 
@@ -170,6 +177,10 @@ impl Store {
         }
         if token.expires <= now {
             return Ok(Err(TokenRefusal::Expired { at: token.expires }));
+        }
+        if is_before(token.created, now) {
+            let created = token.created;
+            return Ok(Err(TokenRefusal::Early { created }));
         }
         let used = self
             .write("note the use of a token", async |connection| {
@@ -339,6 +350,27 @@ mod tests {
             let gone = store.node_numbers("n", &names(1000, 1), Time(4)).await;
             let gone = gone.expect("kept").devices[0];
             assert!(gone > *first.devices.last().expect("some"), "a new number");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_valid_between_its_creation_and_its_expiry() {
+        for store in stores().await {
+            let (created, expires) = (Time(10_000_000), Time(11_000_000));
+            let text = crate::generate_key().expect("a key");
+            let added = store.add_node_token(&text, created, expires).await;
+            added.expect("saved");
+            let pass = async |now| {
+                store
+                    .node_pass(text.reveal(), Time(now))
+                    .await
+                    .expect("read")
+            };
+            assert_eq!(pass(10_000_000).await, Ok(NodePass::Token));
+            assert_eq!(pass(9_800_000).await, Ok(NodePass::Token), "a correction");
+            let expired = TokenRefusal::Expired { at: expires };
+            assert_eq!(pass(11_000_000).await, Err(expired));
+            assert_eq!(pass(0).await, Err(TokenRefusal::Early { created }));
         }
     }
 

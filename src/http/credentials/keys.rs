@@ -52,6 +52,15 @@ impl Keys {
             changes: tokio::sync::Mutex::default(),
         };
         let now = clock.wall();
+        let known = keys.known.load_full();
+        let early = early_keys(&known, now);
+        if !early.is_empty() {
+            tracing::warn!(
+                keys = early.join(", "),
+                "the machine's clock shows a time before the creation of {} keys that expire; they are refused until the clock is correct",
+                early.len()
+            );
+        }
         let has_admin = keys
             .known
             .load()
@@ -282,6 +291,18 @@ fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
     }
 }
 
+/// The names of keys that would be valid if the clock did not show a time before their creation.
+fn early_keys(keys: &[KeyRecord], now: Time) -> Vec<&str> {
+    let is_early = |key: &&KeyRecord| {
+        let counts = !key.revoked && key.expires.is_some();
+        counts && store::is_before(key.created, now)
+    };
+    keys.iter()
+        .filter(is_early)
+        .map(|key| key.name.as_str())
+        .collect()
+}
+
 /// Describes the other admin keys for a message.
 fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
     const NAMED_MAX: usize = 3;
@@ -361,6 +382,25 @@ mod tests {
             expires: None,
             revoked,
         }
+    }
+
+    #[test]
+    fn a_clock_that_went_back_does_not_make_an_expired_key_valid() {
+        let limited = KeyRecord {
+            created: Time(10_000_000),
+            expires: Some(Time(11_000_000)),
+            ..key(1, Role::User, false)
+        };
+        let valid = |now| limited.is_valid(Time(now));
+        assert!(valid(10_000_000) && valid(10_999_999) && !valid(11_000_000));
+        assert!(valid(9_700_000), "a correction by a time service");
+        assert!(!valid(9_699_999) && !valid(0));
+        let unlimited = KeyRecord {
+            expires: None,
+            ..limited.clone()
+        };
+        assert!(unlimited.is_valid(Time(0)), "administrators still get in");
+        assert_eq!(early_keys(&[limited, unlimited], Time(0)), ["key 1"]);
     }
 
     #[test]
