@@ -135,7 +135,7 @@ impl KeyRecord {
     }
 }
 
-/// Returns true if `now` is so long before a creation that the clock must have changed. Corrections by a time service stay below.
+/// Returns true if `now` is earlier than a creation by more than a time service corrects.
 pub fn is_before(created: Time, now: Time) -> bool {
     created.since(now) > CLOCK_TOLERANCE
 }
