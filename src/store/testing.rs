@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sqlx::ConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::Store;
-use super::connection::Connection;
-use super::query::query;
+use crate::database::Store;
+use crate::sql::Connection;
+use crate::sql::query::query;
 
 /// A store, and the resources that it needs while in use.
 pub(crate) struct TestStore {

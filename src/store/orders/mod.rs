@@ -1,0 +1,13 @@
+//! State that administrators set and the pool restores at its start: wishes, cordons, nodes, registrations.
+
+mod cordons;
+mod facts;
+mod nodes;
+mod used_rays;
+mod wishes;
+
+pub use nodes::{
+    NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NodeNumbers, NodePass, NodeToken, TokenRefusal,
+};
+pub use used_rays::KeptRay;
+pub use wishes::KeptWish;

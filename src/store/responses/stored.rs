@@ -1,0 +1,267 @@
+//! Responses that clients requested to store, each visible only to its holder: the input, the output, and the response that it
+//! continues. Deletes complete conversations, least recently used first.
+
+use std::sync::Arc;
+
+use crate::database::Store;
+use crate::history::FORGOTTEN_AT_ONCE;
+use crate::sql::integers::{from_integer, to_integer};
+use crate::sql::query::query;
+use crate::sql::{Connection, StoreError};
+use config::ResponsesSection;
+use pool::{Bytes, Span, Time};
+
+/// Conversations per deletion. Each may have a thousand responses.
+const CONVERSATIONS_AT_ONCE: i64 = 20;
+/// Rows per statement: each statement costs more than a row.
+const ITEMS_AT_ONCE: usize = 50;
+/// The size of a row without its texts.
+const ROW_BYTES: usize = 128;
+
+/// An item of a request or a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredItem {
+    pub id: String,
+    /// The JSON object.
+    pub item: String,
+}
+
+/// A stored response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    pub id: String,
+    /// The holder, who alone can read it.
+    pub holder: String,
+    /// The response that it continues.
+    pub previous: Option<String>,
+    /// The JSON object, with an empty output.
+    pub response: String,
+    pub input: Vec<StoredItem>,
+    pub output: Vec<StoredItem>,
+}
+
+impl StoredResponse {
+    /// The approximate size.
+    pub fn bytes(&self) -> usize {
+        let items = self.input.iter().chain(&self.output);
+        let items: usize = items
+            .map(|item| item.id.len() + item.item.len() + ROW_BYTES)
+            .sum();
+        self.id.len() + self.response.len() + items + ROW_BYTES
+    }
+}
+
+/// Limits of the stored responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseBounds {
+    /// Time after a conversation's last response.
+    pub keep: Span,
+    pub number_per_holder: u64,
+    pub bytes_per_holder: Bytes,
+    pub bytes: Bytes,
+}
+
+impl ResponseBounds {
+    /// The configured limits. If storing is disabled, everything is too old.
+    pub fn from_config(section: &ResponsesSection) -> ResponseBounds {
+        ResponseBounds {
+            keep: if section.store {
+                section.keep.0
+            } else {
+                Span::ZERO
+            },
+            number_per_holder: u64::from(section.per_key),
+            bytes_per_holder: section.per_key_size.0,
+            bytes: section.size.0,
+        }
+    }
+}
+
+impl Store {
+    /// Stores responses, and deletes their holders' responses beyond the limits.
+    pub async fn add_responses(
+        &self,
+        responses: &[Arc<StoredResponse>],
+        now: Time,
+        bounds: ResponseBounds,
+    ) -> Result<(), StoreError> {
+        self.write("store responses", async |connection| {
+            for response in responses {
+                insert(connection, response, now).await?;
+            }
+            let mut holders: Vec<&str> = responses
+                .iter()
+                .map(|response| response.holder.as_str())
+                .collect();
+            holders.sort_unstable();
+            holders.dedup();
+            for holder in holders {
+                make_room(connection, holder, bounds).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes a response of this holder. Returns false if it does not exist.
+    pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
+        self.write("delete a stored response", async |connection| {
+            let deleted = query(
+                "DELETE FROM responses WHERE id = ?1
+                 AND conversation IN (SELECT id FROM conversations WHERE holder = ?2)",
+            )
+            .bind(id)
+            .bind(holder)
+            .execute(&mut *connection)
+            .await?;
+            query(
+                "DELETE FROM conversations WHERE holder = ?1
+                 AND NOT EXISTS (SELECT 1 FROM responses WHERE conversation = conversations.id)",
+            )
+            .bind(holder)
+            .execute(connection)
+            .await?;
+            Ok(deleted > 0)
+        })
+        .await
+    }
+
+    /// Deletes some conversations that are too old, belong to revoked keys, or exceed the space. Returns true if there may be more.
+    pub async fn forget_responses(
+        &self,
+        now: Time,
+        bounds: ResponseBounds,
+    ) -> Result<bool, StoreError> {
+        let bytes: i64 = query("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM responses")
+            .fetch_value(&self.readers)
+            .await
+            .map_err(self.failed("read the size of the stored responses"))?;
+        let is_full = from_integer(bytes) > bounds.bytes.0;
+        let old = query(
+            "DELETE FROM conversations WHERE id IN (
+                 SELECT id FROM conversations
+                 WHERE ?1 <> 0 OR used_at < ?2
+                 OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)
+                 ORDER BY used_at LIMIT ?3)",
+        )
+        .bind(is_full)
+        .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
+        .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
+        self.write("delete old responses", async |connection| {
+            old.execute(connection).await
+        })
+        .await
+        .map(|deleted| deleted > 0)
+    }
+}
+
+async fn insert(
+    connection: &mut Connection,
+    response: &StoredResponse,
+    now: Time,
+) -> Result<(), sqlx::Error> {
+    let now = to_integer(now.0);
+    let continued = query(
+        "UPDATE conversations SET used_at = CASE WHEN used_at < ?1 THEN ?1 ELSE used_at END
+         WHERE holder = ?2 AND id = (SELECT conversation FROM responses WHERE id = ?3) RETURNING id",
+    )
+    .bind(now)
+    .bind(&response.holder)
+    .bind(response.previous.as_deref())
+    .fetch_optional(&mut *connection)
+    .await?;
+    let conversation: i64 = match continued {
+        Some(row) => row.get("id"),
+        None => {
+            query("INSERT INTO conversations (holder, used_at) VALUES (?, ?) RETURNING id")
+                .bind(&response.holder)
+                .bind(now)
+                .fetch_value(&mut *connection)
+                .await?
+        }
+    };
+    let nth: i64 = query(
+        "INSERT INTO responses (id, conversation, previous, bytes, response) VALUES (?, ?, ?, ?, ?) RETURNING nth",
+    )
+    .bind(&response.id)
+    .bind(conversation)
+    .bind(response.previous.as_deref())
+    .bind(count(response.bytes()))
+    .bind(&response.response)
+    .fetch_value(&mut *connection)
+    .await?;
+    let input = response.input.iter().map(|item| (false, item));
+    let output = response.output.iter().map(|item| (true, item));
+    let items: Vec<_> = input.chain(output).enumerate().collect();
+    let whole = items.chunks_exact(ITEMS_AT_ONCE);
+    // Single rows for the rest, which limits the number of prepared statements to two.
+    let rest = whole.remainder().chunks(1);
+    for rows in whole.chain(rest) {
+        let mut statement =
+            query("INSERT INTO response_items (response, place, is_output, id, item) VALUES ");
+        for (nth_row, (place, (is_output, item))) in rows.iter().enumerate() {
+            statement.push(if nth_row == 0 { "(" } else { ", (" });
+            statement.push_bind(nth).push(", ");
+            statement.push_bind(count(*place)).push(", ");
+            statement.push_bind(*is_output).push(", ");
+            statement.push_bind(&item.id).push(", ");
+            statement.push_bind(&item.item).push(")");
+        }
+        statement.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a holder's responses beyond the limits: complete conversations, and of the last remaining conversation the oldest
+/// responses that no other continues.
+async fn make_room(
+    connection: &mut Connection,
+    holder: &str,
+    bounds: ResponseBounds,
+) -> Result<(), sqlx::Error> {
+    for _ in 0..FORGOTTEN_AT_ONCE {
+        let row = query(
+            "SELECT count(*) AS number, CAST(coalesce(sum(r.bytes), 0) AS BIGINT) AS bytes
+             FROM conversations c JOIN responses r ON r.conversation = c.id WHERE c.holder = ?",
+        )
+        .bind(holder)
+        .fetch_one(&mut *connection)
+        .await?;
+        let (number, bytes): (i64, i64) = (row.get("number"), row.get("bytes"));
+        let fits = from_integer(number) <= bounds.number_per_holder
+            && from_integer(bytes) <= bounds.bytes_per_holder.0;
+        if fits {
+            break;
+        }
+        let oldest =
+            query("SELECT id FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2")
+                .bind(holder)
+                .fetch_all(&mut *connection)
+                .await?;
+        let statement = match oldest.len() {
+            1 => {
+                "DELETE FROM responses WHERE nth = (
+                     SELECT nth FROM responses r WHERE conversation = ?
+                     AND NOT EXISTS (SELECT 1 FROM responses WHERE previous = r.id)
+                     ORDER BY nth LIMIT 1)"
+            }
+            _ => "DELETE FROM conversations WHERE id = ?",
+        };
+        let oldest: Option<i64> = oldest.first().map(|row| row.get("id"));
+        let deleted = query(statement)
+            .bind(oldest)
+            .execute(&mut *connection)
+            .await?;
+        if deleted == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn count(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
