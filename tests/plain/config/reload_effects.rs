@@ -51,7 +51,7 @@ fn every_key_of_the_schema_has_exactly_one_class() {
         assert_eq!(
             classes.len(),
             1,
-            "{key} has {classes:?}: put it into src/config/classes.rs, and say how a reload applies it"
+            "{key} has {classes:?}: put it into src/config/loading/classes.rs, and say how a reload applies it"
         );
         assert!(applies(key).is_some(), "{key}");
     }

@@ -1,0 +1,35 @@
+//! The sections of the configuration with their keys and defaults, except `cluster`.
+
+mod auth;
+mod catalog;
+mod compat;
+mod evening;
+mod inventory;
+pub mod limits;
+mod log;
+mod node;
+pub mod oidc;
+mod pool;
+pub(crate) mod responses;
+pub(crate) mod server;
+pub(crate) mod standby;
+mod state;
+mod telemetry;
+
+pub use self::pool::{
+    KeepHotScope, OnRestart, ParkingSection, PoolObjective, PoolPolicy, PoolSection, UnknownFields,
+};
+pub use auth::{AuthSection, InferenceAuth, MetricsAuth};
+pub use catalog::{CatalogSection, OnUnknown, SourcesSection};
+pub use compat::CompatSection;
+pub use evening::{EveningMode, EveningSection};
+pub use inventory::{FixedDevice, InventorySection, Provider};
+pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
+pub use log::{LogFormat, LogLevel, LogSection};
+pub use node::NodeSection;
+pub use oidc::{GrantRole, GrantSection, OidcSection};
+pub use responses::ResponsesSection;
+pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
+pub use standby::StandbySection;
+pub use state::{HistorySection, StateSection};
+pub use telemetry::{TelemetryProtocol, TelemetrySection};

@@ -1,0 +1,25 @@
+//! Types of single values: quantities, addresses, origins, time zones, cron expressions. Each is checked when it is parsed.
+
+pub(crate) mod addresses;
+mod cron;
+mod database_url;
+mod idle_yields;
+mod listen;
+mod renew_before;
+mod structured;
+pub(crate) mod units;
+mod web_origin;
+mod zone;
+
+pub use addresses::Addresses;
+pub use cron::CronExpression;
+pub use database_url::{DatabaseUrl, PostgresUrl};
+pub use idle_yields::IdleYields;
+pub use listen::{Listen, SocketMode};
+pub use renew_before::RenewBefore;
+pub use structured::{BasePath, ListenAddress, TimeZone};
+pub use units::{
+    IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, ParseValueError, Size,
+};
+pub use web_origin::WebOrigin;
+pub use zone::LocalZone;
