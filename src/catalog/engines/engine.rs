@@ -15,8 +15,8 @@ use super::lora::Lora;
 use super::parsers::ParserNames;
 use super::reasoning::ReasoningSwitch;
 use super::routes::{ExtraRoute, TokenApi};
-use crate::engine_kind::EngineKind;
-use crate::model_file::Sleep;
+use crate::documents::Sleep;
+use crate::engines::kind::EngineKind;
 
 /// An engine from the table: its names, flags, routes and messages.
 pub struct Engine {

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use pool::Bytes;
 
-use super::super::adapter_names::AdapterRoom;
-use super::super::model_file::{Listen, Secret, Sleep};
-use super::super::template_problem::problem;
 use super::engine::{ArgumentContext, Engine};
 use super::flags::CheckedFlags;
 use super::launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};
 use super::lora::Room;
+use crate::documents::template_problem::problem;
+use crate::documents::{Listen, Secret, Sleep};
+use crate::weights::AdapterRoom;
 
 /// Everything needed to run one replica of an engine from the table. Serialized with the engine's name, for other processes of the
 /// same version.

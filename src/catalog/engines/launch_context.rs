@@ -7,7 +7,7 @@ use std::path::Path;
 use pool::Bytes;
 
 use super::parsers::TemplateForms;
-use crate::model_file::Secret;
+use crate::documents::Secret;
 
 /// The address on which an engine listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, Stage, StageMark, by_marks, failure, mark};
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{ExtraRoute, TokenApi};
-use crate::engine_kind::EngineKind;
+use crate::engines::kind::EngineKind;
 
 pub const LLAMA_CPP: Engine = Engine {
     names: &["LlamaCppEngine"],

@@ -6,6 +6,8 @@
 
 mod engine;
 mod flags;
+mod installed_version;
+mod kind;
 mod launch;
 mod launch_context;
 mod lines;
@@ -15,10 +17,12 @@ mod name_serde;
 mod parser_choice;
 mod parser_names;
 mod parsers;
+mod program_search;
 mod reasoning;
 mod routes;
 mod sglang;
 mod tei;
+mod template_forms;
 #[cfg(test)]
 mod tests_support;
 mod tgi;
@@ -32,11 +36,13 @@ pub use engine::{
 };
 use flags::FlagReason;
 pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
+pub use kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use launch::ServerRecipe;
 pub use launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};
 pub use lines::{Failure, FailureClass, Stage};
 pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
 pub use parsers::{ChosenParser, TemplateForms, ThinkForm, ToolForm};
+pub use program_search::find_program;
 pub use reasoning::{
     Effort, EffortField, ReasoningFields, ReasoningSwitch, ReasoningWish, WishPart,
 };

@@ -17,8 +17,8 @@ use super::lora::SGLANG_LORA;
 use super::parser_names;
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{ExtraRoute, TokenApi};
-use crate::engine_kind::EngineKind;
-use crate::model_file::Sleep;
+use crate::documents::Sleep;
+use crate::engines::kind::EngineKind;
 
 pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],

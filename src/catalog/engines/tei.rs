@@ -11,7 +11,7 @@ use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::reasoning::ReasoningSwitch;
 use super::routes::{ExtraRoute, TokenApi};
-use crate::engine_kind::EngineKind;
+use crate::engines::kind::EngineKind;
 
 pub const TEI: Engine = Engine {
     names: &["EmbeddingEngine", "TextEmbeddingsInferenceEngine"],

@@ -14,8 +14,7 @@ use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::reasoning::ReasoningSwitch;
 use super::routes::TokenApi;
-use crate::engine_kind::EngineKind;
-use crate::engine_kind::GPU_OVERHEAD;
+use crate::engines::kind::{EngineKind, GPU_OVERHEAD};
 
 pub const TGI: Engine = Engine {
     names: &["TextGenerationInferenceEngine"],

@@ -11,7 +11,7 @@ use super::launch_context::EngineAddress;
 use super::lines::{Failure, FailureClass, StageMark, by_marks, failure, mark};
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::TokenApi;
-use crate::engine_kind::EngineKind;
+use crate::engines::kind::EngineKind;
 
 pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],

@@ -19,8 +19,8 @@ use super::parser_names;
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{ExtraRoute, TokenApi};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
-use crate::engine_kind::EngineKind;
-use crate::model_file::Sleep;
+use crate::documents::Sleep;
+use crate::engines::kind::EngineKind;
 
 pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],

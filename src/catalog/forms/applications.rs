@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::LISTS;
 use super::dropped_keys::{self, OUTSIDE_OF_RAY, SERVE};
-use crate::diagnostics::Diagnostics;
+use crate::documents::Diagnostics;
 
 /// Sets the engine of a model according to its list.
 pub(super) fn of_list(list: &str, mut item: Value) -> Value {

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::dropped_keys::{self, AVIARY};
 use super::paths::Draft;
-use crate::CatalogError;
-use crate::diagnostics::Diagnostics;
+use crate::documents::{CatalogError, Diagnostics};
 
 const INITIALIZER: &str = "model_config.initialization.initializer";
 const KWARGS: &str = "engine_config.engine_kwargs";

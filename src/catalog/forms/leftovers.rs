@@ -3,18 +3,15 @@
 
 use serde_json::{Map, Value};
 
-use crate::candle_config;
-use crate::diagnostics::Diagnostics;
-use crate::engine_fields::CANDLE;
-use crate::engines::{self, OptionFate};
-use crate::fields::fields_of;
-use crate::generation;
-use crate::model_file::{
-    AutoscalingConfig, DeploymentConfig, EngineConfig, LoraConfig, ModelDocument, MultiplexConfig,
-    ScalingConfig,
+use crate::documents::fields::fields_of;
+use crate::documents::{
+    AutoscalingConfig, DeploymentConfig, Diagnostics, EngineConfig, LoraConfig, ModelDocument,
+    MultiplexConfig, ScalingConfig, prompt,
 };
-use crate::prompt;
-use crate::weights_config;
+use crate::engines;
+use crate::engines::OptionFate;
+use crate::recipes::{CANDLE, candle_config, weights_config};
+use crate::requests::generation;
 
 const KWARGS: &str = "engine_config.engine_kwargs";
 

@@ -4,16 +4,18 @@
 
 mod applications;
 mod aviary;
+pub(crate) mod document;
 pub(super) mod dropped_keys;
 mod leftovers;
 mod paths;
 mod ray_serve;
 mod rayllm;
+pub(crate) mod unused_keys;
 
 use serde_json::Value;
+pub use unused_keys::table_of_keys_without_effect;
 
-use super::CatalogError;
-use super::diagnostics::Diagnostics;
+use crate::documents::{CatalogError, Diagnostics};
 
 /// Keys for lists of models in a Ray Serve file.
 const LISTS: [&str; 8] = [

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::dropped_keys::{self, DroppedKeys};
-use crate::diagnostics::Diagnostics;
+use crate::documents::Diagnostics;
 
 /// A document being converted, with its warnings.
 pub(super) struct Draft<'a> {

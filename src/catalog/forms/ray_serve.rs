@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use super::dropped_keys::RAY_SERVE;
 use super::paths::Draft;
 use super::rayllm::kind_of;
-use crate::CatalogError;
-use crate::diagnostics::Diagnostics;
+use crate::documents::{CatalogError, Diagnostics};
 
 pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use super::dropped_keys::{self, RAYLLM};
 use super::paths::Draft;
-use crate::CatalogError;
-use crate::diagnostics::Diagnostics;
+use crate::documents::{CatalogError, Diagnostics};
 
 const KWARGS: &str = "engine_config.engine_kwargs";
 

@@ -1,0 +1,179 @@
+//! Memory that the embedded engine uses while computing, in addition to weights and cache: the rows of a step and its logits, or an
+//! encoder's attention.
+
+use model_files::{ModelFiles, Widths};
+
+use crate::documents::ComputeDevice;
+use crate::recipes::{CandleRecipe, candle_models};
+
+/// Tokens in one page of the cache, and numbers in one vector.
+const PAGE_TOKENS: u64 = 16;
+/// Maximum rows computed in one step.
+const STEP_ROWS: u64 = 512;
+/// Rows with logits in a step that verifies proposed tokens.
+const PROPOSING_ROWS: u64 = 16;
+/// Tokens of the texts that an encoder computes in one batch.
+const ENCODER_ROWS_CPU: u64 = 1024;
+const ENCODER_ROWS_GPU: u64 = 16_384;
+/// Maximum tokens of pages per token of a batch. Each text has separate pages and counts as at least a quarter of a page.
+const ENCODER_PAGED_PER_TOKEN: u64 = 4;
+
+/// Rounds up to full pages of tokens, or full vectors of numbers.
+pub(super) fn paged(count: u64) -> u64 {
+    count.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS)
+}
+
+/// Numbers held while a layer computes the rows of a step.
+struct Activations {
+    rows: u64,
+    /// Count of buffers per row that are as wide as the feed-forward part.
+    wide: u64,
+    /// Additional numbers per row.
+    further: u64,
+    /// Numbers that do not depend on the rows.
+    beside: u64,
+}
+
+/// Activation bytes for texts of at most `context` tokens.
+pub(crate) fn activations(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    widths: Widths,
+    context: u64,
+) -> u64 {
+    let Activations {
+        rows,
+        wide,
+        further,
+        beside,
+    } = if files.architecture.layers.is_empty() {
+        of_encoder(recipe, files, widths, context)
+    } else {
+        of_decoder(recipe, widths, context)
+    };
+    let parts = [(4, widths.hidden), (wide, widths.wide), (3, widths.queries)];
+    let row = parts.iter().fold(further, |sum, (count, width)| {
+        sum.saturating_add(width.saturating_mul(*count))
+    });
+    rows.saturating_mul(row)
+        .saturating_add(beside)
+        .saturating_mul(4)
+}
+
+fn of_decoder(recipe: &CandleRecipe, widths: Widths, context: u64) -> Activations {
+    let concurrency = u64::from(recipe.concurrency);
+    let proposes = match recipe.speculation.tokens {
+        None => recipe.device == ComputeDevice::Cpu,
+        Some(tokens) => tokens > 0,
+    };
+    // Logits are held twice: as computed, and while tokens are sampled from them.
+    let logits = if proposes {
+        2 * concurrency.max(PROPOSING_ROWS)
+    } else {
+        concurrency
+    };
+    Activations {
+        rows: context.saturating_mul(concurrency).min(STEP_ROWS),
+        wide: 3,
+        further: 0,
+        beside: logits.saturating_mul(widths.vocabulary_size),
+    }
+}
+
+fn of_encoder(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    widths: Widths,
+    context: u64,
+) -> Activations {
+    let usual = match recipe.device {
+        ComputeDevice::Cpu => ENCODER_ROWS_CPU,
+        ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
+    };
+    let batch = recipe.budgets.prefill.map_or(usual, u64::from);
+    // A text that is longer than a batch is computed on its own.
+    let rows = batch.max(context);
+    let heads = files.architecture.attention_heads.unwrap_or(1).max(1);
+    let family = candle_models::encoder_family(&files.architecture.origin);
+    let by_kernels = recipe.device == ComputeDevice::Cpu
+        && family.is_some_and(|family| !family.has_relative_positions());
+    if !by_kernels {
+        let scores = rows.saturating_mul(heads).saturating_mul(context);
+        return Activations {
+            rows,
+            wide: 3,
+            further: 0,
+            beside: scores.saturating_mul(2),
+        };
+    }
+    // The kernels process scores in tiles. They read keys and values from pages that all layers reuse in turn.
+    let head = widths.queries.div_ceil(heads);
+    let tokens = batch
+        .saturating_mul(ENCODER_PAGED_PER_TOKEN)
+        .max(paged(context));
+    let keys_and_values = head.saturating_add(paged(head));
+    Activations {
+        rows,
+        // A gated part holds both products, the activated product and their combination.
+        wide: 4,
+        // Cosines and sines of each position, for up to two wavelengths: of the context and of the rows of a batch.
+        further: head.saturating_mul(4),
+        beside: tokens.saturating_mul(heads).saturating_mul(keys_and_values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model_files::{Architecture, Weights};
+
+    use super::*;
+    use crate::recipes::recipe::tests::candle as recipe;
+
+    /// Activation bytes of an encoder with four heads of 24, by the name of its architecture.
+    fn activations_of(architecture: &str, device: ComputeDevice, context: u64) -> u64 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let origin = folder.path().join("config.json");
+        let config = format!(r#"{{"architectures": ["{architecture}"]}}"#);
+        std::fs::write(&origin, config).expect("written");
+        let mut files = ModelFiles {
+            weights: Weights::default(),
+            architecture: Architecture::new(&origin),
+            by_config: false,
+        };
+        files.architecture.attention_heads = Some(4);
+        let widths = Widths {
+            hidden: 96,
+            wide: 200,
+            queries: 96,
+            vocabulary_size: 1000,
+            blocks: 2,
+        };
+        activations(&recipe(device), &files, widths, context)
+    }
+
+    #[test]
+    fn an_encoder_by_kernels_has_pages_of_one_layer_and_no_scores() {
+        let need = |context| activations_of("BertModel", ComputeDevice::Cpu, context);
+        let row = 4 * 96 + 4 * 200 + 3 * 96 + 4 * 24;
+        // Keys of 24 numbers; values of 24, rounded up to full vectors of 16.
+        let token = 4 * (24 + 32);
+        assert_eq!(need(500), (1024 * row + 4 * 1024 * token) * 4);
+        assert_eq!(need(2001), (2001 * row + 4 * 1024 * token) * 4);
+        let text = 8001_u64.next_multiple_of(16);
+        assert_eq!(need(8001), (8001 * row + text * token) * 4, "it is alone");
+    }
+
+    #[test]
+    fn an_encoder_by_operations_has_its_scores_twice() {
+        let row = 4 * 96 + 3 * 200 + 3 * 96;
+        let with_scores = |rows: u64| (rows * row + 2 * rows * 4 * 500) * 4;
+        for (architecture, device, rows) in [
+            ("MPNetModel", ComputeDevice::Cpu, 1024),
+            ("UnknownModel", ComputeDevice::Cpu, 1024),
+            ("BertModel", ComputeDevice::Cuda, 16_384),
+        ] {
+            let need = activations_of(architecture, device, 500);
+            assert_eq!(need, with_scores(rows), "{architecture}");
+        }
+    }
+}
