@@ -16,15 +16,15 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::auth::User;
-use crate::auth::sight::Sight;
 use crate::openapi::purposes::Purpose;
 use crate::openapi::{document, event_streams, generators};
-use crate::state::App;
 use api_types::error::Failure;
 use catalog::Entry;
 use config::InferenceAuth;
 use edge::forwarded_prefix;
+use gateway::auth::User;
+use gateway::auth::sight::Sight;
+use gateway::state::App;
 use pool::ModelState;
 
 /// Encloses a purpose in the document's text. A private-use character, which never occurs in it.

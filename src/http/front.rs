@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
 use crate::aliases;
-use crate::auth::actor::RequestId;
 use crate::cors;
-use crate::deployments;
-use crate::direct;
-use crate::state::App;
 use api_types::error::Failure;
 use controller::Clock;
 use dialect::{anthropic, ollama};
 use edge::listener::Socket;
 use edge::record::{self, Record};
 use edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
+use gateway::auth::actor::RequestId;
+use gateway::deployments;
+use gateway::direct;
+use gateway::state::App;
 
 /// State needed by every connection. Cheap to clone.
 #[derive(Clone)]

@@ -10,13 +10,13 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
 
-use crate::auth::caller::{bearer, place};
-use crate::credentials::failures::WRONG_NODE_TOKENS;
-use crate::credentials::secret_file::secret_in;
-use crate::state::App;
 use api_types::error::Failure;
 use controller::NodePeer;
 use edge::record;
+use gateway::auth::caller::{bearer, place};
+use gateway::credentials::failures::WRONG_NODE_TOKENS;
+use gateway::credentials::secret_file::secret_in;
+use gateway::state::App;
 use node_link::UPGRADE;
 use store::{NodePass, TokenRefusal, hash_key};
 

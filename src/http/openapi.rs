@@ -1,9 +1,7 @@
 //! The frame of the OpenAPI document. The routes describe themselves.
 
-mod errors;
 pub(crate) mod event_streams;
 pub(crate) mod generators;
-mod headers;
 pub(crate) mod purposes;
 #[cfg(test)]
 mod tests;
@@ -20,12 +18,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use api_types::error::{ErrorBody, ErrorObject};
 use api_types::schemas::messages_response::{MessageError, MessageErrorObject};
-
-pub(crate) use self::errors::{
-    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
-    StoredErrors, VoteErrors,
-};
-pub(crate) use self::headers::WaitHeaders;
+use gateway::openapi::{components, headers};
 
 const DESCRIPTION: &str = "\
 One OpenAI-compatible endpoint for many models on scarce GPU memory. A model is loaded on the first request for it and
@@ -112,7 +105,7 @@ const TAGS: [(&str, &str); 18] = [
     ("health", "Liveness and readiness of the service."),
 ];
 
-pub(crate) const USER_KEY: &str = "user_key";
+const USER_KEY: &str = "user_key";
 const ADMIN_KEY: &str = "admin_key";
 
 /// The document of the routes below `base_path`. `strangers`: requests without a key may use models.
@@ -251,7 +244,7 @@ fn components(api: &mut OpenApi) {
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }
-    for (name, mut response) in errors::components() {
+    for (name, mut response) in components() {
         let reference = Ref::new("#/components/headers/RequestId");
         response
             .headers

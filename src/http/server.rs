@@ -8,37 +8,28 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::get;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::accepting::accept;
-use crate::admin;
-use crate::auth::audit;
-use crate::auth::scraper::{self, Scraper};
-use crate::browser_sign_on;
 use crate::compat;
-use crate::dashboard;
 use crate::documents::documentation;
 use crate::front::Front;
-use crate::inference::routes::{
-    audio, completions, embeddings, hot_models, images, listing, llama, messages, responses,
-    stored_responses, tokens, unary_routes,
-};
 use crate::landing;
-use crate::me;
 use crate::node_route;
-use crate::session;
-use crate::state::App;
-use crate::votes;
+use admin::audit_layer;
+use admin::dashboard;
 use api_types::error::Failure;
 use api_types::paths::without_folders;
 use api_types::schemas::models::{Health, Readiness};
 use dialect::ollama;
 use edge::listener::Listener;
+use gateway::auth::scraper::{self, Scraper};
+use gateway::inference::routes::{hot_models, inference_routes, listing};
+use gateway::state::App;
 
 /// A bound listener with its routes.
 pub struct Server {
@@ -66,7 +57,7 @@ impl Server {
 
 fn router(app: App) -> Router {
     let base = app.base().to_owned();
-    let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);
+    let audited = axum::middleware::from_fn_with_state(app.clone(), audit_layer::record);
     let based = inference_routes()
         .merge(admin::routes().route_layer(audited))
         .merge(service_routes())
@@ -90,61 +81,13 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The inference routes and the lists of models. All exist below the base path; routes below `/v1` also at the root.
-pub(crate) fn inference_routes() -> OpenApiRouter<App> {
-    let router = OpenApiRouter::new()
-        .routes(routes!(completions::chat_completions))
-        .routes(routes!(completions::completions))
-        .routes(routes!(messages::create))
-        .routes(routes!(responses::create))
-        .routes(routes!(responses::input_tokens))
-        .routes(routes!(responses::compact))
-        .routes(routes!(stored_responses::get, stored_responses::delete))
-        .routes(routes!(stored_responses::items))
-        .routes(routes!(messages::count_tokens))
-        .routes(routes!(tokens::tokenize))
-        .routes(routes!(tokens::detokenize))
-        .routes(routes!(audio::transcriptions))
-        .routes(routes!(audio::translations))
-        .routes(routes!(audio::speech))
-        .routes(routes!(llama::voices))
-        .routes(routes!(images::generations))
-        .routes(routes!(images::edits))
-        .routes(routes!(images::variations))
-        .routes(routes!(llama::infill))
-        .routes(routes!(llama::completion))
-        .routes(routes!(llama::props))
-        .routes(routes!(embeddings::embeddings))
-        .routes(routes!(unary_routes::rerank))
-        .routes(routes!(unary_routes::score))
-        .routes(routes!(listing::models))
-        // `{*model}` accepts ids with slashes; the document has the plain `{model}`.
-        .route("/v1/models/{*model}", get(listing::model))
-        .route("/v1/{*rest}", any(listing::not_served));
-    let mut router = router;
-    router.get_openapi_mut().merge(OneModel::openapi());
-    router
-}
-
 /// Loaded models, health, browser sessions, and votes; only below the base path.
 pub(crate) fn service_routes() -> OpenApiRouter<App> {
     hot_models::routes()
         .routes(routes!(health))
         .routes(routes!(ready))
-        .routes(routes!(session::show, session::open, session::end))
-        .routes(routes!(browser_sign_on::ways))
-        .routes(routes!(browser_sign_on::begin))
-        .routes(routes!(browser_sign_on::end))
-        .routes(routes!(me::show))
-        .routes(routes!(me::usage))
-        .routes(routes!(votes::vote))
-        .routes(routes!(votes::leaderboard))
+        .merge(admin::service_routes())
 }
-
-/// The wildcard route, which the router cannot describe on its own.
-#[derive(OpenApi)]
-#[openapi(paths(listing::model))]
-struct OneModel;
 
 /// Check liveness
 ///

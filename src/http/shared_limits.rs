@@ -1,17 +1,17 @@
 //! All limits, pools and queues that callers share (B1): the rows of the table in docs/guides/security.md. A test compares the rows
 //! with the constructs in the code, and another exhausts each limit as a single caller.
 
-use crate::credentials::failures::{
-    FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,
-};
-use crate::credentials::sessions;
-use crate::credentials::strangers::STRANGERS_A_MINUTE;
-use crate::inference::response::slow_reader::STALLED_MAX;
-use crate::model_cards::CARD_READERS;
 use crate::standby::PASSED_ON_MAX;
 use config::Config;
 use controller::{ADAPTER_LOOKUPS_MAX, ADAPTER_MISSES_MAX, HUB_LOOKUPS_MAX};
 use edge::{ADMIN_PART, BUFFERS_PART, RESERVED_PART, SMALL_MAX};
+use gateway::credentials::failures::{
+    FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,
+};
+use gateway::credentials::sessions;
+use gateway::credentials::strangers::STRANGERS_A_MINUTE;
+use gateway::inference::response::slow_reader::STALLED_MAX;
+use gateway::model_cards::CARD_READERS;
 
 /// A limit that callers share.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "readers that stall; no others",
             others: "the time that the engine needs for the requests inside",
-            code: &["src/controller/gate.rs"],
+            code: &["src/controller/gates/gate.rs"],
             tests: &["b1_readers_that_stall_free_their_seats"],
         },
         SharedLimit {
@@ -103,8 +103,8 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: "the work that has begun: one body",
             code: &[
-                "src/http/reading.rs",
-                "src/http/reading.rs",
+                "src/gateway/reading.rs",
+                "src/gateway/reading.rs",
             ],
             tests: &["b1_a_caller_with_many_long_bodies_delays_another_by_one"],
         },
@@ -114,7 +114,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: TURNS.to_owned(),
             eviction: NONE,
             others: "the card that is being read",
-            code: &["src/http/model_cards.rs"],
+            code: &["src/gateway/model_cards.rs"],
             tests: &["waiting_callers_take_turns_and_those_who_leave_are_skipped"],
         },
         SharedLimit {
@@ -145,7 +145,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "the address with the oldest window",
             others: NONE,
-            code: &["src/http/state.rs", "src/http/state.rs"],
+            code: &["src/gateway/state.rs", "src/gateway/state.rs"],
             tests: &["b1_wrong_keys_at_the_login_delay_no_right_one"],
         },
         SharedLimit {
@@ -157,7 +157,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             ),
             eviction: "the address with the oldest window",
             others: NONE,
-            code: &["src/http/credentials/node_connections.rs", "src/http/credentials/node_connections.rs"],
+            code: &["src/gateway/credentials/node_connections.rs", "src/gateway/credentials/node_connections.rs"],
             tests: &["b1_wrong_tokens_keep_no_node_out_that_has_a_right_one"],
         },
         SharedLimit {
@@ -166,7 +166,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: format!("a key or a person: {}", sessions::OF_ONE_MAX),
             eviction: "the oldest of the same key or person, then the oldest",
             others: NONE,
-            code: &["src/http/credentials/sessions.rs"],
+            code: &["src/gateway/credentials/sessions.rs"],
             tests: &["sessions_are_bounded_and_users_do_not_push_administrators_out"],
         },
         SharedLimit {
@@ -175,7 +175,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             share: "none: first come".to_owned(),
             eviction: NONE,
             others: "their attempts are refused as before, but not recorded",
-            code: &["src/http/credentials/strangers.rs"],
+            code: &["src/gateway/credentials/strangers.rs"],
             tests: &["strangers_fill_a_minute_and_not_the_next"],
         },
         SharedLimit {
@@ -187,11 +187,11 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: NONE,
             code: &[
-                "src/controller/adapter_lookups.rs",
-                "src/controller/adapter_lookups.rs",
-                "src/controller/adapter_lookups.rs",
-                "src/controller/adapter_lookups.rs",
-                "src/controller/adapter_lookups.rs",
+                "src/controller/lookups/adapter_lookups.rs",
+                "src/controller/lookups/adapter_lookups.rs",
+                "src/controller/lookups/adapter_lookups.rs",
+                "src/controller/lookups/adapter_lookups.rs",
+                "src/controller/lookups/adapter_lookups.rs",
             ],
             tests: &["b1_one_user_who_invents_names_leaves_lookups_to_others"],
         },
@@ -205,8 +205,8 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: NONE,
             code: &[
-                "src/controller/hub_lookups.rs",
-                "src/controller/hub_lookups.rs",
+                "src/controller/lookups/hub_lookups.rs",
+                "src/controller/lookups/hub_lookups.rs",
             ],
             tests: &["b1_one_user_who_invents_names_leaves_the_hub_to_others"],
         },

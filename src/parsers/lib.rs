@@ -40,7 +40,7 @@ pub const PARSERS: [(&str, Parser); 16] = [
 
 /// A client's request body.
 pub fn body(bytes: &[u8], _: &Path) {
-    http::fuzzing::body(bytes);
+    gateway::fuzzing::body(bytes);
 }
 
 /// A client's body on its way to engines, for several kinds of model files.
@@ -58,13 +58,13 @@ pub fn outgoing(bytes: &[u8], _: &Path) {
         .into()
     });
     for generation in kinds {
-        http::fuzzing::to_engine(bytes, generation);
+        gateway::fuzzing::to_engine(bytes, generation);
     }
 }
 
 /// An engine's stream.
 pub fn stream(bytes: &[u8], _: &Path) {
-    http::fuzzing::from_engine(bytes);
+    gateway::fuzzing::from_engine(bytes);
 }
 
 /// The header of a safetensors file.
@@ -139,17 +139,17 @@ pub fn manifest(bytes: &[u8], _: &Path) {
 
 /// A client's request in the format of another API, followed by an engine's response.
 pub fn dialect(bytes: &[u8], _: &Path) {
-    http::fuzzing::translated_bodies(bytes);
+    gateway::fuzzing::translated_bodies(bytes);
 }
 
 /// The form of an audio request: its content type, a line end, and the body.
 pub fn form(bytes: &[u8], _: &Path) {
-    http::fuzzing::form(bytes);
+    gateway::fuzzing::form(bytes);
 }
 
 /// The header lines of a request: the client's address, and whether a page of another site sent it.
 pub fn head(bytes: &[u8], _: &Path) {
-    http::fuzzing::head(bytes);
+    gateway::fuzzing::head(bytes);
 }
 
 /// A bearer token, then, after zero bytes, a token's claims and an issuer's keys.

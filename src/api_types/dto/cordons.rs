@@ -7,27 +7,6 @@ use super::values::{at, total};
 use controller::Snapshot;
 use pool::{Cordon, DeviceId, ReplicaId, ReplicaState, Span, Time};
 
-/// Request to cordon a device.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"}))]
-pub struct CordonRequest {
-    /// Name, index or UUID of the device.
-    #[schema(min_length = 1, example = "gpu3")]
-    pub device: String,
-    /// Reason shown to users. Defaults to the name of the caller.
-    pub reason: Option<String>,
-    /// Expected end of the cordon: a time (RFC 3339) or a duration such as `2h`. Informational, and used for the expected waiting
-    /// time of requests; the cordon ends only with `uncordon`.
-    #[schema(value_type = Option<String>, example = "2h")]
-    pub until: Option<Until>,
-    /// Cuts requests in flight instead of letting them finish.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub now: bool,
-    /// Responds once everything has left the device.
-    #[schema(value_type = Option<bool>, default = true)]
-    pub wait: bool,
-}
-
 /// An end time in either accepted form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
@@ -50,15 +29,6 @@ impl Removed<'_> {
     pub fn left_names(&self) -> Vec<String> {
         self.left.iter().map(ToString::to_string).collect()
     }
-}
-
-/// Request to uncordon a device.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"device": "gpu3"}))]
-pub struct UncordonRequest {
-    /// Name, index or UUID of the device.
-    #[schema(min_length = 1, example = "gpu3")]
-    pub device: String,
 }
 
 /// The cordon of a device.

@@ -59,60 +59,6 @@ pub struct LimitView {
     pub tokens_per_day: Option<u64>,
 }
 
-fn model_patterns() -> Array {
-    // No white space and no control characters.
-    let pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$";
-    some(
-        ObjectBuilder::new()
-            .max_length(Some(200))
-            .pattern(Some(pattern)),
-    )
-}
-
-fn route_patterns() -> Array {
-    some(ObjectBuilder::new().pattern(Some(
-        "^/(v1/[a-z/*]*|admin/[a-z/*]*|hot-models|me|me/usage|metrics|run|pending)$",
-    )))
-}
-
-/// A list of up to 100 strings of this form, or null.
-fn some(text: ObjectBuilder) -> Array {
-    ArrayBuilder::new()
-        .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
-        .items(text.schema_type(Type::String))
-        .max_items(Some(100))
-        .build()
-}
-
-/// Request to create an API key.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
-pub struct NewKeyRequest {
-    /// Name of the key's owner or purpose, 1 to 100 characters.
-    #[schema(
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
-    )]
-    pub name: String,
-    pub role: KeyRole,
-    /// Lifetime, `1s` to `365d` from now. Without it the key is valid until it is revoked.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
-    pub expires: Option<Span>,
-    /// Permitted models: names, or patterns with `*`. Defaults to all models.
-    #[schema(schema_with = model_patterns, required = false)]
-    pub models: Vec<String>,
-    /// Permitted routes, without the base path, such as `/v1/embeddings` or `/admin/*`. Defaults to all routes of the role.
-    #[schema(schema_with = route_patterns, required = false)]
-    pub routes: Vec<String>,
-    /// Limits of the key. Defaults to the configured limits.
-    #[schema(value_type = Option<LimitView>)]
-    pub limits: Option<Limit>,
-    /// Writes the prompts of this key to the access log.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub log_prompts: bool,
-}
-
 /// Changed values of a limit by name. Other values stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitChange(pub serde_json::Map<String, serde_json::Value>);
@@ -126,28 +72,6 @@ impl LimitChange {
         figures.extend(self.0);
         serde_json::from_value(figures.into()).unwrap_or(limit)
     }
-}
-
-/// Request to change an API key. Absent fields stay, and null clears a field.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-pub struct ChangeKeyRequest {
-    #[schema(
-        min_length = 1,
-        max_length = 100,
-        pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
-    )]
-    pub name: Option<String>,
-    /// Lifetime from now; null for no expiry.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
-    pub expires: Option<Option<Span>>,
-    #[schema(schema_with = model_patterns)]
-    pub models: Option<Vec<String>>,
-    #[schema(schema_with = route_patterns)]
-    pub routes: Option<Vec<String>>,
-    /// null for the configured default.
-    #[schema(value_type = Option<LimitView>)]
-    pub limits: Option<Option<LimitChange>>,
-    pub log_prompts: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]

@@ -7,36 +7,6 @@ use super::values::{Share, shares};
 use controller::Snapshot;
 use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
 
-/// Request to load a model, or to plan a load.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"model": "tiny-chat", "priority": 1, "keep_hot": "30m"}))]
-pub struct LoadRequest {
-    /// Name or alias of the model.
-    #[schema(min_length = 1, example = "tiny-chat")]
-    pub model: String,
-    /// Sets the model's priority as an override (P1). The override is permanent unless `lease` is set.
-    #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
-    pub priority: Option<Priority>,
-    /// Desired number of replicas. Defaults to the current number, and at least one.
-    #[schema(minimum = 1, maximum = 64)]
-    pub replicas: Option<u32>,
-    /// Number of devices per new replica, instead of the catalogue's value (M5).
-    #[schema(minimum = 1, maximum = 1024)]
-    pub gpus: Option<u32>,
-    /// Time that a replica stays after its last request (L2), `1s` to `365d`. An override that is permanent unless `lease` is set.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "30m")]
-    pub keep_hot: Option<Span>,
-    /// Lifetime of the overrides, `1s` to `365d` from now. Keep-hot does not unload the model during the lease.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
-    pub lease: Option<Span>,
-    /// Permits evicting replicas of equal priority and always-hot models (P4).
-    #[schema(value_type = Option<bool>, default = false)]
-    pub force: bool,
-    /// Responds after the load has finished (true), or as soon as the order is stored (false).
-    #[schema(value_type = Option<bool>, default = true)]
-    pub wait: bool,
-}
-
 /// Result of a load, or confirmation that it has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LoadResponse {
@@ -73,20 +43,6 @@ pub struct EvictedView {
     pub bytes: u64,
     #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2)")]
     pub reason: String,
-}
-
-/// Request to unload a model or a replica.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"model": "tiny-chat"}))]
-pub struct UnloadRequest {
-    #[schema(min_length = 1, example = "tiny-chat")]
-    pub model: String,
-    /// Id of a single replica, such as `r3`. Defaults to all replicas.
-    #[schema(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
-    pub replica: Option<ReplicaId>,
-    /// Cuts requests in flight instead of waiting for them.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub now: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

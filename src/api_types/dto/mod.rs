@@ -23,34 +23,28 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
-pub use cordons::{
-    CordonRequest, CordonResponse, Removed, UncordonRequest, UncordonResponse, Until,
-};
+pub use cordons::{CordonResponse, Removed, UncordonResponse, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
-pub use keys::{
-    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeResponse,
-};
+pub use keys::{KeyList, KeyRole, KeyView, LimitChange, LimitView, NewKey, RevokeResponse};
 pub use live::{EveningView, LiveChange, LiveView, StoreView};
-pub use load::{LoadRequest, LoadResponse, UnloadRequest, UnloadResponse};
+pub use load::{LoadResponse, UnloadResponse};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
-pub use models::{ModelList, ModelPatch, ModelView, RemoveResponse, find, measured};
+pub use models::{ModelList, ModelView, RemoveResponse, find, measured};
 pub use nodes::{
-    DrainNodeRequest, DrainNodeResponse, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, RequestedNodeView, RevokedNodeToken, UndrainNodeRequest, UndrainNodeResponse,
-    name_of as node_name,
+    DrainNodeResponse, NewNodeToken, NodeList, NodeTokenView, NodeView, RequestedNodeView,
+    RevokedNodeToken, UndrainNodeResponse, name_of as node_name,
 };
 pub use plan::PlanView;
 pub use report::ReportView;
-pub use session::{LoginRequest, SessionView, SignInWays};
+pub use session::{SessionView, SignInWays};
 pub use upkeep::{
-    CleanupMode, CleanupRequest, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse,
-    ResetResponse,
+    CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,
 };
 pub use values::{at, moment};
-pub use votes::{Leaderboard, VoteRequest, VoteResponse, VotedModel};
-pub use what_if::{WhatIfRequest, WhatIfView};
+pub use votes::{Leaderboard, VoteResponse, VotedModel};
+pub use what_if::WhatIfView;
 pub use why::WhyView;
 
 /// Test fixtures: a real pool with one device of 24 GiB, and the snapshot its readers see.
@@ -232,6 +226,7 @@ mod snapshots {
             node_name: "here".to_owned(),
             total: Bytes(24 * GIB),
             installed: Bytes(24 * GIB),
+            is_unified: false,
             headroom: Bytes::ZERO,
             product_name: Some("Test GPU".to_owned()),
             product: 0,

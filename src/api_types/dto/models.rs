@@ -155,21 +155,6 @@ pub struct ReplicaView {
     pub reason: String,
 }
 
-/// Request to change a model. Absent fields stay, and null clears a field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
-#[schema(min_properties = 1, example = json!({"priority": 2, "lease": "2h"}))]
-pub struct ModelPatch {
-    /// 0 to 1000000; null for the catalogue's value.
-    #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
-    pub priority: Option<Option<Priority>>,
-    /// `1s` to `365d`; null for the catalogue's value.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "10m")]
-    pub keep_hot: Option<Option<Span>>,
-    /// Lifetime of the override, `1s` to `365d` from now; null for no expiry.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
-    pub lease: Option<Option<Span>>,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RemoveResponse {
     pub model: String,

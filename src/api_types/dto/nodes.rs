@@ -9,44 +9,6 @@ use controller::Snapshot;
 use pool::{NodeId, ReplicaId, Span, Time};
 use store::NodeToken;
 
-/// Request to drain a node.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"}))]
-pub struct DrainNodeRequest {
-    /// Name of the node.
-    #[schema(min_length = 1, example = "gpu-2")]
-    pub node: String,
-    /// Reason shown to users. Defaults to the name of the caller.
-    pub reason: Option<String>,
-    /// Expected end: a time (RFC 3339) or a duration such as `2h`. Informational; the drain ends only with `undrain`.
-    #[schema(value_type = Option<String>, example = "2h")]
-    pub until: Option<Until>,
-    /// Cuts requests in flight instead of letting them finish.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub now: bool,
-    /// Responds once everything has left the node.
-    #[schema(value_type = Option<bool>, default = true)]
-    pub wait: bool,
-}
-
-/// Request to return a node to service.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"node": "gpu-2"}))]
-pub struct UndrainNodeRequest {
-    /// Name of the node.
-    #[schema(min_length = 1, example = "gpu-2")]
-    pub node: String,
-}
-
-/// Request to create a join token.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"expires": "24h"}))]
-pub struct NodeTokenRequest {
-    /// Time during which nodes may join with the token, `1s` to `365d`. Nodes that have joined stay.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", default = "24h", example = "24h")]
-    pub expires: Option<Span>,
-}
-
 /// A machine of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeView {

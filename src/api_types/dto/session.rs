@@ -3,15 +3,6 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Login request. Has no `Debug` because it contains a key.
-#[derive(ToSchema)]
-#[schema(example = json!({"key": "mp-…"}))]
-pub struct LoginRequest {
-    /// An API key (`mp-…`) or a single sign-on token.
-    #[schema(min_length = 1, max_length = 16_384)]
-    pub key: String,
-}
-
 /// The caller and its permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SessionView {

@@ -13,17 +13,6 @@ use config::{Config, KeyChange, Origin};
 use controller::Snapshot;
 use pool::{CleanupScope, ReplicaId};
 
-/// Cleanup request. The body is optional.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"preview": true}))]
-pub struct CleanupRequest {
-    /// Lists the replicas without unloading them.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub preview: bool,
-    /// Defaults to `evening.mode` of the configuration.
-    pub mode: Option<CleanupMode>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum CleanupMode {

@@ -11,31 +11,6 @@ use super::values::{Share, shares};
 use controller::{Snapshot, WhatIf, WhatIfReplica};
 use pool::{Priority, Time};
 
-/// Assumptions of the simulation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"cordoned": ["gpu1"], "priorities": {"tiny-chat": 2}}))]
-pub struct WhatIfRequest {
-    /// Devices out of service, by name, UUID or index.
-    #[schema(value_type = Option<Vec<String>>, max_items = 64, example = json!(["gpu1"]))]
-    pub cordoned: Vec<String>,
-    /// Priorities of models, by name or alias; null for the catalogue's value.
-    #[schema(schema_with = priorities_schema)]
-    pub priorities: BTreeMap<String, Option<Priority>>,
-}
-
-/// A map from names to a priority or null.
-fn priorities_schema() -> Object {
-    let priority = ObjectBuilder::new()
-        .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
-        .minimum(Some(0))
-        .maximum(Some(1_000_000));
-    ObjectBuilder::new()
-        .schema_type(Type::Object)
-        .additional_properties(Some(priority))
-        .examples([serde_json::json!({"tiny-chat": 2})])
-        .build()
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WhatIfView {
     /// Replicas that would leave.

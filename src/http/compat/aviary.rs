@@ -17,20 +17,20 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admin::fields::{Fields, Strict};
-use crate::auth::User;
-use crate::inference::admission;
-use crate::inference::request::receiving;
-use crate::inference::routes::completions;
-use crate::openapi::{InferenceErrors, ListingErrors, ModelErrors, WaitHeaders};
-use crate::path_params::Path;
-use crate::rayllm_names::with_slash;
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::{AviaryMetadata, AviaryPrompt, AviaryResponse};
 use controller::Route;
 use dialect::CHAT;
 use dialect::assembler::ANSWER_MAX;
+use gateway::auth::User;
+use gateway::fields::{Fields, Strict};
+use gateway::inference::admission;
+use gateway::inference::request::receiving;
+use gateway::inference::routes::completions;
+use gateway::openapi::{InferenceErrors, ListingErrors, ModelErrors, WaitHeaders};
+use gateway::path_params::Path;
+use gateway::rayllm_names::with_slash;
+use gateway::state::App;
 use prompt::Prompt;
 
 /// Number of prompts of a batch that run simultaneously; the queue takes the others in turn.

@@ -5,10 +5,10 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 
-use crate::admin::fields::{Fields, Strict, read_body};
-use crate::auth::Admin;
-use crate::state::App;
 use api_types::error::Failure;
+use gateway::auth::Admin;
+use gateway::fields::{Fields, Strict, read_body};
+use gateway::state::App;
 
 /// An administrator, authenticated by the body's `key` or a bearer, and the parsed request.
 pub(super) struct Keyed<T> {

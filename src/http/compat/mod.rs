@@ -14,8 +14,8 @@ use axum::middleware;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::auth::audit;
-use crate::state::App;
+use admin::audit_layer;
+use gateway::state::App;
 
 /// Adds the routes below the base path.
 pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
@@ -30,7 +30,7 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
     }
     if compat.ncsa {
         let reset = middleware::from_fn_with_state(app.clone(), ncsa::reset);
-        let audited = middleware::from_fn_with_state(app.clone(), audit::record);
+        let audited = middleware::from_fn_with_state(app.clone(), audit_layer::record);
         router = router
             .merge(ncsa::routes().route_layer(audited))
             .merge(old_models::routes())

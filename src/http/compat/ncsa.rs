@@ -12,19 +12,20 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::keyed::Keyed;
-use crate::admin::fields::{self, Fields, Nothing, Params, Strict, read_body};
-use crate::admin::{load, upkeep};
-use crate::auth::Admin;
-use crate::known_model::known;
-use crate::openapi::AdminErrors;
-use crate::state::App;
-use api_types::dto::{DeviceList, LoadRequest, UnloadRequest};
+use admin::load::{LoadRequest, UnloadRequest};
+use admin::{load, upkeep};
+use api_types::dto::DeviceList;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::{
     DeleteModelRequest, GetModelRequest, KeyRequest, LoadModelRequest, PoolNumbers,
     ReferenceRequest,
 };
 use dialect::body::Scanned;
+use gateway::auth::Admin;
+use gateway::fields::{self, Fields, Nothing, Params, Strict, read_body};
+use gateway::known_model::known;
+use gateway::openapi::AdminErrors;
+use gateway::state::App;
 use pool::Priority;
 
 const REPLICAS_MAX: u32 = 64;

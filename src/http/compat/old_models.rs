@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admin::fields::{self, Fields, Strict};
-use crate::auth::User;
-use crate::inference::request::receiving;
-use crate::inference::routes::completions;
-use crate::openapi::{InferenceErrors, ListingErrors};
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::{OldModels, TestModelRequest};
 use catalog::{Entry, ExtraRoute};
+use gateway::auth::User;
+use gateway::fields::{self, Fields, Strict};
+use gateway::inference::request::receiving;
+use gateway::inference::routes::completions;
+use gateway::openapi::{InferenceErrors, ListingErrors};
+use gateway::state::App;
 use pool::{ModelState, ModelView, ReplicaState};
 
 /// Largest number of files examined in a model's folder.

@@ -9,19 +9,19 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admin::fields::Params;
-use crate::admin::models;
-use crate::auth::Admin;
-use crate::auth::audit;
-use crate::openapi::AdminErrors;
-use crate::path_params::Path;
-use crate::rayllm_names::{route, with_slash};
-use crate::state::App;
+use admin::audit_layer;
+use admin::models;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::RemovedModel;
+use gateway::auth::Admin;
+use gateway::fields::Params;
+use gateway::openapi::AdminErrors;
+use gateway::path_params::Path;
+use gateway::rayllm_names::{route, with_slash};
+use gateway::state::App;
 
 pub(super) fn routes(app: &App) -> OpenApiRouter<App> {
-    let audited = middleware::from_fn_with_state(app.clone(), audit::record);
+    let audited = middleware::from_fn_with_state(app.clone(), audit_layer::record);
     let mut router = OpenApiRouter::new()
         .routes(routes!(health_check))
         .route("/v1/models/{*model}", delete(remove).route_layer(audited));

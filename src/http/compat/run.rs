@@ -9,22 +9,22 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::strategy::{self, Strategy};
-use crate::admin::fields::{Fields, Strict};
-use crate::auth::User;
-use crate::inference::admission;
-use crate::inference::admission::RequestContext;
-use crate::inference::request::hub_registration;
-use crate::inference::request::receiving;
-use crate::inference::request::validation;
-use crate::inference::routes::completions;
-use crate::openapi::{InferenceErrors, ListingErrors, WaitHeaders};
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::older_systems::RunRequest;
 use dialect::COMPLETIONS;
 use dialect::assembler::ANSWER_MAX;
 use dialect::body::Scanned;
 use edge::record;
+use gateway::auth::User;
+use gateway::fields::{Fields, Strict};
+use gateway::inference::admission;
+use gateway::inference::admission::RequestContext;
+use gateway::inference::request::hub_registration;
+use gateway::inference::request::receiving;
+use gateway::inference::request::validation;
+use gateway::inference::routes::completions;
+use gateway::openapi::{InferenceErrors, ListingErrors, WaitHeaders};
+use gateway::state::App;
 
 /// The pipeline's default.
 const TOKENS: u32 = 50;

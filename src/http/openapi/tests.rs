@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admin;
-use crate::server::{inference_routes, service_routes};
+use crate::server::service_routes;
+use gateway::inference::routes::inference_routes;
 
 fn complete(strangers: bool) -> Value {
     let router = inference_routes()
@@ -357,7 +357,7 @@ fn every_posted_inference_route_has_its_own_span_name() {
         controller::Clock::start(),
     );
     let traces = edge::trace::Traces::new(exporter, 1.0, loads, clock, "/llm");
-    let document = crate::server::inference_routes().into_openapi();
+    let document = inference_routes().into_openapi();
     let mut count = 0;
     for (path, item) in document.paths.paths {
         let name = traces.name_of(&axum::http::Method::POST, &path);

@@ -30,12 +30,12 @@ use self::bodies::Sending;
 use self::forward::{AGAIN_IN, PASSED_ON, Sender, forward};
 use self::leader::Leader;
 use crate::accepting::accept;
-use crate::request_ids::RequestIds;
 use api_types::error::Failure;
 use controller::Clock;
 use edge::listener::{Listener, Socket};
 use edge::shares::{Caller, Capacity, Class, Permit, Shares};
 use edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
+use gateway::request_ids::RequestIds;
 use node_link::STANDBY_CODE;
 
 /// Largest number of simultaneously forwarded requests; each takes a connection to the leader.

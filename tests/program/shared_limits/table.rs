@@ -9,7 +9,7 @@ const BEGIN: &str =
     "<!-- shared limits: written by `UPDATE=1 cargo test --test program shared_limits::` -->\n";
 const END: &str = "<!-- shared limits: end -->";
 /// Parts of the code whose callers are users, nodes or strangers.
-const ROOMS: [&str; 5] = ["access", "controller", "http", "node", "source"];
+const ROOMS: [&str; 6] = ["access", "controller", "gateway", "http", "node", "source"];
 /// The constructs of shared limits.
 const CONSTRUCTS: [&str; 5] = [
     "Semaphore::new(",

@@ -8,18 +8,18 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::found;
-use crate::auth::User;
-use crate::inference::request::receiving;
-use crate::inference::routes::{completions, unary_routes};
-use crate::openapi::{InferenceErrors, WaitHeaders};
-use crate::path_params::Path;
-use crate::rayllm_names::with_slash;
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
 use api_types::schemas::completions::Completion;
 use api_types::schemas::older_systems::{AviaryChat, AviaryCompletion};
 use dialect::body::Fields;
+use gateway::auth::User;
+use gateway::inference::request::receiving;
+use gateway::inference::routes::{completions, unary_routes};
+use gateway::openapi::{InferenceErrors, WaitHeaders};
+use gateway::path_params::Path;
+use gateway::rayllm_names::with_slash;
+use gateway::state::App;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::admin::fields::{Fields, Strict};
 use api_types::error::Failure;
 use catalog::Entry;
 use dialect::{CHAT, COMPLETIONS};
+use gateway::fields::{Fields, Strict};
 
 #[derive(Debug)]
 pub(super) struct Prompt {

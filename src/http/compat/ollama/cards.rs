@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use catalog::ModelCard;
 
-pub(super) use crate::model_cards::Cards;
+pub(super) use gateway::model_cards::Cards;
 
 /// The known fields of Ollama's `details`. `parent`: the base model of an adapter.
 pub(super) fn details(card: &ModelCard, parent: &str) -> Value {

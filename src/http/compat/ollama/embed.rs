@@ -12,16 +12,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::keep;
-use crate::auth::User;
-use crate::inference::admission::RequestContext;
-use crate::inference::request::engine_routes::check_has;
-use crate::inference::request::failed::Failed;
-use crate::inference::request::ignored::note;
-use crate::inference::request::receiving;
-use crate::inference::routes::embeddings::vectors;
-use crate::inference::routes::unary_routes::seated;
-use crate::openapi::{OllamaErrors, WaitHeaders};
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
 use catalog::ExtraRoute;
@@ -29,6 +19,16 @@ use dialect::Taken;
 use dialect::assembler::ANSWER_MAX;
 use dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_alive, name_of};
 use edge::record;
+use gateway::auth::User;
+use gateway::inference::admission::RequestContext;
+use gateway::inference::request::engine_routes::check_has;
+use gateway::inference::request::failed::Failed;
+use gateway::inference::request::ignored::note;
+use gateway::inference::request::receiving;
+use gateway::inference::routes::embeddings::vectors;
+use gateway::inference::routes::unary_routes::seated;
+use gateway::openapi::{OllamaErrors, WaitHeaders};
+use gateway::state::App;
 
 /// Tolerance for the length of a normalized vector.
 const NORMAL_WITHIN: f64 = 1e-4;

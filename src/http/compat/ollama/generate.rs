@@ -10,21 +10,21 @@ use axum::http::Request;
 use axum::response::{IntoResponse, Response};
 
 use super::{keep, unload};
-use crate::auth::User;
-use crate::inference::admission::RequestContext;
-use crate::inference::gateway;
-use crate::inference::request::engine_routes::check_generates;
-use crate::inference::request::failed::Failed;
-use crate::inference::request::ignored::note;
-use crate::inference::request::receiving;
-use crate::inference::routes::unary_routes::seated;
-use crate::openapi::{OllamaErrors, WaitHeaders};
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::ollama::{OllamaChatRequest, OllamaGenerateRequest};
 use dialect::ollama::{self, Answer, Ask, Marks, OllamaRequest, Work};
 use dialect::{Hints, Teller, TranslatedRequest};
 use edge::record;
+use gateway::auth::User;
+use gateway::inference::admission::RequestContext;
+use gateway::inference::request::engine_routes::check_generates;
+use gateway::inference::request::failed::Failed;
+use gateway::inference::request::ignored::note;
+use gateway::inference::request::receiving;
+use gateway::inference::routes::unary_routes::seated;
+use gateway::inference::stages;
+use gateway::openapi::{OllamaErrors, WaitHeaders};
+use gateway::state::App;
 
 /// Create a chat response (Ollama)
 ///
@@ -115,7 +115,7 @@ async fn begin(
             }),
             keep,
         };
-        return gateway::respond(app, context, path, translated).await;
+        return stages::respond(app, context, path, translated).await;
     }
     let route = receiving::model(app, &context.user, &model).await?;
     let name = route.entry.name.clone();

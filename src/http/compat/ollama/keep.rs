@@ -5,11 +5,11 @@ use axum::extract::FromRequestParts;
 use axum::http::Uri;
 use axum::http::request::Parts;
 
-use crate::auth::Admin;
-use crate::auth::caller::bearer;
-use crate::state::App;
 use controller::KeepHotOverride;
 use dialect::ollama::KeepAlive;
+use gateway::auth::Admin;
+use gateway::auth::caller::bearer;
+use gateway::state::App;
 use pool::Span;
 
 /// Longest keep-hot time that administrators may set.

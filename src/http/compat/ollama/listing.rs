@@ -9,13 +9,13 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use super::cards::{Cards, details};
-use crate::auth::User;
-use crate::openapi::OllamaErrors;
-use crate::state::App;
 use api_types::dto;
 use api_types::error::Failure;
 use catalog::{Entry, ModelCard};
 use dialect::ollama::tagged;
+use gateway::auth::User;
+use gateway::openapi::OllamaErrors;
+use gateway::state::App;
 use pool::Time;
 
 /// The Ollama version that these routes implement. Clients check it before using newer features.

@@ -19,7 +19,7 @@ use axum::routing::any;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::state::App;
+use gateway::state::App;
 
 /// Ollama's response at `/`, by which programs recognize it.
 const RUNNING: &str = "Ollama is running";

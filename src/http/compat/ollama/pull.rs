@@ -8,14 +8,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::show::{Found, find};
-use crate::auth::User;
-use crate::inference::request::receiving;
-use crate::openapi::OllamaErrors;
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::ollama::OllamaPullRequest;
 use dialect::Taken;
 use dialect::ollama::{STREAM_TYPE, name_of, tagged};
+use gateway::auth::User;
+use gateway::inference::request::receiving;
+use gateway::openapi::OllamaErrors;
+use gateway::state::App;
 
 const REGISTER: &str = "an administrator registers a model with `admin-client register ORG/NAME --engine ENGINE`, or with a file in catalog.models_dir and `admin-client reload`; its weights are fetched when it is loaded for the first time";
 

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::cards::{Cards, details};
 use super::listing::digests;
-use crate::auth::User;
-use crate::openapi::OllamaErrors;
-use crate::state::App;
 use api_types::dto;
 use api_types::error::Failure;
 use catalog::Entry;
 use config::Provider;
 use dialect::ollama::tagged;
+use gateway::auth::User;
+use gateway::openapi::OllamaErrors;
+use gateway::state::App;
 use pool::{ModelView, ReplicaState, Span, Time};
 
 /// A duration that Ollama's clients show as forever.

@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 
 use super::cards::{Cards, details};
 use super::listing::modified_at;
-use crate::auth::User;
-use crate::inference::admission;
-use crate::inference::request::receiving;
-use crate::openapi::OllamaErrors;
-use crate::state::App;
 use api_types::error::Failure;
 use api_types::schemas::ollama::OllamaModelRequest;
 use catalog::{Entry, ExtraRoute, ModelCard};
 use dialect::Taken;
 use dialect::ollama::{bare_name, name_of, tagged};
+use gateway::auth::User;
+use gateway::inference::admission;
+use gateway::inference::request::receiving;
+use gateway::openapi::OllamaErrors;
+use gateway::state::App;
 
 /// Describe a model (Ollama)
 ///

@@ -10,12 +10,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::admin::load;
-use crate::auth::{User, audit};
-use crate::inference::admission;
-use crate::state::App;
+use admin::audit_layer;
+use admin::load;
 use api_types::error::Failure;
 use dialect::ollama::Answer;
+use gateway::auth::User;
+use gateway::inference::admission;
+use gateway::state::App;
 
 const ROUTE: &str = "/admin/unload";
 
@@ -67,7 +68,7 @@ async fn order(app: &App, mut parts: Parts, model: &str) -> Response {
     let json = HeaderValue::from_static("application/json");
     parts.headers.insert(header::CONTENT_TYPE, json);
     let body = json!({"model": model}).to_string();
-    let audited = middleware::from_fn_with_state(app.clone(), audit::record);
+    let audited = middleware::from_fn_with_state(app.clone(), audit_layer::record);
     let router = Router::new()
         .route(ROUTE, post(load::unload))
         .route_layer(audited)

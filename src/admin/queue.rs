@@ -1,0 +1,44 @@
+//! Waiting requests and unfinished orders.
+
+use axum::Json;
+use axum::extract::State;
+
+use api_types::dto::QueueView;
+use controller::Snapshot;
+use gateway::auth::Reader;
+use gateway::fields::{Nothing, Params};
+use gateway::openapi::AdminErrors;
+use gateway::state::App;
+
+/// Show the queues
+///
+/// The requests that wait for a model, and unfinished orders of administrators.
+///
+/// Administrators only.
+#[utoipa::path(
+    get, path = "/admin/queue", tag = "admin: pool", operation_id = "show_queue", security(("admin_key" = [])),
+    responses(
+        (status = 200, description = "Waiting requests and orders", body = QueueView, example = json!({
+            "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "position": 1,
+                "waited_ms": 2100, "expected_ms": 6100, "stage": "loading"}],
+            "orders": [{"order": "o5", "what": "load", "model": "tiny-chat", "since_ms": 2300}]
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<QueueView> {
+    Json(queue(&app, &app.handle.snapshot()))
+}
+
+/// Builds the queue view, including the names of keys and people.
+pub(crate) fn queue(app: &App, snapshot: &Snapshot) -> QueueView {
+    let keys = app.keys.all();
+    let name = |id| {
+        let key = keys.iter().find(|key| key.id == id);
+        let person = || app.oidc.as_ref().and_then(|oidc| oidc.name_of(id));
+        key.map(|key| key.name.clone())
+            .or_else(person)
+            .unwrap_or_else(|| id.to_string())
+    };
+    QueueView::from_snapshot(snapshot, &name)
+}

@@ -1,0 +1,139 @@
+//! The entries of `GET /v1/models`: names, aliases and adapters, with the limits that clients read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::auth::User;
+use crate::model_cards::Cards;
+use crate::rayllm_names;
+use crate::state::App;
+use catalog::{Entry, ModelCard, ModelKind};
+
+/// If the disk does not respond in time, the list is returned without these numbers.
+const CARDS_WITHIN: Duration = Duration::from_millis(500);
+
+/// An entry of the list.
+#[derive(Clone, Default)]
+pub struct ModelObject {
+    pub name: String,
+    /// Largest number of tokens in a sequence, if known.
+    pub context: Option<u64>,
+    trained_context: Option<u64>,
+    kind: Option<ModelKind>,
+    aliases: Vec<String>,
+    /// The model behind an alias.
+    root: Option<String>,
+    /// The base model of an adapter.
+    parent: Option<String>,
+}
+
+impl ModelObject {
+    fn new(user: &User, entry: &Entry, card: &ModelCard) -> ModelObject {
+        let aliases = entry.aliases.iter().filter(|alias| user.sight.has(alias));
+        ModelObject {
+            name: entry.name.clone(),
+            context: entry.context(card),
+            trained_context: card.context,
+            kind: entry.kind(card),
+            aliases: aliases.cloned().collect(),
+            ..ModelObject::default()
+        }
+    }
+
+    /// The same model under another name.
+    fn renamed(&self, name: &str) -> ModelObject {
+        ModelObject {
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    fn alias(&self, name: &str) -> ModelObject {
+        ModelObject {
+            root: Some(self.name.clone()),
+            ..self.renamed(name)
+        }
+    }
+
+    fn adapter(&self, name: &str) -> ModelObject {
+        ModelObject {
+            parent: Some(self.name.clone()),
+            ..self.renamed(name)
+        }
+    }
+
+    /// The entry in OpenAI's form. The context length has the field names of vLLM, OpenRouter and llama.cpp. `created` is the start
+    /// of the service, because the catalogue does not know the age of the weights.
+    pub fn openai(&self, app: &App) -> Value {
+        let mut object = json!({
+            "id": self.name,
+            "object": "model",
+            "created": app.started_unix_seconds,
+            "owned_by": "model-pool",
+            "kind": self.kind.map(ModelKind::as_str),
+            "aliases": self.aliases,
+            "max_model_len": self.context,
+            "context_length": self.context,
+            "meta": {"n_ctx": self.context, "n_ctx_train": self.trained_context},
+        });
+        for (field, name) in [("root", &self.root), ("parent", &self.parent)] {
+            if let Some(name) = name {
+                object[field] = json!(name);
+            }
+        }
+        rayllm_names::described(app, &self.name, object)
+    }
+}
+
+/// The models that the user may use, each followed by its aliases and adapters.
+pub async fn all(app: &App, user: &User) -> Vec<ModelObject> {
+    let entries = app.handle.entries();
+    let cards = cards(app, &entries, true).await;
+    let mut rows = Vec::new();
+    for (entry, card) in entries.iter().zip(cards) {
+        let model = ModelObject::new(user, entry, &card);
+        if user.sight.may_use_base(entry) {
+            rows.push(model.clone());
+            rows.extend(model.aliases.iter().map(|alias| model.alias(alias)));
+        }
+        let mut adapters = entry.adapters.clone();
+        if entry.dynamic_adapters.is_some()
+            && let Some(route) = app.handle.route(&entry.name)
+        {
+            adapters.extend(app.handle.known_adapters(&route));
+        }
+        let adapters = adapters.iter().filter(|name| user.sight.has(name));
+        rows.extend(adapters.map(|name| model.adapter(name)));
+    }
+    rows
+}
+
+/// The entry for the name, alias or adapter `known`.
+pub async fn one(app: &App, user: &User, entry: &Arc<Entry>, known: &str) -> ModelObject {
+    let cards = cards(app, std::slice::from_ref(entry), false).await;
+    let card = cards.into_iter().next().unwrap_or_default();
+    let model = ModelObject::new(user, entry, &card);
+    match entry.adapter(known) {
+        Some(adapter) => model.adapter(adapter),
+        None => model,
+    }
+}
+
+/// The cards of the entries, in the same order. Reads the headers of changed files.
+async fn cards(app: &App, entries: &[Arc<Entry>], are_all: bool) -> Vec<Arc<ModelCard>> {
+    let listed = entries.to_vec();
+    let read = move |cards: &Cards| {
+        if are_all {
+            cards.keep(&listed);
+        }
+        listed.iter().map(|entry| cards.card(entry)).collect()
+    };
+    let read = Arc::clone(&app.cards).read(read);
+    match tokio::time::timeout(CARDS_WITHIN, read).await {
+        Ok(Ok(cards)) => cards,
+        Ok(Err(_)) | Err(_) => vec![Arc::default(); entries.len()],
+    }
+}

@@ -1,0 +1,240 @@
+//! Stored responses of OpenAI's Responses API: shown, listed item by item, and deleted. Each is visible to its own key only.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use crate::auth::User;
+use crate::openapi::{ModelErrors, StoredErrors};
+use crate::path_params::Path;
+use crate::state::App;
+use api_types::error::Failure;
+use api_types::schemas::responses_response::ResponseObject;
+use api_types::schemas::responses_stored::{DeletedResponse, ResponseItemList};
+use dialect::responses::shown;
+use dialect::stored::unreadable;
+use store::{StoredItem, StoredResponse};
+
+const SEALED: &str = "reasoning.encrypted_content";
+const LIMIT: usize = 20;
+const LIMIT_MAX: usize = 100;
+
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the query for the document")]
+pub struct ShowQuery {
+    /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
+    #[param(example = "reasoning.encrypted_content")]
+    include: Option<String>,
+    /// Must be `false`: the events of a response are not stored.
+    stream: Option<bool>,
+}
+
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the query for the document")]
+pub struct ItemsQuery {
+    /// The largest number of items on the page. The default is 20.
+    #[param(minimum = 1, maximum = 100, example = 20)]
+    limit: Option<u32>,
+    /// `desc`, the default, begins with the last item; `asc` begins with the first.
+    #[param(pattern = "^(asc|desc)$", example = "asc")]
+    order: Option<String>,
+    /// Only items after the item with this id.
+    after: Option<String>,
+    /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
+    #[param(example = "reasoning.encrypted_content")]
+    include: Option<String>,
+}
+
+/// The query. Clients repeat lists as `include=…` or `include[]=…`.
+type QueryPairs = Query<Vec<(String, String)>>;
+
+fn includes_sealed(query: &QueryPairs) -> bool {
+    let included = |(name, value): &(String, String)| {
+        ["include", "include[]"].contains(&name.as_str()) && value == SEALED
+    };
+    query.0.iter().any(included)
+}
+
+fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
+    let found = query.0.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+/// Show a stored response (OpenAI's Responses)
+///
+/// A response is stored if its request says `"store": true`, and for a short time if the request does not say `store`. Only the key
+/// that created it can see it. docs/guides/clients.md says how long it is kept.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ShowQuery),
+    responses((status = 200, description = "The response", body = ResponseObject, example = json!({
+        "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "completed", "store": true,
+        "model": "tiny-guide", "error": null, "incomplete_details": null, "previous_response_id": null,
+        "output": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
+        "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
+    })), StoredErrors))]
+pub async fn get(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+    query: QueryPairs,
+) -> Result<Json<Value>, Failure> {
+    let wrong = |message: &str| Err(Failure::invalid("stream".to_owned(), message));
+    match value(&query, "stream") {
+        None | Some("false") => {}
+        Some("true") => {
+            return wrong(
+                "`stream`: the events of a response are not stored; remove it to get the complete response",
+            );
+        }
+        Some(_) => return wrong("`stream` must be true or false"),
+    }
+    let found = find(&app, &user, &id).await?;
+    let (bytes, is_sealed_shown) = (found.bytes(), includes_sealed(&query));
+    let shown_response = move || {
+        let mut shown_response: Value = serde_json::from_str(&found.response).unwrap_or_default();
+        let output = found.output.iter();
+        let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
+        shown_response["output"] = json!(output);
+        Ok(Json(shown_response))
+    };
+    app.reading.run(bytes, shown_response).await
+}
+
+/// List the input items of a stored response (OpenAI's Responses)
+///
+/// The items of the request's `input`, each with an id, including items of earlier responses that it continues.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/responses/{id}/input_items", tag = "chat", operation_id = "list_response_items",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ItemsQuery),
+    responses((status = 200, description = "A page", body = ResponseItemList, example = json!({
+        "object": "list", "first_id": "msg_0198f6", "last_id": "msg_0198f6", "has_more": false,
+        "data": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "user",
+            "content": [{"type": "input_text", "text": "What is a priority?"}]}]
+    })), StoredErrors))]
+pub async fn items(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+    query: QueryPairs,
+) -> Result<Json<Value>, Failure> {
+    let limit = match value(&query, "limit") {
+        None => LIMIT,
+        Some(text) => {
+            let limit = text.parse().ok();
+            let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
+            let allowed = format!("`limit` must be a whole number from 1 to {LIMIT_MAX}");
+            limit.ok_or_else(|| Failure::invalid("limit".to_owned(), allowed))?
+        }
+    };
+    let is_rising = match value(&query, "order") {
+        None | Some("desc") => false,
+        Some("asc") => true,
+        Some(_) => {
+            let message = "`order` must be asc or desc";
+            return Err(Failure::invalid("order".to_owned(), message));
+        }
+    };
+    let found = find(&app, &user, &id).await?;
+    let (after, is_sealed_shown) = (value(&query, "after"), includes_sealed(&query));
+    let page = Page {
+        is_rising,
+        after: after.map(str::to_owned),
+        limit,
+        is_sealed_shown,
+    };
+    let bytes = found.bytes();
+    app.reading.run(bytes, move || page.select(&found)).await
+}
+
+/// The requested page of a response's items.
+struct Page {
+    is_rising: bool,
+    after: Option<String>,
+    limit: usize,
+    is_sealed_shown: bool,
+}
+
+impl Page {
+    fn select(&self, response: &StoredResponse) -> Result<Json<Value>, Failure> {
+        let mut items: Vec<&StoredItem> = response.input.iter().collect();
+        if !self.is_rising {
+            items.reverse();
+        }
+        if let Some(after) = &self.after {
+            let place = items.iter().position(|item| item.id == *after);
+            let place = place.ok_or_else(|| {
+                let message = "`after` must be the id of an item of this response";
+                Failure::invalid("after".to_owned(), message)
+            })?;
+            items.drain(..=place);
+        }
+        let has_more = items.len() > self.limit;
+        items.truncate(self.limit);
+        let data = items.iter().map(|item| shown(item, self.is_sealed_shown));
+        let data: Vec<Value> = data.collect();
+        let id = |item: Option<&&StoredItem>| item.map(|item| item.id.clone());
+        Ok(Json(json!({
+            "object": "list", "data": data, "first_id": id(items.first()), "last_id": id(items.last()),
+            "has_more": has_more,
+        })))
+    }
+}
+
+/// Delete a stored response (OpenAI's Responses)
+///
+/// Conversations that continue this response then end. Only the key that created it can delete it.
+///
+/// Every key may call this.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "chat", operation_id = "delete_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01")),
+    responses((status = 200, description = "It is deleted", body = DeletedResponse,
+        example = json!({"id": "resp_01", "object": "response", "deleted": true})), ModelErrors))]
+pub async fn delete(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let deleted = app.responses.delete(&user.account.id(), &id).await;
+    if deleted.map_err(unwritable)? {
+        Ok(Json(
+            json!({"id": id, "object": "response", "deleted": true}),
+        ))
+    } else {
+        Err(not_found(&app, &id))
+    }
+}
+
+async fn find(app: &App, user: &User, id: &str) -> Result<Arc<StoredResponse>, Failure> {
+    let found = app.responses.find(&user.account.id(), id).await;
+    found.map_err(unreadable)?.ok_or_else(|| not_found(app, id))
+}
+
+fn not_found(app: &App, id: &str) -> Failure {
+    let id: String = id.chars().take(80).collect();
+    Failure::not_found(if app.responses.is_on() {
+        format!(
+            "no response {id} is stored for this key: it was deleted, is too old, was not stored (\"store\": true), or belongs to another key"
+        )
+    } else {
+        format!(
+            "no response {id}: this server does not store responses (state.responses.store); each response is only returned by its own request"
+        )
+    })
+}
+
+fn unwritable(fault: store::StoreError) -> Failure {
+    tracing::error!(%fault, "a stored response cannot be deleted");
+    Failure::internal("the response cannot be deleted now; see the server log")
+}

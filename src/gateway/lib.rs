@@ -1,0 +1,23 @@
+//! The gateway: keys and rights, and every inference request from its body to the last byte of its response. Loads and evictions are
+//! decided by the pool.
+
+pub mod auth;
+pub mod credentials;
+pub mod deployments;
+pub mod direct;
+pub mod fields;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod inference;
+pub mod key_usage;
+pub mod known_model;
+pub mod live;
+pub mod metrics;
+pub mod model_cards;
+pub mod openapi;
+pub mod path_params;
+pub mod rayllm_names;
+mod reading;
+pub mod request_ids;
+pub mod state;
+mod upstream;
