@@ -18,23 +18,14 @@ pub struct Screen {
 
 impl Screen {
     pub fn of_stdout() -> Screen {
-        Screen::new(io::stdout().is_terminal())
+        Screen {
+            style: Style::of_stdout(),
+        }
     }
 
     pub fn of_stderr() -> Screen {
-        Screen::new(io::stderr().is_terminal())
-    }
-
-    fn new(terminal: bool) -> Screen {
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Screen {
-            style: Style {
-                colour: terminal && !no_colour && !dumb,
-                terminal,
-                columns: if terminal { window().0 } else { 100 },
-                wide: false,
-            },
+            style: Style::of_stderr(),
         }
     }
 
@@ -61,17 +52,6 @@ impl Screen {
             .and_then(|()| out.flush())
             .map_err(CommandError::Output)
     }
-}
-
-/// Columns and rows of the terminal on standard output or error; 100 × 40 without one.
-pub fn window() -> (usize, usize) {
-    rustix::termios::tcgetwinsize(rustix::stdio::stdout())
-        .or_else(|_| rustix::termios::tcgetwinsize(rustix::stdio::stderr()))
-        .ok()
-        .filter(|size| size.ws_col > 0 && size.ws_row > 0)
-        .map_or((100, 40), |size| {
-            (usize::from(size.ws_col), usize::from(size.ws_row))
-        })
 }
 
 /// Prints a note to standard error. A closed standard error is not a failure.

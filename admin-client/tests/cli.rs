@@ -131,7 +131,7 @@ fn a_refused_key_names_the_sources_of_keys_and_never_the_key() {
         &run.stderr,
         &[
             "an admin key is needed",
-            "no key was sent",
+            "No key was sent",
             "MODEL_POOL_ADMIN_KEY_FILE",
             "data/admin.key",
         ],

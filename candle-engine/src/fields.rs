@@ -6,11 +6,6 @@ use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Minimum similarity for suggesting a name.
-const ALIKE_LEAST: f64 = 0.6;
-/// Longer names get no suggestion.
-const COMPARED_BYTES_MAX: usize = 64;
-
 /// The remaining fields of a request.
 pub(crate) struct Fields {
     left: Map<String, Value>,
@@ -141,28 +136,15 @@ impl Fields {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let near = self.left.keys().next().and_then(|name| self.nearest(name));
+        let known = self.known.iter().map(String::as_str);
+        let wrong = self.left.keys().next();
+        let near = wrong.and_then(|name| reading::nearest(name, known));
         let hint = near.map_or_else(String::new, |near| format!("; did you mean {place}{near}?"));
         let message = format!("unknown field: {}{more}{hint}", names.join(", "));
         Err(ApiError {
             code: Some("unknown_parameter"),
             ..ApiError::field(first, message)
         })
-    }
-}
-
-impl Fields {
-    /// Returns the most similar known name, if it is similar enough to be a typing error.
-    fn nearest(&self, name: &str) -> Option<&str> {
-        if name.len() > COMPARED_BYTES_MAX {
-            return None;
-        }
-        let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
-        let known = self.known.iter().map(String::as_str);
-        let rated = known.map(|known| (likeness(known), known));
-        let alike = rated.filter(|(likeness, _)| *likeness >= ALIKE_LEAST);
-        let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
-        nearest.map(|(_, known)| known)
     }
 }
 

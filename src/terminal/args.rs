@@ -1,9 +1,9 @@
 //! The command-line arguments of `chat`, `run` and `evaluate`.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
+use client::Key;
 
 /// Default criteria for the judge.
 const CRITERIA: &str = "correct, complete and clear";
@@ -63,9 +63,6 @@ pub struct ServerArgs {
     /// The configuration file whose listen address is used without --server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The origin of `key`, for the message about a refused key. Set by programs that find the key themselves.
-    #[arg(skip)]
-    pub key_story: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -84,8 +81,9 @@ pub struct AskArgs {
     pub verbose: bool,
 }
 
+/// The options of a conversation, whatever the server.
 #[derive(Args, Clone, Debug)]
-pub struct ChatArgs {
+pub struct ConversationArgs {
     /// A model of the pool, or ORG/NAME[:QUANTIZATION] of the hub
     pub model: String,
     #[command(flatten)]
@@ -93,6 +91,12 @@ pub struct ChatArgs {
     /// Do not read or write the file of earlier prompts
     #[arg(long)]
     pub no_history: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    pub conversation: ConversationArgs,
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -150,28 +154,15 @@ pub struct EvaluateArgs {
 impl RunArgs {
     /// Converts the arguments of a `run` without a prompt, which starts a conversation.
     pub fn as_chat(&self) -> ChatArgs {
-        ChatArgs {
+        let conversation = ConversationArgs {
             model: self.model.clone(),
             ask: self.ask.clone(),
             no_history: false,
+        };
+        ChatArgs {
+            conversation,
             server: self.server.clone(),
         }
-    }
-}
-
-/// A secret that never shows in `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key(pub String);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(hidden)")
-    }
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Key {
-        Key(text.trim().to_owned())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::parameters::nearest;
+use reading::nearest;
 
 pub const HELP: &str =
     "  /system TEXT     set the instructions; without TEXT, show them; none removes them

@@ -1,26 +1,26 @@
 //! `model-pool chat`, `run` and `evaluate`: a terminal client of a running pool. It uses only the HTTP API, and therefore works
-//! with pools on other machines.
+//! with pools on other machines. `table`, `fold` and `style` format the output of every command line.
 //!
 //! ```text
 //! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
 //! run  ─▶ once:    arguments and standard input  ─▶ ask ─▶ screen
 //! evaluate:        prompts of a file, for each model ─▶ ask ─▶ table
-//!                                        ask: client ─▶ events ─▶ response
+//!                                        ask: pool_client ─▶ response
 //! ```
 
 mod args;
-mod client;
 mod command;
 mod control_chars;
 mod conversation;
 mod editor;
 mod error;
 mod evaluate;
-mod events;
+pub mod fold;
 mod input;
 mod interrupt;
 mod models;
 mod parameters;
+mod pool_client;
 mod quantity;
 mod queue_status;
 mod quotes;
@@ -29,31 +29,43 @@ mod response;
 mod save;
 mod screen;
 mod session;
-mod settings;
 mod single_prompt;
 mod status;
-pub mod trust;
+pub mod style;
+pub mod table;
+mod window;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 pub use args::{
-    AskArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, Key, RUN_EXAMPLES, RunArgs,
-    ServerArgs,
+    AskArgs, CHAT_EXAMPLES, ChatArgs, ConversationArgs, EVALUATE_EXAMPLES, EvaluateArgs,
+    RUN_EXAMPLES, RunArgs, ServerArgs,
 };
 pub use control_chars::clean;
 pub use models::hub_name;
-pub use quantity::{bytes, seconds};
-pub use settings::Defaults;
+pub use pool_client::Defaults;
+pub use quantity::{bytes, seconds, two_units};
 pub use status::StatusLine;
+pub use window::window;
 
-use client::Client;
+use client::{ClientError, Settings};
 use error::CommandError;
-use settings::Settings;
+use pool_client::PoolClient;
 
 /// Runs `model-pool chat MODEL`.
 pub fn chat(args: &ChatArgs, defaults: &Defaults) -> ExitCode {
-    end(&with_client(&args.server, defaults, |runtime, client| {
+    let client = PoolClient::find(&args.server, defaults);
+    end(&with_client(client, |runtime, client| {
+        session::run(runtime, client, &args.conversation)
+    }))
+}
+
+/// Runs `admin-client chat MODEL`. The key of `settings` may also register models.
+pub fn chat_with(args: &ConversationArgs, settings: Settings) -> ExitCode {
+    let admin_key = settings.key.clone();
+    let client = PoolClient::new(settings, admin_key);
+    end(&with_client(client, |runtime, client| {
         session::run(runtime, client, args)
     }))
 }
@@ -64,31 +76,29 @@ pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
     if args.prompt.is_empty() && is_terminal && !args.json {
         return chat(&args.as_chat(), defaults);
     }
-    end(&with_client(&args.server, defaults, |runtime, client| {
+    let client = PoolClient::find(&args.server, defaults);
+    end(&with_client(client, |runtime, client| {
         single_prompt::run(runtime, client, args)
     }))
 }
 
 /// Runs `model-pool evaluate MODEL… --file FILE`.
 pub fn evaluate(args: &EvaluateArgs, defaults: &Defaults) -> ExitCode {
-    end(&with_client(&args.server, defaults, |runtime, client| {
+    let client = PoolClient::find(&args.server, defaults);
+    end(&with_client(client, |runtime, client| {
         evaluate::run(runtime, client, args)
     }))
 }
 
 fn with_client(
-    args: &ServerArgs,
-    defaults: &Defaults,
-    work: impl FnOnce(&tokio::runtime::Runtime, &Client) -> Result<(), CommandError>,
+    client: Result<PoolClient, ClientError>,
+    work: impl FnOnce(&tokio::runtime::Runtime, &PoolClient) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    // Fails if another part of this program has installed it already, which is fine.
-    let _installed = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(CommandError::Runtime)?;
-    let client = Client::new(Settings::find(args, defaults)?)?;
-    work(&runtime, &client)
+    work(&runtime, &client?)
 }
 
 fn end(outcome: &Result<(), CommandError>) -> ExitCode {

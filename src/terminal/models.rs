@@ -1,9 +1,10 @@
 //! Model names: normalises hub names as written for other programs, and registers models of the hub in the pool.
 
+use client::ClientError;
 use serde_json::Value;
 
-use super::client::Client;
 use super::error::CommandError;
+use super::pool_client::PoolClient;
 use super::request::with_status;
 use super::screen::Screen;
 
@@ -24,8 +25,13 @@ pub fn may_be_of_the_hub(name: &str) -> bool {
 
 /// Checks that the pool has the model before the first prompt. Registers a model of the hub if there is an admin key; without one,
 /// the pool decides on the first request.
-pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), CommandError> {
-    match with_status(screen, client.find(name)).await {
+pub async fn ensure(
+    client: &PoolClient,
+    screen: &mut Screen,
+    name: &str,
+) -> Result<(), CommandError> {
+    let found = with_status(screen, client.find_model(name)).await;
+    match found.map_err(CommandError::from) {
         Err(failure) if failure.is_unknown_model() && may_be_of_the_hub(name) => {
             if client.has_admin_key() {
                 register(client, screen, name, failure).await
@@ -39,7 +45,7 @@ pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<
 
 /// Registers a model of the hub that the pool does not know. Returns `unknown` if the key does not permit that.
 pub async fn register(
-    client: &Client,
+    client: &PoolClient,
     screen: &mut Screen,
     name: &str,
     unknown: CommandError,
@@ -52,16 +58,13 @@ pub async fn register(
             screen.aside(&registered(name, &view));
             Ok(())
         }
-        // The key does not belong to an administrator.
-        Err(CommandError::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
-            let is_off = refusal.code == "registration_off";
-            Err(if is_off {
-                CommandError::Refused(refusal)
-            } else {
-                advised(unknown, name)
-            })
+        Err(ClientError::Refused(refusal))
+            if matches!(refusal.status, 401 | 403) && refusal.code != "registration_off" =>
+        {
+            // The key does not belong to an administrator.
+            Err(advised(unknown, name))
         }
-        Err(failure) => Err(failure),
+        Err(failure) => Err(failure.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The request parameters that `/set` changes: their names, alternative names in other programs, and types. The server checks their
 //! ranges.
 
+use reading::nearest;
 use serde_json::{Map, Value, json};
 
 /// The type of a value.
@@ -178,16 +179,6 @@ fn unknown(name: &str) -> String {
         Some(near) => format!("unknown parameter {name}; did you mean {near}?"),
         None => format!("unknown parameter {name}; known are {}", names.join(", ")),
     }
-}
-
-/// Returns the name that was probably meant.
-pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = |known: &'a str| (strsim::normalized_damerau_levenshtein(name, known), known);
-    let best = names
-        .map(alike)
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    best.filter(|(score, _)| *score >= 0.6)
-        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ pub fn seconds(time: Duration) -> String {
         0 => format!("{:.2} s", time.as_secs_f64()),
         1..=9 => format!("{:.1} s", time.as_secs_f64()),
         10..=59 => format!("{total} s"),
-        60..=3599 => two(total / 60, "min", total % 60, "s"),
-        _ => two(total / 3600, "h", total % 3600 / 60, "min"),
+        60..=3599 => two_units(total / 60, "min", total % 60, "s"),
+        _ => two_units(total / 3600, "h", total % 3600 / 60, "min"),
     }
 }
 
-fn two(large: u64, unit: &str, small: u64, below: &str) -> String {
+/// Formats as `2 h 5 min`, or `2 h`.
+pub fn two_units(large: u64, unit: &str, small: u64, below: &str) -> String {
     match small {
         0 => format!("{large} {unit}"),
         _ => format!("{large} {unit} {small} {below}"),

@@ -3,12 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use client::Event;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::client::Client;
 use super::error::CommandError;
-use super::events::Event;
+use super::pool_client::PoolClient;
 use super::quantity::seconds;
 use super::queue_status::{Notice, QueueStatus, read};
 use super::response::{Data, ModelResponse};
@@ -29,7 +29,7 @@ pub struct DisplayOptions {
 
 /// Sends a request and shows the response. `stop` ends it early; the returned response has what has arrived.
 pub async fn ask(
-    client: &Client,
+    client: &PoolClient,
     body: &Value,
     screen: &mut Screen,
     manner: DisplayOptions,
@@ -53,7 +53,7 @@ pub async fn ask(
 }
 
 async fn receive(
-    client: &Client,
+    client: &PoolClient,
     body: &Value,
     screen: &mut Screen,
     manner: DisplayOptions,
@@ -105,7 +105,7 @@ async fn receive(
                 }
                 continue;
             }
-            Some(Event::Data(data)) => data,
+            Some(Event::Message(message)) => message.data,
             // Some servers omit `[DONE]`.
             None if response.finish.is_some() => return Ok(()),
             None => {
@@ -127,7 +127,7 @@ async fn receive(
 }
 
 /// Sends a request without showing the response.
-pub async fn quietly(client: &Client, body: &Value) -> Result<ModelResponse, CommandError> {
+pub async fn quietly(client: &PoolClient, body: &Value) -> Result<ModelResponse, CommandError> {
     let clock = Clock::start();
     let mut response = ModelResponse::default();
     let mut stream = client.stream(body).await?;
@@ -139,7 +139,7 @@ pub async fn quietly(client: &Client, body: &Value) -> Result<ModelResponse, Com
                 }
                 continue;
             }
-            Some(Event::Data(data)) => data,
+            Some(Event::Message(message)) => message.data,
             None if response.finish.is_some() => return Ok(response),
             None => {
                 return Err(CommandError::Cut {

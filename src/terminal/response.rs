@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use client::error_of;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::error_of;
 use super::quantity::seconds;
 
 /// Minimum duration for a meaningful token rate.

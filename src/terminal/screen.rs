@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 
 use super::control_chars::clean;
 use super::error::CommandError;
-use super::status::{StatusLine, is_dumb};
+use super::status::StatusLine;
+use super::window::may_colour;
 
 const FAINT: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
@@ -27,14 +28,13 @@ pub struct Screen {
 
 impl Screen {
     pub fn new() -> Screen {
-        let plain =
-            std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
+        let may_colour = may_colour();
         let is_terminal = io::stdout().is_terminal();
         Screen {
             status: StatusLine::of_stderr(),
             is_terminal,
-            is_coloured: is_terminal && !plain,
-            has_coloured_notes: io::stderr().is_terminal() && !plain,
+            is_coloured: is_terminal && may_colour,
+            has_coloured_notes: io::stderr().is_terminal() && may_colour,
             is_reasoning: false,
             is_after_reasoning: false,
             is_line_open: false,

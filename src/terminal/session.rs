@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use tokio::runtime::Runtime;
 
-use super::args::ChatArgs;
-use super::client::Client;
+use super::args::ConversationArgs;
 use super::command::{self, Command, HELP};
 use super::conversation::Conversation;
 use super::error::CommandError;
 use super::input::{Input, Message};
 use super::interrupt::interrupted;
 use super::models;
+use super::pool_client::PoolClient;
 use super::request::{DisplayOptions, ask, with_status};
 use super::save::save;
 use super::screen::Screen;
@@ -21,7 +21,7 @@ use super::single_prompt::set;
 
 struct Session<'a> {
     runtime: &'a Runtime,
-    client: &'a Client,
+    client: &'a PoolClient,
     screen: Screen,
     conversation: Conversation,
     is_verbose: bool,
@@ -30,7 +30,11 @@ struct Session<'a> {
     saved: BTreeSet<PathBuf>,
 }
 
-pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), CommandError> {
+pub fn run(
+    runtime: &Runtime,
+    client: &PoolClient,
+    args: &ConversationArgs,
+) -> Result<(), CommandError> {
     let name = models::hub_name(&args.model);
     let mut input = Input::open(!args.no_history);
     let mut conversation = Conversation::new(&name, args.ask.system.clone());
@@ -190,7 +194,7 @@ impl Session<'_> {
         let stop = stop(self.is_interactive);
         let names = self.runtime.block_on(async {
             tokio::select! {
-                names = work => names,
+                names = work => names.map_err(CommandError::from),
                 () = stop => Err(CommandError::Interrupted),
             }
         })?;

@@ -2,20 +2,19 @@
 
 use std::io::{self, IsTerminal};
 
-use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::args::{AskArgs, RunArgs};
-use super::client::Client;
 use super::conversation::Conversation;
 use super::error::CommandError;
 use super::input;
 use super::interrupt::interrupted;
 use super::models::{advised, hub_name, register};
+use super::pool_client::PoolClient;
 use super::request::{DisplayOptions, ask, with_status};
 use super::screen::Screen;
 
-pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), CommandError> {
+pub fn run(runtime: &Runtime, client: &PoolClient, args: &RunArgs) -> Result<(), CommandError> {
     let name = hub_name(&args.model);
     let mut conversation = Conversation::new(&name, args.ask.system.clone());
     set(&mut conversation, &args.ask);
@@ -32,7 +31,8 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Com
         }
     };
     let outcome = runtime.block_on(work);
-    if let (true, Err(CommandError::Refused(refusal))) = (args.json, &outcome) {
+    let refusal = outcome.as_ref().err().and_then(CommandError::refusal);
+    if let Some(refusal) = refusal.filter(|_| args.json) {
         screen.print(&format!("{}\n", refusal.body.trim_end()))?;
     }
     outcome
@@ -66,7 +66,7 @@ fn prompt(arguments: &[String]) -> Result<String, CommandError> {
 }
 
 async fn print_response(
-    client: &Client,
+    client: &PoolClient,
     args: &RunArgs,
     conversation: &Conversation,
     screen: &mut Screen,
@@ -74,18 +74,11 @@ async fn print_response(
     if args.json {
         let body = conversation.request(false);
         let work = with_status(screen, client.complete(&body));
-        let text = tokio::select! {
-            text = work => text?,
+        let response = tokio::select! {
+            response = work => response?,
             () = interrupted() => return Err(CommandError::Interrupted),
         };
-        if serde_json::from_str::<Value>(&text).is_err() {
-            return Err(CommandError::NotThePool {
-                server: client.server().to_owned(),
-                status: 200,
-                excerpt: json!(text.chars().take(80).collect::<String>()).to_string(),
-            });
-        }
-        return screen.print(&format!("{}\n", text.trim_end()));
+        return screen.print(&format!("{}\n", response.text.trim_end()));
     }
     let manner = DisplayOptions {
         is_streamed: !args.no_stream,

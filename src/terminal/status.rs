@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::window::{is_dumb, window};
+
 #[derive(Debug)]
 pub struct StatusLine {
     is_enabled: bool,
@@ -25,7 +27,7 @@ impl StatusLine {
         if !self.is_enabled {
             return;
         }
-        let text = cut(text, columns().saturating_sub(1));
+        let text = cut(text, window().0.saturating_sub(1));
         let mut err = io::stderr().lock();
         let _closed = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
         self.is_shown = true;
@@ -46,11 +48,6 @@ impl Drop for StatusLine {
     }
 }
 
-/// Returns true for terminals without escape sequences.
-pub fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
-}
-
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
@@ -58,12 +55,6 @@ fn cut(text: &str, most: usize) -> String {
         let kept = text.chars().take(most.saturating_sub(1));
         kept.chain(['…']).collect()
     }
-}
-
-fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
-    let columns = size.ok().map(|size| usize::from(size.ws_col));
-    columns.filter(|columns| *columns > 0).unwrap_or(80)
 }
 
 #[cfg(test)]

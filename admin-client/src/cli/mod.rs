@@ -11,12 +11,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use client::Key;
 
 pub use keys::{KeyArgs, KeysCommand, Role};
 pub use load_settings::LoadSettings;
 use load_settings::WISH;
 pub use nodes::{DrainArgs, NodesCommand};
-pub use values::{Change, Key};
+pub use values::Change;
 use values::{
     context, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
     priority_or_none, screens,
@@ -222,7 +223,7 @@ pub enum Command {
     },
     /// Chat with a model in the terminal
     #[command(after_help = "Example: admin-client chat org/m --system 'Answer in one sentence.'")]
-    Chat(Box<ChatArgs>),
+    Chat(Box<terminal::ConversationArgs>),
     /// Run the evening cleanup now: drain and unload every replica
     #[command(after_help = "Example: admin-client cleanup --preview")]
     Cleanup {
@@ -277,17 +278,6 @@ pub enum Command {
         after_help = "Example: admin-client completions bash > /etc/bash_completion.d/admin-client"
     )]
     Completions { shell: Shell },
-}
-
-#[derive(Debug, Args)]
-pub struct ChatArgs {
-    /// The model's name or an alias
-    pub model: String,
-    #[command(flatten)]
-    pub ask: terminal::AskArgs,
-    /// Do not read or write the file of earlier prompts
-    #[arg(long)]
-    pub no_history: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,22 +11,6 @@ pub enum Change<T> {
     Clear,
 }
 
-/// A secret that never shows in `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key(pub String);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(hidden)")
-    }
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Key {
-        Key(text.trim().to_owned())
-    }
-}
-
 /// A duration such as `10m` or `1h 30m`, sent to the server as written.
 pub fn duration(text: &str) -> Result<String, String> {
     const FORMS: &str = "write a time as 30s, 10m, 2h or 7d";

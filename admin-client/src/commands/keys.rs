@@ -1,12 +1,11 @@
 //! `keys list|create|set|revoke`. A new key is printed once, to standard output only.
 
-use reqwest::Method;
+use client::{ApiResponse, ClientError, Patience};
 use serde_json::{Value, json};
 
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
-use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
-use crate::error::{CommandError, Refusal};
+use crate::error::CommandError;
 use crate::render::outcome;
 use crate::render::quantity::Clock;
 use crate::responses::{KeyList, KeyView, NewKey};
@@ -39,15 +38,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
                 body["expires"] = expires.into();
             }
             allowed_in(&mut body, allowed);
-            let response = client
-                .call(
-                    Method::POST,
-                    "admin/keys",
-                    &[],
-                    Some(&body),
-                    Patience::Short,
-                )
-                .await?;
+            let response = client.create("admin/keys", &body).await?;
             session.show(&response, |key: &NewKey| outcome::new_key(key))
         }
         KeysCommand::Set {
@@ -76,15 +67,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
                     "no change is specified; see `admin-client keys set --help`".to_owned(),
                 ));
             }
-            let response = client
-                .call(
-                    Method::PATCH,
-                    "admin/keys",
-                    &[("id", &id)],
-                    Some(&body),
-                    Patience::Short,
-                )
-                .await?;
+            let response = client.patch("admin/keys", &[("id", &id)], &body).await?;
             session.show(&response, |key: &KeyView| {
                 let list = KeyList {
                     keys: vec![key.clone()],
@@ -94,7 +77,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
         }
         KeysCommand::Revoke { id, yes } => {
             let response = match revoke(session, &id, yes).await {
-                Err(CommandError::Refused(refusal)) if is_own_key(&refusal) => {
+                Err(ClientError::Refused(refusal)) if refusal.code == "own_key" => {
                     confirm_own(&id, &refusal.message)?;
                     revoke(session, &id, true).await?
                 }
@@ -107,22 +90,14 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
     }
 }
 
-async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<ApiResponse, CommandError> {
+async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<ApiResponse, ClientError> {
     let query: &[(&str, &str)] = if confirmed {
         &[("id", id), ("confirm", "true")]
     } else {
         &[("id", id)]
     };
     let client = &session.client;
-    client
-        .call(Method::DELETE, "admin/keys", query, None, Patience::Short)
-        .await
-}
-
-/// Returns true if the server refused the revocation because the request uses this key.
-fn is_own_key(refusal: &Refusal) -> bool {
-    let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
-    body["error"]["code"] == "own_key"
+    client.delete("admin/keys", query, Patience::Short).await
 }
 
 /// Asks for confirmation at a terminal. A script has to pass `--yes`.

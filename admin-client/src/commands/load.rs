@@ -5,12 +5,11 @@ use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use client::ClientError;
 use indicatif::{ProgressBar, ProgressStyle};
-use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{LoadArgs, LoadSettings};
-use crate::client::Patience;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::fold::sentence;
@@ -38,7 +37,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), CommandError
             .await;
         match response {
             // The model may be on the hub without a model file; the load looks it up there.
-            Err(CommandError::Refused(refusal))
+            Err(ClientError::Refused(refusal))
                 if refusal.status == 404 && args.model.contains('/') => {}
             response => {
                 let plan: Plan = response?.read()?;
@@ -160,13 +159,7 @@ async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>)
         tokio::time::sleep(POLL_EVERY).await;
         let polled = session
             .client
-            .call(
-                Method::GET,
-                "admin/models",
-                &[("model", model)],
-                None,
-                Patience::Glance,
-            )
+            .glance("admin/models", &[("model", model)])
             .await
             .and_then(|response| response.read::<ModelList>());
         if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {

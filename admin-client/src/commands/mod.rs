@@ -2,7 +2,6 @@
 //! otherwise as text from `render`.
 
 mod audit;
-mod chat;
 mod cordon;
 mod keys;
 mod leaderboard;
@@ -24,8 +23,8 @@ use crate::error::CommandError;
 use crate::screen::Screen;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use client::ClientError;
 
-pub use chat::chat;
 pub use session::Session;
 
 /// Runs one command.
@@ -107,13 +106,13 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Nodes(command) => nodes::run(session, command).await,
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
-        // `chat` never gets here: it creates its own runtime.
+        // `main` runs `chat`, which creates a separate runtime.
         Command::Chat(_) => Ok(()),
     };
     match outcome {
-        Err(CommandError::Refused(refusal)) if session.json => {
+        Err(CommandError::Client(ClientError::Refused(refusal))) if session.json => {
             session.screen.print(&refusal.body)?;
-            Err(CommandError::Refused(refusal))
+            Err(ClientError::Refused(refusal).into())
         }
         other => other,
     }

@@ -4,11 +4,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use reqwest::Method;
+use client::{ApiResponse, Method, Patience};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Change, RegisterArgs, SetArgs};
-use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::models as text;
@@ -58,16 +57,7 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), CommandError> 
     }
     let query = [("model", args.model.as_str())];
     let body = Value::Object(body);
-    let response = session
-        .client
-        .call(
-            Method::PATCH,
-            "admin/models",
-            &query,
-            Some(&body),
-            Patience::Short,
-        )
-        .await?;
+    let response = session.client.patch("admin/models", &query, &body).await?;
     one(session, &response)
 }
 
@@ -77,32 +67,23 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Comm
         None => read_document(Path::new(&args.what))?,
         Some(engine) => document_of(args, engine_type(engine)?),
     };
-    let response = session
-        .client
-        .call(
-            Method::PUT,
-            "admin/models",
-            &[],
-            Some(&document),
-            Patience::Short,
-        )
-        .await?;
-    one(session, &response)
+    put(session, &[], Some(&document), Patience::Short).await
 }
 
 /// Registers a model that the server looks up on the hub. The server chooses the engine.
 async fn register_by_name(session: &Session, name: &str) -> Result<(), CommandError> {
-    let response = session
-        .client
-        .call(
-            Method::PUT,
-            "admin/models",
-            &[("model", name)],
-            None,
-            Patience::Long,
-        )
-        .await?;
-    one(session, &response)
+    put(session, &[("model", name)], None, Patience::Long).await
+}
+
+async fn put(
+    session: &Session,
+    query: &[(&str, &str)],
+    document: Option<&Value>,
+    patience: Patience,
+) -> Result<(), CommandError> {
+    let client = &session.client;
+    let put = client.call(Method::PUT, "admin/models", query, document, patience);
+    one(session, &put.await?)
 }
 
 /// The short names of engines, as the help lists them, with the types of model files.
@@ -170,28 +151,12 @@ fn engine_type(engine: &str) -> Result<&str, CommandError> {
     if name.ends_with("engine") {
         return Ok(engine);
     }
-    let near = also.or_else(|| nearest(&name, ENGINES.iter().map(|(short, _)| *short)));
+    let near = also.or_else(|| reading::nearest(&name, ENGINES.iter().map(|(short, _)| *short)));
     let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Err(CommandError::Usage(format!(
         "--engine: unknown engine {engine:?}; use {}, or a type from model files{hint}",
         engines()
     )))
-}
-
-/// Longer names are not typing errors.
-const COMPARED_BYTES_MAX: usize = 64;
-/// Least similarity of a suggestion, from 0 (unrelated) to 1 (equal).
-const ALIKE_LEAST: f64 = 0.6;
-
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    if name.len() > COMPARED_BYTES_MAX {
-        return None;
-    }
-    known
-        .map(|other| (strsim::normalized_damerau_levenshtein(name, other), other))
-        .filter(|(alike, _)| *alike >= ALIKE_LEAST)
-        .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, nearest)| nearest)
 }
 
 /// A minimal model document from the command line; the server validates it.
@@ -221,13 +186,7 @@ fn document_of(args: &RegisterArgs, kind: &str) -> Value {
 pub async fn remove(session: &Session, model: &str) -> Result<(), CommandError> {
     let response = session
         .client
-        .call(
-            Method::DELETE,
-            "admin/models",
-            &[("model", model)],
-            None,
-            Patience::Long,
-        )
+        .delete("admin/models", &[("model", model)], Patience::Long)
         .await?;
     session.show(&response, |_: &Value| {
         format!("{} is removed from the catalogue\n", clean(model))
@@ -252,38 +211,29 @@ fn value_of<T: Clone + Into<Value>>(change: &Change<T>) -> Value {
 /// are JSON, everything else is YAML.
 fn read_document(file: &Path) -> Result<Value, CommandError> {
     let name = file.display();
-    let unreadable = |error: std::io::Error| {
-        CommandError::Usage(format!("cannot read the model file {name}: {error}"))
-    };
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin()
-            .lock()
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-        text
+    let usage = |problem: String| CommandError::Usage(format!("the model file {name} {problem}"));
+    let bytes = if file == Path::new("-") {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        read.map(|_| bytes)
     } else {
-        std::fs::read_to_string(file).map_err(unreadable)?
+        std::fs::read(file)
     };
-    let json = file
-        .extension()
-        .is_some_and(|extension| extension == "json")
-        || text.trim_start().starts_with('{');
-    let document: Result<Value, String> = if json {
-        serde_json::from_str(&text).map_err(|error| error.to_string())
+    let bytes = bytes.map_err(|error| usage(format!("cannot be read: {error}")))?;
+    let text = reading::utf8(bytes).map_err(|error| usage(format!("is not text: {error}")))?;
+    let is_json = file.extension().is_some_and(|end| end == "json");
+    let is_json = is_json || text.trim_start().starts_with('{');
+    let (document, format) = if is_json {
+        (reading::json(&text), "JSON")
     } else {
-        // The error without its excerpt: the excerpt repeats the position in another form.
-        serde_saphyr::from_str(&text).map_err(|error| error.without_snippet().to_string())
+        (reading::yaml(&text), "YAML")
     };
-    match document {
-        Ok(document @ Value::Object(_)) => Ok(document),
-        Ok(_) => Err(CommandError::Usage(format!(
-            "the model file {name} is not a mapping; it must have sections such as engine_config and pool_config"
-        ))),
-        Err(error) => Err(CommandError::Usage(format!(
-            "the model file {name} is not valid {}: {error}",
-            if json { "JSON" } else { "YAML" }
-        ))),
+    match document.map_err(|error| usage(format!("is not valid {format}: {error}")))? {
+        document @ Value::Object(_) => Ok(document),
+        _ => Err(usage(
+            "is not a mapping; it must have sections such as engine_config and pool_config"
+                .to_owned(),
+        )),
     }
 }
 

@@ -1,11 +1,10 @@
 //! `nodes list|token|revoke|drain|undrain`. A new token is printed once, alone on standard output, which allows redirecting it to a
 //! file.
 
-use reqwest::Method;
+use client::Patience;
 use serde_json::{Value, json};
 
 use crate::cli::{DrainArgs, NodesCommand};
-use crate::client::Patience;
 use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
 use crate::error::CommandError;
@@ -29,15 +28,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Command
             if let Some(expires) = expires {
                 body["expires"] = expires.into();
             }
-            let response = client
-                .call(
-                    Method::POST,
-                    "admin/nodes/tokens",
-                    &[],
-                    Some(&body),
-                    Patience::Short,
-                )
-                .await?;
+            let response = client.create("admin/nodes/tokens", &body).await?;
             session.show(&response, |token: &NewNodeToken| {
                 note(&format!(
                     "token {}, valid until {}; write it to a file with mode 0600, it is not shown again",
@@ -49,13 +40,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Command
         }
         NodesCommand::Revoke { id } => {
             let response = client
-                .call(
-                    Method::DELETE,
-                    "admin/nodes/tokens",
-                    &[("id", &id)],
-                    None,
-                    Patience::Short,
-                )
+                .delete("admin/nodes/tokens", &[("id", &id)], Patience::Short)
                 .await?;
             session.show(&response, |_: &Value| {
                 format!("token {} is revoked\n", clean(&id))

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value};
 
 use crate::cli::OutOfServiceArgs;
-use crate::client::ApiResponse;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::screen::announced;
+use client::ApiResponse;
 
 /// A device or a node that leaves service.
 pub struct Removal<'a> {
@@ -39,7 +39,7 @@ pub async fn remove(
         ..
     } = removal;
     tokio::select! {
-        response = post => response,
+        response = post => Ok(response?),
         _ = tokio::signal::ctrl_c() => Err(CommandError::Interrupted(format!(
             "stopped watching; {name} is still draining. `admin-client {progress}` shows its progress, `admin-client {back} {name}` puts it back into service",
         ))),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::client::{ApiResponse, Client};
 use crate::error::CommandError;
 use crate::screen::Screen;
+use client::{ApiResponse, Client};
 
 /// The context of a command.
 #[derive(Debug)]

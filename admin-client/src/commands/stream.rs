@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::client::Stream;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::events as text;
@@ -11,6 +10,7 @@ use crate::render::quantity::{Clock, label};
 use crate::responses::{EventList, EventView, LogLine, LogList};
 use crate::screen::note;
 use crate::style::clean;
+use client::{ClientError, Stream};
 
 /// Attempts to reconnect a lost stream, one second apart.
 const ATTEMPTS_MAX: u32 = 5;
@@ -111,15 +111,15 @@ async fn follow_events(
         match opened {
             Ok(mut stream) => {
                 // A broken stream is reopened, like a stream that the server has ended.
-                while let Ok(Some(event)) = stream.next().await {
+                while let Ok(Some(event)) = stream.message(None).await {
                     attempts = 0;
                     last = event.id.or(last);
                     print_event(session, &event.data)?;
                 }
             }
             // Retry only if the server was reachable before.
-            Err(CommandError::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
-            Err(failure) => return Err(failure),
+            Err(ClientError::Unreachable { .. }) if attempts > 0 && attempts < ATTEMPTS_MAX => {}
+            Err(failure) => return Err(failure.into()),
         }
         attempts += 1;
         if attempts > ATTEMPTS_MAX {
@@ -170,7 +170,7 @@ pub async fn logs(
 }
 
 async fn follow_logs(session: &Session, mut stream: Stream) -> Result<(), CommandError> {
-    while let Some(event) = stream.next().await? {
+    while let Some(event) = stream.message(None).await? {
         if session.json {
             session.screen.print(&event.data)?;
             continue;

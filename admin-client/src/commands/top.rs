@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
+use client::ApiResponse;
 use serde_json::{Value, json};
 
-use crate::client::{ApiResponse, Patience};
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::quantity::Clock;
@@ -52,12 +51,7 @@ async fn lines(session: &Session, times: u32) -> Result<(), CommandError> {
 }
 
 async fn fetch(session: &Session) -> Result<Responses, CommandError> {
-    let get = async |path| {
-        session
-            .client
-            .call(Method::GET, path, &[], None, Patience::Glance)
-            .await
-    };
+    let get = async |path| session.client.glance(path, &[]).await;
     Ok(Responses {
         devices: get("admin/devices").await?,
         models: get("admin/models").await?,

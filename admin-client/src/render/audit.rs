@@ -6,6 +6,7 @@ use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
 use crate::responses::{AuditEntry, AuditList};
 use crate::style::{Style, Tint};
+use terminal::row;
 
 const COLUMNS: [Column; 6] = [
     column("WHEN").leaves(2),
@@ -18,22 +19,17 @@ const COLUMNS: [Column; 6] = [
 
 /// Oldest first, as the server sends them.
 pub fn audit(list: &AuditList, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = list
-        .entries
-        .iter()
-        .map(|entry| {
-            let at = entry.at.as_deref();
-            vec![
-                Cell::from(at.map_or_else(|| "-".to_owned(), |at| clock.stamp(at))),
-                Cell::from(who(entry)),
-                Cell::from(entry.client.as_str()),
-                Cell::from(format!("{} {}", entry.method, entry.path)),
-                Cell::from(what(entry)),
-                Cell::tinted(end(entry.status), tint(entry.status)),
-            ]
-        })
-        .collect();
-    table(&COLUMNS, &rows, "No changes yet.", style)
+    let rows = list.entries.iter().map(|entry| {
+        row![
+            entry.at.as_deref().map(|at| clock.stamp(at)),
+            who(entry),
+            &entry.client,
+            format!("{} {}", entry.method, entry.path),
+            what(entry),
+            Cell::tinted(end(entry.status), tint(entry.status)),
+        ]
+    });
+    table(&COLUMNS, rows, "No changes yet.", style)
 }
 
 /// `ann (k3)`; only the name for single sign-on, where the subject would be long.

@@ -6,11 +6,12 @@
 
 use crate::render::cordon::why;
 use crate::render::fold::{fitted, painted, sentence};
-use crate::render::quantity::{Clock, bytes, bytes_or_dash};
-use crate::render::table::{Cell, Column, column, table};
+use crate::render::quantity::{Clock, bytes};
+use crate::render::table::{Column, Row, column, table};
 use crate::responses::{DeviceList, DeviceView};
 use crate::state::LoadState;
 use crate::style::{Style, Tint, clean, clean_line, width};
+use terminal::row;
 
 const COLUMNS: [Column; 12] = [
     column("DEVICE").shortens_to(10),
@@ -53,42 +54,29 @@ pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
 }
 
 pub fn numbers(list: &DeviceList, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = list
-        .devices
-        .iter()
-        .map(|device| row(device, clock))
-        .collect();
-    table(&COLUMNS, &rows, "", style)
+    let rows = list.devices.iter().map(|device| row(device, clock));
+    table(&COLUMNS, rows, "", style)
 }
 
-fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
+fn row(device: &DeviceView, clock: Clock) -> Row {
     let owners: Vec<String> = device
         .owners
         .iter()
         .map(|owner| format!("{} {} {}", owner.replica, owner.model, bytes(owner.bytes)))
         .collect();
-    vec![
-        Cell::from(device.device.as_str()),
-        Cell::from(device.node.as_deref().unwrap_or("-")),
-        Cell::from(device.name.as_deref().unwrap_or("-")),
-        Cell::from(bytes(device.total_bytes)),
-        Cell::from(bytes_or_dash(device.reserved_bytes)),
-        Cell::from(bytes_or_dash(device.foreign_bytes)),
-        Cell::from(bytes_or_dash(device.settling_bytes)),
-        Cell::from(bytes_or_dash(device.headroom_bytes)),
-        Cell::from(bytes_or_dash(device.free_bytes)),
-        Cell::from(bytes_or_dash(device.used_bytes)),
-        Cell::from(if owners.is_empty() {
-            "-".to_owned()
-        } else {
-            owners.join(", ")
-        }),
-        Cell::from(
-            device
-                .cordon
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |cordon| why(cordon, clock)),
-        ),
+    row![
+        &device.device,
+        device.node.as_deref(),
+        device.name.as_deref(),
+        bytes(device.total_bytes),
+        device.reserved_bytes.map(bytes),
+        device.foreign_bytes.map(bytes),
+        device.settling_bytes.map(bytes),
+        device.headroom_bytes.map(bytes),
+        device.free_bytes.map(bytes),
+        device.used_bytes.map(bytes),
+        (!owners.is_empty()).then(|| owners.join(", ")),
+        device.cordon.as_ref().map(|cordon| why(cordon, clock)),
     ]
 }
 

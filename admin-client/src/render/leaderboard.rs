@@ -1,9 +1,10 @@
 //! The leaderboard as a table: place, model, rating, and what the votes were. Pure.
 
 use crate::render::quantity::Clock;
-use crate::render::table::{Cell, Column, column, table};
+use crate::render::table::{Column, column, table};
 use crate::responses::Leaderboard;
 use crate::style::Style;
+use terminal::row;
 
 const COLUMNS: [Column; 8] = [
     column("PLACE").right(),
@@ -18,23 +19,18 @@ const COLUMNS: [Column; 8] = [
 
 /// The best first, as the server sends them.
 pub fn leaderboard(board: &Leaderboard, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = board
-        .models
-        .iter()
-        .map(|entry| {
-            let voted = entry.voted_at.as_deref();
-            vec![
-                Cell::from(entry.rank.to_string()),
-                Cell::from(entry.model.as_str()),
-                Cell::from(format!("{:.0}", entry.rating)),
-                Cell::from(entry.wins.to_string()),
-                Cell::from(entry.losses.to_string()),
-                Cell::from(entry.ties.to_string()),
-                Cell::from(entry.win_ratio.to_string()),
-                Cell::from(voted.map_or_else(|| "-".to_owned(), |at| clock.stamp(at))),
-            ]
-        })
-        .collect();
+    let rows = board.models.iter().map(|entry| {
+        row![
+            entry.rank,
+            &entry.model,
+            format!("{:.0}", entry.rating),
+            entry.wins,
+            entry.losses,
+            entry.ties,
+            entry.win_ratio,
+            entry.voted_at.as_deref().map(|at| clock.stamp(at)),
+        ]
+    });
     let empty = "No votes yet. Compare models in the dashboard's playground, and vote for the best response.";
-    table(&COLUMNS, &rows, empty, style)
+    table(&COLUMNS, rows, empty, style)
 }

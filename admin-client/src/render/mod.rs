@@ -5,7 +5,6 @@ pub mod audit;
 pub mod bars;
 pub mod cordon;
 pub mod events;
-pub mod fold;
 pub mod leaderboard;
 pub mod models;
 pub mod nodes;
@@ -15,9 +14,9 @@ pub mod progress;
 pub mod quantity;
 pub mod queue;
 pub mod report;
-pub mod table;
 pub mod what_if;
 pub mod why;
+pub use terminal::{fold, table};
 
 #[cfg(test)]
 mod hostile;

@@ -3,10 +3,11 @@
 use crate::render::fold::{item, name, painted};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};
-use crate::render::table::{Cell, Column, column, facts, table};
+use crate::render::table::{Cell, Column, Row, column, facts, table};
 use crate::responses::{FetchView, ModelView, ReplicaView, Share, WeightsView};
 use crate::state::LoadState;
 use crate::style::{Style, Tint, clean};
+use terminal::row;
 
 const COLUMNS: [Column; 8] = [
     column("MODEL").shortens_to(20),
@@ -33,10 +34,9 @@ const REPLICAS: [Column; 9] = [
 
 /// One line per model.
 pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = views.iter().map(|view| row(view, clock)).collect();
     let table = table(
         &COLUMNS,
-        &rows,
+        views.iter().map(|view| row(view, clock)),
         "The catalogue is empty. Put model files into the server's models directory, or use `admin-client register FILE`.",
         style,
     );
@@ -58,23 +58,16 @@ fn broken_files(views: &[ModelView], style: Style) -> String {
     views.iter().filter_map(line).collect()
 }
 
-fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
-    vec![
+fn row(view: &ModelView, clock: Clock) -> Row {
+    row![
         Cell::tinted(view.model.as_str(), Some(Tint::Strong)),
         Cell::tinted(view.state.as_str(), state_tint(&view.state)),
-        Cell::from(priority(view)),
-        Cell::from(replicas(view)),
-        Cell::from(memory(view)),
-        Cell::from(match view.waiting {
-            0 => "-".to_owned(),
-            n => n.to_string(),
-        }),
-        Cell::from(
-            view.last_used_at
-                .as_deref()
-                .map_or_else(|| "-".to_owned(), |at| clock.ago(at)),
-        ),
-        Cell::from(keep_hot_left(view, clock)),
+        priority(view),
+        replicas(view),
+        memory(view),
+        Some(view.waiting).filter(|waiting| *waiting > 0),
+        view.last_used_at.as_deref().map(|at| clock.ago(at)),
+        keep_hot_left(view, clock),
     ]
 }
 
@@ -248,13 +241,10 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
     ];
     out.push_str(&facts(&pairs, style));
     if !view.replicas.is_empty() {
-        let rows: Vec<Vec<Cell>> = view
-            .replicas
-            .iter()
-            .map(|replica| replica_row(replica, clock))
-            .collect();
+        let replicas = view.replicas.iter();
+        let rows = replicas.map(|replica| replica_row(replica, clock));
         out.push('\n');
-        out.push_str(&table(&REPLICAS, &rows, "", style));
+        out.push_str(&table(&REPLICAS, rows, "", style));
     }
     for warning in &view.warnings {
         out.push_str(&item(
@@ -339,31 +329,23 @@ fn changed(view: &ModelView, clock: Clock) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn replica_row(replica: &ReplicaView, clock: Clock) -> Vec<Cell> {
-    let dash = || "-".to_owned();
+fn replica_row(replica: &ReplicaView, clock: Clock) -> Row {
     let stage = match (replica.stage.as_deref(), replica.percent) {
         (Some(stage), Some(percent)) => format!("{} ({stage} {percent:.0} %)", replica.state),
         (Some(stage), None) => format!("{} ({stage})", replica.state),
         (None, _) => replica.state.to_string(),
     };
-    vec![
-        Cell::from(replica.replica.as_str()),
+    let leaves = replica.expires_at.as_deref().map(|at| clock.until(at));
+    row![
+        &replica.replica,
         Cell::tinted(stage, state_tint(&replica.state)),
-        Cell::from(shares(&replica.devices)),
-        Cell::from(replica.measured_bytes.map_or_else(dash, bytes)),
-        Cell::from(replica.in_flight.to_string()),
-        Cell::from(
-            replica
-                .ready_at
-                .as_deref()
-                .map_or_else(dash, |at| clock.ago(at)),
-        ),
-        Cell::from(match &replica.expires_at {
-            Some(at) => clock.until(at),
-            None => leased(replica, clock).unwrap_or_else(dash),
-        }),
-        Cell::from(replica.pid.map_or_else(dash, |pid| pid.to_string())),
-        Cell::from(replica.reason.clone().unwrap_or_default()),
+        shares(&replica.devices),
+        replica.measured_bytes.map(bytes),
+        replica.in_flight,
+        replica.ready_at.as_deref().map(|at| clock.ago(at)),
+        leaves.or_else(|| leased(replica, clock)),
+        replica.pid,
+        replica.reason.as_deref().unwrap_or_default(),
     ]
 }
 

@@ -1,9 +1,10 @@
 //! Nodes and their tokens as text. Pure.
 
 use crate::render::quantity::Clock;
-use crate::render::table::{Cell, Column, column, table};
-use crate::responses::{DrainNodeResponse, NodeList};
+use crate::render::table::{Column, Row, column, table};
+use crate::responses::{DrainNodeResponse, NodeList, NodeTokenView};
 use crate::style::{Style, clean};
+use terminal::row;
 
 const NODES: [Column; 7] = [
     column("NODE"),
@@ -25,27 +26,19 @@ const TOKENS: [Column; 5] = [
 
 /// The nodes, followed by the valid tokens.
 pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = list
-        .nodes
-        .iter()
-        .map(|node| {
-            let since = node.since.as_deref().map(|at| clock.stamp(at));
-            let ends = node.ends_at.as_deref().map(|at| clock.stamp(at));
-            vec![
-                Cell::from(node.node.as_str()),
-                Cell::from(node.state.as_str()),
-                Cell::from(since.unwrap_or_else(|| "-".to_owned())),
-                Cell::from(ends.unwrap_or_else(|| "-".to_owned())),
-                Cell::from(node.devices.join(", ")),
-                Cell::from(match node.replicas.len() {
-                    0 => "-".to_owned(),
-                    _ => node.replicas.join(", "),
-                }),
-                Cell::from(node.reason.clone().unwrap_or_default()),
-            ]
-        })
-        .collect();
-    let mut out = table(&NODES, &rows, "No nodes.", style);
+    let stamp = |at: &Option<String>| at.as_deref().map(|at| clock.stamp(at));
+    let rows = list.nodes.iter().map(|node| {
+        row![
+            &node.node,
+            &node.state,
+            stamp(&node.since),
+            stamp(&node.ends_at),
+            node.devices.join(", "),
+            (!node.replicas.is_empty()).then(|| node.replicas.join(", ")),
+            node.reason.as_deref().unwrap_or_default(),
+        ]
+    });
+    let mut out = table(&NODES, rows, "No nodes.", style);
     if let Some(coming) = &list.requested {
         let since = clock.stamp(&coming.since);
         let (shape, model) = (clean(&coming.shape), clean(&coming.model));
@@ -57,21 +50,19 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         });
     }
     let valid = list.tokens.iter().filter(|token| token.state == "valid");
-    let rows: Vec<Vec<Cell>> = valid
-        .map(|token| {
-            let used = token.used_at.as_deref().map(|at| clock.stamp(at));
-            vec![
-                Cell::from(token.id.as_str()),
-                Cell::from(format!("{}…", token.prefix)),
-                Cell::from(token.state.as_str()),
-                Cell::from(clock.stamp(&token.expires_at)),
-                Cell::from(used.unwrap_or_else(|| "never".to_owned())),
-            ]
-        })
-        .collect();
+    let row = |token: &NodeTokenView| {
+        row![
+            &token.id,
+            format!("{}…", token.prefix),
+            &token.state,
+            clock.stamp(&token.expires_at),
+            stamp(&token.used_at).unwrap_or_else(|| "never".to_owned()),
+        ]
+    };
+    let rows: Vec<Row> = valid.map(row).collect();
     if !rows.is_empty() {
         out.push('\n');
-        out.push_str(&table(&TOKENS, &rows, "", style));
+        out.push_str(&table(&TOKENS, rows, "", style));
     }
     out
 }

@@ -12,6 +12,7 @@ use crate::responses::{
     UnloadResponse,
 };
 use crate::style::{Style, Tint, clean};
+use terminal::row;
 
 /// The result of a load.
 pub fn load(response: &LoadResponse, style: Style) -> String {
@@ -143,24 +144,16 @@ fn closed_until(response: &CleanupResponse, clock: Clock) -> String {
 
 /// The replicas that a cleanup would unload.
 pub fn cleanup_preview(response: &CleanupResponse, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = response
-        .replicas
-        .iter()
-        .map(|replica| {
-            vec![
-                Cell::from(replica.replica.as_str()),
-                Cell::from(replica.model.as_str()),
-                Cell::from(
-                    replica
-                        .priority
-                        .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
-                ),
-                Cell::from(replica.in_flight.to_string()),
-                Cell::from(bytes(replica.bytes)),
-            ]
-        })
-        .collect();
-    let table = table(&CLEANED, &rows, "Nothing would be unloaded.", style);
+    let rows = response.replicas.iter().map(|replica| {
+        row![
+            &replica.replica,
+            &replica.model,
+            replica.priority,
+            replica.in_flight,
+            bytes(replica.bytes),
+        ]
+    });
+    let table = table(&CLEANED, rows, "Nothing would be unloaded.", style);
     let after = format!("After the cleanup {}.", closed_until(response, clock));
     table + &sentence(&after, style)
 }
@@ -256,35 +249,25 @@ const KEYS: [Column; 8] = [
 ];
 
 pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = list
-        .keys
-        .iter()
-        .map(|key| {
-            let time = |at: &Option<String>, none: &str| {
-                Cell::from(
-                    at.as_deref()
-                        .map_or_else(|| none.to_owned(), |at| clock.stamp(at)),
-                )
-            };
-            vec![
-                Cell::from(label(&key.id)),
-                Cell::from(key.name.as_str()),
-                Cell::from(key.role.as_str()),
-                Cell::from(
-                    key.prefix
-                        .as_deref()
-                        .map_or_else(|| "-".to_owned(), |prefix| format!("{prefix}…")),
-                ),
-                time(&key.created_at, "-"),
-                time(&key.last_used_at, "never"),
-                time(&key.expires_at, "never"),
-                allowed(key),
-            ]
-        })
-        .collect();
+    let time = |at: &Option<String>, none: &str| match at {
+        Some(at) => clock.stamp(at),
+        None => none.to_owned(),
+    };
+    let rows = list.keys.iter().map(|key| {
+        row![
+            label(&key.id),
+            &key.name,
+            &key.role,
+            key.prefix.as_deref().map(|prefix| format!("{prefix}…")),
+            time(&key.created_at, "-"),
+            time(&key.last_used_at, "never"),
+            time(&key.expires_at, "never"),
+            allowed(key),
+        ]
+    });
     table(
         &KEYS,
-        &rows,
+        rows,
         "No keys. Create one with `admin-client keys create NAME --role user`.",
         style,
     )

@@ -2,9 +2,10 @@
 
 use crate::render::fold::{item, name, painted};
 use crate::render::quantity::{bytes, count, milliseconds, seconds};
-use crate::render::table::{Cell, Column, column, list};
+use crate::render::table::{Column, column, list};
 use crate::responses::{Candidate, Loading, Needs, Plan, Victim};
 use crate::style::{Style, Tint, clean, clean_line};
+use terminal::row;
 
 /// A plan, or its obstacles if it is not feasible.
 pub fn plan(plan: &Plan, style: Style) -> String {
@@ -107,14 +108,8 @@ const PLACES: [Column; 2] = [
 
 /// One line per placement, with its verdict.
 fn places(candidates: &[Candidate], indent: usize, style: Style) -> String {
-    let row = |candidate: &Candidate| {
-        vec![
-            Cell::from(candidate.place.as_str()),
-            Cell::from(candidate.verdict.as_str()),
-        ]
-    };
-    let rows: Vec<Vec<Cell>> = candidates.iter().map(row).collect();
-    list(&PLACES, &rows, indent, style)
+    let row = |candidate: &Candidate| row![&candidate.place, &candidate.verdict];
+    list(&PLACES, candidates.iter().map(row), indent, style)
 }
 
 /// `r1 of org/m (priority 0, 8.0 GiB, busy, reload 3.2 s): why`.
@@ -217,8 +212,8 @@ mod tests {
             &read(json!({
                 "model": "m", "feasible": false, "reason": "no device has room",
                 "needs": {"devices": 2, "bytes_per_device": 1u64 << 30, "source": "estimate"},
-                "candidates": [{"place": "n0: gpu0", "verdict": "held by r2 (priority 3, always-hot)"},
-                    {"place": "n0: gpu10", "verdict": "600.0 MiB free"}]})),
+                "candidates": [{"place": "gpu0", "verdict": "held by r2 (priority 3, always-hot)"},
+                    {"place": "gpu10", "verdict": "600.0 MiB free"}]})),
             Style::PLAIN,
         );
         assert_eq!(
@@ -226,8 +221,8 @@ mod tests {
             "m cannot be loaded now\n\
              \x20 why     no device has room\n\
              \x20 needs   2 devices with 1.0 GiB each (estimate)\n\
-             \x20 n0: gpu0   held by r2 (priority 3, always-hot)\n\
-             \x20 n0: gpu10  600.0 MiB free\n"
+             \x20 gpu0   held by r2 (priority 3, always-hot)\n\
+             \x20 gpu10  600.0 MiB free\n"
         );
     }
 

@@ -4,14 +4,11 @@ use chrono::{DateTime, Local, TimeDelta, Utc};
 use serde_json::Value;
 
 use crate::style::clean;
+pub use terminal::bytes;
+use terminal::two_units as pair;
 
 /// Times further ahead than this show their date instead of their weekday.
 const WEEKDAY_MAX: TimeDelta = TimeDelta::days(6);
-
-/// `10.0 GiB`, or `512 B` for small amounts.
-pub fn bytes(amount: u64) -> String {
-    bytesize::ByteSize::b(amount).display().iec().to_string()
-}
 
 /// `-` if the amount is unknown.
 pub fn bytes_or_dash(amount: Option<u64>) -> String {
@@ -30,10 +27,6 @@ pub fn milliseconds(ms: u64) -> String {
     }
 }
 
-pub fn milliseconds_or_dash(ms: Option<u64>) -> String {
-    ms.map_or_else(|| "-".to_owned(), milliseconds)
-}
-
 /// An expected time in seconds. The server may send any float.
 pub fn seconds(value: f64) -> String {
     if value.is_finite() && value >= 0.0 {
@@ -41,13 +34,6 @@ pub fn seconds(value: f64) -> String {
         milliseconds((value * 1000.0).round() as u64)
     } else {
         "an unknown time".to_owned()
-    }
-}
-
-fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
-    match small {
-        0 => format!("{large} {large_unit}"),
-        _ => format!("{large} {large_unit} {small} {small_unit}"),
     }
 }
 
@@ -208,13 +194,6 @@ pub mod tests {
         for (ms, text) in cases {
             assert_eq!(milliseconds(ms), text);
         }
-    }
-
-    #[test]
-    fn amounts_are_binary() {
-        assert_eq!(bytes(10 << 30), "10.0 GiB");
-        assert_eq!(bytes(1536 << 20), "1.5 GiB");
-        assert_eq!(bytes(512), "512 B");
     }
 
     #[test]

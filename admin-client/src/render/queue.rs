@@ -1,9 +1,10 @@
 //! The waiting requests and the orders in progress as text. Pure.
 
-use crate::render::quantity::{label, milliseconds_or_dash};
-use crate::render::table::{Cell, Column, column, table};
+use crate::render::quantity::{label, milliseconds};
+use crate::render::table::{Column, column, table};
 use crate::responses::QueueView;
 use crate::style::Style;
+use terminal::row;
 
 const WAITING: [Column; 7] = [
     column("TICKET").leaves(2),
@@ -24,38 +25,29 @@ const ORDERS: [Column; 4] = [
 
 /// The waiting requests, then the orders if there are any.
 pub fn queue(view: &QueueView, style: Style) -> String {
-    let dash = |text: Option<String>| Cell::from(text.unwrap_or_else(|| "-".to_owned()));
-    let waiting: Vec<Vec<Cell>> = view
-        .waiting
-        .iter()
-        .map(|waiter| {
-            vec![
-                Cell::from(label(&waiter.ticket)),
-                Cell::from(waiter.model.as_str()),
-                dash(waiter.key.clone()),
-                dash(waiter.position.map(|position| position.to_string())),
-                Cell::from(milliseconds_or_dash(waiter.waited_ms)),
-                Cell::from(milliseconds_or_dash(waiter.expected_ms)),
-                dash(waiter.stage.clone()),
-            ]
-        })
-        .collect();
-    let mut out = table(&WAITING, &waiting, "No requests are waiting.", style);
+    let waiting = view.waiting.iter().map(|waiter| {
+        row![
+            label(&waiter.ticket),
+            &waiter.model,
+            waiter.key.as_deref(),
+            waiter.position,
+            waiter.waited_ms.map(milliseconds),
+            waiter.expected_ms.map(milliseconds),
+            waiter.stage.as_deref(),
+        ]
+    });
+    let orders = view.orders.iter().map(|order| {
+        row![
+            &order.order,
+            &order.what,
+            order.model.as_deref(),
+            order.since_ms.map(milliseconds),
+        ]
+    });
+    let mut out = table(&WAITING, waiting, "No requests are waiting.", style);
     if !view.orders.is_empty() {
-        let orders: Vec<Vec<Cell>> = view
-            .orders
-            .iter()
-            .map(|order| {
-                vec![
-                    Cell::from(order.order.as_str()),
-                    Cell::from(order.what.as_str()),
-                    dash(order.model.clone()),
-                    Cell::from(milliseconds_or_dash(order.since_ms)),
-                ]
-            })
-            .collect();
         out.push('\n');
-        out.push_str(&table(&ORDERS, &orders, "", style));
+        out.push_str(&table(&ORDERS, orders, "", style));
     }
     out
 }

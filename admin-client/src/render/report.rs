@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::decisions::{ModelReport, Report};
 use crate::render::quantity::seconds;
-use crate::render::table::{Cell, Column, column, table};
+use crate::render::table::{Column, Row, column, table};
 use crate::style::{Style, clean};
+use terminal::row;
 
 const COLUMNS: [Column; 9] = [
     column("MODEL").shortens_to(14),
@@ -21,21 +22,16 @@ const COLUMNS: [Column; 9] = [
 
 pub fn report(report: &Report, style: Style) -> String {
     let all = report.models.iter().chain([&report.total]);
-    let rows: Vec<Vec<Cell>> = all.map(row).collect();
     format!(
         "{} to {}\n\n{}",
         clean(&report.from),
         clean(&report.to),
-        table(&COLUMNS, &rows, "No activity in this period.", style)
+        table(&COLUMNS, all.map(row), "No activity in this period.", style)
     )
 }
 
-fn row(report: &ModelReport) -> Vec<Cell> {
-    let number = |number: u64| Cell::from(number.to_string());
-    let mean = |sum: f64, count: u64| match count {
-        0 => Cell::from("-"),
-        count => Cell::from(seconds(sum / count as f64)),
-    };
+fn row(report: &ModelReport) -> Row {
+    let mean = |sum: f64, count: u64| (count > 0).then(|| seconds(sum / count as f64));
     let parts = [
         ("evicted", &report.evictions),
         ("refused", &report.refusals),
@@ -44,21 +40,16 @@ fn row(report: &ModelReport) -> Vec<Cell> {
     let parts_shown: Vec<String> = parts
         .map(|(what, reasons)| format!("{what} {}", listed(reasons)))
         .collect();
-    let parts_shown = if parts_shown.is_empty() {
-        "-".to_owned()
-    } else {
-        parts_shown.join("; ")
-    };
-    vec![
-        Cell::from(report.model.as_str()),
-        number(report.requests),
-        number(report.waited),
+    row![
+        &report.model,
+        report.requests,
+        report.waited,
         mean(report.waited_seconds, report.waited),
-        number(report.cold_starts),
-        number(report.loads),
+        report.cold_starts,
+        report.loads,
         mean(report.load_seconds, report.loads),
-        number(report.failed_loads + report.crashes),
-        Cell::from(parts_shown),
+        report.failed_loads + report.crashes,
+        (!parts_shown.is_empty()).then(|| parts_shown.join("; ")),
     ]
 }
 

@@ -5,6 +5,7 @@ use crate::render::fold::wrapped;
 use crate::render::quantity::{Clock, bytes, seconds};
 use crate::render::table::{Cell, Column, column, facts, table};
 use crate::style::{Style, Tint, clean_line};
+use terminal::row;
 
 const COLUMNS: [Column; 8] = [
     column("DECIDED"),
@@ -37,28 +38,24 @@ pub fn why(why: &DecisionReport, clock: Clock, style: Style) -> String {
     ));
     if !why.candidates.is_empty() {
         text.push_str("\nCompared\n");
-        let rows: Vec<Vec<Cell>> = why
-            .candidates
-            .iter()
-            .map(|candidate| {
-                let (mark, tint) = if candidate.chosen {
-                    ("left", Some(Tint::Bad))
-                } else {
-                    ("stayed", None)
-                };
-                vec![
-                    Cell::tinted(mark, tint),
-                    Cell::from(candidate.model.as_str()),
-                    Cell::from(candidate.replica.as_str()),
-                    Cell::from(candidate.device.as_str()),
-                    Cell::from(candidate.priority.to_string()),
-                    Cell::from(seconds(candidate.idle_seconds)),
-                    Cell::from(seconds(candidate.reload_seconds)),
-                    Cell::from(bytes(candidate.memory_bytes)),
-                ]
-            })
-            .collect();
-        text.push_str(&table(&COLUMNS, &rows, "Nothing.", style));
+        let rows = why.candidates.iter().map(|candidate| {
+            let mark = if candidate.chosen {
+                Cell::tinted("left", Some(Tint::Bad))
+            } else {
+                Cell::from("stayed")
+            };
+            row![
+                mark,
+                &candidate.model,
+                &candidate.replica,
+                &candidate.device,
+                candidate.priority,
+                seconds(candidate.idle_seconds),
+                seconds(candidate.reload_seconds),
+                bytes(candidate.memory_bytes),
+            ]
+        });
+        text.push_str(&table(&COLUMNS, rows, "Nothing.", style));
         text.push_str("\nIn words\n");
         for candidate in &why.candidates {
             let line = format!(

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 use super::view::{Change, View, event_id};
-use crate::client::{Client, Stream};
 use crate::error::CommandError;
 use crate::responses::{EventList, EventView};
+use client::{Client, ClientError, Stream, root_cause};
 
 /// The server sends a keep-alive every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
@@ -34,9 +34,9 @@ pub enum News {
 /// As `Client::stream`; `StreamEnded` if it ends before a picture.
 pub async fn open(client: &Client) -> Result<(Stream, View), CommandError> {
     let mut stream = client.stream("admin/live", &[], None).await?;
-    while let Some(event) = stream.next_within(Some(SILENCE_MAX)).await? {
+    while let Some(event) = stream.message(Some(SILENCE_MAX)).await? {
         if event.name == "view" {
-            let view = serde_json::from_str(&event.data).map_err(|source| CommandError::Shape {
+            let view = serde_json::from_str(&event.data).map_err(|source| ClientError::Shape {
                 path: "admin/live".to_owned(),
                 source,
             })?;
@@ -81,10 +81,10 @@ pub async fn follow_view(client: Arc<Client>, mut stream: Stream, news: Sender<N
 /// Forwards news and returns the reason that the stream ended, or `None` if the receiver is closed.
 async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
     loop {
-        let event = match stream.next_within(Some(SILENCE_MAX)).await {
+        let event = match stream.message(Some(SILENCE_MAX)).await {
             Ok(Some(event)) => event,
             Ok(None) => return Some("the server ended the stream".to_owned()),
-            Err(failure) => return Some(reason(&failure)),
+            Err(failure) => return Some(reason(&failure.into())),
         };
         let report = match event.name.as_str() {
             "view" => serde_json::from_str(&event.data).map(|view| News::View(Box::new(view))),
@@ -125,7 +125,7 @@ pub async fn follow_events(client: Arc<Client>, news: Sender<News>) {
         }
         let query = [("follow", "true")];
         if let Ok(mut stream) = client.stream("admin/events", &query, last.as_deref()).await {
-            while let Ok(Some(event)) = stream.next_within(Some(SILENCE_MAX)).await {
+            while let Ok(Some(event)) = stream.message(Some(SILENCE_MAX)).await {
                 let Ok(view) = serde_json::from_str::<EventView>(&event.data) else {
                     continue;
                 };
@@ -141,8 +141,7 @@ pub async fn follow_events(client: Arc<Client>, news: Sender<News>) {
 
 /// The failure with its last cause, in one line.
 pub fn reason(failure: &CommandError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(failure), |error| error.source());
-    match causes.last() {
+    match root_cause(failure) {
         Some(cause) => format!("{failure}: {cause}"),
         None => failure.to_string(),
     }

@@ -7,38 +7,7 @@ use ratatui::text::Span;
 
 use super::colours::Colours;
 use crate::render::fold::fitted;
-use crate::style::{Tint, clean_line};
-
-/// A column. The column of width 0 is flexible and takes the remaining width.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    pub title: &'static str,
-    pub width: u16,
-    pub right: bool,
-    /// In a narrow window, columns with the highest number are left out first. Columns with 0 stay.
-    pub leaves: u8,
-}
-
-pub const fn column(title: &'static str, width: u16) -> Column {
-    Column {
-        title,
-        width,
-        right: false,
-        leaves: 0,
-    }
-}
-
-impl Column {
-    pub const fn right(mut self) -> Column {
-        self.right = true;
-        self
-    }
-
-    pub const fn leaves(mut self, order: u8) -> Column {
-        self.leaves = order;
-        self
-    }
-}
+use crate::render::table::{self, Column};
 
 /// A row. `id` identifies it while the list changes.
 #[derive(Debug, Default)]
@@ -46,23 +15,32 @@ pub struct Row {
     pub id: String,
     /// The row's model.
     pub model: Option<String>,
-    pub cells: Vec<(String, Option<Tint>)>,
+    pub cells: table::Row,
 }
 
 /// Least width of the flexible column.
 const FLEXIBLE_MIN: u16 = 22;
 
-/// The columns that fit, by number, each with its left edge and width.
+/// The columns that fit, by number, each with its left edge and width. A column has its least width; the one without is flexible
+/// and takes the remaining width.
 pub fn places(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
+    let wanted = |nth: usize| {
+        columns[nth]
+            .least
+            .and_then(|least| u16::try_from(least).ok())
+    };
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     let fixed = |shown: &[usize]| -> u16 {
         let gaps = u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX);
-        let widths = shown.iter().map(|&nth| columns[nth].width);
+        let widths = shown.iter().filter_map(|&nth| wanted(nth));
         widths.fold(gaps, u16::saturating_add)
     };
     while fixed(&shown).saturating_add(FLEXIBLE_MIN) > width {
-        let first = shown.iter().copied().max_by_key(|&nth| columns[nth].leaves);
-        match first.filter(|&nth| columns[nth].leaves > 0) {
+        let leaving = shown
+            .iter()
+            .copied()
+            .filter(|&nth| columns[nth].leaves.is_some());
+        match leaving.min_by_key(|&nth| columns[nth].leaves) {
             Some(first) => shown.retain(|&nth| nth != first),
             None => break,
         }
@@ -71,10 +49,7 @@ pub fn places(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
     let mut x = 0;
     let mut places = Vec::new();
     for nth in shown {
-        let wanted = match columns[nth].width {
-            0 => rest,
-            fixed => fixed,
-        };
+        let wanted = wanted(nth).unwrap_or(rest);
         let has = wanted.min(width.saturating_sub(x));
         places.push((nth, x, has));
         x = x.saturating_add(wanted + 1);
@@ -118,15 +93,17 @@ pub fn row(
     colours: Colours,
 ) {
     for (nth, x, width) in places(columns, area.width) {
-        let Some((text, tint)) = row.cells.get(nth) else {
+        let Some(cell) = row.cells.get(nth) else {
             continue;
         };
-        let style = tint.map_or_else(Style::new, |tint| colours.style(tint));
+        let style = cell
+            .tint
+            .map_or_else(Style::new, |tint| colours.style(tint));
         put(
             buffer,
             (area.x + x, area.y),
             width,
-            text,
+            &cell.text,
             columns[nth].right,
             style,
         );
@@ -136,10 +113,9 @@ pub fn row(
     }
 }
 
-/// Draws a text in its column, cleaned, and shortened in its middle if it is too long.
+/// Draws a text in its column, shortened in its middle if it is too long.
 fn put(buffer: &mut Buffer, (x, y): (u16, u16), width: u16, text: &str, right: bool, style: Style) {
-    let clean = clean_line(text);
-    let shown = fitted(&clean, usize::from(width));
+    let shown = fitted(text, usize::from(width));
     let span = Span::raw(shown.as_ref());
     let used = u16::try_from(span.width()).unwrap_or(width).min(width);
     let x = if right { x + (width - used) } else { x };
@@ -162,12 +138,13 @@ pub fn scrolled(first: usize, marked: usize, rows: usize, height: usize) -> usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::table::column;
 
     const COLUMNS: [Column; 4] = [
-        column("NAME", 0),
-        column("STATE", 10),
-        column("MEMORY", 10).right().leaves(1),
-        column("LAST", 12).leaves(2),
+        column("NAME"),
+        column("STATE").shortens_to(10),
+        column("MEMORY").shortens_to(10).right().leaves(2),
+        column("LAST").shortens_to(12).leaves(1),
     ];
 
     #[test]

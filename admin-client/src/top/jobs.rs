@@ -6,12 +6,12 @@ use serde_json::json;
 use tokio::sync::mpsc::Sender;
 
 use super::feed::reason;
-use crate::client::Client;
 use crate::decisions::DecisionReport;
 use crate::error::CommandError;
 use crate::render::outcome;
 use crate::responses::{LoadResponse, LogLine, Plan, UnloadResponse};
 use crate::style::Style;
+use client::Client;
 
 /// Number of past lines at the beginning of a log.
 const LOG_TAIL: &str = "500";
@@ -99,7 +99,7 @@ async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, CommandError> {
     let response = client
         .post("admin/plan", &json!({ "model": model }))
         .await?;
-    response.read().map(Box::new)
+    Ok(Box::new(response.read()?))
 }
 
 async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, CommandError> {
@@ -109,7 +109,10 @@ async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, C
     }
     let body = json!({"model": model, "wait": false});
     let response: LoadResponse = client.post("admin/load", &body).await?.read()?;
-    Ok(Outcome::Done(first_line(&outcome::load(&response, PLAIN))))
+    Ok(Outcome::Done(first_line(&outcome::load(
+        &response,
+        Style::PLAIN,
+    ))))
 }
 
 async fn unload(client: &Client, model: &str) -> Result<Outcome, CommandError> {
@@ -118,13 +121,14 @@ async fn unload(client: &Client, model: &str) -> Result<Outcome, CommandError> {
         .await?;
     let response: UnloadResponse = response.read()?;
     Ok(Outcome::Done(first_line(&outcome::unload(
-        &response, PLAIN,
+        &response,
+        Style::PLAIN,
     ))))
 }
 
 async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, CommandError> {
     let response = client.get("admin/why", &[query]).await?;
-    response.read().map(|why| Outcome::Why(Box::new(why)))
+    Ok(Outcome::Why(Box::new(response.read()?)))
 }
 
 async fn follow(
@@ -135,7 +139,7 @@ async fn follow(
 ) -> Result<Outcome, CommandError> {
     let query = [("model", model), ("tail", LOG_TAIL), ("follow", "true")];
     let mut stream = client.stream("admin/logs", &query, None).await?;
-    while let Some(event) = stream.next().await? {
+    while let Some(event) = stream.message(None).await? {
         let Ok(line) = serde_json::from_str(&event.data) else {
             continue;
         };
@@ -145,14 +149,6 @@ async fn follow(
     }
     Ok(Outcome::LogEnded)
 }
-
-/// Style for one line of the screen, which shortens it on its own.
-const PLAIN: Style = Style {
-    colour: false,
-    terminal: false,
-    columns: 100,
-    wide: true,
-};
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()

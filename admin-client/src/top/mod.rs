@@ -41,7 +41,7 @@ use self::raw_terminal::RawTerminal;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::quantity::Clock;
-use crate::screen::window;
+use terminal::window;
 
 /// Interval for updating ages and countdowns.
 const TICK: Duration = Duration::from_secs(1);

@@ -1,14 +1,16 @@
 //! The columns of the panes of `top`, and their rows, filtered and sorted. Pure.
 
-use super::grid::{Column, Row, column};
+use super::grid::Row;
 use super::view::{View, event_id};
 use crate::render::events::kind_tint;
 use crate::render::models::{keep_hot_left, memory, replicas, state_tint};
 use crate::render::progress::progress;
-use crate::render::quantity::{Clock, bytes, label, milliseconds_or_dash};
-use crate::responses::{DeviceView, ModelView};
+use crate::render::quantity::{Clock, bytes, label, milliseconds};
+use crate::render::table::{Cell, Column, column};
+use crate::responses::{DeviceView, EventView, ModelView};
 use crate::state::LoadState;
-use crate::style::{Tint, clean_line};
+use crate::style::Tint;
+use terminal::row;
 
 /// The panes in the order of the Tab key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,40 +47,40 @@ impl Pane {
 pub const BAR: usize = 1;
 
 const DEVICES: [Column; 6] = [
-    column("DEVICE", 10),
-    column("MEMORY", 0),
-    column("GIVEN OF TOTAL", 20).right(),
-    column("BUSY", 5).right().leaves(2),
-    column("TEMP", 5).right().leaves(3),
-    column("STATE", 10).leaves(1),
+    column("DEVICE").shortens_to(10),
+    column("MEMORY"),
+    column("GIVEN OF TOTAL").shortens_to(20).right(),
+    column("BUSY").shortens_to(5).right().leaves(2),
+    column("TEMP").shortens_to(5).right().leaves(1),
+    column("STATE").shortens_to(10).leaves(3),
 ];
 
 const MODELS: [Column; 9] = [
-    column("MODEL", 0),
-    column("STATE", 16),
-    column("PRI", 4).right(),
-    column("REPL", 5).right().leaves(4),
-    column("MEMORY", 10).right().leaves(3),
-    column("BUSY", 5).right().leaves(2),
-    column("WAIT", 5).right(),
-    column("LEAVES IN", 11).right().leaves(1),
-    column("LAST USED", 15).right().leaves(5),
+    column("MODEL"),
+    column("STATE").shortens_to(16),
+    column("PRI").shortens_to(4).right(),
+    column("REPL").shortens_to(5).right().leaves(2),
+    column("MEMORY").shortens_to(10).right().leaves(3),
+    column("BUSY").shortens_to(5).right().leaves(4),
+    column("WAIT").shortens_to(5).right(),
+    column("LEAVES IN").shortens_to(11).right().leaves(5),
+    column("LAST USED").shortens_to(15).right().leaves(1),
 ];
 
 const QUEUE: [Column; 6] = [
-    column("MODEL", 0),
-    column("KEY", 14).leaves(2),
-    column("POS", 3).right().leaves(3),
-    column("WAITED", 10).right(),
-    column("EXPECTED", 10).right(),
-    column("STAGE", 16).leaves(1),
+    column("MODEL"),
+    column("KEY").shortens_to(14).leaves(2),
+    column("POS").shortens_to(3).right().leaves(1),
+    column("WAITED").shortens_to(10).right(),
+    column("EXPECTED").shortens_to(10).right(),
+    column("STAGE").shortens_to(16).leaves(3),
 ];
 
 const EVENTS: [Column; 4] = [
-    column("TIME", 8),
-    column("EVENT", 11),
-    column("MODEL", 22).leaves(1),
-    column("REASON", 0),
+    column("TIME").shortens_to(8),
+    column("EVENT").shortens_to(11),
+    column("MODEL").shortens_to(22).leaves(1),
+    column("REASON"),
 ];
 
 /// The column by which the models are sorted, and true if it is descending.
@@ -116,20 +118,16 @@ pub fn rows(pane: Pane, view: &View, filter: &str, sort: Sort, clock: Clock) -> 
     };
     if !filter.is_empty() {
         let wanted = filter.to_lowercase();
-        let has = |text: &str| clean_line(text).to_lowercase().contains(&wanted);
-        rows.retain(|row| row.cells.iter().any(|(text, _)| has(text)));
+        let has = |cell: &Cell| cell.text.to_lowercase().contains(&wanted);
+        rows.retain(|row| row.cells.iter().any(has));
     }
     rows
 }
 
-fn plain(text: impl Into<String>) -> (String, Option<Tint>) {
-    (text.into(), None)
-}
-
-fn count(n: u64) -> (String, Option<Tint>) {
+fn count(n: u64) -> Cell {
     match n {
-        0 => ("-".to_owned(), Some(Tint::Faint)),
-        n => plain(n.to_string()),
+        0 => Cell::tinted("-", Some(Tint::Faint)),
+        n => Cell::from(n),
     }
 }
 
@@ -140,20 +138,20 @@ fn device(device: &DeviceView) -> Row {
         figure.map_or_else(String::new, |figure| format!("{figure:.0}{unit}"))
     };
     let state = match (&device.cordon, &device.stale) {
-        (Some(cordon), _) if cordon.failed => ("failed".to_owned(), Some(Tint::Bad)),
-        (Some(_), _) => ("cordoned".to_owned(), Some(Tint::Warning)),
-        (None, Some(_)) => ("stale".to_owned(), Some(Tint::Bad)),
-        (None, None) => plain(""),
+        (Some(cordon), _) if cordon.failed => Cell::tinted("failed", Some(Tint::Bad)),
+        (Some(_), _) => Cell::tinted("cordoned", Some(Tint::Warning)),
+        (None, Some(_)) => Cell::tinted("stale", Some(Tint::Bad)),
+        (None, None) => Cell::from(""),
     };
     Row {
         id: device.device.clone(),
         model: None,
-        cells: vec![
-            (device.device.clone(), Some(Tint::Strong)),
-            plain(""),
-            plain(format!("{} / {}", bytes(given), bytes(device.total_bytes))),
-            plain(of(device.utilisation_percent, " %")),
-            plain(of(device.temperature_celsius, "°C")),
+        cells: row![
+            Cell::tinted(&device.device, Some(Tint::Strong)),
+            "",
+            format!("{} / {}", bytes(given), bytes(device.total_bytes)),
+            of(device.utilisation_percent, " %"),
+            of(device.temperature_celsius, "°C"),
             state,
         ],
     }
@@ -184,24 +182,19 @@ fn model(model: &ModelView, clock: Clock) -> Row {
     Row {
         id: model.model.clone(),
         model: Some(model.model.clone()),
-        cells: vec![
-            plain(model.model.as_str()),
-            (state(model), state_tint(&model.state)),
-            (model.priority.to_string(), always_hot),
-            plain(replicas(model)),
-            plain(memory(model)),
+        cells: row![
+            &model.model,
+            Cell::tinted(state(model), state_tint(&model.state)),
+            Cell::tinted(model.priority.to_string(), always_hot),
+            replicas(model),
+            memory(model),
             count(in_flight(model)),
             match model.waiting {
                 0 => count(0),
-                n => (n.to_string(), Some(Tint::Warning)),
+                n => Cell::tinted(n.to_string(), Some(Tint::Warning)),
             },
-            plain(keep_hot_left(model, clock)),
-            plain(
-                model
-                    .last_used_at
-                    .as_deref()
-                    .map_or_else(|| "-".to_owned(), |at| clock.ago(at)),
-            ),
+            keep_hot_left(model, clock),
+            model.last_used_at.as_deref().map(|at| clock.ago(at)),
         ],
     }
 }
@@ -255,49 +248,43 @@ fn queue(view: &View) -> Vec<Row> {
     let waiting = view.queue.waiting.iter().map(|request| Row {
         id: label(&request.ticket),
         model: Some(request.model.clone()),
-        cells: vec![
-            plain(request.model.as_str()),
-            plain(request.key.as_deref().unwrap_or("-")),
-            plain(
-                request
-                    .position
-                    .map_or_else(|| "-".to_owned(), |nth| nth.to_string()),
-            ),
-            plain(milliseconds_or_dash(request.waited_ms)),
-            plain(milliseconds_or_dash(request.expected_ms)),
-            plain(request.stage.as_deref().unwrap_or("-")),
+        cells: row![
+            &request.model,
+            request.key.as_deref(),
+            request.position,
+            request.waited_ms.map(milliseconds),
+            request.expected_ms.map(milliseconds),
+            request.stage.as_deref(),
         ],
     });
     let orders = view.queue.orders.iter().map(|order| Row {
         id: order.order.clone(),
         model: order.model.clone(),
-        cells: vec![
-            plain(order.model.as_deref().unwrap_or("all models")),
-            (format!("order {}", order.order), Some(Tint::Faint)),
-            plain(""),
-            plain(milliseconds_or_dash(order.since_ms)),
-            plain(""),
-            (order.what.clone(), Some(Tint::Strong)),
+        cells: row![
+            order.model.as_deref().unwrap_or("all models"),
+            Cell::tinted(format!("order {}", order.order), Some(Tint::Faint)),
+            "",
+            order.since_ms.map(milliseconds),
+            "",
+            Cell::tinted(&order.what, Some(Tint::Strong)),
         ],
     });
     waiting.chain(orders).collect()
 }
 
 fn events(view: &View, clock: Clock) -> Vec<Row> {
+    let time = |event: &EventView| {
+        let at = event.at.as_deref();
+        at.map_or_else(String::new, |at| clock.time_of_day(at))
+    };
     let events = view.events.iter().map(|event| Row {
         id: event_id(event),
         model: event.model.clone(),
-        cells: vec![
-            (
-                event
-                    .at
-                    .as_deref()
-                    .map_or_else(String::new, |at| clock.time_of_day(at)),
-                Some(Tint::Faint),
-            ),
-            (event.kind.clone(), Some(kind_tint(&event.kind))),
-            plain(event.model.as_deref().unwrap_or("-")),
-            plain(event.reason.as_deref().unwrap_or_default()),
+        cells: row![
+            Cell::tinted(time(event), Some(Tint::Faint)),
+            Cell::tinted(&event.kind, Some(kind_tint(&event.kind))),
+            event.model.as_deref(),
+            event.reason.as_deref().unwrap_or_default(),
         ],
     });
     events.collect()

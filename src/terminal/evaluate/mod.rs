@@ -8,15 +8,14 @@ mod table;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use std::io::IsTerminal;
 use tokio::runtime::Runtime;
 
 use super::args::EvaluateArgs;
-use super::client::Client;
 use super::conversation::Conversation;
 use super::error::CommandError;
 use super::interrupt::interrupted;
 use super::models::{hub_name, may_be_of_the_hub};
+use super::pool_client::PoolClient;
 use super::request::quietly;
 use super::screen::Screen;
 use super::single_prompt::set;
@@ -24,7 +23,11 @@ use judge::{Case, MODELS_MAX};
 use outcome::{Evaluation, Judgement, Outcome};
 use prompts::Prompt;
 
-pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<(), CommandError> {
+pub fn run(
+    runtime: &Runtime,
+    client: &PoolClient,
+    args: &EvaluateArgs,
+) -> Result<(), CommandError> {
     let read = prompts::read(&args.file, args.separator.as_deref())?;
     for flaw in &read.flaws {
         eprintln!("model-pool: {flaw}");
@@ -56,7 +59,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
         }
     });
     screen.erase_status();
-    let width = table::width_of_terminal(std::io::stdout().is_terminal());
+    let width = table::width_of_output();
     let text = if args.json {
         format!("{:#}\n", evaluation.to_json())
     } else {
@@ -76,9 +79,10 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
 }
 
 /// Fails if the pool lacks a model, before other models respond in vain. Other problems are shown in the table.
-async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), CommandError> {
+async fn find_all(client: &PoolClient, evaluation: &Evaluation) -> Result<(), CommandError> {
     for name in evaluation.models.iter().chain(&evaluation.judge) {
-        if let Err(failure) = client.find(name).await
+        let found = client.find_model(name).await.map_err(CommandError::from);
+        if let Err(failure) = found
             && failure.is_unknown_model()
             && !may_be_of_the_hub(name)
         {
@@ -89,7 +93,7 @@ async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), Comman
 }
 
 async fn ask_and_judge(
-    client: &Client,
+    client: &PoolClient,
     args: &EvaluateArgs,
     evaluation: &mut Evaluation,
     screen: &mut Screen,
@@ -103,7 +107,7 @@ async fn ask_and_judge(
 
 /// Sends every prompt with several responses to the judge.
 async fn judge_all(
-    client: &Client,
+    client: &PoolClient,
     args: &EvaluateArgs,
     judge: &str,
     evaluation: &mut Evaluation,
@@ -131,9 +135,7 @@ async fn judge_all(
         let judgement = match verdict {
             Ok(Ok(verdict)) => Judgement::Verdict(verdict),
             Ok(Err(problem)) => Judgement::Failure(problem),
-            Err(failure @ (CommandError::Refused(_) | CommandError::Cut { .. })) => {
-                Judgement::Failure(failure.to_string())
-            }
+            Err(failure) if failure.is_of_one_request() => Judgement::Failure(failure.to_string()),
             Err(failure) => return Err(failure),
         };
         evaluation.judgements[row] = Some(judgement);
@@ -143,7 +145,7 @@ async fn judge_all(
 
 /// Sends all prompts to each model, several at a time. An unreachable server ends the run; a refusal is an outcome.
 async fn ask_all(
-    client: &Client,
+    client: &PoolClient,
     args: &EvaluateArgs,
     evaluation: &mut Evaluation,
     screen: &mut Screen,
@@ -168,7 +170,7 @@ async fn ask_all(
             screen.status(&format!("{model}: {done} of {all} answers"));
             let outcome = match response {
                 Ok(response) => Outcome::Answer(Box::new(response)),
-                Err(failure @ (CommandError::Refused(_) | CommandError::Cut { .. })) => {
+                Err(failure) if failure.is_of_one_request() => {
                     Outcome::Failure(failure.to_string())
                 }
                 Err(failure) => return Err(failure),

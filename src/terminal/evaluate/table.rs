@@ -1,24 +1,27 @@
 //! Formats an evaluation as text: for each prompt the responses in columns side by side, then the totals of each model. Pure.
 
-use super::outcome::{Evaluation, Judgement, Outcome, Sums};
+use super::outcome::{Evaluation, Judgement, Outcome};
 use crate::control_chars::{clean, line};
+use crate::fold::{fitted, wrapped};
 use crate::quantity::seconds;
+use crate::row;
+use crate::style::{self, Style};
+use crate::table::{Column, column, table};
 
 /// Width if the output is not a terminal or does not report its width.
 const USUAL_WIDTH: usize = 120;
 /// Minimum column width; responses are listed below each other if columns would be narrower.
 const COLUMN_MIN: usize = 24;
 const GAP: &str = " │ ";
+/// Answers are shown completely.
+const LINES_MAX: usize = usize::MAX - 1;
 
-/// The width of the terminal in characters.
-pub fn width_of_terminal(is_terminal: bool) -> usize {
-    let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()));
-    let columns = size
-        .and_then(Result::ok)
-        .map(|size| usize::from(size.ws_col));
-    columns
-        .filter(|columns| *columns > 0)
-        .unwrap_or(USUAL_WIDTH)
+/// The width of standard output in columns.
+pub fn width_of_output() -> usize {
+    match Style::of_stdout() {
+        style if style.terminal => style.columns,
+        _ => USUAL_WIDTH,
+    }
 }
 
 pub fn text(evaluation: &Evaluation, width: usize) -> String {
@@ -30,7 +33,7 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
         text += &format!(
             "── line {}: {}\n",
             prompt.line,
-            shortened(&line(&prompt.text), width)
+            fitted(&line(&prompt.text), width.saturating_sub(14).max(20))
         );
         let cells: Vec<String> = evaluation.of_prompt(row).iter().map(cell).collect();
         if column >= COLUMN_MIN {
@@ -43,7 +46,8 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
             }
         }
         if let Some(judgement) = &evaluation.judgements[row] {
-            let verdict_lines = wrapped(&verdict(evaluation, judgement), width);
+            let verdict = verdict(evaluation, judgement);
+            let verdict_lines = wrapped(&verdict, Some(width), LINES_MAX);
             text += &format!("{}\n", verdict_lines.join("\n"));
         }
         text.push('\n');
@@ -85,13 +89,16 @@ fn cell(outcome: &Option<Outcome>) -> String {
 
 /// Formats texts side by side in columns of this width.
 fn beside(texts: &[String], width: usize) -> String {
-    let columns: Vec<Vec<String>> = texts.iter().map(|text| wrapped(text, width)).collect();
+    let columns: Vec<Vec<String>> = texts
+        .iter()
+        .map(|text| wrapped(text, Some(width), LINES_MAX))
+        .collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(0);
     let mut text = String::new();
     for nth in 0..height {
         let cells = columns.iter().map(|lines| {
             let cell = lines.get(nth).map(String::as_str).unwrap_or_default();
-            let fill = width.saturating_sub(cell.chars().count());
+            let fill = width.saturating_sub(style::width(cell));
             format!("{cell}{}", " ".repeat(fill))
         });
         text += cells.collect::<Vec<_>>().join(GAP).trim_end();
@@ -100,118 +107,44 @@ fn beside(texts: &[String], width: usize) -> String {
     text
 }
 
-/// Wraps a text to `width` characters, between words if possible.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for paragraph in text.replace('\t', "    ").lines() {
-        let mut current = String::new();
-        let mut length = 0;
-        for word in paragraph.split(' ') {
-            let mut word: Vec<char> = word.chars().collect();
-            if length > 0 && length + 1 + word.len() > width {
-                lines.push(std::mem::take(&mut current));
-                length = 0;
-            }
-            if length > 0 {
-                current.push(' ');
-                length += 1;
-            }
-            while word.len() > width {
-                let rest = word.split_off(width);
-                lines.push(word.into_iter().collect());
-                word = rest;
-            }
-            length += word.len();
-            current.extend(word);
-        }
-        lines.push(current);
-    }
-    lines
-}
-
-fn shortened(text: &str, width: usize) -> String {
-    let most = width.saturating_sub(14).max(20);
-    if text.chars().count() > most {
-        text.chars().take(most - 1).chain(['…']).collect()
-    } else {
-        text.to_owned()
-    }
-}
-
 fn sums(evaluation: &Evaluation) -> String {
-    let mut heads = vec![
-        "model",
-        "answers",
-        "failed",
-        "prompt tokens",
-        "answer tokens",
-        "first token",
-        "answer",
-        "longest wait",
+    const COLUMNS: [Column; 11] = [
+        column("model"),
+        column("answers").right(),
+        column("failed").right(),
+        column("prompt tokens").right(),
+        column("answer tokens").right(),
+        column("first token").right(),
+        column("answer").right(),
+        column("longest wait").right(),
+        column("judged").right(),
+        column("first").right(),
+        column("mean rank").right(),
     ];
-    if evaluation.judge.is_some() {
-        heads.extend(["judged", "first", "mean rank"]);
-    }
-    let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|head| (*head).to_owned()).collect()];
-    for (column, model) in evaluation.models.iter().enumerate() {
+    const OF_JUDGE: usize = 3;
+    let row = |(column, model): (usize, &String)| {
         let sums = evaluation.sums(column);
-        let rank = sums.rank();
-        let Sums {
-            responses,
-            failures,
-            prompt_tokens,
-            response_tokens,
-            first_token,
-            total: whole,
-            waited,
-            verdicts,
-            firsts,
-            ranks: _,
-        } = sums;
-        let time = |time: Option<std::time::Duration>| match time {
-            Some(time) => seconds(time),
-            None => "-".to_owned(),
-        };
-        let mut row = vec![
+        let rank = sums.rank().map(|rank| format!("{rank:.2}"));
+        row![
             line(model),
-            responses.to_string(),
-            failures.to_string(),
-            prompt_tokens.to_string(),
-            response_tokens.to_string(),
-            time(first_token),
-            time(whole),
-            seconds(waited),
-        ];
-        if evaluation.judge.is_some() {
-            row.push(verdicts.to_string());
-            row.push(firsts.to_string());
-            row.push(rank.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.2}")));
-        }
-        rows.push(row);
-    }
-    let widths: Vec<usize> = (0..heads.len())
-        .map(|nth| {
-            let cells = rows.iter().map(|row| row[nth].chars().count());
-            cells.max().unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(nth, (cell, width))| {
-                let fill = " ".repeat(width - cell.chars().count());
-                match nth {
-                    0 => format!("{cell}{fill}"),
-                    _ => format!("{fill}{cell}"),
-                }
-            });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+            sums.responses,
+            sums.failures,
+            sums.prompt_tokens,
+            sums.response_tokens,
+            sums.first_token.map(seconds),
+            sums.total.map(seconds),
+            seconds(sums.waited),
+            sums.verdicts,
+            sums.firsts,
+            rank,
+        ]
+    };
+    let rows = evaluation.models.iter().enumerate().map(row);
+    let shown = match evaluation.judge {
+        Some(_) => COLUMNS.len(),
+        None => COLUMNS.len() - OF_JUDGE,
+    };
+    table(&COLUMNS[..shown], rows, "", Style::PLAIN)
 }
 
 #[cfg(test)]
@@ -273,12 +206,5 @@ mod tests {
         evaluation.set(0, 5, answer("yes"));
         let text = text(&evaluation, 80);
         assert!(text.contains("m5:\nyes\n["), "{text}");
-    }
-
-    #[test]
-    fn long_words_are_broken_and_lines_end_between_words() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
-        assert_eq!(wrapped("a\n\nb", 9), ["a", "", "b"]);
     }
 }

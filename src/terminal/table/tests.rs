@@ -6,18 +6,15 @@ const THREE: [Column; 3] = [column("NAME"), column("N").right(), column("REST")]
 
 #[test]
 fn columns_are_aligned_and_lines_have_no_trailing_space() {
-    let rows = vec![
-        vec![Cell::from("a"), Cell::from("10"), Cell::from("x")],
-        vec![Cell::from("long"), Cell::from("5"), Cell::from("")],
-    ];
-    let text = table(&THREE, &rows, "nothing", Style::PLAIN);
+    let rows = vec![row!["a", 10_u32, "x"], row!["long", 5_u32, ""]];
+    let text = table(&THREE, rows, "nothing", Style::PLAIN);
     assert_eq!(text, "NAME   N  REST\na     10  x\nlong   5\n");
 }
 
 #[test]
 fn an_empty_table_is_a_sentence() {
     assert_eq!(
-        table(&THREE, &[], "No requests are waiting.", Style::PLAIN),
+        table(&THREE, [], "No requests are waiting.", Style::PLAIN),
         "No requests are waiting.\n"
     );
 }
@@ -25,31 +22,28 @@ fn an_empty_table_is_a_sentence() {
 #[test]
 fn colours_do_not_disturb_the_alignment() {
     let rows = vec![
-        vec![Cell::tinted("ab", Some(Tint::Good)), Cell::from("c")],
-        vec![Cell::from("abcd"), Cell::from("e")],
+        row![Cell::tinted("ab", Some(Tint::Good)), "c"],
+        row!["abcd", None::<&str>],
     ];
     let colour = Style {
         colour: true,
         ..Style::PLAIN
     };
-    let text = table(&[column("H"), column("I")], &rows, "", colour);
-    assert_eq!(clean(&text), "H     I\nab    c\nabcd  e\n");
+    let text = table(&[column("H"), column("I")], rows, "", colour);
+    assert_eq!(clean(&text), "H     I\nab    c\nabcd  -\n");
 }
 
 #[test]
 fn a_name_cannot_break_the_line() {
-    let rows = vec![vec![Cell::from("a\nb\x1b[2J")]];
-    assert_eq!(table(&[column("H")], &rows, "", Style::PLAIN), "H\na b\n");
+    let rows = vec![row!["a\nb\x1b[2J"]];
+    assert_eq!(table(&[column("H")], rows, "", Style::PLAIN), "H\na b\n");
 }
 
 #[test]
 fn wide_characters_count_with_their_columns() {
-    let rows = vec![
-        vec![Cell::from("模型"), Cell::from("x")],
-        vec![Cell::from("e\u{301}"), Cell::from("y")],
-    ];
+    let rows = vec![row!["模型", "x"], row!["e\u{301}", "y"]];
     assert_eq!(
-        table(&[column("H"), column("I")], &rows, "", Style::PLAIN),
+        table(&[column("H"), column("I")], rows, "", Style::PLAIN),
         "H     I\n模型  x\ne\u{301}     y\n"
     );
 }
@@ -61,22 +55,18 @@ const GIVING: [Column; 4] = [
     column("WHY").goes_below(),
 ];
 
-fn row() -> Vec<Vec<Cell>> {
-    vec![
-        [
-            "a-long-name-of-it",
-            "10 min ago",
-            "12 GiB",
-            "because of this",
-        ]
-        .map(Cell::from)
-        .to_vec(),
-    ]
+fn row() -> Vec<Row> {
+    vec![row![
+        "a-long-name-of-it",
+        "10 min ago",
+        "12 GiB",
+        "because of this"
+    ]]
 }
 
 #[test]
 fn long_texts_move_below_then_names_are_shortened_then_columns_are_left_out() {
-    let at = |columns: usize| table(&GIVING, &row(), "", Style::terminal(columns));
+    let at = |columns: usize| table(&GIVING, row(), "", Style::terminal(columns));
     assert_eq!(
         at(60),
         "NAME               AGE         SIZE    WHY\n\
@@ -106,7 +96,7 @@ fn without_a_terminal_and_with_wide_nothing_gives_way() {
         ..Style::terminal(20)
     };
     for style in [Style::PLAIN, wide] {
-        let text = table(&GIVING, &row(), "", style);
+        let text = table(&GIVING, row(), "", style);
         assert!(
             text.ends_with("  10 min ago  12 GiB  because of this\n"),
             "{text}"
@@ -116,8 +106,8 @@ fn without_a_terminal_and_with_wide_nothing_gives_way() {
 
 #[test]
 fn columns_that_must_stay_are_cut_when_nothing_else_is_left() {
-    let rows = vec![vec![Cell::from("x".repeat(50)), Cell::from("y".repeat(50))]];
-    let text = table(&[column("A"), column("B")], &rows, "", Style::terminal(24));
+    let rows = [row!["x".repeat(50), "y".repeat(50)]];
+    let text = table(&[column("A"), column("B")], rows, "", Style::terminal(24));
     assert!(text.lines().all(|line| width(line) <= 24), "{text}");
 }
 

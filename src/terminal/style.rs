@@ -29,7 +29,6 @@ pub enum Tint {
 
 impl Style {
     /// Neither colours nor bars, as in a pipe.
-    #[cfg(test)]
     pub const PLAIN: Style = Style {
         colour: false,
         terminal: false,
@@ -38,7 +37,6 @@ impl Style {
     };
 
     /// A terminal of this many columns, without colours.
-    #[cfg(test)]
     pub const fn terminal(columns: usize) -> Style {
         Style {
             terminal: true,

@@ -17,6 +17,8 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
+use crate::error::chain;
+
 /// The client's TLS settings: trusts the system's authorities and the certificates of this PEM file. A server may also present a
 /// certificate of the file itself.
 ///
@@ -133,11 +135,7 @@ const OWN_CERTIFICATE: &str = "CaUsedAsEndEntity";
 /// Returns the problem with a server's certificate and its remedy, if that is why a request failed.
 pub fn problem(error: &(dyn Error + 'static)) -> Option<CertificateProblem> {
     // The innermost cause, without the messages of the libraries in between.
-    let mut innermost: &dyn Error = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    let text = innermost.to_string();
+    let text = chain(error).last()?.to_string();
     let words = [
         "invalid peer certificate",
         "certificate not valid",

@@ -1,9 +1,11 @@
-//! Tables, lists of facts and wrapped text that fit the terminal's width. Pure.
+//! Tables and lists of facts that fit the terminal's width. Pure.
 //!
-//! The columns of a table that is too wide give way by importance: long texts move below their row, names are shortened, and the
-//! least important columns are left out. Without a terminal and with `--wide` all columns stay.
+//! The columns of a table that is too wide give way by importance: long texts move below their row, names are shortened in their
+//! middle, and the least important columns are left out. Without a terminal and with `--wide` all columns stay. This is our own
+//! code because `comfy-table` can only wrap or cut at the end of a cell, which gives several lines per row, and columns of a few
+//! characters.
 
-use crate::render::fold::{fitted, indented, wrapped};
+use crate::fold::{fitted, indented, wrapped};
 use crate::style::{Style, Tint, clean, clean_line, width};
 
 /// Spaces between two columns.
@@ -20,8 +22,8 @@ const FACT_COLUMNS_MIN: usize = 30;
 /// One cell: text and an optional tint.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    text: String,
-    tint: Option<Tint>,
+    pub text: String,
+    pub tint: Option<Tint>,
     /// The usual value. Not worth a separate line below the row.
     usual: bool,
 }
@@ -42,27 +44,48 @@ impl Cell {
     }
 }
 
-impl From<String> for Cell {
-    fn from(text: String) -> Cell {
-        Cell::tinted(text, None)
+macro_rules! cell_from {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Cell {
+            fn from(value: $type) -> Cell {
+                Cell::tinted(value.to_string(), None)
+            }
+        }
+    )*};
+}
+
+cell_from!(String, &String, &str, i64, u32, u64, usize);
+
+/// An absent value is shown as `-`.
+impl<T> From<Option<T>> for Cell
+where
+    Cell: From<T>,
+{
+    fn from(value: Option<T>) -> Cell {
+        value.map_or_else(|| Cell::tinted("-", None), Cell::from)
     }
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Cell {
-        Cell::tinted(text, None)
-    }
+/// The cells of one row.
+pub type Row = Vec<Cell>;
+
+/// Makes a row of values that are cells or become cells.
+#[macro_export]
+macro_rules! row {
+    ($($cell:expr),* $(,)?) => {
+        vec![$($crate::table::Cell::from($cell)),*]
+    };
 }
 
 /// A column and the way it gives way to others.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    title: &'static str,
-    right: bool,
+    pub title: &'static str,
+    pub right: bool,
     /// Its texts may be shortened down to this width.
-    least: Option<usize>,
+    pub least: Option<usize>,
     /// Columns with a lower number are left out first. A column without a number stays.
-    leaves: Option<u8>,
+    pub leaves: Option<u8>,
     /// Its texts move below their rows.
     below: bool,
 }
@@ -171,36 +194,46 @@ impl Layout {
 }
 
 /// Renders a header and rows, one line each plus the lines below a row. Returns the sentence `empty` without rows.
-pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
+pub fn table(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Row>,
+    empty: &str,
+    style: Style,
+) -> String {
+    let rows: Vec<Row> = rows.into_iter().collect();
     if rows.is_empty() {
         return wrapped(empty, style.limit(), BELOW_LINES_MAX).join("\n") + "\n";
     }
     let titles: Vec<usize> = columns.iter().map(|column| width(column.title)).collect();
-    let layout = Layout::new(columns, &natural(titles, rows), style.limit());
-    let titles: Vec<Cell> = columns
-        .iter()
-        .map(|column| Cell {
-            text: column.title.to_owned(),
-            tint: Some(Tint::Faint),
-            usual: true,
-        })
-        .collect();
-    std::iter::once(&titles)
+    let layout = Layout::new(columns, &natural(titles, &rows), style.limit());
+    let title = |column: &Column| Cell::tinted(column.title, Some(Tint::Faint));
+    let titles: Row = columns.iter().map(title).collect();
+    let titles = titles.into_iter().map(|cell| Cell {
+        usual: true,
+        ..cell
+    });
+    std::iter::once(titles.collect())
         .chain(rows)
-        .map(|row| lines(columns, row, &layout, 0, style))
+        .map(|row: Row| lines(columns, &row, &layout, 0, style))
         .collect()
 }
 
 /// Like `table` without a header, indented.
-pub fn list(columns: &[Column], rows: &[Vec<Cell>], indent: usize, style: Style) -> String {
+pub fn list(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Row>,
+    indent: usize,
+    style: Style,
+) -> String {
+    let rows: Vec<Row> = rows.into_iter().collect();
     let limit = style.limit().map(|limit| limit.saturating_sub(indent));
-    let layout = Layout::new(columns, &natural(vec![0; columns.len()], rows), limit);
+    let layout = Layout::new(columns, &natural(vec![0; columns.len()], &rows), limit);
     rows.iter()
         .map(|row| lines(columns, row, &layout, indent, style))
         .collect()
 }
 
-fn natural(mut widths: Vec<usize>, rows: &[Vec<Cell>]) -> Vec<usize> {
+fn natural(mut widths: Vec<usize>, rows: &[Row]) -> Vec<usize> {
     for row in rows {
         for (known, cell) in widths.iter_mut().zip(row) {
             *known = (*known).max(width(&cell.text));

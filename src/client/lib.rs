@@ -1,0 +1,14 @@
+//! HTTP client of a pool for its command lines, `admin-client` and `model-pool chat`, `run` and `evaluate`. It finds the server and
+//! the key, sends requests, reads event streams, and explains errors with advice.
+
+mod error;
+mod events;
+mod http;
+mod settings;
+mod trust;
+
+pub use error::{ClientError, Refusal, error_of, root_cause};
+pub use events::{Event, Message};
+pub use http::{ApiResponse, Client, Patience, Stream};
+pub use reqwest::Method;
+pub use settings::{Key, KeyKind, LOCAL_KEY_FILE, ServerOptions, Settings, key_in};
