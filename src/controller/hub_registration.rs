@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::caller_share::LookupCaller;
-use super::catalog_change::{BYTES_LABEL, ChangeError, LABEL, Registrar, Terms};
-use super::handle::Handle;
-use super::hub_lookups::{HUB_LOOKUPS_MAX, HubRegistrationError};
-use super::routing::Route;
+use crate::gates::Route;
+use crate::handle::Handle;
+use crate::lookups::{HUB_LOOKUPS_MAX, HubRegistrationError, LookupCaller};
+use crate::messages::{BYTES_LABEL, ChangeError, LABEL, Registrar, Terms};
 use catalog::{Entry, Source};
 use pool::{Bytes, Remedy};
 use source::{NO_TOKEN, SourceError};

@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::catalog_change::Change;
-use super::control::Control;
-use super::handle::Handle;
-use super::message::Message;
-use super::routing::Route;
+use crate::control::Control;
+use crate::gates::Route;
+use crate::handle::Handle;
+use crate::messages::{Change, Message};
 use catalog::{Entry, Recipe};
 use config::ClusterKind;
 use engine::missing_program;

@@ -1,0 +1,168 @@
+//! The loop's view of the cluster that hands out nodes: its shapes, and the channel to the task that calls it (S2).
+
+use std::collections::BTreeMap;
+
+use tokio::sync::mpsc;
+
+use cluster::{ClusterOrder, is_node_of};
+use config::{Config, ShapeSection};
+use pool::{DemandId, KindId, NodeShape, ShapeId, Time};
+
+/// Maximum number of remembered names of future nodes.
+const NAMES_MAX: usize = 64;
+/// A node that reports this number was started by the cluster for a request it does not know: all pods of a Deployment start alike.
+const OF_CLUSTER: DemandId = DemandId(0);
+
+#[derive(Debug, Default)]
+pub(crate) struct ClusterNodes {
+    /// `None` without a cluster.
+    orders: Option<mpsc::UnboundedSender<ClusterOrder>>,
+    shapes: Vec<String>,
+    /// Requests by the name of the node that will come for them.
+    demands: BTreeMap<String, DemandId>,
+    /// End of each node's lease, by node name.
+    ends: BTreeMap<String, Time>,
+    /// The request whose node has no name yet.
+    unnamed: Option<DemandId>,
+}
+
+impl ClusterNodes {
+    pub fn request(&mut self, demand: DemandId, shape: ShapeId) {
+        self.unnamed = Some(demand);
+        if let Some(shape) = self.shapes.get(shape.0 as usize) {
+            let (demand, shape) = (demand.0, shape.clone());
+            self.order(ClusterOrder::Request { demand, shape });
+        }
+    }
+
+    pub fn cancel(&mut self, demand: DemandId) {
+        self.ended(demand);
+        self.order(ClusterOrder::Cancel { demand: demand.0 });
+    }
+
+    pub fn release(&self, node: &str) {
+        let node = node.to_owned();
+        self.order(ClusterOrder::Release { node });
+    }
+
+    /// The request that this node comes for, if the cluster has named it. `own` is the request that the node itself reports; a node
+    /// started by the cluster may report only [`OF_CLUSTER`].
+    pub fn joined(&mut self, node: &str, own: Option<DemandId>) -> Option<DemandId> {
+        self.order(ClusterOrder::Joined {
+            node: node.to_owned(),
+        });
+        let named = self.demands.keys().find(|name| is_node_of(name, node));
+        let named = named.cloned().and_then(|name| self.demands.remove(&name));
+        let unnamed = self.unnamed.filter(|_| own == Some(OF_CLUSTER));
+        let demand = named.or(unnamed).or(own);
+        if let Some(demand) = demand {
+            self.ended(demand);
+        }
+        demand
+    }
+
+    /// Forgets a request for which no node is expected any more.
+    pub fn ended(&mut self, demand: DemandId) {
+        self.unnamed.take_if(|unnamed| *unnamed == demand);
+    }
+
+    /// Reports to the task that the node has been ordered to end.
+    pub fn leaves(&self, node: &str) {
+        self.order(ClusterOrder::Leaves {
+            node: node.to_owned(),
+        });
+    }
+
+    pub fn gone(&mut self, node: &str) {
+        self.ends.remove(node);
+        self.order(ClusterOrder::Gone {
+            node: node.to_owned(),
+        });
+    }
+
+    /// Takes the cluster's shapes and the channel of its task.
+    pub fn begin(&mut self, shapes: Vec<String>, orders: mpsc::UnboundedSender<ClusterOrder>) {
+        self.shapes = shapes;
+        self.orders = Some(orders);
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.orders.is_some()
+    }
+
+    /// Remembers that a node of this name will come for the request.
+    pub fn names(&mut self, node: String, demand: DemandId) {
+        if self.demands.len() >= NAMES_MAX {
+            self.demands.pop_first();
+        }
+        self.ended(demand);
+        self.demands.insert(node, demand);
+    }
+
+    pub fn ends(&mut self, node: String, at: Time) {
+        self.ends.insert(node, at);
+    }
+
+    /// End of the node's lease, if it has one.
+    pub fn end_of(&self, node: &str) -> Option<Time> {
+        self.ends.get(node).copied()
+    }
+
+    fn order(&self, order: ClusterOrder) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+}
+
+/// The node shapes that the cluster offers.
+pub(crate) fn shapes(config: &Config) -> Vec<NodeShape> {
+    let all = &config.cluster.shapes;
+    let shape = |(shape, number): (&ShapeSection, u32)| {
+        let alike = all
+            .iter()
+            .position(|other| sort_of(other) == sort_of(shape));
+        let memory = shape.memory.0;
+        NodeShape {
+            shape: ShapeId(number),
+            name: shape.name.clone(),
+            devices: shape.gpus,
+            bytes_per_device: memory.saturating_sub(config.inventory.headroom.resolve(memory)),
+            // The devices of a shape are known only after a node has joined; these numbers match no real kind.
+            kind: KindId(u32::MAX - alike.map_or(number, |index| index as u32)),
+            cost_per_hour_cents: shape
+                .cost_per_hour
+                .map(|cost| (cost * 100.0).round() as u32),
+        }
+    };
+    all.iter().zip(0..).map(shape).collect()
+}
+
+/// The traits that make shapes comparable. A cluster without machines of one kind may still have machines of another.
+fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
+    // Drops the number of GPUs, which comes last.
+    let gres = shape.gres.as_deref();
+    let gres = gres.map(|gres| gres.rsplit_once(':').map_or(gres, |(name, _)| name));
+    let slurm = (
+        gres,
+        shape.partition.as_deref(),
+        shape.constraint.as_deref(),
+    );
+    let pbs = (shape.queue.as_deref(), traits(shape));
+    (
+        slurm,
+        pbs,
+        (&shape.resources, &shape.labels),
+        shape.memory.0,
+    )
+}
+
+/// The properties that PBS requires of this shape's nodes, without amounts: larger nodes need more processors.
+fn traits(shape: &ShapeSection) -> Vec<&str> {
+    let parts = shape.select.iter().flat_map(|select| select.split(':'));
+    let is_amount = |part: &&str| {
+        part.split_once('=')
+            .is_some_and(|(_, value)| value.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    parts.filter(|part| !is_amount(part)).collect()
+}

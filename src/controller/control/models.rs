@@ -1,0 +1,50 @@
+//! The models that the pool knows, with their numbers and facts, and the pending changes of the catalogue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::messages::Message;
+use crate::view::ModelFacts;
+use pool::ModelId;
+
+#[derive(Default)]
+pub(crate) struct Models {
+    pub ids: BTreeMap<String, ModelId>,
+    pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
+    /// Changes of the catalogue, in order of arrival.
+    pub changes: VecDeque<Message>,
+    /// A change is being computed.
+    pub changing: bool,
+}
+
+impl Models {
+    /// The number of the model `name`. Assigns a new one to a new name.
+    pub fn id(&mut self, name: &str) -> ModelId {
+        if let Some(&known) = self.ids.get(name) {
+            return known;
+        }
+        let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
+        self.ids.insert(name.to_owned(), fresh);
+        fresh
+    }
+
+    pub fn name(&self, model: ModelId) -> String {
+        self.facts
+            .get(&model)
+            .map_or_else(|| model.to_string(), |facts| facts.entry.name.clone())
+    }
+
+    /// Fingerprints of the files that figures were computed from, by model name.
+    pub fn files_marks(&self) -> BTreeMap<String, u64> {
+        let facts = self.facts.values();
+        facts
+            .map(|facts| (facts.entry.name.clone(), facts.files_mark))
+            .collect()
+    }
+
+    /// The arguments that a model's engine is started with; empty for an unknown model.
+    pub fn arguments(&self, model: ModelId) -> String {
+        let facts = self.facts.get(&model);
+        facts.map_or_else(String::new, ModelFacts::arguments)
+    }
+}

@@ -1,0 +1,162 @@
+//! Restores the pool's persistent state before its first decision, and stores it again while the pool runs.
+
+use super::actions::NODE_KEY;
+use super::parts::Start;
+use super::state::Control;
+use crate::gates::Minute;
+use crate::journal::Job;
+use inventory::Inventory;
+use pool::{Cordon, DeviceId, Event, ModelId, Record, RecordKind, Span};
+use store::UsageMinute;
+
+impl Control {
+    /// Gives the pool its initial state before the first request: devices, models and wishes. All of it arrives in one turn, so the
+    /// first decision takes everything into account (P4: of always-hot models the higher one wins).
+    pub(crate) fn begin(&mut self, start: Start) -> Inventory {
+        let mut events = Vec::new();
+        for device in self.devices.known.values() {
+            events.push(Event::DeviceRead {
+                device: device.info.id,
+                reading: self.devices.reading_of(&device.info),
+            });
+        }
+        events.push(self.links(None));
+        events.extend(self.cordons_of(start.cordons));
+        events.extend(self.nodes_of(start.nodes));
+        events.extend(self.cluster_shapes());
+        events.extend(self.take_catalog(start.catalog, start.figures.0));
+        for (name, numbers) in start.remembered {
+            if let Some(&model) = self.models.ids.get(&name) {
+                self.usage.remembered.insert(model, numbers.clone());
+                events.push(Event::Remembered { model, numbers });
+            }
+        }
+        for wish in start.wishes {
+            // A model whose file is missing today may return with the next reload.
+            let model = self.models.id(&wish.model);
+            let (over, load) = (wish.over, wish.load);
+            events.push(Event::WishesRestored { model, over, load });
+        }
+        // Placed after all events that affect whether engines can stay, and before any decision.
+        let seats = self.earlier_seats.reported();
+        events.extend(self.take_found(start.found, &seats));
+        // A controller that has been deposed decides nothing: its loop stops, and `serve` ends this process (D4).
+        if self.store.leads() {
+            self.turn_all(events);
+        }
+        self.publish();
+        start.inventory
+    }
+
+    /// The cordons of existing devices. A cordon of an absent device stays in the store until the device returns.
+    fn cordons_of(&mut self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (key, cordon) in cordons {
+            if let Some(name) = key.strip_prefix(NODE_KEY) {
+                tracing::info!("node {name} drains: {} (N5)", cordon.reason);
+                let (name, drain) = (name.to_owned(), cordon);
+                events.push(Event::NodeDrainRestored { name, drain });
+                continue;
+            }
+            let known = |id: &DeviceId| self.devices.key(*id) == key;
+            match self.devices.known.keys().copied().find(known) {
+                Some(device) => {
+                    let (name, reason) = (&self.devices.known[&device].info.name, &cordon.reason);
+                    tracing::info!("device {name} is cordoned: {reason} (M7)");
+                    events.push(Event::CordonRestored { device, cordon });
+                }
+                None => {
+                    tracing::warn!(
+                        device = key,
+                        reason = cordon.reason,
+                        "a cordoned device is not there; its cordon is kept"
+                    );
+                    // The device may come with a node.
+                    self.nodes.cordons.push((key, cordon));
+                }
+            }
+        }
+        events
+    }
+
+    /// Adds up the seats taken since the last turn.
+    pub(super) fn count_seats(&mut self, elapsed: Span) {
+        for (replica, in_flight) in self.engines.busy() {
+            if let Some(facts) = self.engines.processes.get(&replica) {
+                let busy = self.usage.busy_ms.entry(facts.model).or_default();
+                *busy += u64::from(in_flight) * elapsed.0;
+            }
+        }
+    }
+
+    /// Stores the use since the last call under this minute, for replays. Counts only what has been published.
+    pub(crate) fn keep_usage(&mut self, minute: Minute) {
+        let mut minutes = Vec::new();
+        for model in &self.publishing.snapshot.load().pool.models {
+            let saved = self
+                .usage
+                .seated
+                .insert(model.model, model.seated)
+                .unwrap_or(0);
+            let requests = model.seated.saturating_sub(saved);
+            let waits = (model.waits, model.waits_took.0);
+            let before = self.usage.waited.insert(model.model, waits);
+            let before = before.unwrap_or_default();
+            let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
+            let route = self.publishing.route(model.model);
+            let seconds = route.map(|route| route.arrivals.take(minute));
+            if requests > 0 || busy_ms > 0 {
+                minutes.push(UsageMinute {
+                    minute: minute.number(),
+                    model: model.name.clone(),
+                    requests,
+                    busy_ms,
+                    waited: waits.0.saturating_sub(before.0),
+                    waited_ms: waits.1.saturating_sub(before.1),
+                    // Some may have come at the end of the previous minute.
+                    seconds: seconds.filter(|seconds| requests == 0 || !seconds.is_empty()),
+                });
+            }
+        }
+        if !minutes.is_empty() {
+            let _ = self.jobs.send(Job::Usage(minutes));
+        }
+    }
+
+    /// Stores the remembered demand of models that changed since the last call.
+    pub(crate) fn remember(&mut self) {
+        let models: Vec<ModelId> = self.models.facts.keys().copied().collect();
+        for model in models {
+            self.remember_model(model);
+        }
+    }
+
+    /// The same for a model whose replicas on nodes have changed: the next controller must know where they are (N8).
+    pub(super) fn remember_places(&mut self, record: &Record) {
+        let has_changed = matches!(
+            record.kind,
+            RecordKind::Ready | RecordKind::Adopt | RecordKind::Gone | RecordKind::Crash
+        );
+        if has_changed && !self.nodes.known.is_empty() {
+            let name = record.model.as_deref();
+            let model = name.and_then(|name| self.models.ids.get(name)).copied();
+            model
+                .into_iter()
+                .for_each(|model| self.remember_model(model));
+        }
+    }
+
+    fn remember_model(&mut self, model: ModelId) {
+        let Some(numbers) = self.pool.remembered(model) else {
+            return;
+        };
+        if self.usage.remembered.get(&model) == Some(&numbers) {
+            return;
+        }
+        let _ = self.jobs.send(Job::Remembered {
+            model: self.models.name(model),
+            numbers: numbers.clone(),
+        });
+        self.usage.remembered.insert(model, numbers);
+    }
+}

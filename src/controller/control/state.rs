@@ -1,0 +1,254 @@
+//! The loop's state, and one turn of it: an event goes to the pool, and `execute` carries out the actions that the pool returns.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::cluster_nodes::ClusterNodes;
+use super::devices::Devices;
+use super::engines::Engines;
+use super::heartbeat::{Heartbeat, OnPanic};
+use super::models::Models;
+use super::nodes::Nodes;
+use super::parts::{Parts, Start};
+use super::publication::Publishing;
+use super::reader::Reader;
+use super::unload_orders::UnloadOrders;
+use crate::clock::Clock;
+use crate::gates::{EarlierSeats, Orders, SeatRequests, Usage};
+use crate::journal::Job;
+use crate::messages::Message;
+use crate::view::{Fetches, LoadTimeline, NodeUse, Snapshot, remote_device};
+use config::{Config, LiveConfig};
+use engine::CudaProgram;
+use pool::{Action, Event, Pool, ReplicaId, Span, Time};
+use store::Store;
+
+/// Smaller differences between the clocks are drift.
+const CLOCK_JUMP_MS: u64 = 1_000;
+
+/// Paths that engines are launched with.
+pub(crate) struct Folders {
+    pub executable: PathBuf,
+    pub cuda: CudaProgram,
+    pub runtime_dir: PathBuf,
+    pub log_dir: PathBuf,
+}
+
+pub(crate) struct Control {
+    /// The first field: it is dropped before the state it concerns.
+    _on_panic: OnPanic,
+    pub heartbeat: Option<Heartbeat>,
+    pub pool: Pool,
+    pub clock: Clock,
+    /// The configuration in force for this loop. A reload replaces it, and `live` for all other readers.
+    pub config: Arc<Config>,
+    pub live: LiveConfig,
+    pub store: Arc<Store>,
+    pub folders: Folders,
+    pub models: Models,
+    pub devices: Devices,
+    pub nodes: Nodes,
+    pub cluster: ClusterNodes,
+    pub engines: Engines,
+    pub earlier_seats: EarlierSeats,
+    pub unloaded: UnloadOrders,
+    pub seats: SeatRequests,
+    pub orders: Orders,
+    pub fetches: Fetches,
+    pub usage: Usage,
+    pub reader: Reader,
+    pub publishing: Publishing,
+    pub load_timeline: LoadTimeline,
+    pub tasks: JoinSet<()>,
+    pub jobs: mpsc::UnboundedSender<Job>,
+    pub inbox: mpsc::UnboundedSender<Message>,
+    /// The time of the next turn that the pool has requested.
+    pub wake: Option<Time>,
+    /// Milliseconds by which the machine's clock was ahead of the pool's at the last check.
+    pub wall_ahead: i64,
+    pub turned: Time,
+    pub finished: bool,
+}
+
+impl Control {
+    pub fn new(
+        parts: Parts,
+        inbox: mpsc::UnboundedSender<Message>,
+        jobs: mpsc::UnboundedSender<Job>,
+        numbers: &Arc<AtomicU64>,
+    ) -> (Control, Start) {
+        let config = parts.config.get();
+        let control = Control {
+            _on_panic: OnPanic::new(&parts.guardians),
+            heartbeat: parts.heartbeat,
+            pool: Pool::new(
+                config.limits(),
+                parts.night,
+                ReplicaId(parts.last_replica + 1),
+            ),
+            clock: parts.clock,
+            config,
+            live: parts.config,
+            store: parts.store,
+            folders: Folders {
+                executable: parts.executable,
+                cuda: parts.cuda,
+                runtime_dir: parts.runtime_dir,
+                log_dir: parts.log_dir,
+            },
+            models: Models::default(),
+            devices: Devices::new(&parts.inventory),
+            nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
+            cluster: ClusterNodes::default(),
+            engines: Engines::new(parts.guardians, parts.serve_writers),
+            earlier_seats: parts.seats,
+            unloaded: UnloadOrders::default(),
+            seats: SeatRequests::new(),
+            orders: Orders::default(),
+            fetches: Fetches::new(parts.sources),
+            usage: Usage {
+                measurements: parts.measurements,
+                ..Usage::default()
+            },
+            reader: Reader::default(),
+            publishing: Publishing::new(),
+            load_timeline: LoadTimeline::default(),
+            tasks: JoinSet::new(),
+            jobs,
+            inbox,
+            wake: None,
+            wall_ahead: 0,
+            turned: Time(0),
+            finished: false,
+        };
+        let start = Start {
+            inventory: parts.inventory,
+            cordons: parts.cordons,
+            nodes: parts.nodes,
+            remembered: parts.remembered,
+            wishes: parts.wishes,
+            catalog: parts.catalog,
+            figures: parts.figures,
+            found: parts.found,
+        };
+        (control, start)
+    }
+
+    /// Reports a jump of the machine's clock to the pool.
+    pub(crate) fn follow_wall_clock(&mut self) {
+        let ahead = self.clock.wall_ahead();
+        let by = ahead.abs_diff(self.wall_ahead);
+        if by < CLOCK_JUMP_MS {
+            return;
+        }
+        let way = if ahead > self.wall_ahead {
+            "ahead"
+        } else {
+            "back"
+        };
+        tracing::warn!(
+            "the machine's clock jumped {way} by {}; keys, tokens, sessions and leases follow it, waits and keep-hot times do not",
+            Span(by)
+        );
+        self.wall_ahead = ahead;
+        self.turn(Event::WallClockJumped { ahead });
+    }
+
+    pub(crate) fn turn(&mut self, event: Event) {
+        self.turn_all(vec![event]);
+    }
+
+    /// One turn: takes the gates' counts and the events, and then each event that executing an action returns immediately.
+    pub(crate) fn turn_all(&mut self, events: Vec<Event>) {
+        let now = self.clock.now();
+        self.count_seats(now.since(self.turned));
+        self.turned = now;
+        let mut news = vec![Event::GatesRead {
+            readings: self.engines.read_gates(),
+        }];
+        news.extend(events);
+        let mut responses = VecDeque::new();
+        let mut has_recorded = false;
+        let idle_matters = loop {
+            let response = self.pool.step_all(now, news);
+            self.wake = response.wake;
+            has_recorded |= response.actions.iter().any(is_record);
+            if has_recorded && response.actions.iter().any(ends_a_wait) {
+                // A caller that is admitted or refused now and then reads the pool must see the records made before.
+                self.publish();
+                has_recorded = false;
+            }
+            for action in response.actions {
+                responses.extend(self.execute(action));
+            }
+            match responses.pop_front() {
+                Some(event) => news = vec![event],
+                None => break response.idle_matters,
+            }
+        };
+        let mattered = self
+            .engines
+            .idle_matters
+            .swap(idle_matters, Ordering::AcqRel);
+        if idle_matters && !mattered {
+            // A replica may have become idle after its gate was read and before the gate knew that this matters.
+            let _ = self.inbox.send(Message::SeatFreed);
+        }
+        self.read_ahead_of_load();
+        self.publishing.outdated();
+        if self.orders.has_settled() {
+            // Callers that wait for an order must be able to see its effects.
+            self.publish();
+            self.orders.respond_to_settled();
+        }
+    }
+
+    /// Publishes immediately if that is cheap, and otherwise at the next regular time. For changes that no caller waits for.
+    pub(super) fn publish_if_quick(&mut self) {
+        if self.publishing.is_quick() {
+            self.publish()
+        } else {
+            self.publishing.outdated()
+        }
+    }
+
+    pub(crate) fn publish(&mut self) {
+        let now = self.clock.now();
+        let logs = self.engines.logs.iter();
+        let pool = remote_device::without_place(self.pool.view(now));
+        let snapshot = Snapshot {
+            on_nodes: NodeUse::all(&pool, &self.engines.processes),
+            pool,
+            models: Arc::clone(&self.models.facts),
+            processes: self.engines.processes.clone(),
+            fetches: self.fetches.facts(),
+            logs: logs
+                .map(|(&model, logs)| (model, logs.iter().cloned().collect()))
+                .collect(),
+            devices: Arc::clone(&self.devices.known),
+            provider: self.devices.provider,
+            nodes: self.nodes.facts(),
+            runs_alone: self.runs_alone(),
+            kinds: self.devices.kinds.clone(),
+        };
+        self.publishing.publish(now, snapshot);
+        self.publishing.took(self.clock.now().since(now));
+    }
+}
+
+fn is_record(action: &Action) -> bool {
+    matches!(action, Action::Record(_))
+}
+
+/// Returns true if the action lets requests continue, in the queue or at the gate.
+fn ends_a_wait(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Grant { .. } | Action::Refuse { .. } | Action::SetGate { .. }
+    )
+}

@@ -1,0 +1,190 @@
+//! Carries out the fetches of weights that the pool orders, in one task each that ends when its handle is dropped. After a fetch,
+//! the model's figures are recomputed before the pool gets the event. Damaged weights on this machine are checked again instead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::control::Control;
+use crate::messages::{Change, Message};
+
+use catalog::{Entry, Warning};
+use engine::missing_program;
+use pool::{Event, FetchEnd, ModelId, Remedy};
+use source::{Progress, Sources};
+
+/// Interval at which a fetch reports its remaining time.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Reports the end of a fetch, even if its task panics or is aborted.
+struct FetchEndGuard {
+    inbox: mpsc::UnboundedSender<Message>,
+    model: ModelId,
+    nth: u64,
+    outcome: FetchEnd,
+}
+
+impl FetchEndGuard {
+    fn ends_with(&mut self, outcome: FetchEnd) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for FetchEndGuard {
+    fn drop(&mut self) {
+        let _ = self.inbox.send(Message::FetchEnded {
+            model: self.model,
+            nth: self.nth,
+            outcome: self.outcome.clone(),
+        });
+    }
+}
+
+impl Control {
+    /// Starts the download, or returns the reason it cannot start.
+    pub(crate) fn fetch(&mut self, model: ModelId) -> Option<Event> {
+        let facts = self.models.facts.get(&model);
+        let Some(entry) = facts.map(|facts| Arc::clone(&facts.entry)) else {
+            let message = "the model left the catalogue".to_owned();
+            let remedy = Remedy::Time;
+            let end = FetchEnd::Failed { message, remedy };
+            return Some(Event::FetchEnded { model, end });
+        };
+        let (end, mut ended) = oneshot::channel::<()>();
+        let (nth, progress) = self.fetches.begin(model, self.clock.now(), end);
+        let sources = Arc::clone(&self.fetches.sources);
+        let mut end_guard = FetchEndGuard {
+            inbox: self.inbox.clone(),
+            model,
+            nth,
+            outcome: FetchEnd::Failed {
+                message: "the fetch ended without a result; see the log".to_owned(),
+                remedy: Remedy::Time,
+            },
+        };
+        self.tasks.spawn(async move {
+            let mut fetching = std::pin::pin!(bring(&sources, &entry, &progress));
+            let outcome = loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut ended => break FetchEnd::Cancelled,
+                    outcome = &mut fetching => break outcome,
+                    () = tokio::time::sleep(TELL_EVERY) => {
+                        let _ = end_guard.inbox.send(Message::FetchProgressed { model });
+                    }
+                }
+            };
+            end_guard.ends_with(outcome);
+        });
+        None
+    }
+
+    pub(crate) fn end_fetch(&mut self, model: ModelId) {
+        if let Some(running) = self.fetches.running.get_mut(&model) {
+            running.end = None;
+        }
+    }
+
+    pub(crate) fn fetch_progressed(&mut self, model: ModelId) {
+        let now = self.clock.now();
+        let Some(running) = self.fetches.running.get_mut(&model) else {
+            return;
+        };
+        if let Some(left) = running.sample(now) {
+            self.turn(Event::FetchProgressed { model, left });
+        }
+    }
+
+    /// Warnings about weights on this machine that were damaged at the last check.
+    pub(crate) fn damaged_weights(&self) -> Vec<Warning> {
+        let snapshot = self.publishing.snapshot.load();
+        let damaged = snapshot.pool.models.iter().filter_map(|model| {
+            let facts = self.models.facts.get(&model.model)?;
+            Some(Warning {
+                origin: facts.entry.source.to_string(),
+                line: None,
+                key: None,
+                message: model.damage.clone()?,
+            })
+        });
+        damaged.collect()
+    }
+
+    /// Checks after a failed load whether fetched weights were deleted, weights on this machine are damaged, or the program is
+    /// gone.
+    pub(super) fn look_for_weights_again(&mut self, model: ModelId) {
+        let Some(facts) = self.models.facts.get(&model) else {
+            return;
+        };
+        let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
+        self.tasks.spawn(async move {
+            let name = entry.name.clone();
+            let look = move || {
+                let has_weights = match &entry.fetch {
+                    Some(fetch) => {
+                        fetch.doubt_adopted();
+                        fetch.is_here()
+                    }
+                    None => entry.damage().is_none(),
+                };
+                has_weights && missing_program(&entry.name, &entry.recipe).is_none()
+            };
+            if let Ok(false) = tokio::task::spawn_blocking(look).await {
+                let then = Change::Figure;
+                let _ = inbox.send(Message::Figure { name, then });
+            }
+        });
+    }
+
+    pub(crate) fn fetch_ended(&mut self, model: ModelId, nth: u64, outcome: FetchEnd) {
+        if self
+            .fetches
+            .running
+            .get(&model)
+            .is_none_or(|running| running.nth != nth)
+        {
+            return;
+        }
+        self.fetches.running.remove(&model);
+        match (&outcome, self.models.facts.get(&model)) {
+            (FetchEnd::Complete, Some(facts)) => {
+                let name = facts.entry.name.clone();
+                self.models.changes.push_back(Message::Figure {
+                    name,
+                    then: Change::Fetched { model },
+                });
+                self.next_change();
+            }
+            _ => self.turn(Event::FetchEnded {
+                model,
+                end: outcome,
+            }),
+        }
+    }
+}
+
+/// Fetches the weights from the source in the model's file. Weights on this machine are checked again: they may have been read as
+/// damaged while they were being copied.
+async fn bring(sources: &Sources, entry: &Arc<Entry>, progress: &Arc<Progress>) -> FetchEnd {
+    if let Some(wanted) = &entry.fetch {
+        return match sources.fetch(wanted, progress).await {
+            Ok(()) => FetchEnd::Complete,
+            Err(fault) => FetchEnd::Failed {
+                remedy: fault.remedy(),
+                message: fault.to_string(),
+            },
+        };
+    }
+    let looked_at = Arc::clone(entry);
+    let damage = tokio::task::spawn_blocking(move || looked_at.damage()).await;
+    let damage =
+        damage.unwrap_or_else(|error| Some(format!("reading its weights failed: {error}")));
+    match damage {
+        None => FetchEnd::Complete,
+        Some(message) => FetchEnd::Failed {
+            message,
+            remedy: Remedy::Time,
+        },
+    }
+}

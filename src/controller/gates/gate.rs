@@ -1,0 +1,448 @@
+//! The gate of one replica: admits requests without the loop, and counts those inside. One atomic word holds the mode, the seats
+//! taken and the number of requests ever admitted, which makes "close if unused since" a single exchange. The pool decides when a
+//! gate opens and closes.
+//!
+//! ```text
+//!  63  62 │ 61        40 │ 39                    0
+//!   mode  │  in flight   │  entered
+//! ```
+//! One file because the word and all operations of a seat on it are one protocol.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::changed_gates::ChangedGates;
+use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
+use crate::clock::Clock;
+use crate::messages::Message;
+use engine::{ActivityMeter, Beat, Endpoint};
+use pool::{GateMode, GateReading, KeepAlive, ReplicaId, Span, StopReason, Time};
+
+const CLOSED: u64 = 0;
+const OPEN: u64 = 1;
+const QUEUED: u64 = 2;
+const MODE_SHIFT: u32 = 62;
+const FLIGHT_SHIFT: u32 = 40;
+const ONE_INSIDE: u64 = 1 << FLIGHT_SHIFT;
+const ENTERED_MASK: u64 = ONE_INSIDE - 1;
+const FLIGHT_MASK: u64 = (1 << (MODE_SHIFT - FLIGHT_SHIFT)) - 1;
+
+fn mode(word: u64) -> u64 {
+    word >> MODE_SHIFT
+}
+
+fn in_flight(word: u64) -> u64 {
+    (word >> FLIGHT_SHIFT) & FLIGHT_MASK
+}
+
+/// Adds one request inside and one ever admitted. The latter wraps within its bits.
+fn entered_once(word: u64) -> u64 {
+    let entered = (word + 1) & ENTERED_MASK;
+    (word & !ENTERED_MASK | entered) + ONE_INSIDE
+}
+
+fn with_mode(word: u64, mode: u64) -> u64 {
+    word & !(3 << MODE_SHIFT) | mode << MODE_SHIFT
+}
+
+/// Channels from a gate to the loop.
+#[derive(Clone, Debug)]
+pub(crate) struct ToLoop {
+    pub inbox: mpsc::UnboundedSender<Message>,
+    /// Set while a model waits for memory: the last request to leave then wakes the loop.
+    pub idle_matters: Arc<AtomicBool>,
+    pub changed: ChangedGates,
+}
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub replica: ReplicaId,
+    pub endpoint: Endpoint,
+    /// The model name that the engine expects in requests, where it differs from the pool's.
+    pub served_name: Option<String>,
+    seats: u64,
+    word: AtomicU64,
+    /// Seats in the word held by requests of an earlier controller, which end there.
+    guests: AtomicU32,
+    last_end: AtomicU64,
+    /// Idle time before the latest request that found the gate open and idle, in milliseconds plus one; 0 if there was none.
+    idle_before: AtomicU64,
+    /// End of the latest request that did not set its own keep-hot time.
+    last_end_without: AtomicU64,
+    /// The gate is in the loop's list of changed gates, or is being added.
+    has_changed: AtomicBool,
+    /// The connection to its node is lost.
+    is_away: AtomicBool,
+    /// The reason streams are cut; set before `cut` fires.
+    why: OnceLock<CutReason>,
+    cut: CancellationToken,
+    clock: Clock,
+    to_loop: ToLoop,
+    /// Signs of the engine's activity, from the requests inside.
+    activity: Arc<ActivityMeter>,
+    pub adapters: Arc<ReplicaAdapters>,
+}
+
+/// The reason a stream is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CutReason {
+    /// The pool stopped the replica.
+    Stopped(StopReason),
+    /// The engine ended on its own. Holds its last words.
+    Crashed(String),
+}
+
+impl Gate {
+    pub fn new(
+        replica: ReplicaId,
+        endpoint: Endpoint,
+        served_name: Option<String>,
+        (seats, adapters): (u32, u32),
+        clock: Clock,
+        to_loop: ToLoop,
+        activity: Arc<ActivityMeter>,
+    ) -> Gate {
+        // Has the loop read the new gate once, even if it is never used.
+        to_loop.changed.add(replica);
+        Gate {
+            replica,
+            endpoint,
+            served_name,
+            seats: u64::from(seats.max(1)),
+            word: AtomicU64::new(CLOSED << MODE_SHIFT),
+            guests: AtomicU32::new(0),
+            last_end: AtomicU64::new(0),
+            idle_before: AtomicU64::new(0),
+            last_end_without: AtomicU64::new(0),
+            has_changed: AtomicBool::new(true),
+            is_away: AtomicBool::new(false),
+            why: OnceLock::new(),
+            cut: CancellationToken::new(),
+            clock,
+            to_loop,
+            activity,
+            adapters: Arc::new(ReplicaAdapters::new(adapters)),
+        }
+    }
+
+    /// Takes a seat if the gate is open and has room. This is the hot path.
+    pub fn try_enter(self: &Arc<Gate>) -> Option<Lease> {
+        let enter = |word: u64| {
+            (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
+        };
+        let before = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
+            .ok()?;
+        let ended = self.last_end.load(Ordering::Acquire);
+        if in_flight(before) == 0 && ended > 0 {
+            let idle = self.clock.now().since(Time(ended));
+            self.idle_before.store(idle.0 + 1, Ordering::Release);
+        }
+        self.changed();
+        Some(self.lease())
+    }
+
+    /// Takes a seat that the pool has granted, whatever the mode.
+    pub fn enter_granted(self: &Arc<Gate>) -> Lease {
+        let enter = |word: u64| Some(entered_once(word));
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        // The request waited for its seat, and the pool has counted that.
+        self.idle_before.store(0, Ordering::Release);
+        self.changed();
+        self.lease()
+    }
+
+    fn lease(self: &Arc<Gate>) -> Lease {
+        Lease {
+            beat: self.activity.enter(),
+            gate: Arc::clone(self),
+            keep: None,
+            adapter: None,
+        }
+    }
+
+    /// Sets the number of requests inside that an earlier controller serves and reports. They take seats like others, and keep-hot
+    /// counts from the end of the last one (L2). Calls must not overlap.
+    pub fn set_guests(&self, count: u32) {
+        let before = self.guests.swap(count, Ordering::AcqRel);
+        for _ in before..count {
+            self.word.fetch_add(ONE_INSIDE, Ordering::AcqRel);
+        }
+        self.changed();
+        for _ in count..before {
+            self.leave(None);
+        }
+    }
+
+    pub fn guests(&self) -> u32 {
+        self.guests.load(Ordering::Acquire)
+    }
+
+    /// Has no effect once the gate is cut.
+    pub fn set(&self, gate: GateMode) {
+        if self.why.get().is_some() {
+            return;
+        }
+        let to = match gate {
+            GateMode::Open => OPEN,
+            GateMode::Queued => QUEUED,
+        };
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                Some(with_mode(word, to))
+            });
+    }
+
+    /// Closes the gate. With `if_idle_at`, closes only if no request is inside and the number ever admitted still matches. Returns
+    /// the number of requests inside, or the reading that prevented closing.
+    pub fn close(&self, if_idle_at: Option<u64>) -> Result<u32, GateReading> {
+        let close = |word: u64| {
+            let still = |entered: u64| {
+                in_flight(word) == 0 && word & ENTERED_MASK == entered & ENTERED_MASK
+            };
+            if_idle_at
+                .is_none_or(still)
+                .then(|| with_mode(word, CLOSED))
+        };
+        match self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, close)
+        {
+            Ok(word) => Ok(in_flight(word) as u32),
+            Err(_) => Err(self.reading()),
+        }
+    }
+
+    /// Called after each change of a value that readings show. The exchange pairs with the loop's own: either the loop's reading
+    /// shows the change, or the gate is listed again.
+    fn changed(&self) {
+        if !self.has_changed.swap(true, Ordering::AcqRel) {
+            self.to_loop.changed.add(self.replica);
+        }
+    }
+
+    /// Reads the gate after the loop has taken it from the list.
+    pub fn read(&self) -> GateReading {
+        self.has_changed.swap(false, Ordering::AcqRel);
+        self.reading()
+    }
+
+    pub fn reading(&self) -> GateReading {
+        let word = self.word.load(Ordering::Acquire);
+        let end = self.last_end.load(Ordering::Acquire);
+        GateReading {
+            replica: self.replica,
+            in_flight: in_flight(word) as u32,
+            entered: word & ENTERED_MASK,
+            last_end: (end > 0).then_some(Time(end)),
+            idle_before: self
+                .idle_before
+                .load(Ordering::Acquire)
+                .checked_sub(1)
+                .map(Span),
+        }
+    }
+
+    /// The number of requests inside, for choosing among a model's replicas.
+    pub fn load(&self) -> u64 {
+        in_flight(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Returns true if a waiting request could be admitted.
+    pub fn has_room(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        mode(word) != CLOSED && in_flight(word) < self.seats
+    }
+
+    /// Marks the connection to the gate's node as lost: a request whose connection breaks then has probably lost its engine.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Release);
+    }
+
+    /// Ends every request inside with this reason; the first reason stays. Closes the gate as well: a request that is cut may be
+    /// placed again immediately, while the routing table still has this gate.
+    pub fn cut(&self, why: CutReason) {
+        let _ = self.why.set(why);
+        let _ = self.close(None);
+        self.cut.cancel();
+    }
+
+    fn leave(&self, keep: Option<KeepHotOverride>) {
+        let now = self.clock.now();
+        if keep.is_none() {
+            self.last_end_without.store(now.0, Ordering::Release);
+        }
+        self.last_end.store(now.0, Ordering::Release);
+        let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
+        self.changed();
+        let emptied = match mode(before) {
+            CLOSED if in_flight(before) == 1 => Some(Message::Drained {
+                replica: self.replica,
+            }),
+            QUEUED => Some(Message::SeatFreed),
+            OPEN if in_flight(before) == 1 && self.to_loop.idle_matters.load(Ordering::Acquire) => {
+                Some(Message::SeatFreed)
+            }
+            _ => None,
+        };
+        let kept = keep.map(|keep| self.kept(keep, now));
+        // Fails only while the process ends.
+        for message in emptied.into_iter().chain(kept) {
+            let _ = self.to_loop.inbox.send(message);
+        }
+    }
+
+    fn kept(&self, keep: KeepHotOverride, ended: Time) -> Message {
+        let without = self.last_end_without.load(Ordering::Acquire);
+        Message::KeptAlive {
+            replica: self.replica,
+            keep: KeepAlive {
+                ended,
+                ended_without: (without > 0).then_some(Time(without)),
+                span: keep.span,
+                may_extend: keep.may_extend,
+            },
+        }
+    }
+}
+
+/// A seat on a ready replica. Dropping it, for whatever reason, is the only way a request ends.
+#[derive(Debug)]
+pub struct Lease {
+    gate: Arc<Gate>,
+    beat: Beat,
+    keep: Option<KeepHotOverride>,
+    adapter: Option<AdapterSeat>,
+}
+
+/// A request's own keep-hot time (`keep_alive`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepHotOverride {
+    pub span: Span,
+    /// `span` may exceed the model's keep-hot time.
+    pub may_extend: bool,
+}
+
+impl Lease {
+    pub fn replica(&self) -> ReplicaId {
+        self.gate.replica
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.gate.endpoint
+    }
+
+    /// The model name that the engine expects in the request, where it differs from the pool's.
+    pub fn served_name(&self) -> Option<&str> {
+        self.gate.served_name.as_deref()
+    }
+
+    /// The adapters of the replica.
+    pub fn adapters(&self) -> &ReplicaAdapters {
+        &self.gate.adapters
+    }
+
+    /// The next step of a request for an adapter with these files.
+    pub fn ask_adapter(&self, name: &str, mark: pool::FilesFingerprint) -> AdapterTurn {
+        let has_guests = self.gate.guests() > 0;
+        self.gate.adapters.request(name, mark, has_guests)
+    }
+
+    /// Holds a seat of the adapter until the request ends.
+    pub fn use_adapter(&mut self, seat: AdapterSeat) {
+        self.adapter = Some(seat);
+    }
+
+    /// Sets the request's own keep-hot time; `None` uses the model's.
+    pub fn keep(&mut self, keep: Option<KeepHotOverride>) {
+        self.keep = keep;
+    }
+
+    /// Fires when the stream must end.
+    pub fn cut(&self) -> CutSignal {
+        CutSignal(Arc::clone(&self.gate))
+    }
+
+    /// Announces a non-streaming response. Returns false if the engine's own counters would not show that it is computing. Call
+    /// once, before the request is sent.
+    pub fn expect_whole(&self) -> bool {
+        self.gate.activity.expect_whole(&self.beat)
+    }
+
+    /// Records a part of the response from the engine.
+    pub fn token(&self) {
+        self.gate.activity.token(&self.beat);
+    }
+
+    /// Pauses the activity check while the client does not read. Until [`Lease::resume`], no output is expected of the engine.
+    pub fn hold(&self) {
+        self.gate.activity.hold(&self.beat);
+    }
+
+    pub fn resume(&self) {
+        self.gate.activity.resume(&self.beat);
+    }
+
+    /// Returns true if requests wait for a seat here, or models for the memory of this replica.
+    pub fn is_wanted(&self) -> bool {
+        let gate = &self.gate;
+        mode(gate.word.load(Ordering::Relaxed)) != OPEN
+            || gate.to_loop.idle_matters.load(Ordering::Acquire)
+    }
+
+    /// Records whether the engine processed the request. False if it could not be reached, broke off, or responded with 5xx.
+    pub fn worked(&self, so: bool) {
+        if so {
+            self.gate.activity.worked()
+        } else if self.gate.cut.is_cancelled() {
+            // A request that the pool cut says nothing about the engine.
+        } else {
+            // The request no longer counts as waiting for the engine.
+            self.hold();
+            self.gate.activity.failed();
+        }
+    }
+
+    /// Returns true if the connection to the engine's node is lost.
+    pub fn is_away(&self) -> bool {
+        self.gate.is_away.load(Ordering::Acquire)
+    }
+
+    /// The reason for the cut, once [`Lease::cut`] has fired.
+    pub fn why(&self) -> Option<&CutReason> {
+        self.gate.why.get()
+    }
+}
+
+/// A signal that fires when the gate is cut, and may outlast the lease. Cloning the token itself would take a lock that all
+/// requests inside share.
+#[derive(Clone, Debug)]
+pub struct CutSignal(Arc<Gate>);
+
+impl Deref for CutSignal {
+    type Target = CancellationToken;
+
+    fn deref(&self) -> &CancellationToken {
+        &self.0.cut
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.adapter = None;
+        self.gate.activity.leave(&self.beat);
+        self.gate.leave(self.keep);
+    }
+}
+
+#[cfg(test)]
+mod tests;

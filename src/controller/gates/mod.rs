@@ -1,0 +1,22 @@
+//! Gates of replicas and the routing table: requests take seats here without the loop.
+
+mod arrivals;
+mod changed_gates;
+mod earlier_seats;
+mod gate;
+mod replica_adapters;
+mod routing;
+pub(crate) mod seat_counts;
+mod usage;
+mod waiting;
+
+pub(crate) use changed_gates::ChangedGates;
+pub use earlier_seats::EarlierSeats;
+pub use gate::{CutReason, CutSignal, KeepHotOverride, Lease};
+pub(crate) use gate::{Gate, ToLoop};
+pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};
+pub use routing::Route;
+pub(crate) use routing::Routes;
+pub use seat_counts::SeatCounts;
+pub(crate) use usage::{Minute, Usage};
+pub(crate) use waiting::{Orders, SeatRequest, SeatRequests};

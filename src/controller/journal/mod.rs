@@ -1,0 +1,9 @@
+//! Writes to the store, off the loop: wishes, history, usage, and the deletion of old rows.
+
+pub(crate) mod keeper;
+mod trimming;
+mod unwritten_jobs;
+mod used_rays;
+
+pub(crate) use keeper::{Job, NamedWish};
+pub use used_rays::open_serve_writers;

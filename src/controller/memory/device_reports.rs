@@ -1,0 +1,162 @@
+//! Turns device readings into events for the pool, and into the state that readers see for a device that cannot be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::control::Control;
+use crate::messages::Readings;
+use config::Provider;
+use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, Link, MachineMemory};
+use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
+
+impl Control {
+    pub(crate) fn readings(&mut self, readings: Readings) {
+        let Readings {
+            began,
+            devices: read,
+            faults,
+            fault,
+            lost,
+            owners,
+            own: by_node,
+            machine,
+            node,
+        } = readings;
+        // For host memory and fixed devices, the pool counts memory itself: it is free as soon as a process ends.
+        let provider = node.map_or(Some(self.devices.provider), |node| {
+            self.nodes.provider(node)
+        });
+        let is_measured = provider == Some(Provider::Nvml);
+        let there = self.devices_on(node);
+        let mut events = Vec::new();
+        let mut read_before = BTreeSet::new();
+        for used in read {
+            let device = used.id;
+            let mut own: BTreeMap<ReplicaId, Bytes> =
+                by_node.get(&device).cloned().unwrap_or_default();
+            for (pid, bytes) in &used.processes {
+                if let Some(&replica) = owners.get(pid) {
+                    let held = own.entry(replica).or_default();
+                    *held = *held + *bytes;
+                }
+            }
+            if let Some(reading) = self.devices.read(used, own, (began, is_measured)) {
+                read_before.insert(device);
+                events.push(Event::DeviceRead { device, reading });
+            }
+        }
+        for &device in there.difference(&read_before) {
+            let why = faults.get(&device).or(fault.as_ref()).cloned();
+            let why = why.unwrap_or_else(|| "the driver leaves it out".to_owned());
+            self.devices.not_read(device, why, began);
+        }
+        events.extend(
+            machine
+                .into_iter()
+                .flat_map(|machine| self.hosts(machine, node, &there)),
+        );
+        self.turn_all(events);
+        self.take_peaks(&read_before);
+        for event in lost {
+            self.device_trouble(event);
+        }
+    }
+
+    /// The devices of a node, or of this machine for `None`.
+    fn devices_on(&self, node: Option<NodeId>) -> BTreeSet<DeviceId> {
+        let Some(node) = node else {
+            let known = self.devices.known.iter();
+            let here = known.filter(|(_, device)| !self.nodes.is_remote(device.info.node));
+            return here.map(|(&id, _)| id).collect();
+        };
+        self.nodes.devices(node)
+    }
+
+    /// Host memory available for parked weights, per node of these devices. A device that is host memory itself has no other place
+    /// to park weights: only engines that need no memory outside their device can sleep there.
+    fn hosts(
+        &self,
+        machine: MachineMemory,
+        node: Option<NodeId>,
+        devices: &BTreeSet<DeviceId>,
+    ) -> Vec<Event> {
+        let all = || {
+            let known = devices.iter();
+            known.filter_map(move |id| self.devices.known.get(id))
+        };
+        let mut kinds = all().map(|device| device.info.kind);
+        let provider = node.map_or(Some(self.devices.provider), |node| {
+            self.nodes.provider(node)
+        });
+        let has_room =
+            provider == Some(Provider::Fixed) || kinds.any(|kind| kind == DeviceKind::Nvidia);
+        let has_sleepers = || {
+            self.models
+                .facts
+                .values()
+                .any(|facts| facts.entry.parking.is_some())
+        };
+        if !has_room && !has_sleepers() {
+            return Vec::new();
+        }
+        let nodes: BTreeSet<NodeId> = all().map(|device| device.info.node).collect();
+        let parking = &self.config.parking;
+        let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
+        let reading = HostReading {
+            capacity: if has_room {
+                each(parking.host_memory.resolve(machine.total))
+            } else {
+                Bytes::ZERO
+            },
+            reserve: each(parking.reserve.resolve(machine.total)),
+            available: each(machine.available),
+        };
+        nodes
+            .iter()
+            .map(|&node| Event::HostRead { node, reading })
+            .collect()
+    }
+
+    /// Handles a problem that a GPU reports. Some concern one process, others the entire device (M7).
+    pub(crate) fn device_trouble(&mut self, event: DeviceEvent) {
+        let DeviceEvent { device, what } = event;
+        let name = self
+            .devices
+            .known
+            .get(&device)
+            .map_or_else(|| device.to_string(), |known| known.info.name.clone());
+        match what.reach() {
+            ErrorScope::Process => {
+                tracing::info!(device = name, trouble = %what, "an engine's error")
+            }
+            ErrorScope::Watch => {
+                tracing::warn!(device = name, trouble = %what, "a GPU to be watched")
+            }
+            ErrorScope::Device => {
+                // A memory error, like most others, ends only the affected process; the others may finish.
+                let lost = matches!(what, DeviceTrouble::Lost | DeviceTrouble::Xid { code: 79 });
+                self.turn(Event::DeviceFailed {
+                    device,
+                    trouble: what.to_string(),
+                    lost,
+                });
+            }
+        }
+    }
+
+    /// The links between the devices of a node, or of this machine (M5).
+    pub(crate) fn links(&self, node: Option<NodeId>) -> Event {
+        let mut links = Vec::new();
+        let on = self.devices_on(node);
+        for device in on.iter().filter_map(|id| self.devices.known.get(id)) {
+            for &(other, link) in &device.info.links {
+                let link = match link {
+                    Link::NvLink => pool::Link::NvLink,
+                    Link::SameRoot => pool::Link::SameRoot,
+                    Link::Node => pool::Link::Node,
+                };
+                links.push((device.info.id, other, link));
+            }
+        }
+        Event::LinksRead { links }
+    }
+}

@@ -1,0 +1,8 @@
+//! Models and devices: the numbers of models, readings of devices, and measured memory.
+
+mod allowed_devices;
+mod device_reports;
+mod measurements;
+mod registry;
+
+pub use registry::log_broken;

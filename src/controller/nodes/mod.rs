@@ -1,0 +1,11 @@
+//! Nodes: their admission and connections, their engines and weights, and the cluster that provides them.
+
+mod admission;
+mod cluster;
+mod engines;
+mod greeting;
+mod link;
+mod peers;
+mod presence;
+
+pub(crate) use link::{LinkEnd, NodeConnections};
