@@ -1,8 +1,8 @@
 //! `Pool::step` is the complete interface of the core: it observes events, then plans and commits decisions until none is left.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan;
 use crate::types::action::Answer;
@@ -21,7 +21,7 @@ impl Pool {
     /// the event that needs a decision.
     pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
         self.now = self.now.max(now);
-        let mut actions = Vec::new();
+        let mut actions = Actions::default();
         self.time_passes();
         self.record_sums(&mut actions);
         for event in events {
@@ -61,7 +61,7 @@ impl Pool {
         self.note_idle_nodes();
         self.agenda_done();
         Answer {
-            actions,
+            actions: actions.into_vec(),
             wake: plan::wake(self),
             idle_matters: !self.demand_index.by_rank.is_empty(),
         }

@@ -1,11 +1,11 @@
 //! Turns loads into facts: promised with their victims, launched or woken, abandoned. Like the rest of `commit`, it makes no
 //! choices.
 
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
@@ -26,7 +26,7 @@ impl Pool {
         why: LoadReason,
         order: Option<OrderId>,
         explanation: Option<Explanation>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let first_action = actions.len();
         let load = plan.wakes.unwrap_or(ReplicaId(self.replica_next));
@@ -109,7 +109,7 @@ impl Pool {
             if victim.serves_on {
                 let drain = deadline.map(|deadline| deadline.since(self.now));
                 let record = self.exit_record(victim.replica, &reason);
-                actions.push(Action::Record(record));
+                actions.record(record);
                 let with = LeavesWith {
                     load,
                     reason,
@@ -168,10 +168,8 @@ impl Pool {
         if let Some(mut explanation) = explanation {
             explanation.memory.clone_from(&record.memory);
             let shared = Arc::new(explanation);
-            for action in &mut actions[first_action..] {
-                if let Action::Record(evicted) = action
-                    && evicted.kind == RecordKind::Evict
-                {
+            for evicted in actions.records_since(first_action) {
+                if evicted.kind == RecordKind::Evict {
                     evicted.order = record.order;
                     evicted.asked_by = record.asked_by;
                     evicted.explanation = Some(Arc::clone(&shared));
@@ -179,7 +177,7 @@ impl Pool {
             }
             record.explanation = Some(shared);
         }
-        actions.push(Action::Record(record));
+        actions.record(record);
     }
 
     /// The key of the request that has waited longest, if requests called for the load.
@@ -192,7 +190,7 @@ impl Pool {
     }
 
     /// Keeps a model that an administrator's load forced out from returning on its own and evicting that load.
-    fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    fn keep_away(&mut self, model: ModelId, actions: &mut Actions) {
         let wish = Some(LoadWish {
             replicas: 0,
             devices: None,
@@ -206,7 +204,7 @@ impl Pool {
         self.keep_load(model, actions);
     }
 
-    pub(crate) fn launch(&mut self, load: ReplicaId, actions: &mut Vec<Action>) {
+    pub(crate) fn launch(&mut self, load: ReplicaId, actions: &mut Actions) {
         let planned = self.unpromise(load);
         for share in &planned.shares {
             self.devices
@@ -284,7 +282,7 @@ impl Pool {
         victim: &Victim,
         by: String,
         order: Option<OrderId>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let reason = StopReason::SleeperDropped { by };
         if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
@@ -328,5 +326,16 @@ impl Pool {
             .planned
             .remove(&load);
         planned
+    }
+
+    /// Records that a replica's gate closes. If it closes under pressure, the decision is judged afterwards.
+    pub(super) fn closes_early(&mut self, id: ReplicaId) {
+        if !self.pressed.contains(&id) {
+            return;
+        }
+        let pressures = self.pressures();
+        if let Some(closing) = self.closing(id, &pressures) {
+            self.closings.closes(closing, self.now);
+        }
     }
 }

@@ -1,43 +1,23 @@
 //! Turns falling asleep and waking into facts: what a sleeper frees and keeps on its devices, and what it takes from the host (L1).
 //! `parking` decides which replica sleeps and which is woken.
 
-use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, RecordKind};
-use crate::types::event::HostReading;
-use crate::types::ids::{Bytes, NodeId, ReplicaId, Span};
+use crate::types::action::Action;
+use crate::types::ids::{ReplicaId, Span};
 use crate::types::model::Tier;
 use crate::types::reason::StopReason;
-use crate::types::replica::Parked;
-use crate::types::replica::Phase;
+use crate::types::replica::{Parked, Phase};
 
 impl Pool {
-    pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
-        // Visits only replicas on this node, because each of a thousand nodes reports every second.
-        let devices = self.nodes.get(&node).into_iter().flatten();
-        let devices = devices.filter_map(|id| self.devices.get(id));
-        let holders: BTreeSet<ReplicaId> = devices
-            .flat_map(|device| &device.holders)
-            .copied()
-            .collect();
-        let falling: Bytes = holders
-            .iter()
-            .filter_map(|id| self.replicas.get(id))
-            .filter(|replica| matches!(replica.phase, Phase::Parking { .. }))
-            .filter_map(|replica| replica.parked.as_ref().map(|parked| parked.host))
-            .sum();
-        self.hosts.entry(node).or_default().read(reading, falling);
-    }
-
     /// Orders the engine to sleep. The memory of its devices starts to leave, as when an engine is stopped.
     pub(crate) fn fall_asleep(
         &mut self,
         id: ReplicaId,
         drops: Vec<ReplicaId>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let by = self.name(self.replicas[&id].model);
         for drop in drops {
@@ -75,83 +55,8 @@ impl Pool {
         actions.push(Action::Park { replica: id });
     }
 
-    pub(crate) fn replica_asleep(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
-        let now = self.now;
-        let Some(replica) = self.replicas.get_mut(&id) else {
-            return;
-        };
-        let Phase::Parking { since, reason, .. } = replica.phase.clone() else {
-            return;
-        };
-        let phase = core::mem::replace(
-            &mut replica.phase,
-            Phase::Asleep {
-                since: now,
-                reason: reason.clone(),
-            },
-        );
-        let model = replica.model;
-        let keeps = replica.parked.as_ref().map(|parked| parked.keeps.clone());
-        let before = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
-        for (share, kept) in before.iter().zip(&replica.shares) {
-            let device = self.devices.get_mut(&share.device).expect("held");
-            device.shrink(id, share.bytes, kept.bytes, now);
-            if device.settling_since().is_some() {
-                self.settling.insert(share.device);
-            }
-        }
-        let shares = replica.shares.clone();
-        self.asleep.insert(id);
-        self.touch_model(model);
-        self.grows_at(id);
-        let mut record = self.record(
-            RecordKind::Sleep,
-            Some(model),
-            format!("asleep in the host's memory: {reason}"),
-        );
-        record.replica = Some(id);
-        record.placement = shares;
-        record.took = Some(now.since(since));
-        actions.push(Action::Record(record));
-        self.forget_wish_if_gone(model, &phase, actions);
-    }
-
-    /// The replica could not be put to sleep, so it is stopped instead.
-    pub(crate) fn sleep_failed(&mut self, id: ReplicaId, message: &str, actions: &mut Vec<Action>) {
-        let now = self.now;
-        let Some(replica) = self.replicas.get_mut(&id) else {
-            return;
-        };
-        let Phase::Parking {
-            since, deadline, ..
-        } = &mut replica.phase
-        else {
-            return;
-        };
-        let took = now.since(*since);
-        *deadline = now;
-        let model = replica.model;
-        self.touch(id);
-        let text = format!("could not be put to sleep and is ended instead: {message}");
-        let mut record = self.record(RecordKind::Sleep, Some(model), text);
-        record.replica = Some(id);
-        record.took = Some(took);
-        actions.push(Action::Record(record));
-    }
-
-    /// The engine could not be woken; `plan` ends it.
-    pub(crate) fn wake_failed(&mut self, id: ReplicaId, message: String) {
-        let Some(replica) = self.replicas.get_mut(&id) else {
-            return;
-        };
-        if let (Phase::Launching { .. }, Some(parked)) = (&replica.phase, &mut replica.parked) {
-            parked.wake_failure = Some(message);
-            self.touch(id);
-        }
-    }
-
     /// Starts a planned load that wakes a sleeper. The replica holds all its memory again.
-    pub(crate) fn wake_up(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+    pub(crate) fn wake_up(&mut self, id: ReplicaId, actions: &mut Actions) {
         let planned = self.unpromise(id);
         for share in &planned.shares {
             let device = self.devices.get_mut(&share.device).expect("planned");
@@ -181,12 +86,5 @@ impl Pool {
             replica: id,
             deadline,
         });
-    }
-
-    /// Returns host memory after the weights are back on the devices or the process is gone.
-    pub(crate) fn leaves_host(&mut self, node: NodeId, parked: &Parked, was_returning: bool) {
-        if let Some(host) = self.hosts.get_mut(&node) {
-            host.take_back(parked.host, was_returning);
-        }
     }
 }

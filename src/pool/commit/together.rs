@@ -1,9 +1,8 @@
 //! Turns victims that leave together with others into facts (P8). Like the rest of `commit`, it makes no choices.
 
-use alloc::vec::Vec;
-
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, RecordKind};
+use crate::types::action::RecordKind;
 use crate::types::ids::ReplicaId;
 use crate::types::replica::LeavesWith;
 
@@ -28,7 +27,7 @@ impl Pool {
     }
 
     /// The replica stays after all, and its load is dropped if it has not begun.
-    pub(crate) fn stays(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+    pub(crate) fn stays(&mut self, id: ReplicaId, actions: &mut Actions) {
         let Some(with) = self.leaves_now(id) else {
             return;
         };
@@ -47,7 +46,7 @@ impl Pool {
         );
         let mut record = self.record(RecordKind::Stay, Some(model), text);
         record.replica = Some(id);
-        actions.push(Action::Record(record));
+        actions.record(record);
         self.touch_model(model);
         self.promises_changed = true;
     }

@@ -2,7 +2,9 @@
 //! and disk, or for the engine alone. Derived from the measured times of all models, so a restart loses nothing.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
+use crate::facts::state::Model;
 use crate::types::ids::{Bytes, LoaderId, Span};
 
 /// The engine and the disk or link that it reads from.
@@ -84,6 +86,28 @@ impl LoadEstimates {
 /// With 2³¹ ms, and 2¹⁴ models, no product of the sums overflows.
 fn mebibytes(bytes: Bytes) -> i128 {
     i128::from((bytes.0 >> 20).min(1 << 24))
+}
+
+impl LoadEstimates {
+    pub(crate) fn new<'a>(models: impl Iterator<Item = &'a Model>) -> LoadEstimates {
+        let mut estimates = LoadEstimates::default();
+        let mut swaps = Vec::new();
+        for model in models {
+            if let Some(took) = model.load_times.expected() {
+                estimates.add(model.source(), model.total_bytes(), took);
+                swaps.push(took + model.stop_takes);
+            }
+        }
+        swaps.sort_unstable();
+        estimates.median_swap = swaps.get(swaps.len() / 2).copied();
+        estimates
+    }
+
+    /// Returns `None` if the model's load is not a guess, or no load with its engine was measured.
+    pub(crate) fn guess(&self, model: &Model) -> Option<Span> {
+        let guess = self.expected(model.source(), model.total_bytes());
+        guess.filter(|_| model.load_is_guessed())
+    }
 }
 
 #[cfg(test)]

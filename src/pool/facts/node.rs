@@ -3,7 +3,8 @@
 use alloc::string::{String, ToString};
 
 use crate::facts::state::Pool;
-use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Span};
+use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Span};
+use crate::types::model::Cordon;
 use crate::types::node::{Away, Presence};
 use crate::types::obstacle::NodeAway;
 use crate::types::replica::Replica;
@@ -117,5 +118,27 @@ impl Pool {
         let on = |replica: &Replica| self.node_of(replica) == node;
         let all = self.replicas.iter().filter(|(_, replica)| on(replica));
         all.map(|(&id, _)| id).collect()
+    }
+
+    pub(crate) fn node_of(&self, replica: &Replica) -> NodeId {
+        self.devices[&replica.shares[0].device].node
+    }
+
+    /// The drain of a node, as a cordon of its devices.
+    pub(crate) fn drain_of(&self, node: NodeId) -> Option<Cordon> {
+        if self.drains.is_empty() {
+            return None;
+        }
+        let name = self.node_name(node);
+        let drain = self.drains.get(&name)?;
+        Some(Cordon {
+            reason: format!("node {name} drains: {} (N5)", drain.reason),
+            ..drain.clone()
+        })
+    }
+
+    pub(crate) fn shape_name(&self, shape: ShapeId) -> String {
+        let known = self.node_demand.shapes.get(&shape);
+        known.map_or_else(|| format!("{shape}"), |shape| shape.name.clone())
     }
 }

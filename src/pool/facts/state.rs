@@ -2,8 +2,7 @@
 //! One file because it is the list of the pool's facts, with what is computed from several of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 
 use crate::facts::agenda::Agenda;
 use crate::facts::closings::Closings;
@@ -30,7 +29,7 @@ use crate::types::occupancy::RequestTimes;
 use crate::types::order::Order;
 use crate::types::queue::Queue;
 use crate::types::refusal_sums::Refusals;
-use crate::types::replica::{Phase, Planned, Replica};
+use crate::types::replica::{Planned, Replica};
 use crate::types::saves::{Saves, SettingOrders};
 
 /// A model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and its history (the rest). They are
@@ -353,71 +352,9 @@ impl Pool {
         Some(waiting)
     }
 
-    /// The expected wait for a seat, for `Retry-After` and the comments sent to waiting clients.
-    pub fn expected_wait(&self, id: ModelId) -> Span {
-        let Some(model) = self.models.get(&id) else {
-            return Span::ZERO;
-        };
-        if let Some(until) = model.cooling_until.filter(|until| *until > self.now) {
-            return until.since(self.now);
-        }
-        let loading =
-            model
-                .replicas
-                .iter()
-                .filter_map(|replica| match self.replicas[replica].phase {
-                    Phase::Launching { since, .. } => Some(Span(
-                        self.loads_in(*replica)
-                            .0
-                            .saturating_sub(self.now.since(since).0)
-                            .max(1000),
-                    )),
-                    Phase::Ready { .. } => Some(Span(1000)),
-                    _ => None,
-                });
-        if let Some(left) = loading.min() {
-            return left;
-        }
-        let leaving = model
-            .planned
-            .iter()
-            .filter_map(|load| self.room_expected(*load));
-        let retry = self
-            .demand_index
-            .retry_of(id)
-            .into_iter()
-            .chain(leaving.min())
-            .min();
-        let before = retry.map_or(Span::ZERO, |at| at.since(self.now));
-        let comes = self
-            .comes_back_in(id)
-            .0
-            .saturating_add(self.fetched_in(id).0);
-        Span(before.0.saturating_add(comes).max(1000))
-    }
-
-    /// The time at which the last victim of a planned load is expected to be gone: at the end of its drain, plus one second for the
-    /// process to end.
-    fn room_expected(&self, load: ReplicaId) -> Option<Time> {
-        let gone = |victim: &ReplicaId| match &self.replicas.get(victim)?.phase {
-            Phase::Draining {
-                deadline: Some(at), ..
-            } => Some(*at + Span(1000)),
-            _ => Some(self.now + Span(1000)),
-        };
-        self.planned[&load].victims.iter().filter_map(gone).max()
-    }
-
     /// Returns true if the pool has completed its shutdown.
     pub fn is_finished(&self) -> bool {
         self.finished
-    }
-
-    /// The bytes that replicas reserve on a device, including replicas that are leaving.
-    pub fn reserved(&self, device: DeviceId) -> Bytes {
-        self.devices
-            .get(&device)
-            .map_or(Bytes::ZERO, |device| device.reserved)
     }
 }
 

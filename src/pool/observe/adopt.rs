@@ -6,8 +6,9 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, MemoryChange, RecordKind};
+use crate::types::action::{MemoryChange, RecordKind};
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
 use crate::types::keep_alive::KeepAliveState;
 use crate::types::occupancy::Seats;
@@ -26,7 +27,7 @@ pub(crate) struct Found {
 }
 
 impl Pool {
-    pub(crate) fn replica_adopted(&mut self, found: Found, actions: &mut Vec<Action>) {
+    pub(crate) fn replica_adopted(&mut self, found: Found, actions: &mut Actions) {
         let now = self.now;
         let id = found.replica;
         // Replica ids are never reused.
@@ -127,9 +128,9 @@ impl Pool {
         self.touch_model(found.model);
         self.touch(id);
         self.grows_at(id);
-        actions.push(Action::Record(record));
+        actions.record(record);
         if let Some(why) = adoption_error {
-            self.stop_adopted(&found, why, actions);
+            self.stop_adopted(id, found.model, why, actions);
         }
     }
 
@@ -199,12 +200,7 @@ impl Pool {
     }
 
     /// Stops an engine of an unknown model or device without a reservation.
-    fn stop_unheld(
-        &self,
-        found: &Found,
-        adoption_error: Option<String>,
-        actions: &mut Vec<Action>,
-    ) {
+    fn stop_unheld(&self, found: &Found, adoption_error: Option<String>, actions: &mut Actions) {
         let why = adoption_error.unwrap_or_else(|| "its memory use is unknown".to_owned());
         let model = self
             .models
@@ -213,18 +209,8 @@ impl Pool {
         let reason = format!("found after a restart, and not kept: {why} (D2)");
         let mut record = self.record(RecordKind::Adopt, model, reason);
         record.replica = Some(found.replica);
-        actions.push(Action::Record(record));
-        self.stop_adopted(found, why, actions);
-    }
-
-    fn stop_adopted(&self, found: &Found, why: String, actions: &mut Vec<Action>) {
-        let model = self.models.get(&found.model);
-        let grace = model.map_or(Span::ZERO, |model| model.spec.stop_grace);
-        actions.push(Action::Stop {
-            replica: found.replica,
-            grace,
-            reason: StopReason::NotAdopted { why },
-        });
+        actions.record(record);
+        self.stop_adopted(found.replica, found.model, why, actions);
     }
 }
 

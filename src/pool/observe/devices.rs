@@ -2,68 +2,19 @@
 //! Facts only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::device::Device;
 use crate::facts::state::{Departed, Pool};
-use crate::types::action::{Action, RecordKind};
+use crate::types::action::RecordKind;
 use crate::types::event::DeviceReading;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
 use crate::types::link::Link;
 use crate::types::model::Cordon;
 
 impl Pool {
-    /// The memory that a plan may use once everything that is leaving has left and every promise is kept. Zero on a cordoned device
-    /// (M7).
-    pub fn free_later(&self, id: DeviceId) -> Bytes {
-        self.devices[&id].later(self.returning(id)).0
-    }
-
-    /// Returns true if the device is part of the pool: its node has joined and is not gone.
-    pub fn has_device(&self, id: DeviceId) -> bool {
-        self.devices.contains_key(&id)
-    }
-
-    /// The memory still lacking then, because replicas hold more than their shares. It must be freed before anything new fits.
-    pub(crate) fn overrun(&self, id: DeviceId) -> Bytes {
-        self.devices[&id].later(self.returning(id)).1
-    }
-
-    /// The memory that a launch may take after everything that is leaving now has left.
-    pub(crate) fn free_soon(&self, id: DeviceId) -> Bytes {
-        self.devices[&id].soon(self.returning(id))
-    }
-
-    /// `free_later` and `overrun` in one call, for plans, which visit every device.
-    pub(crate) fn free_and_overrun(&self, device: &Device) -> (Bytes, Bytes) {
-        device.later(self.returning_on(device))
-    }
-
-    /// The memory that leaving replicas hold beyond their shares.
-    fn returning(&self, id: DeviceId) -> Bytes {
-        self.returning_on(&self.devices[&id])
-    }
-
-    fn returning_on(&self, device: &Device) -> Bytes {
-        let leaves = |replica: &ReplicaId| {
-            self.replicas
-                .get(replica)
-                .is_some_and(|replica| replica.is_leaving())
-        };
-        let more = device.excess_of.iter();
-        more.filter(|(replica, _)| leaves(replica))
-            .map(|(_, more)| *more)
-            .sum()
-    }
-
-    /// The memory that a replica was measured to hold on a device beyond its share.
-    pub(crate) fn excess(&self, replica: ReplicaId, device: DeviceId) -> Bytes {
-        let of = &self.devices[&device].excess_of;
-        of.get(&replica).copied().unwrap_or_default()
-    }
-
     pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
         // A late report from a node that is gone. Nothing may be placed there.
@@ -140,17 +91,6 @@ impl Pool {
         self.promises_changed = true;
     }
 
-    /// The memory was not returned in time, so plans use the last measurement (M4).
-    pub(crate) fn give_up_settling(&mut self, id: DeviceId) {
-        let (now, patience) = (self.now, self.limits.release_wait);
-        let device = self.devices.get_mut(&id).expect("listed");
-        device.give_up(now, patience);
-        if device.settling_since().is_none() {
-            self.settling.remove(&id);
-        }
-        self.grows_on(id);
-    }
-
     /// Replaces the links of the named devices, which are all on the same node. Links of other nodes stay. If the node counts as
     /// gone until it joins, its devices get their links when it does.
     pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
@@ -184,7 +124,7 @@ impl Pool {
         id: DeviceId,
         trouble: String,
         lost: bool,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let now = self.now;
         let Some(device) = self.devices.get_mut(&id) else {
@@ -223,7 +163,7 @@ impl Pool {
             "{name} fails: {trouble}; {what}, nothing is placed on it until it is uncordoned (M7)"
         );
         let record = self.record(RecordKind::DeviceFailed, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
     }
 
     pub(crate) fn model_measured(

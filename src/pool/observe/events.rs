@@ -1,22 +1,19 @@
 //! Turns events into facts. Makes no choices. The only immediate responses are ones no choice could change (an unknown model, a
 //! full queue, a failed store).
 
-use alloc::vec::Vec;
-
+use crate::commit::actions::Actions;
 use crate::facts::shadows::Shadows;
 use crate::facts::state::{Model, Pool, Waiting};
 use crate::observe::adopt::Found;
-use crate::plan::order_refusals;
-use crate::types::action::{Action, RecordKind};
-use crate::types::decision::Prospect;
+use crate::types::action::RecordKind;
 use crate::types::event::Event;
-use crate::types::ids::{DeviceId, KeyId, ModelId, OrderId, ReplicaId, Ticket, Time};
+use crate::types::ids::{DeviceId, KeyId, ModelId, ReplicaId, Ticket, Time};
 use crate::types::model::{Limits, LoadWish, ModelSpec, Override, Tier};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
 
 impl Pool {
-    pub(crate) fn observe(&mut self, event: Event, actions: &mut Vec<Action>) {
+    pub(crate) fn observe(&mut self, event: Event, actions: &mut Actions) {
         match event {
             Event::RequestArrived { ticket, model, key } => {
                 self.request_arrived(ticket, model, key, actions)
@@ -149,13 +146,7 @@ impl Pool {
         }
     }
 
-    fn request_arrived(
-        &mut self,
-        ticket: Ticket,
-        id: ModelId,
-        key: KeyId,
-        actions: &mut Vec<Action>,
-    ) {
+    fn request_arrived(&mut self, ticket: Ticket, id: ModelId, key: KeyId, actions: &mut Actions) {
         let is_guess = self.models.get(&id).is_some_and(Model::load_is_guessed);
         if is_guess && self.load_estimates.is_stale {
             self.learn_load_times();
@@ -180,8 +171,7 @@ impl Pool {
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            self.record_refused_request(id, key, &refusal, actions);
-            actions.push(Action::Refuse { ticket, refusal });
+            self.refuse_request(ticket, (id, key), refusal, actions);
             return;
         }
         let now = self.now;
@@ -205,10 +195,9 @@ impl Pool {
     }
 
     /// Refuses a waiting request to give its place to another caller.
-    fn displace(&mut self, ticket: Ticket, refusal: Refusal, actions: &mut Vec<Action>) {
+    fn displace(&mut self, ticket: Ticket, refusal: Refusal, actions: &mut Actions) {
         if let Some(waiting) = self.forget_ticket(ticket, false) {
-            self.record_refused_request(waiting.model, waiting.key, &refusal, actions);
-            actions.push(Action::Refuse { ticket, refusal });
+            self.refuse_request(ticket, (waiting.model, waiting.key), refusal, actions);
         }
     }
 
@@ -221,7 +210,7 @@ impl Pool {
         }
     }
 
-    fn replica_ready(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
+    fn replica_ready(&mut self, id: ReplicaId, actions: &mut Actions) {
         let now = self.now;
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
@@ -264,7 +253,7 @@ impl Pool {
         let mut record = self.record(RecordKind::Ready, Some(model), text);
         record.replica = Some(id);
         record.took = Some(took);
-        actions.push(Action::Record(record));
+        actions.record(record);
     }
 
     fn model_set(&mut self, id: ModelId, spec: ModelSpec) {
@@ -327,65 +316,5 @@ impl Pool {
             self.restoring.insert(id);
         }
         self.reindex(id);
-    }
-
-    /// The plan of a load that is not carried out, for the administrator's `plan`.
-    pub fn preview(
-        &self,
-        now: Time,
-        load: &crate::types::event::LoadOrder,
-    ) -> Option<crate::types::decision::Plan> {
-        let model = self
-            .models
-            .get(&load.model)
-            .filter(|model| !model.removed)?;
-        let mut at_now = alloc::borrow::Cow::Borrowed(self);
-        if now > self.now {
-            at_now.to_mut().now = now;
-        }
-        let order = OrderId(u64::MAX);
-        let requirements = crate::plan::orders::requirements_of(&at_now, load, now, order);
-        let mut plan = crate::plan::place::explain(&at_now, &requirements);
-        // An order may be refused for what it requests, whether the model has replicas or not.
-        let refused = order_refusals::load_refusal(&at_now, model, load);
-        let refused = refused.or_else(|| order_refusals::no_program(&at_now, load.model));
-        let refused = refused.or_else(|| order_refusals::damaged(&at_now, load.model));
-        let refused = refused.or_else(|| {
-            let refusal = order_refusals::no_room(&at_now, load, &requirements, &plan);
-            refusal.filter(|_| !order_refusals::is_loaded(&at_now, load.model))
-        });
-        if let Some(refusal) = refused {
-            if plan.refusal.as_ref() != Some(&refusal) {
-                plan.refusal = Some(refusal);
-                plan.prospect = Prospect::Never;
-                plan.wakes = None;
-                plan.placement.clear();
-                plan.candidates.clear();
-                plan.victims.clear();
-                plan.cost = Default::default();
-            }
-            return Some(plan);
-        }
-        if order_refusals::coming(&at_now, load.model) >= at_now.replicas_wanted(load) as usize {
-            plan.refusal = None;
-            let planned = model
-                .planned
-                .iter()
-                .map(|load| &at_now.planned[load].shares);
-            plan.placement = model
-                .replicas
-                .iter()
-                .filter(|id| at_now.replicas[id].is_live())
-                .map(|id| &at_now.replicas[id].shares)
-                .chain(planned)
-                .flatten()
-                .copied()
-                .collect();
-            plan.victims.clear();
-            plan.candidates.clear();
-            plan.cost = Default::default();
-            plan.prospect = Prospect::Now;
-        }
-        Some(plan)
     }
 }

@@ -1,15 +1,15 @@
 //! Records that a replica's process has ended: its memory, the load that counted on it, and what the failure means for the model
 //! (L3, M1, M4). Facts only.
 
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, MemoryChange, RecordKind};
+use crate::types::action::{MemoryChange, RecordKind};
 use crate::types::event::{Exit, Remedy};
-use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
-use crate::types::reason::{Refusal, StopReason};
+use crate::types::ids::{Bytes, ModelId, ReplicaId, Span};
+use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
 
 /// The amount added to a figure that proved too small, if no better figure is known.
@@ -47,7 +47,7 @@ impl Pool {
         self.grows_at(id);
     }
 
-    pub(crate) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Vec<Action>) {
+    pub(crate) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Actions) {
         let now = self.now;
         self.grows_at(id);
         let Some(replica) = self.replicas.remove(&id) else {
@@ -154,7 +154,7 @@ impl Pool {
             model.stop_takes = Span(model.stop_takes.0.midpoint(took.0));
             self.grows_at_model(replica.model);
         }
-        actions.push(Action::Record(record));
+        actions.record(record);
         let ready_for = match replica.phase {
             Phase::Ready { since } => now.since(since),
             Phase::Draining { ready_since, .. } => now.since(ready_since),
@@ -252,7 +252,7 @@ impl Pool {
         !core::mem::replace(&mut model.retried_after_oom, true)
     }
 
-    fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
+    pub(crate) fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
         let (first, max) = (self.limits.cooldown_first, self.limits.cooldown_max);
         let now = self.now;
         let model = self.models.get_mut(&id).expect("a replica's model stays");
@@ -265,43 +265,12 @@ impl Pool {
         model.retried_after_oom = false;
         self.look_again(until, id);
     }
-
-    /// Answers every waiting request of a failed load with the engine's last output (L3).
-    pub(crate) fn load_failed(
-        &mut self,
-        id: ModelId,
-        message: String,
-        remedy: Remedy,
-        actions: &mut Vec<Action>,
-    ) {
-        self.count_failure(id, message.clone(), remedy);
-        let retry = self.expected_wait(id);
-        let refusal = Refusal::LoadFailed { message, retry };
-        for order in self.orders.values_mut() {
-            if order.load().is_some_and(|load| load.model == id) {
-                order.shortfall = Some(refusal.clone());
-            }
-        }
-        if self.live(&self.models[&id]) > 0 {
-            return;
-        }
-        let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
-        for ticket in waiting {
-            let key = self.tickets[&ticket].key;
-            self.forget_ticket(ticket, false);
-            self.record_refused_request(id, key, &refusal, actions);
-            actions.push(Action::Refuse {
-                ticket,
-                refusal: refusal.clone(),
-            });
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DeviceId, DeviceReading, Event, KeyId, Limits, ModelSpec, Time};
+    use crate::{DeviceId, DeviceReading, Event, KeyId, Limits, ModelSpec, Ticket, Time};
 
     const TAKES: Span = Span::from_secs(4);
 
@@ -332,7 +301,7 @@ mod tests {
             if is_ready {
                 pool.step(now, Event::ReplicaReady { replica });
             }
-            pool.stop(replica, StopReason::Changed, &mut Vec::new());
+            pool.stop(replica, StopReason::Changed, &mut Actions::default());
             now = now + TAKES;
             let exit = Exit::Requested;
             pool.step(now, Event::ReplicaExited { replica, exit });

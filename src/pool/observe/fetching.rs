@@ -1,54 +1,18 @@
 //! Tracks weights that are not on this machine yet, or damaged there. A model is fetched before it is placed: a download of an hour
 //! then occupies no device memory and evicts nothing, and afterwards the size is certain. Damaged weights are only checked again,
-//! because a load that would fail with them must not evict anything. This file decides when a fetch begins and ends, not where it
-//! reads from.
+//! because a load that would fail with them must not evict anything.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
-use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, RecordKind};
+use crate::types::action::RecordKind;
 use crate::types::event::{FetchEnd, Remedy};
-use crate::types::fetch::Fetch;
-use crate::types::ids::{ModelId, Span, Ticket};
-use crate::types::reason::{LoadReason, Refusal, StopReason};
-
-/// Used until the duration of the fetch is known.
-const EXPECTED_AT_FIRST: Span = Span::from_secs(60);
+use crate::types::ids::{ModelId, Span};
+use crate::types::reason::{Refusal, StopReason};
 
 impl Pool {
-    pub(crate) fn fetch(&mut self, model: ModelId, why: &LoadReason, actions: &mut Vec<Action>) {
-        let wanted = self.models.get_mut(&model).expect("wanted");
-        let only_looks = wanted.spec.damage.is_some();
-        wanted.fetch = Some(Fetch {
-            since: self.now,
-            only_looks,
-            left: None,
-            ends: None,
-            cancel_sent: false,
-        });
-        self.fetching.insert(model);
-        self.touch_model(model);
-        let text = if only_looks {
-            format!("its weights were damaged and are checked again: {why}")
-        } else {
-            format!("its weights are not on this machine: {why}")
-        };
-        let record = self.record(RecordKind::Fetch, Some(model), text);
-        actions.push(Action::Record(record));
-        actions.push(Action::Fetch { model });
-    }
-
-    pub(crate) fn end_fetch(&mut self, id: ModelId, actions: &mut Vec<Action>) {
-        let fetch = self
-            .models
-            .get_mut(&id)
-            .and_then(|model| model.fetch.as_mut());
-        fetch.expect("running").cancel_sent = true;
-        actions.push(Action::EndFetch { model: id });
-    }
-
     /// Ends a running fetch because of an order or a catalogue change.
     pub(crate) fn fetch_is_to_end(&mut self, id: ModelId, reason: StopReason) {
         if let Some(fetch) = self
@@ -70,7 +34,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn fetch_ended(&mut self, id: ModelId, end: FetchEnd, actions: &mut Vec<Action>) {
+    pub(crate) fn fetch_ended(&mut self, id: ModelId, end: FetchEnd, actions: &mut Actions) {
         let now = self.now;
         let Some(model) = self.models.get_mut(&id) else {
             return;
@@ -98,7 +62,7 @@ impl Pool {
         };
         let mut record = self.record(kind, Some(id), text);
         record.took = Some(took);
-        actions.push(Action::Record(record));
+        actions.record(record);
         match (end, fetch.ends) {
             // The model may have been changed since the fetch began.
             (FetchEnd::Complete, None) if is_absent => {
@@ -116,26 +80,9 @@ impl Pool {
                 FetchEnd::Cancelled,
                 Some(StopReason::Unload { order } | StopReason::Reset { order }),
             ) => {
-                let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
-                for ticket in waiting {
-                    let refusal = Refusal::FetchEnded { order };
-                    let key = self.tickets[&ticket].key;
-                    self.forget_ticket(ticket, false);
-                    self.record_refused_request(id, key, &refusal, actions);
-                    actions.push(Action::Refuse { ticket, refusal });
-                }
+                self.refuse_waiting(id, &Refusal::FetchEnded { order }, actions);
             }
             (FetchEnd::Cancelled, _) => {}
-        }
-    }
-
-    /// The expected time for the rest of a fetch; zero if nothing has to be fetched.
-    pub(crate) fn fetched_in(&self, id: ModelId) -> Span {
-        let model = &self.models[&id];
-        match &model.fetch {
-            _ if !model.spec.absent || model.spec.damage.is_some() => Span::ZERO,
-            Some(fetch) => fetch.left.unwrap_or(EXPECTED_AT_FIRST),
-            None => EXPECTED_AT_FIRST,
         }
     }
 }
@@ -144,8 +91,8 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::{
-        Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, LoadOrder, ModelSpec, Priority,
-        ReplicaId, Time,
+        Action, Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, LoadOrder, ModelSpec,
+        Priority, ReplicaId, Ticket, Time,
     };
 
     const HELD: ModelId = ModelId(0);

@@ -2,7 +2,7 @@
 
 use crate::facts::state::Pool;
 use crate::types::event::GateReading;
-use crate::types::ids::ReplicaId;
+use crate::types::ids::{ModelId, ReplicaId, Span};
 use crate::types::keep_alive::KeepAlive;
 use crate::types::replica::Phase;
 
@@ -146,5 +146,14 @@ impl Pool {
         self.touch(id);
         self.touch_model(model);
         self.promises_changed = true;
+    }
+
+    /// Records that a request for the model has come after `gap` without use.
+    pub(crate) fn gap_ended(&mut self, id: ModelId, gap: Span) {
+        let model = &self.models[&id];
+        if let Some(bounds) = model.spec.adaptive_keep_hot {
+            let (chosen, reload) = (self.adaptive(id, bounds), model.reload());
+            self.market.observe(gap, chosen, reload);
+        }
     }
 }

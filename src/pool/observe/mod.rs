@@ -1,4 +1,4 @@
-//! Turns events into facts. Makes no choices.
+//! Turns events into facts. Makes no choices and orders nothing: an event that requires an action calls `commit`.
 
 pub(crate) mod adopt;
 pub(crate) mod demands;
@@ -12,11 +12,8 @@ pub(crate) mod node_demand;
 pub(crate) mod node_drains;
 pub(crate) mod node_times;
 pub(crate) mod nodes;
-pub(crate) mod order_intake;
-pub(crate) mod order_start;
 pub(crate) mod pressure;
-pub(crate) mod refusals;
 pub(crate) mod remembered;
 pub(crate) mod scaling;
 pub(crate) mod shadow_policies;
-pub(crate) mod wishes;
+pub(crate) mod sleep;

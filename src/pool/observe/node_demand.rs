@@ -3,11 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::node_demand::is_idle;
-use crate::types::action::{Action, RecordKind};
-use crate::types::ids::{DemandId, ModelId, NodeId, Priority, ShapeId, Span};
-use crate::types::node_demand::{NodeShape, PendingNode};
+use crate::types::action::RecordKind;
+use crate::types::ids::{DemandId, NodeId, ShapeId, Span};
+use crate::types::node_demand::NodeShape;
 
 impl Pool {
     pub(crate) fn shapes_set(&mut self, shapes: Vec<NodeShape>) {
@@ -28,7 +29,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Vec<Action>) {
+    pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Actions) {
         let pending = self
             .node_demand
             .pending
@@ -43,67 +44,8 @@ impl Pool {
         let text =
             format!("no node of size {name}: {why}; none that large is requested for {retry} (S2)");
         let record = self.record(RecordKind::NodeRefused, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         self.touch_everything();
-    }
-
-    fn shape_name(&self, shape: ShapeId) -> String {
-        let known = self.node_demand.shapes.get(&shape);
-        known.map_or_else(|| format!("{shape}"), |shape| shape.name.clone())
-    }
-
-    pub(crate) fn request_node(
-        &mut self,
-        shape: ShapeId,
-        model: ModelId,
-        priority: Priority,
-        actions: &mut Vec<Action>,
-    ) {
-        // Ids of an earlier run are smaller; nodes may join for them.
-        let last = self.node_demand.last;
-        let demand = DemandId(self.now.0.max(last.0 + 1));
-        self.node_demand.last = demand;
-        self.node_demand.pending = Some(PendingNode {
-            demand,
-            shape,
-            shape_name: self.shape_name(shape),
-            model,
-            priority,
-            since: self.now,
-            reason: String::new(),
-            joined: None,
-        });
-        let text = format!(
-            "one more node of size {} is requested (S2)",
-            self.shape_name(shape)
-        );
-        let record = self.record(RecordKind::NodeRequested, Some(model), text);
-        actions.push(Action::Record(record));
-        actions.push(Action::RequestNode { demand, shape });
-        self.grows_everywhere();
-    }
-
-    pub(crate) fn cancel_node(&mut self, actions: &mut Vec<Action>) {
-        if let Some(pending) = self.node_demand.pending.take() {
-            let demand = pending.demand;
-            actions.push(Action::CancelNode { demand });
-            self.grows_everywhere();
-        }
-    }
-
-    pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Vec<Action>) {
-        self.node_demand.releasing.insert(node);
-        self.node_demand.idle.remove(&node);
-        let why = if self.moving.contains(&node) {
-            "it is empty before its time ends (N7)"
-        } else {
-            "it is idle (S2)"
-        };
-        let text = format!("node {} is given back: {why}", self.node_name(node));
-        let record = self.record(RecordKind::NodeReleased, None, text);
-        actions.push(Action::Record(record));
-        actions.push(Action::ReleaseNode { node });
-        self.node_changes(node);
     }
 
     /// A requested node has joined. It counts as pending until its devices are known.
@@ -120,7 +62,7 @@ impl Pool {
     }
 
     /// Settles the request once the node's devices are known, or refuses it if the node has too few devices after the limit.
-    pub(crate) fn devices_of_demand(&mut self, actions: &mut Vec<Action>) {
+    pub(crate) fn devices_of_demand(&mut self, actions: &mut Actions) {
         self.sizes_are_tried_again();
         let Some(pending) = &self.node_demand.pending else {
             return;
@@ -147,7 +89,7 @@ impl Pool {
 
     /// Lowers the configured devices and memory of a size to the figures of a node that has less. Models that no longer fit
     /// do not request this size again.
-    fn measure_shape(&mut self, shape: ShapeId, node: NodeId, actions: &mut Vec<Action>) {
+    fn measure_shape(&mut self, shape: ShapeId, node: NodeId, actions: &mut Actions) {
         let devices = self.nodes.get(&node);
         let has = devices.map_or(0, |devices| {
             u32::try_from(devices.len()).unwrap_or(u32::MAX)
@@ -173,7 +115,7 @@ impl Pool {
             "node {name} has {has} x {least} for models, and its size {size} should have {count} x {bytes}: only models that fit request this size from now on (S2)"
         );
         let record = self.record(RecordKind::NodeRefused, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         self.touch_everything();
     }
 

@@ -2,21 +2,15 @@
 
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::types::action::{Action, RecordKind};
+use crate::types::action::RecordKind;
 use crate::types::ids::{NodeId, ReplicaId, Time};
 use crate::types::node::{NodeTime, Presence};
-use crate::types::reason::plural;
 
 impl Pool {
     /// Records the end of a node. `leaves` is true if it was ordered to end.
-    pub(crate) fn node_ends(
-        &mut self,
-        id: NodeId,
-        at: Time,
-        leaves: bool,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn node_ends(&mut self, id: NodeId, at: Time, leaves: bool, actions: &mut Actions) {
         let known = self.known_nodes.get(&id);
         let is_there = known.is_some_and(|node| node.presence != Presence::Gone);
         if id == NodeId(0) || !is_there {
@@ -47,14 +41,14 @@ impl Pool {
     }
 
     /// The end of a node whose models move has changed. If it is so late that they would not move yet, they stay.
-    fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Vec<Action>) {
+    fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Actions) {
         if self.moves_at(id, &time) > self.now {
             self.moving.remove(&id);
             self.schedule_moves(id);
             let (name, left) = (self.node_name(id), self.node_lasts(id));
             let text = format!("node {name} has more time, {left}: it continues to serve (N7)");
             let record = self.record(RecordKind::NodeEnds, None, text);
-            actions.push(Action::Record(record));
+            actions.record(record);
         }
         self.node_changes(id);
     }
@@ -94,25 +88,6 @@ impl Pool {
         {
             self.schedule_moves(node);
         }
-    }
-
-    pub(crate) fn move_from(&mut self, id: NodeId, actions: &mut Vec<Action>) {
-        let now = self.now;
-        let Some(time) = self.node_times.get_mut(&id) else {
-            return;
-        };
-        self.moves_due.remove(&(time.moves, id));
-        time.moves = now;
-        self.moving.insert(id);
-        let (name, left) = (self.node_name(id), self.node_lasts(id));
-        let count = u32::try_from(self.replicas_on(id).len()).unwrap_or(u32::MAX);
-        let text = format!(
-            "node {name} ends in {left}: nothing is placed on it, and what is in use of its {count} replica{} moves (N7)",
-            plural(count)
-        );
-        let record = self.record(RecordKind::NodeEnds, None, text);
-        actions.push(Action::Record(record));
-        self.node_changes(id);
     }
 
     /// Forgets the times of a node that is gone.

@@ -11,16 +11,15 @@
 //! them have ended, because the memory they hold is unknown.
 
 use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::{Departed, Pool};
-use crate::types::action::{Action, RecordKind};
-use crate::types::event::{Exit, Remedy};
+use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::node::{Node, Presence};
-use crate::types::reason::{StopReason, plural};
-use crate::types::replica::Phase;
+use crate::types::reason::plural;
 
 /// The number of gone nodes that are remembered to recognise late reports of them.
 const GONE_MAX: usize = 1024;
@@ -34,7 +33,7 @@ impl Pool {
         name: String,
         running: Vec<ReplicaId>,
         demand: Option<DemandId>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let running: BTreeSet<ReplicaId> = running.into_iter().collect();
         let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
@@ -72,7 +71,7 @@ impl Pool {
             count => format!("{text}; it has lost {} (N1)", replicas(count)),
         };
         let record = self.record(RecordKind::NodeJoined, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         for &replica in &lost {
             self.vanishes(replica, &name, "came back without it", actions);
         }
@@ -97,45 +96,14 @@ impl Pool {
             let is_own = self.has_given(replica);
             self.replica_next = self.replica_next.max(replica.0 + 1);
             if is_own {
-                actions.push(Action::Disown { node: id, replica });
+                self.disown(id, replica, actions);
             }
         }
         self.node_changes(id);
     }
 
-    /// Repeats orders that a lost connection may not have delivered. Carrying them out twice does no harm.
-    fn orders_again(&mut self, id: ReplicaId, silent_for: Span, actions: &mut Vec<Action>) {
-        let replica = self.replicas.get_mut(&id).expect("on the node");
-        let wakes = replica.parked.is_some();
-        match &mut replica.phase {
-            // The time of silence does not count towards the deadline.
-            Phase::Launching { deadline, .. } => {
-                *deadline = *deadline + silent_for;
-                let deadline = deadline.since(self.now);
-                if wakes {
-                    let replica = id;
-                    actions.push(Action::Wake { replica, deadline });
-                }
-            }
-            Phase::Parking { deadline, .. } => {
-                *deadline = *deadline + silent_for;
-                actions.push(Action::Park { replica: id });
-            }
-            Phase::Stopping { reason, .. } => {
-                let grace = self.models[&replica.model].spec.stop_grace;
-                let reason = reason.clone();
-                actions.push(Action::Stop {
-                    replica: id,
-                    grace,
-                    reason,
-                });
-            }
-            Phase::Ready { .. } | Phase::Draining { .. } | Phase::Asleep { .. } => {}
-        }
-    }
-
     /// A node from before the restart counts as silent until it joins: nothing is too large for a machine that is not back yet.
-    pub(crate) fn node_expected(&mut self, id: NodeId, name: String, actions: &mut Vec<Action>) {
+    pub(crate) fn node_expected(&mut self, id: NodeId, name: String, actions: &mut Actions) {
         if id == NodeId(0) || self.known_nodes.contains_key(&id) {
             return;
         }
@@ -154,11 +122,11 @@ impl Pool {
         );
         self.silent.insert(id, self.now);
         let record = self.record(RecordKind::NodeSilent, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         self.node_changes(id);
     }
 
-    pub(crate) fn node_silent(&mut self, id: NodeId, actions: &mut Vec<Action>) {
+    pub(crate) fn node_silent(&mut self, id: NodeId, actions: &mut Actions) {
         let now = self.now;
         let Some(node) = self.known_nodes.get_mut(&id) else {
             return;
@@ -184,12 +152,12 @@ impl Pool {
             ),
         };
         let record = self.record(RecordKind::NodeSilent, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         self.node_changes(id);
     }
 
     /// Ends the node's replicas and removes its devices from the pool.
-    pub(crate) fn node_gone(&mut self, id: NodeId, why: String, actions: &mut Vec<Action>) {
+    pub(crate) fn node_gone(&mut self, id: NodeId, why: String, actions: &mut Actions) {
         let now = self.now;
         let Some(node) = self.known_nodes.get_mut(&id) else {
             return;
@@ -219,7 +187,7 @@ impl Pool {
             count => format!("node {name} {why}; it had {} (N3)", replicas(count)),
         };
         let record = self.record(RecordKind::NodeGone, None, text);
-        actions.push(Action::Record(record));
+        actions.record(record);
         for replica in held {
             self.vanishes(replica, &name, &why, actions);
         }
@@ -265,35 +233,6 @@ impl Pool {
         while self.departed.len() > DEPARTED_MAX {
             self.departed.pop_first();
         }
-    }
-
-    /// Ends a replica whose node is gone or came back without it. This is not a failure of the model unless its loads end this way
-    /// repeatedly.
-    fn vanishes(&mut self, id: ReplicaId, node: &str, why: &str, actions: &mut Vec<Action>) {
-        let reason = StopReason::NodeLost {
-            node: node.to_string(),
-            why: why.to_string(),
-        };
-        let exit = match self.replicas[&id].phase {
-            Phase::Stopping { .. } => Exit::Requested,
-            Phase::Launching { .. } => {
-                let (replica, grace) = (id, Span::ZERO);
-                let remedy = Remedy::Retry;
-                let message = reason.to_string();
-                actions.push(Action::Stop {
-                    replica,
-                    grace,
-                    reason,
-                });
-                Exit::Failed { message, remedy }
-            }
-            _ => {
-                // Streams still in flight are cut with the reason.
-                self.stop(id, reason, actions);
-                Exit::Requested
-            }
-        };
-        self.replica_exited(id, exit, actions);
     }
 
     /// An engine that the pool had given up has ended or was adopted.

@@ -10,10 +10,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::types::autoscaling::Scaler;
-use crate::types::autoscaling::Scaling;
-use crate::types::autoscaling::TICK;
-use crate::types::ids::{ModelId, ReplicaId, Time};
+use crate::types::autoscaling::{Scaler, Scaling, TICK};
+use crate::types::ids::{ModelId, ReplicaId};
 
 impl Pool {
     /// Starts counting the requests of a model that has become ready, if it may have several replicas.
@@ -70,10 +68,6 @@ impl Pool {
                 self.touch_model(id);
             }
         }
-    }
-
-    pub(crate) fn next_scaling(&self) -> Option<Time> {
-        self.scalers.values().map(|scaler| scaler.due).min()
     }
 
     /// A replica left and is not replaced: it was unused, or an order removed it.

@@ -10,7 +10,6 @@ use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
-use crate::types::shadow_costs::ShadowCosts;
 
 /// The order in which models leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +74,6 @@ impl Pool {
         let simple_led = shadows.lead.simple_since().is_some();
         let changed = shadows.lead.paid(paid[0], paid[1], swap, now);
         shadows.costs.paid(paid, simple_led, changed, swap);
-    }
-
-    /// The cost that both rules would have had; zero while least recent use is configured.
-    pub fn shadow_costs(&self) -> ShadowCosts {
-        self.shadows.costs
     }
 
     /// The place where the shadow would load the model: the devices on which that costs least by its rule.

@@ -2,8 +2,7 @@
 //! between the model's requests (L2).
 
 use crate::facts::state::{Model, Pool};
-use crate::types::ids::Bytes;
-use crate::types::ids::{DeviceId, ModelId, ReplicaId, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, ModelId, ReplicaId, Span, Time};
 use crate::types::model::{KeepHotBounds, KeepHotScope, UNTIL_NEEDED};
 use crate::types::replica::{Phase, Replica};
 
@@ -20,21 +19,12 @@ impl Pool {
         }
     }
 
-    fn adaptive(&self, id: ModelId, bounds: KeepHotBounds) -> Span {
+    pub(crate) fn adaptive(&self, id: ModelId, bounds: KeepHotBounds) -> Span {
         let model = &self.models[&id];
         let devices = u64::from(model.spec.devices_per_replica.max(1));
         let bytes = Bytes(model.spec.bytes_per_device.0.saturating_mul(devices));
         let reload = model.reload();
         self.market.keep_hot(&model.demand, reload, bytes, bounds)
-    }
-
-    /// Records that a request for the model has come after `gap` without use.
-    pub(crate) fn gap_ended(&mut self, id: ModelId, gap: Span) {
-        let model = &self.models[&id];
-        if let Some(bounds) = model.spec.adaptive_keep_hot {
-            let (chosen, reload) = (self.adaptive(id, bounds), model.reload());
-            self.market.observe(gap, chosen, reload);
-        }
     }
 }
 

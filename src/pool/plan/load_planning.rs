@@ -12,7 +12,7 @@ use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
-use crate::observe::demands;
+use crate::plan::demands;
 use crate::plan::explaining;
 use crate::plan::node_demand;
 use crate::plan::obstacles;

@@ -3,6 +3,7 @@
 pub(crate) mod cheapest;
 pub(crate) mod claim;
 pub(crate) mod cleanup;
+pub(crate) mod demands;
 pub(crate) mod explaining;
 pub(crate) mod fetches;
 pub(crate) mod free_devices;
@@ -20,6 +21,8 @@ pub(crate) mod orders;
 pub(crate) mod parking;
 pub(crate) mod place;
 pub(crate) mod prefetch;
+pub(crate) mod pressure;
+pub(crate) mod preview;
 pub(crate) mod readings;
 pub(crate) mod requirements;
 pub(crate) mod scaling;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::requirements::fit_when_empty;
-use crate::plan::stall;
+use crate::plan::{order_refusals, stall};
 use crate::types::action::{LoadResult, Outcome};
 use crate::types::decision::{Decision, Drain};
 use crate::types::event::{Command, LoadOrder};
@@ -277,4 +277,18 @@ pub(crate) fn deadlines(pool: &Pool) -> impl Iterator<Item = Time> + '_ {
         .filter(|order| order.load().is_some())
         .map(|order| order_deadline(pool, order))
         .filter(|at| *at < Time(u64::MAX))
+}
+
+impl Pool {
+    /// Without a replica count, the order keeps the current number.
+    pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
+        let model = &self.models[&load.model];
+        let wanted = load.replicas.unwrap_or_else(|| {
+            let count = order_refusals::coming(self, load.model);
+            u32::try_from(count)
+                .unwrap_or(REPLICAS_MAX)
+                .clamp(1, REPLICAS_MAX)
+        });
+        wanted.min(model.spec.replicas_max.unwrap_or(REPLICAS_MAX))
+    }
 }

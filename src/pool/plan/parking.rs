@@ -7,14 +7,12 @@ use alloc::vec::Vec;
 use crate::facts::state::{Model, Pool};
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
-use crate::plan::victims::{self};
-use crate::types::choice::Choice;
-use crate::types::choice::Evictable;
+use crate::plan::victims;
+use crate::types::choice::{Choice, Evictable};
 use crate::types::decision::Decision;
 use crate::types::demand;
-use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, Priority, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, NodeId, Priority, ReplicaId, Span};
 use crate::types::link::Link;
-use crate::types::model::Parking;
 use crate::types::rank::PlaceRank;
 use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
@@ -264,37 +262,6 @@ pub(crate) fn better(
 }
 
 impl Pool {
-    pub(crate) fn node_of(&self, replica: &Replica) -> NodeId {
-        self.devices[&replica.shares[0].device].node
-    }
-
-    /// The time until the model is ready again: by waking if it has a sleeper, otherwise by loading.
-    pub(crate) fn comes_back_in(&self, id: ModelId) -> Span {
-        self.return_time(&self.models[&id])
-    }
-
-    pub(crate) fn return_time(&self, model: &Model) -> Span {
-        if self.asleep.is_empty() {
-            return model.reload();
-        }
-        let sleeps = |id: &ReplicaId| matches!(self.replicas[id].phase, Phase::Asleep { .. });
-        if model.replicas.iter().any(sleeps) {
-            model.wake().min(model.reload())
-        } else {
-            model.reload()
-        }
-    }
-
-    /// The total time of a load that has begun.
-    pub(crate) fn loads_in(&self, id: ReplicaId) -> Span {
-        let replica = &self.replicas[&id];
-        let model = &self.models[&replica.model];
-        match replica.parked {
-            Some(_) => model.wake(),
-            None => model.reload(),
-        }
-    }
-
     /// The time to get a ready replica back after an eviction.
     pub(crate) fn back_after_eviction(&self, replica: &Replica) -> Span {
         self.back_after_eviction_of(replica, &self.models[&replica.model])
@@ -310,40 +277,6 @@ impl Pool {
         } else {
             self.return_time(model)
         }
-    }
-}
-
-impl Model {
-    /// The time to wake: as measured, or as the catalogue estimates.
-    pub(crate) fn wake(&self) -> Span {
-        let guessed = self.spec.parking.as_ref().map(|parking| parking.wakes_in);
-        self.load_times
-            .get(crate::types::model::Tier::Asleep)
-            .or(guessed)
-            .unwrap_or_else(|| self.reload())
-    }
-}
-
-impl Replica {
-    /// The part of its shares that stays on the devices while it sleeps.
-    pub(crate) fn would_keep(&self, parking: &Parking) -> Vec<Share> {
-        let kept = |share: &Share| Share {
-            device: share.device,
-            bytes: share.bytes.min(parking.resident_per_device),
-        };
-        self.shares.iter().map(kept).collect()
-    }
-
-    /// The bytes it needs on its devices in addition to what a sleeper keeps there.
-    pub(crate) fn to_wake(&self) -> Vec<Share> {
-        let Some(parked) = &self.parked else {
-            return Vec::new();
-        };
-        let more = |(awake, kept): (&Share, &Share)| Share {
-            device: awake.device,
-            bytes: awake.bytes.saturating_sub(kept.bytes),
-        };
-        parked.awake.iter().zip(&self.shares).map(more).collect()
     }
 }
 

@@ -227,6 +227,28 @@ pub struct Record {
     pub explanation: Option<Arc<Explanation>>,
 }
 
+impl Record {
+    /// A record of a model, with only its reason.
+    pub fn new(at: Time, kind: RecordKind, model: Option<String>, reason: String) -> Record {
+        Record {
+            at,
+            kind,
+            model,
+            replica: None,
+            order: None,
+            reason,
+            priority: None,
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took: None,
+            cause: None,
+            asked_by: None,
+            explanation: None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryChange {
     pub device: DeviceId,

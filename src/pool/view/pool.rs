@@ -3,8 +3,7 @@
 //! One file because a snapshot is built in one pass over the pool.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::facts::host::Host;
@@ -403,5 +402,20 @@ impl ModelState {
             ModelState::Cooling => "cooling",
             ModelState::Quarantined => "quarantined",
         }
+    }
+}
+
+impl Pool {
+    /// The time since the phase began.
+    pub(crate) fn phase_age(&self, phase: &Phase) -> Span {
+        let since: Time = match phase {
+            Phase::Launching { since, .. }
+            | Phase::Ready { since }
+            | Phase::Draining { since, .. }
+            | Phase::Parking { since, .. }
+            | Phase::Asleep { since, .. }
+            | Phase::Stopping { since, .. } => *since,
+        };
+        self.now.since(since)
     }
 }

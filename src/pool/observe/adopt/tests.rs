@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::{
-    Command, DeviceId, DeviceReading, Event, GateMode, GateReading, Limits, ModelSpec, Pool, check,
+    Action, Command, DeviceId, DeviceReading, Event, GateMode, GateReading, Limits, ModelSpec,
+    Pool, check,
 };
 use alloc::string::ToString;
 

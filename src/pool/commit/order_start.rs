@@ -1,15 +1,14 @@
 //! Begins each kind of order once it is stored: what it sets and which replicas it concerns. Also adjusts a load's wish when the
-//! load ends with fewer replicas. Facts only.
+//! load ends with fewer replicas.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::cleanup::{leaving, rest_of_drain};
-use crate::plan::order_refusals;
-use crate::plan::orders::REPLICAS_MAX;
 use crate::types::action::{Action, LoadResult, Outcome, RecordKind, Wish};
 use crate::types::event::{CleanupScope, Command, LoadOrder};
 use crate::types::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
@@ -17,19 +16,7 @@ use crate::types::model::LoadWish;
 use crate::types::reason::{Refusal, StopReason};
 
 impl Pool {
-    /// Without a replica count, the order keeps the current number.
-    pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
-        let model = &self.models[&load.model];
-        let wanted = load.replicas.unwrap_or_else(|| {
-            let count = order_refusals::coming(self, load.model);
-            u32::try_from(count)
-                .unwrap_or(REPLICAS_MAX)
-                .clamp(1, REPLICAS_MAX)
-        });
-        wanted.min(model.spec.replicas_max.unwrap_or(REPLICAS_MAX))
-    }
-
-    pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
+    pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Actions) {
         self.supersede_loads(Some(load.model), id, actions);
         self.supersede_awaited_unloads(load.model, actions);
         // The scaler may have added a replica while the store was writing.
@@ -58,7 +45,7 @@ impl Pool {
         scope: CleanupScope,
         drain: Span,
         begun: Option<Time>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         self.night = true;
         self.touch_everything();
@@ -88,7 +75,7 @@ impl Pool {
         );
         let mut record = self.record(RecordKind::Cleanup, None, text);
         record.order = Some(id);
-        actions.push(Action::Record(record));
+        actions.record(record);
     }
 
     pub(crate) fn cordon_begins(
@@ -96,7 +83,7 @@ impl Pool {
         id: OrderId,
         device: DeviceId,
         now: bool,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let Some(Wish::Cordon { cordon, .. }) = self.orders[&id].wish.clone() else {
             return;
@@ -133,7 +120,7 @@ impl Pool {
         let text = format!("{name} takes nothing new: {reason}; {} (M7)", leave(count));
         let mut record = self.record(RecordKind::Cordon, None, text);
         record.order = Some(id);
-        actions.push(Action::Record(record));
+        actions.record(record);
     }
 
     pub(crate) fn set_targets(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
@@ -150,7 +137,7 @@ impl Pool {
         id: OrderId,
         model: ModelId,
         result: &LoadResult,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let is_away = self.devices.values().any(|device| device.takes_nothing());
         if is_away || !self.departed.is_empty() || self.nodes_may_join() {
@@ -193,7 +180,7 @@ impl Pool {
     }
 
     /// Keeps replicas that were to leave after their waiting requests were served, because a load order is newer.
-    fn supersede_awaited_unloads(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    fn supersede_awaited_unloads(&mut self, model: ModelId, actions: &mut Actions) {
         let mut superseded = BTreeSet::new();
         for id in &self.models[&model].replicas {
             let replica = self.replicas.get_mut(id).expect("the model's");
@@ -217,7 +204,7 @@ impl Pool {
         &mut self,
         model: Option<ModelId>,
         by: OrderId,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let superseded: Vec<OrderId> = self
             .orders

@@ -1,5 +1,5 @@
 //! Tracks what the store should hold of administrators' wishes (D1). Orders are written one at a time, each merged with the current
-//! content of the store. Other changes of a wish in the meantime are written afterwards. Facts only.
+//! content of the store. Other changes of a wish in the meantime are written afterwards.
 //!
 //! ```text
 //!   order ──▶ queue ──▶ written ──▶ takes effect ──▶ (a load that fails takes back what is unchanged since)
@@ -9,8 +9,8 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
-use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Wish};
@@ -18,12 +18,11 @@ use crate::types::event::{CleanupScope, Command};
 use crate::types::ids::{DeviceId, ModelId, OrderId};
 use crate::types::model::{Cordon, LoadWish, OverrideChange};
 use crate::types::reason::Refusal;
-use crate::types::saves::Previous;
-use crate::types::saves::Save;
+use crate::types::saves::{Previous, Save};
 
 impl Pool {
     /// Queues an accepted order for the store if it changes what the store holds.
-    pub(crate) fn order_accepted(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+    pub(crate) fn order_accepted(&mut self, id: OrderId, actions: &mut Actions) {
         let is_kept = match &self.orders[&id].command {
             Command::Load(_)
             | Command::Set { .. }
@@ -46,7 +45,7 @@ impl Pool {
         }
     }
 
-    fn save(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+    fn save(&mut self, id: OrderId, actions: &mut Actions) {
         let Some(wish) = self.wish_of(id) else {
             return self.order_begins(id, actions);
         };
@@ -139,7 +138,7 @@ impl Pool {
     }
 
     /// The store has written the order's wish: it takes effect, and the next one is written.
-    pub(crate) fn order_saved(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+    pub(crate) fn order_saved(&mut self, id: OrderId, actions: &mut Actions) {
         if self
             .saves
             .under_way
@@ -156,7 +155,7 @@ impl Pool {
 
     /// The store could not write the wish, so nothing changes. The exception is the evening cleanup, which empties the pool even
     /// then (E1); its wish is written as soon as possible.
-    pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Vec<Action>) {
+    pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Actions) {
         if self
             .saves
             .under_way
@@ -183,7 +182,7 @@ impl Pool {
     }
 
     /// Saves the next queued order. It is checked again, because it may have become impossible while it was queued.
-    fn save_next(&mut self, actions: &mut Vec<Action>) {
+    fn save_next(&mut self, actions: &mut Actions) {
         while self.saves.under_way.is_none()
             && let Some(id) = self.saves.queue.pop_front()
         {
@@ -194,12 +193,7 @@ impl Pool {
         }
     }
 
-    fn write_what_changed(
-        &mut self,
-        save: &Save,
-        written: Option<&Wish>,
-        actions: &mut Vec<Action>,
-    ) {
+    fn write_what_changed(&mut self, save: &Save, written: Option<&Wish>, actions: &mut Actions) {
         for &model in &save.overrides {
             let over = &self.models[&model].over;
             let is_written = match written {
@@ -231,7 +225,7 @@ impl Pool {
     }
 
     /// Writes the model's override to the store.
-    pub(crate) fn keep_override(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    pub(crate) fn keep_override(&mut self, model: ModelId, actions: &mut Actions) {
         if let Some(save) = &mut self.saves.under_way
             && let Wish::Override { model: of, .. } | Wish::LoadAndOverride { model: of, .. } =
                 &save.wish
@@ -246,7 +240,7 @@ impl Pool {
     }
 
     /// Writes to the store whether the model should be loaded.
-    pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Actions) {
         if let Some(save) = &mut self.saves.under_way {
             let is_of_it = match &save.wish {
                 Wish::Load { model: of, .. } | Wish::LoadAndOverride { model: of, .. } => {
@@ -266,7 +260,7 @@ impl Pool {
     }
 
     /// Writes to the store whether the device is cordoned.
-    pub(crate) fn keep_cordon(&mut self, device: DeviceId, actions: &mut Vec<Action>) {
+    pub(crate) fn keep_cordon(&mut self, device: DeviceId, actions: &mut Actions) {
         if let Some(save) = &mut self.saves.under_way
             && let Wish::Cordon { device: of, .. } = &save.wish
             && *of == device
@@ -337,7 +331,7 @@ impl Pool {
         id: OrderId,
         model: ModelId,
         previous: Previous,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let ordered = self.models.get_mut(&model).expect("known");
         let own = Some(id);
@@ -373,7 +367,7 @@ impl Pool {
     }
 
     /// Drops the wish to load the model or to keep it away.
-    pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Actions) {
         let wished = self.models.get_mut(&model).expect("a wish's model stays");
         wished.restoring = false;
         wished.wished_by = None;

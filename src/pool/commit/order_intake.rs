@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::cleanup::awaited;
 use crate::plan::order_refusals::refusal_of;
@@ -20,12 +21,7 @@ use crate::types::replica::Phase;
 impl Pool {
     /// Refuses an order that cannot be carried out before anything is stored. Any other order is stored first and carried out once
     /// the store has confirmed it (D1).
-    pub(crate) fn order_received(
-        &mut self,
-        id: OrderId,
-        command: Command,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn order_received(&mut self, id: OrderId, command: Command, actions: &mut Actions) {
         let refusal = refusal_of(self, id, &command);
         self.orders
             .insert(id, Order::new(command, self.now, self.wall()));
@@ -36,7 +32,7 @@ impl Pool {
     }
 
     /// The order's wish is durable, so the order takes effect.
-    pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Vec<Action>) {
+    pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Actions) {
         let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
             return;
         };
@@ -89,7 +85,7 @@ impl Pool {
                 self.grows_on(device);
                 let mut record = self.record(RecordKind::Uncordon, None, text);
                 record.order = Some(id);
-                actions.push(Action::Record(record));
+                actions.record(record);
             }
             Command::DrainNode { node, now, .. } => {
                 if let Some(Wish::DrainNode {
@@ -111,7 +107,7 @@ impl Pool {
                 self.reindex(model);
                 let mut record = self.record(RecordKind::Set, Some(model), text);
                 record.order = Some(id);
-                actions.push(Action::Record(record));
+                actions.record(record);
             }
             Command::Cleanup {
                 scope,
@@ -136,7 +132,7 @@ impl Pool {
                     "always-hot models are protected again (E2)".into(),
                 );
                 record.order = Some(id);
-                actions.push(Action::Record(record));
+                actions.record(record);
             }
             Command::Reset => {
                 self.touch_everything();
@@ -164,7 +160,7 @@ impl Pool {
         id: OrderId,
         refusal: Refusal,
         plan: Option<Box<Plan>>,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let Some(order) = self.orders.remove(&id) else {
             return;
@@ -172,7 +168,7 @@ impl Pool {
         if let Command::Load(LoadOrder { model, .. }) = order.command
             && self.models.contains_key(&model)
         {
-            self.record_refusal(model, Some((id, plan.as_deref())), &refusal, actions);
+            actions.record(self.refusal_record(model, Some((id, plan.as_deref())), &refusal));
             if order.saved {
                 self.take_back_wishes(id, model, order.previous, actions);
             }
@@ -186,7 +182,7 @@ impl Pool {
     }
 
     /// Refuses open loads of a model that has been removed.
-    pub(crate) fn refuse_loads_of(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+    pub(crate) fn refuse_loads_of(&mut self, model: ModelId, actions: &mut Actions) {
         let is_of_it = |order: &Order| order.load().is_some_and(|load| load.model == model);
         let all = self.orders.iter().filter(|(_, order)| is_of_it(order));
         let all: Vec<OrderId> = all.map(|(&id, _)| id).collect();
@@ -201,7 +197,7 @@ impl Pool {
         &mut self,
         id: ModelId,
         phase: &Phase,
-        actions: &mut Vec<Action>,
+        actions: &mut Actions,
     ) {
         let shutdown = matches!(
             phase,

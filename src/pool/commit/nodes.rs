@@ -1,0 +1,177 @@
+//! Carries out what concerns nodes: requests for them, their drains and moves, and repeated orders after a silence.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::commit::actions::Actions;
+use crate::commit::order_start::leave;
+use crate::facts::state::Pool;
+use crate::types::action::{Action, RecordKind, Wish};
+use crate::types::ids::{DemandId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
+use crate::types::model::Cordon;
+use crate::types::node::{Node, Presence};
+use crate::types::node_demand::PendingNode;
+use crate::types::reason::plural;
+use crate::types::replica::Phase;
+
+impl Pool {
+    pub(crate) fn request_node(
+        &mut self,
+        shape: ShapeId,
+        model: ModelId,
+        priority: Priority,
+        actions: &mut Actions,
+    ) {
+        // Ids of an earlier run are smaller; nodes may join for them.
+        let last = self.node_demand.last;
+        let demand = DemandId(self.now.0.max(last.0 + 1));
+        self.node_demand.last = demand;
+        self.node_demand.pending = Some(PendingNode {
+            demand,
+            shape,
+            shape_name: self.shape_name(shape),
+            model,
+            priority,
+            since: self.now,
+            reason: String::new(),
+            joined: None,
+        });
+        let text = format!(
+            "one more node of size {} is requested (S2)",
+            self.shape_name(shape)
+        );
+        let record = self.record(RecordKind::NodeRequested, Some(model), text);
+        actions.record(record);
+        actions.push(Action::RequestNode { demand, shape });
+        self.grows_everywhere();
+    }
+
+    pub(crate) fn cancel_node(&mut self, actions: &mut Actions) {
+        if let Some(pending) = self.node_demand.pending.take() {
+            let demand = pending.demand;
+            actions.push(Action::CancelNode { demand });
+            self.grows_everywhere();
+        }
+    }
+
+    pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {
+        self.node_demand.releasing.insert(node);
+        self.node_demand.idle.remove(&node);
+        let why = if self.moving.contains(&node) {
+            "it is empty before its time ends (N7)"
+        } else {
+            "it is idle (S2)"
+        };
+        let text = format!("node {} is given back: {why}", self.node_name(node));
+        let record = self.record(RecordKind::NodeReleased, None, text);
+        actions.record(record);
+        actions.push(Action::ReleaseNode { node });
+        self.node_changes(node);
+    }
+
+    pub(crate) fn move_from(&mut self, id: NodeId, actions: &mut Actions) {
+        let now = self.now;
+        let Some(time) = self.node_times.get_mut(&id) else {
+            return;
+        };
+        self.moves_due.remove(&(time.moves, id));
+        time.moves = now;
+        self.moving.insert(id);
+        let (name, left) = (self.node_name(id), self.node_lasts(id));
+        let count = u32::try_from(self.replicas_on(id).len()).unwrap_or(u32::MAX);
+        let text = format!(
+            "node {name} ends in {left}: nothing is placed on it, and what is in use of its {count} replica{} moves (N7)",
+            plural(count)
+        );
+        let record = self.record(RecordKind::NodeEnds, None, text);
+        actions.record(record);
+        self.node_changes(id);
+    }
+
+    pub(crate) fn node_drain_begins(
+        &mut self,
+        order: OrderId,
+        node: NodeId,
+        name: String,
+        drain: Cordon,
+        now: bool,
+        actions: &mut Actions,
+    ) {
+        if self.is_gone(node) {
+            // The node left while the store was writing. The drain would otherwise apply to the next machine of that name.
+            let wish = Wish::DrainNode { name, drain: None };
+            actions.push(Action::Keep { wish });
+            self.set_targets(order, Vec::new(), Span::ZERO);
+            return;
+        }
+        let reason = drain.reason.clone();
+        self.drains.insert(name.clone(), drain);
+        self.drains_change();
+        let targets = self.replicas_on(node);
+        let count = targets.len();
+        let wait = if now {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
+        };
+        self.set_targets(order, targets, wait);
+        let text = format!(
+            "node {name} takes nothing new: {reason}; {} (N5)",
+            leave(count)
+        );
+        let mut record = self.record(RecordKind::NodeDrain, None, text);
+        record.order = Some(order);
+        actions.record(record);
+    }
+
+    pub(crate) fn node_drain_ends(&mut self, order: OrderId, name: &str, actions: &mut Actions) {
+        self.drains.remove(name);
+        self.drains_change();
+        let is_here = |node: &Node| node.name == name && node.presence != Presence::Gone;
+        // A node that leaves on its own is drained first, and may be gone before the drain is ordered to end.
+        let text = if self.known_nodes.values().any(is_here) {
+            format!("node {name} serves again (N5)")
+        } else {
+            format!("the drain of node {name} ends: it is gone (N5)")
+        };
+        let mut record = self.record(RecordKind::NodeUndrain, None, text);
+        record.order = Some(order);
+        actions.record(record);
+    }
+
+    /// Repeats orders that a lost connection may not have delivered. Carrying them out twice does no harm.
+    pub(crate) fn orders_again(&mut self, id: ReplicaId, silent_for: Span, actions: &mut Actions) {
+        let replica = self.replicas.get_mut(&id).expect("on the node");
+        let wakes = replica.parked.is_some();
+        match &mut replica.phase {
+            // The time of silence does not count towards the deadline.
+            Phase::Launching { deadline, .. } => {
+                *deadline = *deadline + silent_for;
+                let deadline = deadline.since(self.now);
+                if wakes {
+                    let replica = id;
+                    actions.push(Action::Wake { replica, deadline });
+                }
+            }
+            Phase::Parking { deadline, .. } => {
+                *deadline = *deadline + silent_for;
+                actions.push(Action::Park { replica: id });
+            }
+            Phase::Stopping { reason, .. } => {
+                let grace = self.models[&replica.model].spec.stop_grace;
+                let reason = reason.clone();
+                actions.push(Action::Stop {
+                    replica: id,
+                    grace,
+                    reason,
+                });
+            }
+            Phase::Ready { .. } | Phase::Draining { .. } | Phase::Asleep { .. } => {}
+        }
+    }
+
+    /// Has the node end an engine that the pool has given up.
+    pub(crate) fn disown(&self, node: NodeId, replica: ReplicaId, actions: &mut Actions) {
+        actions.push(Action::Disown { node, replica });
+    }
+}

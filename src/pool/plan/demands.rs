@@ -1,0 +1,219 @@
+//! Finds the replicas that a model should have and lacks, with their rank among the demands of all models. Read-only.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::facts::demand_index::PendingReplica;
+use crate::facts::state::{Model, Pool, Waiting};
+use crate::plan::orders;
+use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Time};
+use crate::types::objective::EvictsFrom;
+use crate::types::policy::Part;
+use crate::types::rank::{Class, DemandRank};
+use crate::types::reason::LoadReason;
+use crate::types::replica::Phase;
+use crate::types::requirements::Requirements;
+
+/// Upper bound of the patience, which is half the longest wait of a request.
+const PATIENCE_MAX: Span = Span::from_secs(300);
+
+/// The number of a model's waiting requests that determine when its load is worthwhile. The oldest count, because they have waited
+/// longest.
+const LOOKED_AT_MAX: usize = 256;
+
+impl Pool {
+    /// Returns whether the model's requests have waited less than the bound, the number of requests served per time of load if they
+    /// have, and the time since which the first has waited. Loading first the model that serves most requests per second, with a
+    /// bound on how long a model may be passed over, shortens both the mean wait and the longest waits. Requests that will have
+    /// given up before the load is ready do not count.
+    fn pull(&self, id: ModelId, oldest: Time) -> (bool, u64, Time) {
+        if !self.limits.policy.has(Part::LoadOrder) {
+            return (false, 0, oldest);
+        }
+        let model = &self.models[&id];
+        let load = self.comes_back_in(id);
+        let (since, in_vain) = match self.first_in_time(id) {
+            Some(first) => first,
+            None if load < model.spec.queue_timeout => return (true, 0, oldest),
+            // Every waiting request will have timed out when the load is ready; later requests may find the replica ready.
+            None => (oldest, 0),
+        };
+        if since + self.longest_delay(id) <= self.now {
+            return (false, 0, since);
+        }
+        let served = model.queue.len() as u64 - in_vain;
+        (true, served * 1_000_000 / load.0.max(1), since)
+    }
+
+    /// The arrival time of the first request that a load could serve before it times out, and the number of requests ahead of it
+    /// that wait in vain.
+    fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
+        let ready = self.now + self.comes_back_in(id);
+        let mut waiting = self.waiting(id).zip(0..);
+        let (first, before) = waiting.find(|(waiting, _)| waiting.deadline > ready)?;
+        Some((first.since, before))
+    }
+
+    /// The time for which models with more waiting requests may be loaded before this one. Its own load must still be in time.
+    pub(crate) fn longest_delay(&self, id: ModelId) -> Span {
+        let timeout = self.models[&id].spec.queue_timeout;
+        longest_delay(timeout, self.comes_back_in(id))
+    }
+
+    /// The time from which models of equal priority leave for the model's requests. The objective may use half of the time for
+    /// which others may go first; the other half is left for turns and a busy disk. The time the victim takes to stop is subtracted
+    /// later and differs per victim. Clients that give up before the load can be ready count too: the load begins while they wait,
+    /// or it would never begin.
+    fn evicts_from(&self, id: ModelId) -> EvictsFrom {
+        let load = self.comes_back_in(id);
+        let since = self.waiting(id).map(|waiting| waiting.since);
+        let worth = self.limits.objective.worth_from(load, since, self.now);
+        if worth <= self.now {
+            return EvictsFrom::default();
+        }
+        let latest = self.waiting(id).map(|waiting| {
+            let delay = longest_delay(waiting.gives_up.since(waiting.since), load);
+            waiting.since + Span(delay.0 / 2)
+        });
+        EvictsFrom::new(worth, latest.min().unwrap_or(worth))
+    }
+
+    /// The model's oldest requests, by arrival. Every arrival visits them, so their number is bounded.
+    fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
+        let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
+        waiting.map(move |ticket| &self.tickets[&ticket])
+    }
+}
+
+impl Model {
+    /// The time that it may wait for the turns of others.
+    pub(crate) fn patience(&self) -> Span {
+        patience(self.spec.queue_timeout)
+    }
+}
+
+fn patience(timeout: Span) -> Span {
+    Span(timeout.0 / 2).min(PATIENCE_MAX)
+}
+
+/// The time for which other models may be loaded before requests that wait no longer than `timeout`. Their own load must still be
+/// in time.
+fn longest_delay(timeout: Span, load: Span) -> Span {
+    if load < timeout {
+        patience(timeout).min(Span(timeout.0 - load.0))
+    } else {
+        patience(timeout)
+    }
+}
+
+pub(crate) fn still_blocked(old: &Requirements, new: &Requirements) -> bool {
+    old.since <= new.since
+        && Requirements {
+            since: new.since,
+            ..old.clone()
+        } == *new
+}
+
+pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
+    let mut demand_index = Vec::new();
+    let mut push = |class: Class, requirements: Requirements, order: Option<OrderId>| {
+        let (in_time, pull, since) = match class {
+            Class::Request => pool.pull(id, requirements.since),
+            Class::Order | Class::Standing | Class::Growth => (false, 0, requirements.since),
+        };
+        let rank = DemandRank {
+            unforced: requirements.forced_by.is_none(),
+            priority: Reverse(requirements.priority),
+            class,
+            in_time,
+            pull: Reverse(pull),
+            since,
+            model: id,
+        };
+        let blocked = None;
+        demand_index.push((
+            rank,
+            PendingReplica {
+                requirements,
+                order,
+                blocked,
+            },
+        ));
+    };
+    let Some(model) = pool.models.get(&id).filter(|_| pool.closing.is_none()) else {
+        return demand_index;
+    };
+    // A replica that is falling asleep can be woken soon.
+    let falls_asleep = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Parking { .. });
+    let parking = model.replicas.iter().filter(falls_asleep).count();
+    let expected = pool.expected_back(id);
+    let coming = pool.live(model) + model.planned.len() + parking + expected;
+    if let Some((order, requirements)) = orders::load_to_place(pool, id) {
+        push(Class::Order, requirements, Some(order));
+    }
+    if coming == 0
+        && let Some(oldest) = model.queue.oldest()
+    {
+        let mut requirements = Requirements::new(pool, id, pool.tickets[&oldest].since);
+        requirements.evicts_from = pool.evicts_from(id);
+        push(Class::Request, requirements, None);
+    }
+    let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
+    let may_start =
+        !model.removed && !cooling && !pool.is_quarantined(model) && model.planned.is_empty();
+    if !may_start {
+        return demand_index;
+    }
+    if model.restoring {
+        let wish = model
+            .wish
+            .as_ref()
+            .expect("a model that is restored has a wish");
+        if pool.live(model) + expected < wish.replicas as usize {
+            let requirements =
+                Requirements::new(pool, id, wish.since).over_devices(pool, wish.devices);
+            push(Class::Standing, requirements, None);
+        }
+    } else if pool.is_protected(id)
+        && !model.kept_away()
+        && (pool.live(model) + expected == 0 || pool.moves_lacking(id) > 0)
+    {
+        push(
+            Class::Standing,
+            Requirements::new(pool, id, model.since),
+            None,
+        );
+        return demand_index;
+    }
+    let stays = pool.staying(model) + parking;
+    if pool.live(model) > 0 && (stays < pool.scaled_to(id) || pool.moves_lacking(id) > 0) {
+        let mut requirements = Requirements::new(pool, id, model.since);
+        requirements.is_gentle = true;
+        push(Class::Growth, requirements, None);
+    }
+    demand_index
+}
+
+/// The reason for the demand, for the history.
+pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> LoadReason {
+    let model = &pool.models[&rank.model];
+    let moves =
+        matches!(rank.class, Class::Standing | Class::Growth) && pool.moves_lacking(rank.model) > 0;
+    if let Some((node, left)) = pool.moves_from(rank.model).filter(|_| moves) {
+        let node = pool.node_name(node);
+        return LoadReason::Moves { node, left };
+    }
+    match (rank.class, pending.order) {
+        (Class::Order, Some(order)) => LoadReason::Order { order },
+        (Class::Standing, _) if model.restoring => LoadReason::Wish,
+        (Class::Standing, _) => LoadReason::AlwaysHot {
+            priority: model.priority(),
+        },
+        (Class::Growth, _) => LoadReason::Growth {
+            wanted: u32::try_from(pool.scaled_to(rank.model)).unwrap_or(u32::MAX),
+        },
+        _ => LoadReason::Requests {
+            waiting: u32::try_from(model.queue.len()).unwrap_or(u32::MAX),
+        },
+    }
+}
