@@ -159,87 +159,44 @@ fn a_proxy_is_not_used_for_a_server_on_this_machine() {
 }
 
 #[test]
-fn a_model_is_registered_by_its_name_and_engine_without_a_file() {
-    let line = "PUT /llm/admin/models";
-    let server = one(
-        line,
-        200,
-        json!({"model": "org/m", "state": "cold", "source": "registered"}),
-    );
+fn a_change_of_the_catalogue_sends_what_the_options_say() {
     let dir = tempfile::tempdir().expect("a directory");
-    let words = "register org/m --engine vllm --gpus 2 --priority 1 --context 8192";
-    let run = run(&server.address, words, dir.path(), &[]);
-    assert_eq!(run.status, 0, "{run:?}");
-    assert_eq!(
-        server.request(line).json(),
-        json!({
-            "engine_config": {"model_id": "org/m", "type": "VLLMEngine", "hf_model_id": "org/m", "max_total_tokens": 8192},
-            "pool_config": {"gpus_per_replica": 2, "priority": 1},
-        })
-    );
-}
-
-#[test]
-fn a_model_of_the_hub_is_registered_by_its_name_alone() {
-    let line = "PUT /llm/admin/models?model=org%2Fm-GGUF%3AQ4_K_M";
-    let server = one(
-        line,
-        200,
-        json!({"model": "org/m-GGUF:Q4_K_M", "state": "cold", "source": "registered"}),
-    );
-    let dir = tempfile::tempdir().expect("a directory");
-    let run = run(
-        &server.address,
-        "register org/m-GGUF:Q4_K_M",
-        dir.path(),
-        &[],
-    );
-    assert_eq!(run.status, 0, "{run:?}");
-    assert_eq!(
-        server.request(line).body,
-        "",
-        "the server chooses the engine"
-    );
-}
-
-#[test]
-fn a_model_file_in_yaml_is_sent_as_json() {
-    let line = "PUT /llm/admin/models";
-    let server = one(
-        line,
-        200,
-        json!({"model": "org/m", "state": "cold", "source": "registered"}),
-    );
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(
-        dir.path().join("m.yaml"),
-        "engine_config:\n  model_id: org/m\n",
-    )
-    .expect("written");
-    let run = run(&server.address, "register m.yaml", dir.path(), &[]);
-    assert_eq!(run.status, 0, "{run:?}");
-    in_order(&run.stdout, &["org/m", "registered"]);
-    assert_eq!(
-        server.request(line).json(),
-        json!({"engine_config": {"model_id": "org/m"}})
-    );
-}
-
-#[test]
-fn settings_are_changed_and_given_back() {
-    let line = "PATCH /llm/admin/models?model=org%2Fm";
-    let server = one(
-        line,
-        200,
-        json!({"model": "org/m", "state": "cold", "priority": 3, "always_hot": true}),
-    );
-    let run = server.client("set org/m --priority 3 --keep-hot none");
-    assert_eq!(run.status, 0, "{run:?}");
-    assert!(run.stdout.contains("3 always-hot"), "{run:?}");
-    assert_eq!(
-        server.request(line).body,
-        r#"{"priority":3,"keep_hot":null}"#
-    );
+    let file = "engine_config:\n  model_id: org/m\n";
+    std::fs::write(dir.path().join("m.yaml"), file).expect("written");
+    for (words, line, sent, shown) in [
+        (
+            "register org/m --engine vllm --gpus 2 --priority 1 --context 8192",
+            "PUT /llm/admin/models",
+            r#"{"engine_config":{"model_id":"org/m","type":"VLLMEngine","hf_model_id":"org/m","max_total_tokens":8192},"pool_config":{"gpus_per_replica":2,"priority":1}}"#,
+            "registered",
+        ),
+        // The server chooses the engine of a model of the hub.
+        (
+            "register org/m-GGUF:Q4_K_M",
+            "PUT /llm/admin/models?model=org%2Fm-GGUF%3AQ4_K_M",
+            "",
+            "registered",
+        ),
+        (
+            "register m.yaml",
+            "PUT /llm/admin/models",
+            r#"{"engine_config":{"model_id":"org/m"}}"#,
+            "registered",
+        ),
+        (
+            "set org/m --priority 3 --keep-hot none",
+            "PATCH /llm/admin/models?model=org%2Fm",
+            r#"{"priority":3,"keep_hot":null}"#,
+            "3 always-hot",
+        ),
+    ] {
+        let view = json!({"model": "org/m", "state": "cold", "source": "registered", "priority": 3, "always_hot": true});
+        let server = one(line, 200, view);
+        let run = run(&server.address, words, dir.path(), &[]);
+        assert_eq!(run.status, 0, "{words}: {run:?}");
+        in_order(&run.stdout, &["org/m", shown]);
+        assert_eq!(server.request(line).body, sent, "{words}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The result of one request.
 #[derive(Debug, Default)]
@@ -43,8 +44,7 @@ struct Chunk<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<Usage>,
-    #[serde(borrow)]
-    error: Option<ErrorBody<'a>>,
+    error: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -74,35 +74,12 @@ struct Usage {
     completion_tokens: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ErrorBody<'a> {
-    Object {
-        #[serde(borrow)]
-        message: Option<Cow<'a, str>>,
-        code: Option<serde_json::Value>,
-        #[serde(borrow)]
-        r#type: Option<Cow<'a, str>>,
-    },
-    Text(String),
-}
-
-impl ErrorBody<'_> {
-    /// Returns the code, or otherwise the type, and the message.
-    fn read(&self) -> (String, String) {
-        match self {
-            ErrorBody::Text(text) => (String::new(), text.clone()),
-            ErrorBody::Object {
-                message,
-                code,
-                r#type,
-            } => {
-                let code = code.as_ref().and_then(serde_json::Value::as_str);
-                let label = code.or(r#type.as_deref()).unwrap_or_default().to_owned();
-                (label, message.as_deref().unwrap_or_default().to_owned())
-            }
-        }
-    }
+/// Returns the code of an error object, or otherwise its type, and the message.
+fn read_error(error: &Value) -> (String, String) {
+    let text = |name: &str| error[name].as_str();
+    let label = text("code").or_else(|| text("type")).unwrap_or_default();
+    let message = text("message").or_else(|| error.as_str());
+    (label.to_owned(), message.unwrap_or_default().to_owned())
 }
 
 impl Chunk<'_> {
@@ -202,7 +179,7 @@ impl Events {
             return;
         };
         if let Some(error) = &chunk.error {
-            let (label, message) = error.read();
+            let (label, message) = read_error(error);
             let label = format!("in the stream: {label}");
             self.fault
                 .get_or_insert_with(|| RequestError::new(label, message));
@@ -225,7 +202,7 @@ pub fn read_complete(body: &[u8], response: &mut RequestResult) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
             if let Some(error) = &chunk.error {
-                let (label, message) = error.read();
+                let (label, message) = read_error(error);
                 response.fault = Some(RequestError::new(
                     format!("200 with an error: {label}"),
                     message,
@@ -245,7 +222,7 @@ pub fn refused(status: u16, body: &[u8]) -> RequestError {
     let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
     match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
         Some(error) => {
-            let (label, message) = error.read();
+            let (label, message) = read_error(error);
             RequestError::new(format!("{status} {label}").trim_end(), message)
         }
         None => {

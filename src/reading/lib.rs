@@ -62,11 +62,6 @@ fn yaml_options(last_wins: bool) -> serde_saphyr::Options {
     serde_saphyr::options! { with_snippet: false, duplicate_keys: duplicate_keys }
 }
 
-/// Like `yaml`; errors contain the path of the wrong part, such as `server.listen`.
-pub fn yaml_with_path<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    parse_skipping(text, Format::Yaml, &SkippedPaths::default()).map_err(|wrong| wrong.error)
-}
-
 /// Like `yaml`, but the last value of a duplicate key wins, as with PyYAML.
 pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     serde_saphyr::from_str_with_options(text, yaml_options(true)).map_err(parse_error_of)

@@ -1,4 +1,5 @@
-//! A deserializer that wraps another one: it records the path of the first error, and skips the values at given paths.
+//! A deserializer that wraps another one: it records the path of the first error, and skips the values at given paths, which
+//! reports every wrong value of a file. `serde_path_to_error` records the path only; skipping needs the same wrapper once more.
 
 use std::cell::RefCell;
 use std::fmt;

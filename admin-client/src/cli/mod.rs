@@ -157,32 +157,7 @@ pub enum Command {
     #[command(
         after_help = "Example: admin-client events --since 2d --model org/m --reason preempted"
     )]
-    Events {
-        /// Keep printing new events
-        #[arg(long, short)]
-        follow: bool,
-        /// Only events of this model
-        #[arg(long, value_name = "MODEL")]
-        model: Option<String>,
-        /// Only events of this kind, such as evict
-        #[arg(long, value_name = "KIND")]
-        kind: Option<String>,
-        /// Only events with this reason, such as preempted, keep_hot or no_room
-        #[arg(long, value_name = "REASON")]
-        reason: Option<String>,
-        /// Only events that this key caused: its id, its name, or anonymous
-        #[arg(long, value_name = "KEY")]
-        by: Option<String>,
-        /// Only events since this time: an age such as 2d, or a time such as 2026-01-31T20:15:00Z
-        #[arg(long, value_name = "TIME")]
-        since: Option<String>,
-        /// Only events before this time
-        #[arg(long, value_name = "TIME")]
-        until: Option<String>,
-        /// Number of past events; the default is 100, or none with --follow
-        #[arg(long, value_name = "N", value_parser = entries, allow_negative_numbers = true)]
-        limit: Option<u32>,
-    },
+    Events(EventsArgs),
     /// Show the decision behind an event, or a model's last decision
     #[command(after_help = "Example: admin-client why org/m")]
     Why {
@@ -254,17 +229,7 @@ pub enum Command {
     Config,
     /// Show who changed what, including refused attempts
     #[command(after_help = "Example: admin-client audit --of k3 --limit 20")]
-    Audit {
-        /// Number of entries; the newest are shown
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = entries, allow_negative_numbers = true)]
-        limit: u32,
-        /// Only entries of this key (by its id) or of this single sign-on subject
-        #[arg(long, value_name = "KEY-ID|SUBJECT")]
-        of: Option<String>,
-        /// Only entries of routes with this prefix, such as /admin/keys
-        #[arg(long, value_name = "PATH")]
-        path: Option<String>,
-    },
+    Audit(AuditArgs),
     /// List the pool's machines, let others join, or drain one
     #[command(after_help = "Example: admin-client nodes token > join-token")]
     #[command(subcommand)]
@@ -278,6 +243,47 @@ pub enum Command {
         after_help = "Example: admin-client completions bash > /etc/bash_completion.d/admin-client"
     )]
     Completions { shell: Shell },
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Keep printing new events
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only events of this model
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Only events of this kind, such as evict
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Only events with this reason, such as preempted, keep_hot or no_room
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<String>,
+    /// Only events that this key caused: its id, its name, or anonymous
+    #[arg(long, value_name = "KEY")]
+    pub by: Option<String>,
+    /// Only events since this time: an age such as 2d, or a time such as 2026-01-31T20:15:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only events before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Number of past events; the default is 100, or none with --follow
+    #[arg(long, value_name = "N", value_parser = entries, allow_negative_numbers = true)]
+    pub limit: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Number of entries; the newest are shown
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = entries, allow_negative_numbers = true)]
+    pub limit: u32,
+    /// Only entries of this key (by its id) or of this single sign-on subject
+    #[arg(long, value_name = "KEY-ID|SUBJECT")]
+    pub of: Option<String>,
+    /// Only entries of routes with this prefix, such as /admin/keys
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -25,11 +25,7 @@ pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), CommandE
 }
 
 pub async fn uncordon(session: &Session, device: &str) -> Result<(), CommandError> {
-    let response = session
-        .client
-        .post("admin/devices/uncordon", &json!({ "device": device }))
-        .await?;
-    session.show(&response, |response: &UncordonResponse| {
-        text::uncordoned(response, session.screen.style)
-    })
+    let show = |response: &UncordonResponse, style| text::uncordoned(response, style);
+    let body = json!({ "device": device });
+    session.post("admin/devices/uncordon", &body, show).await
 }

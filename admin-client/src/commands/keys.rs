@@ -4,7 +4,7 @@ use client::{ApiResponse, ClientError, Patience};
 use serde_json::{Value, json};
 
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
-use crate::commands::Session;
+use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::outcome;
 use crate::render::quantity::Clock;
@@ -16,10 +16,8 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
     let client = &session.client;
     match command {
         KeysCommand::List => {
-            let response = client.get("admin/keys", &[]).await?;
-            session.show(&response, |list: &KeyList| {
-                outcome::keys(list, Clock::read(), session.screen.style)
-            })
+            let show = |list: &KeyList, style| outcome::keys(list, Clock::read(), style);
+            session.get("admin/keys", &[], show).await
         }
         KeysCommand::Create {
             name,
@@ -33,10 +31,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
                 Role::Admin => "admin",
                 Role::Viewer => "viewer",
             };
-            let mut body = json!({"name": name, "role": role});
-            if let Some(expires) = expires {
-                body["expires"] = expires.into();
-            }
+            let mut body = present(json!({"name": name, "role": role, "expires": expires}));
             allowed_in(&mut body, allowed);
             let response = client.create("admin/keys", &body).await?;
             session.show(&response, |key: &NewKey| outcome::new_key(key))
@@ -48,10 +43,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
             allowed,
             default_limits,
         } => {
-            let mut body = json!({});
-            if let Some(name) = name {
-                body["name"] = name.into();
-            }
+            let mut body = present(json!({ "name": name }));
             if let Some(expires) = expires {
                 body["expires"] = match expires {
                     Change::To(time) => time.into(),
@@ -130,32 +122,19 @@ fn allowed_in(body: &mut Value, allowed: KeyArgs) {
     let non_empty = |texts: Vec<String>| -> Vec<String> {
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     };
-    if let Some(models) = allowed.models {
-        body["models"] = non_empty(models).into();
-    }
-    if let Some(routes) = allowed.routes {
-        body["routes"] = non_empty(routes).into();
-    }
-    if let Some(log_prompts) = allowed.log_prompts {
-        body["log_prompts"] = log_prompts.into();
-    }
-    let figures = [
-        (
-            "requests_per_minute",
-            allowed.requests_per_minute.map(u64::from),
-        ),
-        ("tokens_per_minute", allowed.tokens_per_minute),
-        (
-            "concurrent_requests",
-            allowed.concurrent_requests.map(u64::from),
-        ),
-        ("tokens_per_day", allowed.tokens_per_day),
-    ];
-    let figures = figures
-        .into_iter()
-        .filter_map(|(name, figure)| Some((name.to_owned(), figure?.into())));
-    let limits: serde_json::Map<String, Value> = figures.collect();
-    if !limits.is_empty() {
-        body["limits"] = Value::Object(limits);
+    let limits = present(json!({
+        "requests_per_minute": allowed.requests_per_minute,
+        "tokens_per_minute": allowed.tokens_per_minute,
+        "concurrent_requests": allowed.concurrent_requests,
+        "tokens_per_day": allowed.tokens_per_day,
+    }));
+    let more = present(json!({
+        "models": allowed.models.map(non_empty),
+        "routes": allowed.routes.map(non_empty),
+        "log_prompts": allowed.log_prompts,
+        "limits": Some(&limits).filter(|limits| **limits != json!({})),
+    }));
+    if let (Value::Object(body), Value::Object(more)) = (body, more) {
+        body.extend(more);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use client::ClientError;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::{LoadArgs, LoadSettings};
-use crate::commands::Session;
+use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
@@ -109,13 +109,11 @@ pub async fn unload(
     replica: Option<&str>,
     now: bool,
 ) -> Result<(), CommandError> {
-    let mut request = json!({ "model": model });
-    if let Some(replica) = replica {
-        request["replica"] = replica.into();
-    }
-    if now {
-        request["now"] = true.into();
-    }
+    let request = present(json!({
+        "model": model,
+        "replica": replica,
+        "now": now.then_some(true),
+    }));
     let waits = !session.json && !now;
     let post = session.client.post("admin/unload", &request);
     let response = announced(
@@ -128,23 +126,18 @@ pub async fn unload(
     })
 }
 
-/// The request body of load and plan, without absent options.
+/// The request body of load and plan.
 fn body(model: &str, wish: &LoadSettings, wait: Option<bool>) -> Value {
-    let mut body = Map::new();
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            body.insert(name.to_owned(), value);
-        }
-    };
-    put("model", Some(model.into()));
-    put("priority", wish.priority.map(Value::from));
-    put("replicas", wish.replicas.map(Value::from));
-    put("gpus", wish.gpus.map(Value::from));
-    put("keep_hot", wish.keep_hot.clone().map(Value::from));
-    put("lease", wish.lease.clone().map(Value::from));
-    put("force", wish.force.then_some(Value::from(true)));
-    put("wait", wait.map(Value::from));
-    Value::Object(body)
+    present(json!({
+        "model": model,
+        "priority": wish.priority,
+        "replicas": wish.replicas,
+        "gpus": wish.gpus,
+        "keep_hot": wish.keep_hot,
+        "lease": wish.lease,
+        "force": wish.force.then_some(true),
+        "wait": wait,
+    }))
 }
 
 /// Polls the model and shows its progress until the future is dropped, which happens when the load has its response. Ignores failed

@@ -1,22 +1,19 @@
 //! One function per command: sends the request and prints the response, unchanged with `--json`,
 //! otherwise as text from `render`.
 
-mod audit;
 mod cordon;
 mod keys;
-mod leaderboard;
 mod load;
 mod models;
 mod nodes;
 mod out_of_service;
-mod report;
+mod records;
 mod session;
 mod state;
 mod stream;
 mod top;
 mod upkeep;
 mod what_if;
-mod why;
 
 use crate::cli::{Cli, Command};
 use crate::error::CommandError;
@@ -25,7 +22,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use client::ClientError;
 
-pub use session::Session;
+pub use session::{Session, present};
 
 /// Runs one command.
 ///
@@ -63,30 +60,10 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Cordon(args) => cordon::cordon(session, &args).await,
         Command::Uncordon { device } => cordon::uncordon(session, &device).await,
         Command::Queue => state::queue(session).await,
-        Command::Events {
-            follow,
-            model,
-            kind,
-            reason,
-            by,
-            since,
-            until,
-            limit,
-        } => {
-            let filter = stream::Filter {
-                model,
-                kind,
-                reason,
-                by,
-                since,
-                until,
-                limit,
-            };
-            stream::events(session, &filter, follow).await
-        }
-        Command::Why { what } => why::run(session, &what).await,
-        Command::Report(args) => report::run(session, &args).await,
-        Command::Leaderboard => leaderboard::run(session).await,
+        Command::Events(args) => stream::events(session, &args).await,
+        Command::Why { what } => records::why(session, &what).await,
+        Command::Report(args) => records::report(session, &args).await,
+        Command::Leaderboard => records::leaderboard(session).await,
         Command::Logs {
             model,
             follow,
@@ -100,9 +77,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Reset { yes } => upkeep::reset(session, yes).await,
         Command::Reload => upkeep::reload(session).await,
         Command::Config => state::config(session).await,
-        Command::Audit { limit, of, path } => {
-            audit::run(session, &audit::Filter { limit, of, path }).await
-        }
+        Command::Audit(args) => records::audit(session, &args).await,
         Command::Nodes(command) => nodes::run(session, command).await,
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),

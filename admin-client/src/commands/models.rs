@@ -16,23 +16,18 @@ use crate::responses::{ModelList, ModelView};
 use crate::style::clean;
 
 pub async fn list(session: &Session) -> Result<(), CommandError> {
-    let response = session.client.get("admin/models", &[]).await?;
-    session.show(&response, |list: &ModelList| {
-        text::models(&list.models, Clock::read(), session.screen.style)
-    })
+    let show = |list: &ModelList, style| text::models(&list.models, Clock::read(), style);
+    session.get("admin/models", &[], show).await
 }
 
 pub async fn show(session: &Session, model: &str) -> Result<(), CommandError> {
-    let response = session
-        .client
-        .get("admin/models", &[("model", model)])
-        .await?;
-    session.show(&response, |list: &ModelList| {
-        list.models
-            .iter()
-            .map(|view| text::model(view, Clock::read(), session.screen.style))
+    let show = |list: &ModelList, style| {
+        let views = list.models.iter();
+        views
+            .map(|view| text::model(view, Clock::read(), style))
             .collect()
-    })
+    };
+    session.get("admin/models", &[("model", model)], show).await
 }
 
 pub async fn as_file(session: &Session, model: &str) -> Result<(), CommandError> {

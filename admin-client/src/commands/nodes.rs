@@ -5,8 +5,8 @@ use client::Patience;
 use serde_json::{Value, json};
 
 use crate::cli::{DrainArgs, NodesCommand};
-use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
+use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::nodes as text;
 use crate::render::quantity::Clock;
@@ -18,16 +18,11 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Command
     let client = &session.client;
     match command {
         NodesCommand::List => {
-            let response = client.get("admin/nodes", &[]).await?;
-            session.show(&response, |list: &NodeList| {
-                text::nodes(list, Clock::read(), session.screen.style)
-            })
+            let show = |list: &NodeList, style| text::nodes(list, Clock::read(), style);
+            session.get("admin/nodes", &[], show).await
         }
         NodesCommand::Token { expires } => {
-            let mut body = json!({});
-            if let Some(expires) = expires {
-                body["expires"] = expires.into();
-            }
+            let body = present(json!({ "expires": expires }));
             let response = client.create("admin/nodes/tokens", &body).await?;
             session.show(&response, |token: &NewNodeToken| {
                 note(&format!(
@@ -48,12 +43,9 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Command
         }
         NodesCommand::Drain(args) => drain(session, &args).await,
         NodesCommand::Undrain { node } => {
-            let response = client
-                .post("admin/nodes/undrain", &json!({ "node": node }))
-                .await?;
-            session.show(&response, |_: &Value| {
-                format!("{} is back in service\n", clean(&node))
-            })
+            let show = |_: &Value, _| format!("{} is back in service\n", clean(&node));
+            let body = json!({ "node": node });
+            session.post("admin/nodes/undrain", &body, show).await
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The request and the wait that `cordon` and `nodes drain` share. Ctrl-C ends the wait, not the drain.
 
-use serde_json::{Map, Value};
+use serde_json::json;
 
 use crate::cli::OutOfServiceArgs;
-use crate::commands::Session;
+use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::screen::announced;
 use client::ApiResponse;
@@ -24,7 +24,13 @@ pub async fn remove(
     removal: &Removal<'_>,
     how: &OutOfServiceArgs,
 ) -> Result<ApiResponse, CommandError> {
-    let request = body(removal, how);
+    let mut request = present(json!({
+        "reason": how.reason,
+        "until": how.until,
+        "now": how.now.then_some(true),
+        "wait": how.no_wait.then_some(false),
+    }));
+    request[removal.field] = removal.name.into();
     let waits = !session.json && !how.now && !how.no_wait;
     let post = announced(
         session.client.post(removal.route, &request),
@@ -44,23 +50,4 @@ pub async fn remove(
             "stopped watching; {name} is still draining. `admin-client {progress}` shows its progress, `admin-client {back} {name}` puts it back into service",
         ))),
     }
-}
-
-/// The request body, without absent options.
-fn body(removal: &Removal<'_>, how: &OutOfServiceArgs) -> Value {
-    let mut body = Map::new();
-    body.insert(removal.field.to_owned(), removal.name.into());
-    if let Some(reason) = &how.reason {
-        body.insert("reason".to_owned(), reason.clone().into());
-    }
-    if let Some(until) = &how.until {
-        body.insert("until".to_owned(), until.clone().into());
-    }
-    if how.now {
-        body.insert("now".to_owned(), true.into());
-    }
-    if how.no_wait {
-        body.insert("wait".to_owned(), false.into());
-    }
-    Value::Object(body)
 }

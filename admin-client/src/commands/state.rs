@@ -9,20 +9,16 @@ use crate::render::quantity::Clock;
 use crate::responses::{DeviceList, QueueView};
 
 pub async fn devices(session: &Session) -> Result<(), CommandError> {
-    let response = session.client.get("admin/devices", &[]).await?;
-    session.show(&response, |list: &DeviceList| {
-        render::bars::devices(list, Clock::read(), session.screen.style)
-    })
+    let show = |list: &DeviceList, style| render::bars::devices(list, Clock::read(), style);
+    session.get("admin/devices", &[], show).await
 }
 
 pub async fn queue(session: &Session) -> Result<(), CommandError> {
-    let response = session.client.get("admin/queue", &[]).await?;
-    session.show(&response, |view: &QueueView| {
-        render::queue::queue(view, session.screen.style)
-    })
+    let show = |view: &QueueView, style| render::queue::queue(view, style);
+    session.get("admin/queue", &[], show).await
 }
 
 pub async fn config(session: &Session) -> Result<(), CommandError> {
-    let response = session.client.get("admin/config", &[]).await?;
-    session.show(&response, |config: &Value| format!("{config:#}\n"))
+    let show = |config: &Value, _| format!("{config:#}\n");
+    session.get("admin/config", &[], show).await
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::cli::EventsArgs;
 use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::events as text;
@@ -15,54 +16,37 @@ use client::{ClientError, Stream};
 /// Attempts to reconnect a lost stream, one second apart.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Selects events.
-#[derive(Debug, Default)]
-pub struct Filter {
-    pub model: Option<String>,
-    pub kind: Option<String>,
-    pub reason: Option<String>,
-    pub by: Option<String>,
-    pub since: Option<String>,
-    pub until: Option<String>,
-    pub limit: Option<u32>,
+/// The filters of the request.
+fn query(args: &EventsArgs) -> Vec<(&str, &str)> {
+    let pairs = [
+        ("model", &args.model),
+        ("kind", &args.kind),
+        ("reason", &args.reason),
+        ("by", &args.by),
+        ("since", &args.since),
+        ("until", &args.until),
+    ];
+    pairs
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect()
 }
 
-impl Filter {
-    fn query(&self) -> Vec<(&str, &str)> {
-        let pairs = [
-            ("model", &self.model),
-            ("kind", &self.kind),
-            ("reason", &self.reason),
-            ("by", &self.by),
-            ("since", &self.since),
-            ("until", &self.until),
-        ];
-        pairs
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-            .collect()
-    }
-}
-
-pub async fn events(session: &Session, filter: &Filter, follow: bool) -> Result<(), CommandError> {
+pub async fn events(session: &Session, args: &EventsArgs) -> Result<(), CommandError> {
     let mut last = None;
-    if !follow || filter.limit.is_some() {
-        last = past_events(session, filter, follow).await?;
+    if !args.follow || args.limit.is_some() {
+        last = past_events(session, args).await?;
     }
-    if follow {
-        return follow_events(session, filter, last).await;
+    if args.follow {
+        return follow_events(session, args, last).await;
     }
     Ok(())
 }
 
 /// Prints past events and returns the id of the last one, after which the stream of new events begins.
-async fn past_events(
-    session: &Session,
-    filter: &Filter,
-    follow: bool,
-) -> Result<Option<String>, CommandError> {
-    let limit = filter.limit.unwrap_or(100).to_string();
-    let mut query = filter.query();
+async fn past_events(session: &Session, args: &EventsArgs) -> Result<Option<String>, CommandError> {
+    let limit = args.limit.unwrap_or(100).to_string();
+    let mut query = query(args);
     query.push(("limit", &limit));
     let response = session.client.get("admin/events", &query).await?;
     let list: EventList = response.read()?;
@@ -74,7 +58,7 @@ async fn past_events(
         .filter(|id| !id.is_null())
         .map(label);
     let style = session.screen.style;
-    match (session.json, follow) {
+    match (session.json, args.follow) {
         (true, false) => session.screen.print(&response.text)?,
         // With --follow, past events too are one object per line.
         (true, true) => {
@@ -83,7 +67,9 @@ async fn past_events(
                 session.screen.print(&event.to_string())?;
             }
         }
-        (false, _) if list.events.is_empty() && !follow => session.screen.print("No events.")?,
+        (false, _) if list.events.is_empty() && !args.follow => {
+            session.screen.print("No events.")?
+        }
         (false, _) => {
             for event in &list.events {
                 session
@@ -97,10 +83,10 @@ async fn past_events(
 
 async fn follow_events(
     session: &Session,
-    filter: &Filter,
+    args: &EventsArgs,
     mut last: Option<String>,
 ) -> Result<(), CommandError> {
-    let mut query = filter.query();
+    let mut query = query(args);
     query.push(("follow", "true"));
     let mut attempts = 0;
     loop {

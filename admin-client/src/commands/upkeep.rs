@@ -59,10 +59,8 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), CommandError> {
     if !yes {
         confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
-    let response = session.client.post("admin/reset", &json!({})).await?;
-    session.show(&response, |response: &UnloadResponse| {
-        outcome::reset(response, session.screen.style)
-    })
+    let show = |response: &UnloadResponse, style| outcome::reset(response, style);
+    session.post("admin/reset", &json!({}), show).await
 }
 
 pub async fn reload(session: &Session) -> Result<(), CommandError> {

@@ -23,8 +23,7 @@ pub async fn run(
     let of = |(model, number): &(String, u32)| (model.clone(), Value::from(*number));
     let priorities: Map<String, Value> = priorities.iter().map(of).collect();
     let request = json!({ "cordoned": cordoned, "priorities": priorities });
-    let response = session.client.post("admin/what-if", &request).await?;
-    session.show(&response, |response: &WhatIf| {
-        render::what_if::what_if(response, &words.join(" and "), session.screen.style)
-    })
+    let assumed = words.join(" and ");
+    let show = |response: &WhatIf, style| render::what_if::what_if(response, &assumed, style);
+    session.post("admin/what-if", &request, show).await
 }
