@@ -3,6 +3,8 @@
 
 mod checks;
 mod conversion;
+mod settings;
+mod start;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
