@@ -227,8 +227,11 @@ telemetry: {headers_file: ~/headers_file}
     }
 
     fn declared_paths() -> Vec<String> {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let files = std::fs::read_dir(folder).expect("a folder");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folders = ["cluster", "loading", "sections"].map(|folder| root.join(folder));
+        let files = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
         let files = files.map(|file| file.expect("an entry").path());
         let texts = files
             .filter(|file| file.extension().is_some_and(|ending| ending == "rs"))
