@@ -2,11 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use utoipa::IntoParams;
 
 use api_types::dto::{AuditList, AuditView};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
 use gateway::openapi::AdminErrors;
@@ -18,7 +17,7 @@ const LIMIT: u32 = 100;
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct ListQuery {
+pub(crate) struct ListQuery {
     /// The largest number of entries on the page. The default is 100.
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
@@ -64,7 +63,7 @@ impl Strict for ListQuery {
         AdminErrors,
     )
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(app): State<App>,
     _: Reader,
     Params(query): Params<ListQuery>,
@@ -126,8 +125,7 @@ async fn actor_exists(app: &App, of: &str) -> Result<(), Failure> {
 fn unreadable(fault: StoreError) -> Failure {
     tracing::error!(%fault, "the audit could not be read");
     Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
+        ErrorKind::Unavailable,
         "audit_unreadable",
         "the audit cannot be read now; see the server log",
     )

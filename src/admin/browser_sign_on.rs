@@ -36,7 +36,7 @@ const STATE_IN_NAME: usize = 8;
 /// Everybody may call this.
 #[utoipa::path(get, path = "/session/ways", tag = "session", operation_id = "show_sign_in_ways", responses(
     (status = 200, description = "How to sign in", body = SignInWays, example = json!({"sign_on": "login.example.org"}))))]
-pub async fn ways(State(app): State<App>) -> Response {
+pub(crate) async fn ways(State(app): State<App>) -> Response {
     let browsers = app.oidc.as_deref().and_then(Oidc::browsers);
     let sign_on = browsers.map(|(host, _)| host);
     let no_store = [(header::CACHE_CONTROL, "no-store")];
@@ -53,7 +53,7 @@ pub async fn ways(State(app): State<App>) -> Response {
     (status = 303, description = "To the issuer, or to the dashboard with the reason why not"),
     (status = 404, description = "Browsers cannot sign in at an issuer here (`auth.oidc.browser`)", body = api_types::error::ErrorBody,
         example = json!({"error": {"message": "single sign-on from a browser is not configured here; an administrator can set auth.oidc.browser", "type": "invalid_request_error", "param": null, "code": "not_found"}}))))]
-pub async fn begin(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn begin(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let oidc = issuer_of(&app)?;
     let redirect = redirect_uri(oidc, &parts, &app);
@@ -75,7 +75,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 /// The issuer's response parameters; there may be others.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct SignedOn {
+pub(crate) struct SignedOn {
     /// The state sent to the issuer.
     state: Option<String>,
     /// Can be exchanged for tokens once.
@@ -94,7 +94,7 @@ pub struct SignedOn {
 /// Everybody may call this, with the cookie of `/session/sign-on`.
 #[utoipa::path(get, path = "/session/signed-on", tag = "session", operation_id = "end_sign_on", params(SignedOn), responses(
     (status = 303, description = "To the dashboard, signed in or with the reason why not"), AdminErrors))]
-pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let oidc = issuer_of(&app)?;
     let query = Query::<SignedOn>::try_from_uri(&parts.uri);

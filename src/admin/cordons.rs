@@ -2,13 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use utoipa::ToSchema;
 
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
-use api_types::dto::{CordonResponse, Removed, UncordonResponse};
-use api_types::error::Failure;
+use api_types::dto::{CordonResponse, Removed, UncordonResponse, Until};
+use api_types::error::{ErrorKind, Failure};
 use controller::Snapshot;
 use gateway::auth::Admin;
 use gateway::fields::{Body, Fields, Strict};
@@ -19,7 +18,7 @@ use pool::{Command, DeviceId};
 /// Request to cordon a device.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"}))]
-pub struct CordonRequest {
+pub(crate) struct CordonRequest {
     /// Name, index or UUID of the device.
     #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
@@ -52,7 +51,7 @@ impl Strict for CordonRequest {
 /// Request to uncordon a device.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"device": "gpu3"}))]
-pub struct UncordonRequest {
+pub(crate) struct UncordonRequest {
     /// Name, index or UUID of the device.
     #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
@@ -82,12 +81,7 @@ pub(super) fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failur
             })
             .collect();
         let message = format!("no device is {shown:?}; there are: {}", list.join(", "));
-        let mut failure = Failure::new(
-            StatusCode::NOT_FOUND,
-            "invalid_request_error",
-            "device_not_found",
-            message,
-        );
+        let mut failure = Failure::new(ErrorKind::NotFound, "device_not_found", message);
         failure.body.error.param = Some("device".to_owned());
         failure
     })
@@ -121,7 +115,7 @@ pub(super) fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failur
         AdminErrors,
     )
 )]
-pub async fn cordon(
+pub(crate) async fn cordon(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<CordonRequest>,
@@ -161,7 +155,7 @@ pub async fn cordon(
         AdminErrors,
     )
 )]
-pub async fn uncordon(
+pub(crate) async fn uncordon(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<UncordonRequest>,

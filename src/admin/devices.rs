@@ -31,6 +31,10 @@ use gateway::state::App;
         AdminErrors,
     )
 )]
-pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<DeviceList> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    _: Reader,
+    _: Params<Nothing>,
+) -> Json<DeviceList> {
     Json(DeviceList::from_snapshot(&app.handle.snapshot()))
 }

@@ -9,10 +9,10 @@ use gateway::auth::Reader;
 use gateway::state::App;
 
 /// Interval of comments on a silent stream, and of checks whether it should end.
-pub const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+pub(crate) const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Returns true once the pool has shut down and is empty, so no more events follow.
-pub fn is_over(app: &App) -> bool {
+pub(crate) fn is_over(app: &App) -> bool {
     let snapshot = app.handle.snapshot();
     snapshot.pool.closing
         && snapshot
@@ -23,7 +23,7 @@ pub fn is_over(app: &App) -> bool {
 }
 
 /// Ends the stream when the session, key or token that opened it is no longer valid.
-pub fn while_allowed<S: Stream>(
+pub(crate) fn while_allowed<S: Stream>(
     app: &App,
     reader: Reader,
     stream: S,

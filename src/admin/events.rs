@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, stream};
@@ -18,7 +18,7 @@ use utoipa::openapi::{Object, ObjectBuilder, Type};
 use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::history_filters::{When, asker};
 use api_types::dto::{EventList, EventView};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
 use gateway::known_model::unknown;
@@ -33,7 +33,7 @@ const PAGE: u32 = 200;
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct EventsQuery {
+pub(crate) struct EventsQuery {
     /// Only records with an id above this one, such as `100`. The default is the newest records.
     #[param(minimum = 0)]
     after: Option<i64>,
@@ -70,7 +70,7 @@ pub struct EventsQuery {
     dead_code,
     reason = "describes a header for the document; `last_event` reads it"
 )]
-pub struct LastEvent {
+pub(crate) struct LastEvent {
     /// The id of the last record received, such as `117`.
     #[param(
         rename = "Last-Event-ID", value_type = String, required = false,
@@ -140,7 +140,7 @@ impl Strict for EventsQuery {
         AdminErrors,
     )
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(app): State<App>,
     reader: Reader,
     Params(query): Params<EventsQuery>,
@@ -238,12 +238,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
 pub(super) fn unreadable(fault: StoreError) -> Failure {
     tracing::error!(%fault, "the history could not be read");
     let message = "the history cannot be read now; see the server log";
-    Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
-        "history_unreadable",
-        message,
-    )
+    Failure::new(ErrorKind::Unavailable, "history_unreadable", message)
 }
 
 /// A client that follows the history.

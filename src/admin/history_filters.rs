@@ -35,7 +35,7 @@ impl When {
         ))
     }
 
-    pub fn moment(self, now: Time) -> Time {
+    pub(crate) fn moment(self, now: Time) -> Time {
         match self {
             When::Ago(span) => Time(now.0.saturating_sub(span.0)),
             When::At(moment) => moment,
@@ -44,7 +44,7 @@ impl When {
 }
 
 /// The display name for an id such as `k3`.
-pub fn name_of(app: &App, id: &str) -> String {
+pub(crate) fn name_of(app: &App, id: &str) -> String {
     let number = id.strip_prefix('k').and_then(|digits| digits.parse().ok());
     match number.map(KeyId) {
         None => id.to_owned(),
@@ -62,7 +62,7 @@ pub fn name_of(app: &App, id: &str) -> String {
 }
 
 /// Resolves an id, the name of a key, or `anonymous` to an id.
-pub fn asker(app: &App, text: &str) -> Result<String, Failure> {
+pub(crate) fn asker(app: &App, text: &str) -> Result<String, Failure> {
     let is_id = text.strip_prefix('k').is_some_and(|digits| {
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     });

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Ty
 use utoipa::{IntoParams, ToSchema};
 
 use api_types::dto::{KeyList, KeyRole, KeyView, LimitChange, LimitView, NewKey, RevokeResponse};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::paths::without_folders;
 use config::Limit;
 use gateway::auth::{Admin, Reader};
@@ -35,7 +35,7 @@ const OTHER_ROUTES: [&str; 6] = [
 /// Request to create an API key.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
-pub struct NewKeyRequest {
+pub(crate) struct NewKeyRequest {
     /// Name of the key's owner or purpose, 1 to 100 characters.
     #[schema(
         min_length = 1,
@@ -214,7 +214,7 @@ fn limit_of(document: Value) -> Result<Limit, Failure> {
 
 /// Request to change an API key. Absent fields stay, and null clears a field.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-pub struct ChangeKeyRequest {
+pub(crate) struct ChangeKeyRequest {
     #[schema(
         min_length = 1,
         max_length = 100,
@@ -253,7 +253,7 @@ impl Strict for ChangeKeyRequest {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct KeyQuery {
+pub(crate) struct KeyQuery {
     /// The key's id, as in the list.
     #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
@@ -285,7 +285,7 @@ fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct RevokeQuery {
+pub(crate) struct RevokeQuery {
     /// The key's id, as in the list.
     #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
@@ -320,7 +320,7 @@ impl Strict for RevokeQuery {
         AdminErrors,
     )
 )]
-pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<KeyList> {
+pub(crate) async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<KeyList> {
     let keys = app.keys.all();
     Json(KeyList {
         keys: keys
@@ -346,7 +346,7 @@ pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json
         AdminErrors,
     )
 )]
-pub async fn create(
+pub(crate) async fn create(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<NewKeyRequest>,
@@ -400,7 +400,7 @@ pub async fn create(
         AdminErrors,
     )
 )]
-pub async fn change(
+pub(crate) async fn change(
     State(app): State<App>,
     admin: Admin,
     Params(KeyQuery { id }): Params<KeyQuery>,
@@ -451,7 +451,7 @@ fn unknown(id: KeyId) -> Failure {
         AdminErrors,
     )
 )]
-pub async fn revoke(
+pub(crate) async fn revoke(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<RevokeQuery>,
@@ -495,12 +495,7 @@ fn not_saved(fault: StoreError) -> Failure {
     let message = without_folders(&format!(
         "the change could not be stored, so nothing was changed: {fault}"
     ));
-    Failure::new(
-        axum::http::StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
-        "not_saved",
-        message,
-    )
+    Failure::new(ErrorKind::Unavailable, "not_saved", message)
 }
 
 #[cfg(test)]

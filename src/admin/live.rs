@@ -41,7 +41,7 @@ enum LiveEvent {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct LiveQuery {
+pub(crate) struct LiveQuery {
     /// Also send decisions, so a page needs only one connection.
     #[param(example = false)]
     events: Option<bool>,
@@ -73,7 +73,7 @@ impl Strict for LiveQuery {
         AdminErrors,
     )
 )]
-pub async fn follow(
+pub(crate) async fn follow(
     State(app): State<App>,
     reader: Reader,
     Params(query): Params<LiveQuery>,

@@ -8,7 +8,7 @@ use gateway::live::Source;
 use gateway::state::App;
 
 /// The source of views for callers with this sight.
-pub fn source(app: &App, sight: &Sight) -> Source {
+pub(crate) fn source(app: &App, sight: &Sight) -> Source {
     let (published, clock) = (app.handle.published(), app.handle.clock());
     let (app, sight) = (app.clone(), sight.clone());
     Source {

@@ -14,7 +14,7 @@ use gateway::inference::request::hub_registration;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
-use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId};
+use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId, Span};
 
 /// Largest number of replicas per order.
 const REPLICAS_MAX: u32 = 64;
@@ -191,7 +191,7 @@ pub async fn load(
         AdminErrors,
     )
 )]
-pub async fn plan(
+pub(crate) async fn plan(
     State(app): State<App>,
     _: Reader,
     Body(request): Body<LoadRequest>,
@@ -286,7 +286,7 @@ async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder
 }
 
 /// The error for an order that did not have the expected outcome.
-pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure {
+pub(crate) fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure {
     let Outcome::Refused { refusal, plan } = outcome else {
         return Failure::internal(format!(
             "{name}: the order ended with the outcome of another kind of order"
@@ -305,14 +305,14 @@ pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure 
 }
 
 /// The error for a model that is in the catalogue but not in the pool, because its memory needs could not be determined.
-pub fn not_served(name: &str) -> Failure {
+pub(crate) fn not_served(name: &str) -> Failure {
     Failure::not_found(format!(
         "{name} is in the catalogue but cannot be served; see the server log, then use POST /admin/reload to read its files again"
     ))
 }
 
 /// Waits for an order that unloads replicas, and returns them.
-pub async fn gone(
+pub(crate) async fn gone(
     app: &App,
     admin: &Admin,
     command: Command,

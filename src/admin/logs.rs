@@ -29,7 +29,7 @@ const TAIL_MAX: u32 = 10_000;
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct LogsQuery {
+pub(crate) struct LogsQuery {
     /// The model's name or an alias.
     #[param(min_length = 1, example = "tiny-chat")]
     model: String,
@@ -74,7 +74,7 @@ impl Strict for LogsQuery {
         AdminErrors,
     )
 )]
-pub async fn show(
+pub(crate) async fn show(
     State(app): State<App>,
     reader: Reader,
     Params(query): Params<LogsQuery>,

@@ -21,12 +21,12 @@ use gateway::inference::request::hub_registration;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
-use pool::{Command, Outcome, OverrideChange, Priority, Time};
+use pool::{Command, Outcome, OverrideChange, Priority, Span, Time};
 use reading::UniqueEntries;
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct ListQuery {
+pub(crate) struct ListQuery {
     /// Only this model, by its name or an alias.
     #[param(min_length = 1)]
     model: Option<String>,
@@ -50,7 +50,7 @@ pub struct OneQuery {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct RegisterQuery {
+pub(crate) struct RegisterQuery {
     /// Instead of a body: the name of a model on the hub, optionally with the quantization of a GGUF file, such as
     /// `org/small-GGUF:Q4_K_M`.
     model: Option<String>,
@@ -75,7 +75,7 @@ impl Strict for OneQuery {
 /// Request to change a model. Absent fields stay, and null clears a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(min_properties = 1, example = json!({"priority": 2, "lease": "2h"}))]
-pub struct ModelPatch {
+pub(crate) struct ModelPatch {
     /// 0 to 1000000; null for the catalogue's value.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
     pub priority: Option<Option<Priority>>,
@@ -136,7 +136,7 @@ impl Strict for ModelPatch {
         AdminErrors,
     )
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(app): State<App>,
     _: Reader,
     Params(query): Params<ListQuery>,
@@ -168,7 +168,7 @@ pub async fn list(
         AdminErrors,
     )
 )]
-pub async fn file(
+pub(crate) async fn file(
     State(app): State<App>,
     _: Admin,
     Params(OneQuery { model }): Params<OneQuery>,
@@ -240,7 +240,7 @@ fn name_adapters(app: &App, models: &mut [ModelView]) {
         AdminErrors,
     )
 )]
-pub async fn register(
+pub(crate) async fn register(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<RegisterQuery>,
@@ -316,7 +316,7 @@ pub async fn register(
         AdminErrors,
     )
 )]
-pub async fn change(
+pub(crate) async fn change(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<OneQuery>,

@@ -2,16 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use utoipa::{IntoParams, ToSchema};
 
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use api_types::dto::{
     DrainNodeResponse, NewNodeToken, NodeList, NodeTokenView, NodeView, Removed, RequestedNodeView,
-    RevokedNodeToken, UndrainNodeResponse, node_name,
+    RevokedNodeToken, UndrainNodeResponse, Until, node_name,
 };
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use controller::Snapshot;
 use gateway::auth::{Admin, Reader};
 use gateway::fields::{Body, Fields, Nothing, Params, Strict};
@@ -26,7 +25,7 @@ const EXPIRES_MAX: Span = Span::from_secs(365 * 24 * 3600);
 /// Request to drain a node.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"}))]
-pub struct DrainNodeRequest {
+pub(crate) struct DrainNodeRequest {
     /// Name of the node.
     #[schema(min_length = 1, example = "gpu-2")]
     pub node: String,
@@ -58,7 +57,7 @@ impl Strict for DrainNodeRequest {
 /// Request to return a node to service.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"node": "gpu-2"}))]
-pub struct UndrainNodeRequest {
+pub(crate) struct UndrainNodeRequest {
     /// Name of the node.
     #[schema(min_length = 1, example = "gpu-2")]
     pub node: String,
@@ -74,7 +73,7 @@ impl Strict for UndrainNodeRequest {
 /// Request to create a join token.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"expires": "24h"}))]
-pub struct NodeTokenRequest {
+pub(crate) struct NodeTokenRequest {
     /// Time during which nodes may join with the token, `1s` to `365d`. Nodes that have joined stay.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", default = "24h", example = "24h")]
     pub expires: Option<Span>,
@@ -95,7 +94,7 @@ impl Strict for NodeTokenRequest {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct NodeTokenQuery {
+pub(crate) struct NodeTokenQuery {
     /// The token's id, as in the list.
     #[param(value_type = String, pattern = "^t[0-9]{1,9}$", example = "t2")]
     id: u64,
@@ -135,7 +134,7 @@ impl Strict for NodeTokenQuery {
         AdminErrors,
     )
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(app): State<App>,
     _: Reader,
     _: Params<Nothing>,
@@ -168,7 +167,7 @@ pub async fn list(
         AdminErrors,
     )
 )]
-pub async fn create_token(
+pub(crate) async fn create_token(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<NodeTokenRequest>,
@@ -203,7 +202,7 @@ pub async fn create_token(
         AdminErrors,
     )
 )]
-pub async fn revoke_token(
+pub(crate) async fn revoke_token(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<NodeTokenQuery>,
@@ -244,7 +243,7 @@ pub async fn revoke_token(
         AdminErrors,
     )
 )]
-pub async fn drain(
+pub(crate) async fn drain(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<DrainNodeRequest>,
@@ -282,7 +281,7 @@ pub async fn drain(
         AdminErrors,
     )
 )]
-pub async fn undrain(
+pub(crate) async fn undrain(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<UndrainNodeRequest>,
@@ -312,12 +311,7 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<NodeId, Failure> {
 }
 
 fn not_found(code: &'static str, param: &str, message: String) -> Failure {
-    let mut failure = Failure::new(
-        StatusCode::NOT_FOUND,
-        "invalid_request_error",
-        code,
-        message,
-    );
+    let mut failure = Failure::new(ErrorKind::NotFound, code, message);
     failure.body.error.param = Some(param.to_owned());
     failure
 }
@@ -325,8 +319,7 @@ fn not_found(code: &'static str, param: &str, message: String) -> Failure {
 fn unread(fault: StoreError) -> Failure {
     tracing::warn!(%fault, "tokens of nodes cannot be read or written");
     Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
+        ErrorKind::Unavailable,
         "state_unavailable",
         "the state cannot be read or written; see the server log".to_owned(),
     )

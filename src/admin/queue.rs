@@ -26,7 +26,7 @@ use gateway::state::App;
         AdminErrors,
     )
 )]
-pub async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<QueueView> {
+pub(crate) async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<QueueView> {
     Json(queue(&app, &app.handle.snapshot()))
 }
 

@@ -31,7 +31,7 @@ enum Format {
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct ReportQuery {
+pub(crate) struct ReportQuery {
     /// The beginning: a duration before now, such as `7d`, or a timestamp. The default is `7d`.
     #[param(value_type = Option<String>, min_length = 1, example = "7d")]
     from: Option<When>,
@@ -84,7 +84,7 @@ impl Strict for ReportQuery {
         AdminErrors,
     )
 )]
-pub async fn show(
+pub(crate) async fn show(
     State(app): State<App>,
     _: Reader,
     Params(query): Params<ReportQuery>,

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use access::oidc::{Identity, Oidc};
 use api_types::dto::{self, SessionView};
-use api_types::error::{ErrorBody, Failure};
+use api_types::error::{ErrorBody, ErrorKind, Failure};
 use config::GrantRole;
 use gateway::auth::User;
 use gateway::auth::caller::{KEY_HEADERS, bearer, place};
@@ -32,7 +32,7 @@ const KEY_LENGTH: usize = 46;
 /// Login request. Has no `Debug` because it contains a key.
 #[derive(ToSchema)]
 #[schema(example = json!({"key": "mp-…"}))]
-pub struct LoginRequest {
+pub(crate) struct LoginRequest {
     /// An API key (`mp-…`) or a single sign-on token.
     #[schema(min_length = 1, max_length = 16_384)]
     pub key: String,
@@ -55,7 +55,7 @@ impl Strict for LoginRequest {
 #[utoipa::path(get, path = "/session", tag = "session", operation_id = "show_session", responses(
     (status = 200, description = "The caller", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
     AdminErrors))]
-pub async fn show(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn show(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let Sent {
         credential,
@@ -108,7 +108,7 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
     (status = 200, description = "The session is open, and the cookie is in `Set-Cookie`", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
     (status = 415, description = "The body is not marked as JSON", body = ErrorBody, example = json!({"error": {"message": "without a key the body must be marked as JSON; send `Content-Type: application/json`", "type": "invalid_request_error", "param": null, "code": "unsupported_media_type"}})),
     AdminErrors))]
-pub async fn open(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn open(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     cross_site::check_own(&parts, app.edge.has_tls(), "logs in here")?;
     cross_site::check_type(&parts)?;
@@ -157,8 +157,7 @@ async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
     let failed = app.wrong_logins.count(&place, now);
     if let Some(left) = failed.over_for {
         return Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
+            ErrorKind::TooMany,
             "too_many_wrong_keys",
             format!(
                 "more than {} wrong keys came from {place} within {}; the right key is accepted, another wrong one in {left}",
@@ -179,7 +178,7 @@ async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
 /// Everybody may call this.
 #[utoipa::path(delete, path = "/session", tag = "session", operation_id = "end_session", responses(
     (status = 204, description = "The session is over"), AdminErrors))]
-pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+pub(crate) async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     cross_site::check_own(&parts, app.edge.has_tls(), "logs out here")?;
     let sent = Sent::new(&without_bearer(&parts), &app).await?;

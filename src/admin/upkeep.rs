@@ -21,7 +21,7 @@ use pool::{CleanupScope, Command, ReplicaId};
 /// Cleanup request. The body is optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"preview": true}))]
-pub struct CleanupRequest {
+pub(crate) struct CleanupRequest {
     /// Lists the replicas without unloading them.
     #[schema(value_type = Option<bool>, default = false)]
     pub preview: bool,
@@ -62,7 +62,7 @@ impl Strict for CleanupRequest {
         AdminErrors,
     )
 )]
-pub async fn cleanup(
+pub(crate) async fn cleanup(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<CleanupRequest>,
@@ -148,7 +148,7 @@ pub async fn config(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Js
         AdminErrors,
     )
 )]
-pub async fn config_origins(
+pub(crate) async fn config_origins(
     State(app): State<App>,
     _: Reader,
     _: Params<Nothing>,

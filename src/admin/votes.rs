@@ -5,13 +5,12 @@ use std::borrow::Cow;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, OneOf, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 use api_types::dto::{Leaderboard, VoteResponse, VotedModel};
-use api_types::error::{ErrorBody, Failure};
+use api_types::error::{ErrorBody, ErrorKind, Failure};
 use gateway::auth::User;
 use gateway::fields::{Body, Fields, Strict};
 use gateway::inference::admission;
@@ -29,7 +28,7 @@ const MOST_PER_MINUTE: u32 = 30;
 
 /// A vote on a comparison of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VoteRequest {
+pub(crate) struct VoteRequest {
     pub comparison: String,
     pub models: Vec<String>,
     pub winner: Option<String>,
@@ -242,8 +241,7 @@ pub(crate) async fn vote(
             Err(failure)
         }
         VoteResult::TooOften { again_in } => Err(Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
+            ErrorKind::TooMany,
             "too_many_votes",
             format!(
                 "{} has voted {MOST_PER_MINUTE} times in a minute, which is the limit; vote again in {again_in}",
@@ -285,12 +283,7 @@ fn place_of(winner: &str, sent: &[String], models: &[String]) -> Result<usize, F
 fn not_stored(fault: StoreError) -> Failure {
     tracing::error!(%fault, "a vote could not be stored");
     let message = "the vote could not be stored and is not counted; see the server log";
-    Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
-        "store_unavailable",
-        message,
-    )
+    Failure::new(ErrorKind::Unavailable, "store_unavailable", message)
 }
 
 /// Show the leaderboard

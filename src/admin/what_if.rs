@@ -24,7 +24,7 @@ const MOST: usize = 64;
 /// Assumptions of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"cordoned": ["gpu1"], "priorities": {"tiny-chat": 2}}))]
-pub struct WhatIfRequest {
+pub(crate) struct WhatIfRequest {
     /// Devices out of service, by name, UUID or index.
     #[schema(value_type = Option<Vec<String>>, max_items = 64, example = json!(["gpu1"]))]
     pub cordoned: Vec<String>,
@@ -106,7 +106,7 @@ impl Strict for WhatIfRequest {
         AdminErrors,
     )
 )]
-pub async fn preview(
+pub(crate) async fn preview(
     State(app): State<App>,
     _: Reader,
     Body(request): Body<WhatIfRequest>,

@@ -28,7 +28,7 @@ const TELLING: [&str; 8] = [
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct WhyQuery {
+pub(crate) struct WhyQuery {
     /// The id of an event in the history. Set either this or `model`.
     #[param(minimum = 1)]
     event: Option<i64>,
@@ -76,7 +76,7 @@ impl Strict for WhyQuery {
         AdminErrors,
     )
 )]
-pub async fn show(
+pub(crate) async fn show(
     State(app): State<App>,
     _: Reader,
     Params(query): Params<WhyQuery>,

@@ -1,7 +1,8 @@
-//! OpenAI's error object, and all status codes. Every refusal of the pool gets its status, code and `Retry-After` here.
-//! One file because it is the list of all refusals with their status and code.
+//! OpenAI's error object. Every refusal of the pool gets its kind, code and `Retry-After` here.
+//! One file because it is the list of all refusals with their kind and code.
 
 mod callers;
+mod kind;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -13,6 +14,7 @@ use crate::paths::without_folders;
 use access::oidc::OidcError;
 use catalog::BrokenModel;
 use controller::{ChangeError, ControllerBusy, CutReason};
+pub use kind::ErrorKind;
 use pool::{Refusal, Span, StopReason};
 
 /// `{"error": {…}}`, as expected by OpenAI's clients.
@@ -42,7 +44,7 @@ pub struct ErrorObject {
 
 #[derive(Clone, Debug)]
 pub struct Failure {
-    pub status: StatusCode,
+    pub kind: ErrorKind,
     pub body: Box<ErrorBody>,
     retry: Option<Span>,
 }
@@ -61,23 +63,22 @@ fn clipped(mut text: String, most: usize) -> String {
 }
 
 impl Failure {
-    pub fn new(
-        status: StatusCode,
-        kind: &'static str,
-        code: &'static str,
-        message: impl Into<String>,
-    ) -> Failure {
+    pub fn new(kind: ErrorKind, code: &'static str, message: impl Into<String>) -> Failure {
         let error = ErrorObject {
             message: clipped(message.into(), MESSAGE_BYTES_MAX),
-            kind,
+            kind: kind.error_type(),
             param: None,
             code: Some(code),
         };
         Failure {
-            status,
+            kind,
             body: Box::new(ErrorBody { error, plan: None }),
             retry: None,
         }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.kind.status()
     }
 
     /// The time after which a retry makes sense, if known.
@@ -93,12 +94,7 @@ impl Failure {
 
     /// 400: the request itself is wrong.
     pub fn invalid(param: impl Into<Option<String>>, message: impl Into<String>) -> Failure {
-        let mut failure = Failure::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_request_error",
-            "invalid_request",
-            message,
-        );
+        let mut failure = Failure::new(ErrorKind::Invalid, "invalid_request", message);
         let param: Option<String> = param.into();
         failure.body.error.param = param.map(|name| clipped(name, PARAM_BYTES_MAX));
         failure
@@ -113,12 +109,7 @@ impl Failure {
         };
         let shown: String = name.chars().take(200).collect();
         let message = format!("no model is called {shown}; {hint}");
-        let mut failure = Failure::new(
-            StatusCode::NOT_FOUND,
-            "invalid_request_error",
-            "model_not_found",
-            message,
-        );
+        let mut failure = Failure::new(ErrorKind::NotFound, "model_not_found", message);
         failure.body.error.param = Some("model".to_owned());
         failure
     }
@@ -128,8 +119,7 @@ impl Failure {
         let message = format!(
             "{name} cannot be served: its model file is broken; ask an administrator to fix it"
         );
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let mut failure = Failure::new(status, "server_error", MODEL_FILE_BROKEN, message);
+        let mut failure = Failure::new(ErrorKind::Unavailable, MODEL_FILE_BROKEN, message);
         failure.body.error.param = Some("model".to_owned());
         failure
     }
@@ -148,12 +138,7 @@ impl Failure {
     pub fn too_large(limit_bytes: u64) -> Failure {
         let message =
             format!("the body is larger than {limit_bytes} bytes, the limit (server.body_limit)");
-        Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "invalid_request_error",
-            "body_too_large",
-            message,
-        )
+        Failure::new(ErrorKind::TooLarge, "body_too_large", message)
     }
 
     pub fn order_too_large(limit_bytes: u64) -> Failure {
@@ -165,16 +150,11 @@ impl Failure {
     }
 
     pub fn unauthorized(message: impl Into<String>) -> Failure {
-        Failure::new(
-            StatusCode::UNAUTHORIZED,
-            "authentication_error",
-            "missing_api_key",
-            message,
-        )
+        Failure::new(ErrorKind::Unauthorized, "missing_api_key", message)
     }
 
     pub fn forbidden(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::FORBIDDEN, "permission_error", code, message)
+        Failure::new(ErrorKind::Forbidden, code, message)
     }
 
     /// 404: no route exists at this path. The documentation is below `base`.
@@ -186,25 +166,15 @@ impl Failure {
     }
 
     pub fn not_found(message: impl Into<String>) -> Failure {
-        Failure::new(
-            StatusCode::NOT_FOUND,
-            "invalid_request_error",
-            "not_found",
-            message,
-        )
+        Failure::new(ErrorKind::NotFound, "not_found", message)
     }
 
     pub fn conflict(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure::new(StatusCode::CONFLICT, "invalid_request_error", code, message)
+        Failure::new(ErrorKind::Conflict, code, message)
     }
 
     pub fn internal(message: impl Into<String>) -> Failure {
-        Failure::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "server_error",
-            "internal_error",
-            message,
-        )
+        Failure::new(ErrorKind::Internal, "internal_error", message)
     }
 
     /// The error for a user's request that the pool has refused.
@@ -226,12 +196,10 @@ impl Failure {
     }
 
     fn of_refusal(model: &str, refusal: &Refusal, order: bool) -> Failure {
-        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-        let (status, code, retry) = match refusal {
-            Refusal::UnknownModel => (StatusCode::NOT_FOUND, "model_not_found", None),
-            Refusal::QueueFull { retry, .. } => {
-                (StatusCode::TOO_MANY_REQUESTS, "queue_full", Some(*retry))
-            }
+        let unavailable = ErrorKind::Unavailable;
+        let (kind, code, retry) = match refusal {
+            Refusal::UnknownModel => (ErrorKind::NotFound, "model_not_found", None),
+            Refusal::QueueFull { retry, .. } => (ErrorKind::TooMany, "queue_full", Some(*retry)),
             Refusal::TimedOut { retry, .. } => (unavailable, "queue_timeout", Some(*retry)),
             Refusal::NeverFits { .. } => (unavailable, "never_fits", None),
             Refusal::NoDevices { .. } => (unavailable, "no_devices", Some(NO_ROOM_RETRY)),
@@ -240,41 +208,31 @@ impl Failure {
             Refusal::Cooling { retry, .. } => (unavailable, "cooling_down", Some(*retry)),
             Refusal::Quarantined { .. } => (unavailable, "quarantined", None),
             Refusal::ShuttingDown => (unavailable, "shutting_down", Some(SHUTDOWN_RETRY)),
-            Refusal::NoSuchReplica { .. } => (StatusCode::NOT_FOUND, "replica_not_found", None),
-            Refusal::NoSuchDevice { .. } => (StatusCode::NOT_FOUND, "device_not_found", None),
-            Refusal::NoSuchNode { .. } => (StatusCode::NOT_FOUND, "node_not_found", None),
-            Refusal::NodeServes { .. } => (StatusCode::CONFLICT, "node_not_draining", None),
-            Refusal::NotCordoned { .. } => (StatusCode::CONFLICT, "not_cordoned", None),
-            Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
+            Refusal::NoSuchReplica { .. } => (ErrorKind::NotFound, "replica_not_found", None),
+            Refusal::NoSuchDevice { .. } => (ErrorKind::NotFound, "device_not_found", None),
+            Refusal::NoSuchNode { .. } => (ErrorKind::NotFound, "node_not_found", None),
+            Refusal::NodeServes { .. } => (ErrorKind::Conflict, "node_not_draining", None),
+            Refusal::NotCordoned { .. } => (ErrorKind::Conflict, "not_cordoned", None),
+            Refusal::NotLoaded => (ErrorKind::Conflict, "not_loaded", None),
             Refusal::TooManyDevices { .. } | Refusal::EngineTakesFewer { .. } => {
-                (StatusCode::CONFLICT, "too_many_devices", None)
+                (ErrorKind::Conflict, "too_many_devices", None)
             }
             Refusal::LoadedOnOthers { .. } => {
-                (StatusCode::CONFLICT, "loaded_on_other_devices", None)
+                (ErrorKind::Conflict, "loaded_on_other_devices", None)
             }
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::WeightsDamaged { .. } => (unavailable, "weights_damaged", None),
             Refusal::ProgramMissing { .. } => (unavailable, "program_missing", None),
-            Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
+            Refusal::Superseded => (ErrorKind::Conflict, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };
         let keeps = matches!(refusal, Refusal::ShuttingDown | Refusal::NotSaved { .. });
-        let status = if order && status == unavailable && !keeps {
-            StatusCode::CONFLICT
-        } else {
-            status
-        };
-        let kind = if status.is_server_error() {
-            "server_error"
-        } else {
-            "invalid_request_error"
-        };
-        let kind = if status == StatusCode::TOO_MANY_REQUESTS {
-            "rate_limit_error"
+        let kind = if order && kind == unavailable && !keeps {
+            ErrorKind::Conflict
         } else {
             kind
         };
-        let mut failure = Failure::new(status, kind, code, format!("{model}: {refusal}"));
+        let mut failure = Failure::new(kind, code, format!("{model}: {refusal}"));
         failure.retry = retry;
         failure
     }
@@ -299,22 +257,12 @@ impl Failure {
                 )),
             ),
         };
-        Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
-            code,
-            message,
-        )
+        Failure::new(ErrorKind::Unavailable, code, message)
     }
 
     pub fn engine(model: &str, message: impl std::fmt::Display) -> Failure {
         let message = format!("the engine of {model} failed: {message}");
-        Failure::new(
-            StatusCode::BAD_GATEWAY,
-            "server_error",
-            "engine_error",
-            message,
-        )
+        Failure::new(ErrorKind::Upstream, "engine_error", message)
     }
 
     /// The client chose not to wait for a load.
@@ -322,15 +270,13 @@ impl Failure {
         let message = format!(
             "{model} is not ready, and the request does not wait for it (x-model-pool-wait); a load takes about {expected}"
         );
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Failure::new(status, "server_error", "not_ready", message).again_in(expected)
+        Failure::new(ErrorKind::Unavailable, "not_ready", message).again_in(expected)
     }
 
     /// The client's deadline has passed.
     pub fn deadline() -> Failure {
         Failure::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            "server_error",
+            ErrorKind::Deadline,
             "deadline_exceeded",
             "the response was not complete within x-request-timeout; request less output, or allow more time",
         )
@@ -339,8 +285,7 @@ impl Failure {
     /// The process shuts down before the response is complete.
     pub fn ending(model: &str) -> Failure {
         Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
+            ErrorKind::Unavailable,
             "shutting_down",
             format!(
                 "this model-pool shut down during the response of {model}; send the request again"
@@ -369,27 +314,27 @@ const SHUTDOWN_RETRY: Span = Span::from_secs(10);
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let retry = self.retry;
-        let status = self.status;
+        let kind = self.kind;
         let code = self.body.error.code;
-        let mut response = (status, Json(*self.body)).into_response();
+        let mut response = (kind.status(), Json(*self.body)).into_response();
         if let Some(retry) = retry {
             response.headers_mut().insert(
                 header::RETRY_AFTER,
                 HeaderValue::from(retry.secs_up().max(1)),
             );
         }
-        if status == StatusCode::NOT_IMPLEMENTED || code == Some(MODEL_FILE_BROKEN) {
+        if kind == ErrorKind::NotImplemented || code == Some(MODEL_FILE_BROKEN) {
             // Keeps OpenAI's clients from retrying.
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert("x-should-retry", no);
         }
-        if status == StatusCode::PAYLOAD_TOO_LARGE {
+        if kind == ErrorKind::TooLarge {
             // The rest of the body stays unread, so the connection cannot be reused. Without this header, the client would lose its
             // next request on it.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
-        if status == StatusCode::UNAUTHORIZED {
+        if kind == ErrorKind::Unauthorized {
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -410,9 +355,8 @@ impl From<OidcError> for Failure {
         match error {
             OidcError::NoGroup { .. } => Failure::forbidden("no_group", message),
             OidcError::Unavailable { retry } => {
-                let status = StatusCode::SERVICE_UNAVAILABLE;
                 let mut failure =
-                    Failure::new(status, "server_error", "issuer_unavailable", message);
+                    Failure::new(ErrorKind::Unavailable, "issuer_unavailable", message);
                 failure.retry = Some(retry);
                 failure
             }
@@ -435,17 +379,13 @@ impl From<ChangeError> for Failure {
             ChangeError::Taken { .. } => Failure::conflict("taken", error.to_string()),
             ChangeError::FromFile { .. } => Failure::conflict("from_file", error.to_string()),
             ChangeError::Full { .. } | ChangeError::TooLarge { .. } => Failure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
+                ErrorKind::Unavailable,
                 "model_not_registered",
                 error.to_string(),
             ),
-            ChangeError::NotSaved { .. } => Failure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
-                "not_saved",
-                error.to_string(),
-            ),
+            ChangeError::NotSaved { .. } => {
+                Failure::new(ErrorKind::Unavailable, "not_saved", error.to_string())
+            }
             ChangeError::Gone => Failure::refused("the pool", &Refusal::ShuttingDown),
         }
     }

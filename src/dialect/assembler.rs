@@ -20,7 +20,7 @@
 //! Each byte is read a bounded number of times, and memory is proportional to the bytes received.
 //! One file because its functions implement these rules.
 
-pub mod calls;
+pub(crate) mod calls;
 mod merge;
 mod token;
 

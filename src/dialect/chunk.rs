@@ -9,7 +9,7 @@ use crate::assembler::calls::{CallDelta, CallTable, arguments_text, calls_in};
 use crate::damaged::{CALLS_MAX, Damaged};
 
 /// The error that a client receives when an engine calls more tools than a response may contain.
-pub fn too_many_calls() -> Value {
+pub(crate) fn too_many_calls() -> Value {
     serde_json::json!({"message": Damaged::TooManyCalls.to_string(), "type": "server_error"})
 }
 
@@ -23,18 +23,18 @@ pub struct Chunk {
     /// OpenAI's `finish_reason`.
     pub finish: Option<String>,
     /// The matched stop sequence, if the engine reports it.
-    pub stopped_by: Option<String>,
+    pub(crate) stopped_by: Option<String>,
     pub usage: Option<Tokens>,
     /// Log probabilities of this chunk's tokens in OpenAI's chat form.
     pub logprobs: Vec<Value>,
-    pub timings: Option<Timings>,
+    pub(crate) timings: Option<Timings>,
 }
 
 /// Durations measured by the engine, in milliseconds (llama-server).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Timings {
-    pub prompt_ms: f64,
-    pub predicted_ms: f64,
+pub(crate) struct Timings {
+    pub(crate) prompt_ms: f64,
+    pub(crate) predicted_ms: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Tokens {
 
 /// Reads the chunks of one stream.
 #[derive(Clone, Debug, Default)]
-pub struct ChunkReader {
+pub(crate) struct ChunkReader {
     calls: CallTable,
     /// Number of calls that have begun.
     begun: usize,
@@ -76,7 +76,7 @@ const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_detai
 
 impl Chunk {
     /// Reads a complete response.
-    pub fn of_response(response: &Value) -> Chunk {
+    pub(crate) fn of_response(response: &Value) -> Chunk {
         let mut reader = ChunkReader::default();
         let mut chunk = reader.read(response);
         chunk.calls.extend(reader.end().calls);

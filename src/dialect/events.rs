@@ -58,7 +58,7 @@ pub fn data_of(event: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Largest event accepted from an engine: a piece of the response with the log probabilities of its tokens.
-pub const EVENT_BYTES_MAX: usize = 8 << 20;
+pub(crate) const EVENT_BYTES_MAX: usize = 8 << 20;
 
 /// An engine's event exceeds [`EVENT_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -61,7 +61,7 @@ impl Overflow {
     }
 
     /// The message in Anthropic's words. Its clients derive from it what to shorten, and by how much.
-    pub fn message_of_anthropic(&self) -> String {
+    pub(crate) fn message_of_anthropic(&self) -> String {
         let Overflow {
             limit,
             prompt,

@@ -31,7 +31,7 @@ const OF_CHATS: [&str; 5] = [
 
 impl ReasoningRequest {
     /// Sets the effort. Efforts are hints, so an unknown word has no effect.
-    pub fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
         let Some(word) = value.as_str() else {
             let efforts = Effort::ALL.map(Effort::word).join(", ");
             return Err(wrong(field, &format!("one of {efforts}")));
@@ -46,12 +46,12 @@ impl ReasoningRequest {
         Ok(())
     }
 
-    pub fn set_thinks(&mut self, field: &'static str, thinks: bool) {
+    pub(crate) fn set_thinks(&mut self, field: &'static str, thinks: bool) {
         self.wish.thinks = Some(thinks);
         self.thinks = field;
     }
 
-    pub fn set_budget(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn set_budget(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
         let tokens = value.as_u64().filter(|tokens| *tokens > 0);
         let tokens = tokens.ok_or_else(|| wrong(field, "a whole number of tokens from 1"))?;
         self.wish.budget_tokens = Some(tokens);
@@ -60,7 +60,7 @@ impl ReasoningRequest {
     }
 
     /// Reads Anthropic's `thinking`, which other services also accept. Returns true if the client wants the text.
-    pub fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
+    pub(crate) fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
         let kinds = ["enabled", "adaptive", "auto", "disabled"];
         if !thinking.has("type") {
             return Err(thinking.missing("type"));

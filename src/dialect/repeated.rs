@@ -65,7 +65,7 @@ impl Repeated {
     }
 
     /// Learns the pattern of an event that only adds `text` to this choice. `text` is a part of `data` without escapes.
-    pub fn learn(&mut self, data: &[u8], text: &str, choice: usize) {
+    pub(crate) fn learn(&mut self, data: &[u8], text: &str, choice: usize) {
         let from = (text.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
         let Some(to) = from.checked_add(text.len()) else {
             return;

@@ -135,7 +135,7 @@ impl Sealer {
         format!("{SIGNED}{}", BASE64.encode(tag))
     }
 
-    pub fn has_signed(&self, text: &str, signature: &str) -> bool {
+    pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let tag = signature.strip_prefix(SIGNED);
         let tag = tag.and_then(|tag| BASE64.decode(tag).ok());
         tag.is_some_and(|tag| hmac::verify(&self.seal.0, &self.signed(text), &tag).is_ok())

@@ -86,7 +86,7 @@ impl Shape {
 }
 
 /// Refuses bodies that must not be parsed at all.
-pub fn bounded(body: &[u8]) -> Result<(), Failure> {
+pub(crate) fn bounded(body: &[u8]) -> Result<(), Failure> {
     Shape::parse(body).map(drop)
 }
 
@@ -147,7 +147,7 @@ mod tests {
         for value in ["0", "[]", "\"\"", "[0]", "null"] {
             let many = format!("[{}]", vec![value; 2_000_000].join(","));
             let failure = may_be_a_tree(many.as_bytes()).unwrap_err();
-            assert_eq!(failure.status.as_u16(), 400);
+            assert_eq!(failure.status().as_u16(), 400);
             let message = failure.body.error.message;
             assert!(message.contains("MiB allowed"), "{message}");
         }

@@ -125,7 +125,7 @@ impl Taken {
     }
 
     /// Takes an integer from 0 to `most`.
-    pub fn count_from_0(&mut self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
+    pub(crate) fn count_from_0(&mut self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
@@ -151,7 +151,7 @@ impl Taken {
     }
 
     /// Takes a string that must be in `choices`.
-    pub fn one_of(
+    pub(crate) fn one_of(
         &mut self,
         name: &str,
         choices: &[&'static str],
@@ -222,7 +222,7 @@ impl Taken {
 
     /// Reports the remaining fields with an effect as ignored. For objects within the request: clients add fields to messages,
     /// which must not end a conversation.
-    pub fn drop_rest(self, ignored: &mut Ignored) {
+    pub(crate) fn drop_rest(self, ignored: &mut Ignored) {
         for path in self.left() {
             ignored.add(unnumbered(&path));
         }

@@ -88,7 +88,7 @@ pub trait Tell {
 }
 
 /// The arguments of an earlier call in a chat's form. Text that is not a JSON object stays text.
-pub fn arguments_of(written: Option<Value>) -> String {
+pub(crate) fn arguments_of(written: Option<Value>) -> String {
     match written {
         None => "{}".to_owned(),
         Some(Value::String(text)) => text,
@@ -110,17 +110,17 @@ pub fn error_in(text: &str) -> Value {
 }
 
 /// Writes a named event.
-pub fn write_event(output: &mut String, name: &str, data: &Value) {
+pub(crate) fn write_event(output: &mut String, name: &str, data: &Value) {
     output.push_str(&format!("event: {name}\ndata: {data}\n\n"));
 }
 
 /// A random id, such as `msg_0198…`.
-pub fn new_id(prefix: &str) -> String {
+pub(crate) fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
 /// Checks for an image embedded in the request; the pool does not fetch images.
-pub fn data_url(url: String, field: &str) -> Result<String, Failure> {
+pub(crate) fn data_url(url: String, field: &str) -> Result<String, Failure> {
     if url.starts_with("data:") {
         Ok(url)
     } else {

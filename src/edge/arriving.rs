@@ -8,13 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::bodies::Bodies;
 use super::record::Record;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 
 /// Limits for discarding a body that the handler has not read.
 const THROWN_AWAY_MAX: usize = 64 << 20;
@@ -110,7 +109,7 @@ impl PlainBody {
         let read = bodies.read(&mut self.body, record).await;
         self.progress = match &read {
             Ok(_) => Progress::Complete,
-            Err(failure) if failure.status != StatusCode::REQUEST_TIMEOUT => Progress::Left,
+            Err(failure) if failure.kind != ErrorKind::TooSlow => Progress::Left,
             Err(_) => Progress::Begun,
         };
         read
@@ -192,7 +191,7 @@ impl Body for Arriving {
             }
             Err(failure) => {
                 // A client that still sends must be able to read the error.
-                if failure.status != StatusCode::REQUEST_TIMEOUT {
+                if failure.kind != ErrorKind::TooSlow {
                     self.outcome.leave(rest);
                 }
                 let message = failure.body.error.message.clone();

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::Bytes;
-use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 
@@ -18,7 +17,7 @@ use self::arrived::Arrived;
 pub(super) use self::arrived::Held;
 use super::record::{self, Record, Share};
 use crate::shares::{Arrival, Caller, Capacity, Class, Evicted, Permit, Shares};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use config::ServerSection;
 use controller::Clock;
 use pool::{Span, Time};
@@ -331,8 +330,7 @@ async fn is_over(body: &mut Incoming) -> Result<Whole, Failure> {
 
 fn too_slow(received: u64, within: Duration) -> Failure {
     Failure::new(
-        StatusCode::REQUEST_TIMEOUT,
-        "invalid_request_error",
+        ErrorKind::TooSlow,
         "body_too_slow",
         format!(
             "only {received} bytes of the body arrived within {:.1} s (server.body_timeout)",
@@ -352,8 +350,7 @@ fn no_memory() -> Failure {
 }
 
 fn busy(message: String) -> Failure {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let failure = Failure::new(status, "server_error", "bodies_memory", message);
+    let failure = Failure::new(ErrorKind::Unavailable, "bodies_memory", message);
     failure.again_in(BUSY_RETRY)
 }
 

@@ -88,12 +88,12 @@ impl ConnectionWatch {
     }
 
     /// Allows the client to send more HTTP/2 frames that do not begin a request.
-    pub fn earn(&self, frames: u64) {
+    pub(crate) fn earn(&self, frames: u64) {
         self.earned.fetch_add(frames, Ordering::Relaxed);
     }
 
     /// Takes the frames earned since the previous call.
-    pub fn earned(&self) -> u64 {
+    pub(crate) fn earned(&self) -> u64 {
         self.earned.swap(0, Ordering::Relaxed)
     }
 
@@ -109,7 +109,7 @@ impl ConnectionWatch {
         }
     }
 
-    pub fn speaks_h2(&self) {
+    pub(crate) fn speaks_h2(&self) {
         self.is_h2.store(true, Ordering::Relaxed);
         self.head_since.store(NEVER, Ordering::Relaxed);
     }
@@ -203,7 +203,7 @@ impl Turn {
     }
 
     /// Records that the previous piece was taken. `waits`: a new piece has been handed out.
-    pub fn handed(&self, waits: bool) {
+    pub(crate) fn handed(&self, waits: bool) {
         if let Some((_, since)) = &self.response {
             let at = if waits { self.watch.now().0 } else { NEVER };
             since.store(at, Ordering::Relaxed);

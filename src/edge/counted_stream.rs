@@ -40,12 +40,12 @@ impl<S> CountedStream<S> {
     }
 
     /// Limits the client's frames. Must be called before the preface is read.
-    pub fn bound_frames(&mut self) {
+    pub(crate) fn bound_frames(&mut self) {
         self.frames = Some(Box::new(FrameBudget::new(&self.watch)));
     }
 
     /// Makes these bytes the next ones read.
-    pub fn put_back(&mut self, mut bytes: BytesMut) {
+    pub(crate) fn put_back(&mut self, mut bytes: BytesMut) {
         bytes.extend_from_slice(&self.again);
         self.again = bytes;
     }
@@ -53,7 +53,7 @@ impl<S> CountedStream<S> {
 
 impl<S: AsyncRead + Unpin> CountedStream<S> {
     /// Determines from the first bytes whether the client speaks HTTP/2.
-    pub fn poll_is_h2(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(crate) fn poll_is_h2(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         loop {
             let known = self.again.len().min(PREFACE.len());
             if self.again[..known] != PREFACE[..known] {

@@ -1,7 +1,8 @@
 //! The body of a response that is produced while it is sent. In HTTP/1.1, the work that produces it runs in the task of the
 //! client's connection: a piece passes from the engine's socket to the client's without another task, and the connection also
 //! drives the work while its client reads nothing. In HTTP/2, where the library has a task per response, the work has a separate
-//! task.
+//! task. Among 64 streams a token costs 1.1 times the processor time of nginx; with a task and a channel for each stream it cost 1.6
+//! to 2.3 times (docs/internals/benchmarks.md).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -23,7 +23,7 @@ pub(super) struct Stage(AtomicU8);
 
 impl Stage {
     /// Called when hyper has flushed everything it has written.
-    pub fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         if self.0.load(Ordering::Relaxed) == OFFERED {
             self.0.store(SENT, Ordering::Relaxed);
         }

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Version, header};
+use axum::http::{Version, header};
 
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use config::{HostName, ServerSection};
 
 #[derive(Debug)]
@@ -98,8 +98,7 @@ impl Hosts {
             "those in server.hosts"
         };
         Failure::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "invalid_request_error",
+            ErrorKind::UnknownHost,
             "unknown_host",
             format!(
                 "this service is not called {name}; its names are {own}, where an administrator can add one"
@@ -148,7 +147,7 @@ mod tests {
         let request = Request::get("/v1/models").header(header::HOST, host);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let checked = Hosts::from_config(&server).check(&parts);
-        checked.map_or_else(|failure| failure.status.as_u16(), |()| 200)
+        checked.map_or_else(|failure| failure.status().as_u16(), |()| 200)
     }
 
     #[test]

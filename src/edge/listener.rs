@@ -255,7 +255,7 @@ impl Socket {
     }
 
     /// Writes as much as possible without waiting, and closes the connection.
-    pub fn write_and_close(self, bytes: &[u8]) {
+    pub(crate) fn write_and_close(self, bytes: &[u8]) {
         let _ = match self {
             Socket::Tcp(stream) => stream.into_std().map(|mut stream| stream.write(bytes)),
             Socket::Unix(stream) => stream.into_std().map(|mut stream| stream.write(bytes)),

@@ -3,9 +3,9 @@
 
 use axum::extract::Query;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Uri, Version, header};
+use axum::http::{Uri, Version, header};
 
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 
 /// Parameter names that are used for keys, without `-` and `_`.
 const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
@@ -19,8 +19,7 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
     if !parts.uri.path().starts_with('/') {
         let method: String = parts.method.as_str().chars().take(32).collect();
         return Err(Failure::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "invalid_request_error",
+            ErrorKind::MethodNotAllowed,
             "method_not_allowed",
             format!("no route accepts {method}; the routes are listed at {base}/docs"),
         ));
@@ -28,8 +27,7 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
     // hyper reads somewhat more than its limit before it checks it.
     if bytes_of_head(parts) > HEAD_BYTES_MAX as usize {
         return Err(Failure::new(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "invalid_request_error",
+            ErrorKind::HeadTooLarge,
             "head_too_large",
             format!(
                 "the request's head has more than {HEAD_BYTES_MAX} bytes; send fewer or shorter headers"
@@ -53,8 +51,7 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
     let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
     if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Failure::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "invalid_request_error",
+            ErrorKind::UnsupportedMedia,
             "unsupported_content_encoding",
             "encoded bodies are not supported; send the body without Content-Encoding",
         ));
@@ -127,7 +124,7 @@ mod tests {
 
     fn status(request: axum::http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&parts, "/llm").map_or_else(|failure| failure.status.as_u16(), |()| 200)
+        check(&parts, "/llm").map_or_else(|failure| failure.status().as_u16(), |()| 200)
     }
 
     #[test]
@@ -184,7 +181,7 @@ mod tests {
             let request = Request::get(format!("/v1/models?{query}"));
             let (parts, ()) = request.body(()).unwrap().into_parts();
             let failure = check(&parts, "/llm").unwrap_err();
-            assert_eq!(failure.status, StatusCode::BAD_REQUEST, "{query}");
+            assert_eq!(failure.kind, ErrorKind::Invalid, "{query}");
             assert!(!failure.json().contains("mp-secret"), "{}", failure.json());
         }
         let fine = Request::get("/llm/admin/models?model=key&monkey=1");

@@ -31,7 +31,7 @@ pub struct Capacity {
     /// Limit for each class together with the classes below it.
     pub most: [u64; CLASSES],
     /// A caller holds at most half of what the others leave. Otherwise waiting callers only take turns, which suits short work.
-    pub is_divided: bool,
+    pub(crate) is_divided: bool,
 }
 
 impl Capacity {
@@ -100,7 +100,7 @@ impl Shares {
     }
 
     /// Registers an amount that begins to arrive. Its first part has already been received and is counted unchecked.
-    pub fn arrive(
+    pub(crate) fn arrive(
         self: &Arc<Self>,
         caller: Caller,
         class: Class,
@@ -194,7 +194,7 @@ impl Drop for Permit {
 
 /// An amount that arrives in parts. Dropping it returns the parts received.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     shares: Arc<Shares>,
     caller: Caller,
     number: u64,
@@ -209,7 +209,7 @@ impl Arrival {
     }
 
     /// Updates the amount received so far to `held` in total.
-    pub async fn grow(&self, class: Class, held: u64, now: Time) -> Result<(), Evicted> {
+    pub(crate) async fn grow(&self, class: Class, held: u64, now: Time) -> Result<(), Evicted> {
         let number = self.number;
         let want = Want::Grow {
             number,
@@ -233,7 +233,7 @@ impl Arrival {
     }
 
     /// Returns true if another request of the caller waits for the amount held or promised here.
-    pub fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.shares.books().has_waiting(self.caller)
     }
 

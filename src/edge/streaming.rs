@@ -1,5 +1,6 @@
 //! Sends an HTTP/1.1 stream in chunks after hyper has sent its head. Detects a client that disconnects, and keeps bytes that the
-//! client sends ahead for the next request.
+//! client sends ahead for the next request. hyper would keep 30 KiB of buffers for each stream, 290 MiB for the 9,872 idle streams
+//! that take 168 MiB in docs/internals/benchmarks.md.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -50,7 +51,7 @@ where
     }
 
     /// Returns the connection for the next request.
-    pub fn into_wire(mut self) -> CountedStream<S> {
+    pub(crate) fn into_wire(mut self) -> CountedStream<S> {
         self.wire.put_back(self.ahead);
         self.wire
     }

@@ -17,7 +17,7 @@ use edge::record;
 
 /// The model named in a request's URL. It takes precedence over the model of a form.
 #[derive(Clone, Debug)]
-pub struct Deployment(pub String);
+pub(crate) struct Deployment(pub String);
 
 /// Writes the model into the request's body. Callers who may not use the route are refused before their body is read.
 pub async fn named(

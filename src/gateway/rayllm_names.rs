@@ -20,7 +20,7 @@ pub fn with_slash(name: &str) -> String {
 }
 
 /// Adds the fields that Aviary's and RayLLM's clients read to OpenAI's object.
-pub fn described(app: &App, name: &str, mut object: Value) -> Value {
+pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
     let compat = &app.config().compat;
     if compat.aviary || compat.rayllm {
         // Aviary's client also requires this field.

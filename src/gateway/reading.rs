@@ -14,7 +14,7 @@ use edge::shares::{Capacity, Class, Shares};
 use pool::Time;
 
 /// Bodies up to this size are read in less than a millisecond.
-pub const AT_ONCE_BYTES: usize = 64 << 10;
+pub(crate) const AT_ONCE_BYTES: usize = 64 << 10;
 /// Largest ratio of the memory used while reading to the size of the body.
 const TIMES: u64 = 8;
 /// Divisors of `server.bodies_memory`, for memory in addition to the bodies: `PART` for reading them, `SMALL_PART` for each other
@@ -56,7 +56,7 @@ impl Reading {
     }
 
     /// Like [`Reading::run`], but always uses a worker if `blocks`.
-    pub async fn run_apart_if<T, F>(
+    pub(crate) async fn run_apart_if<T, F>(
         &self,
         blocks: bool,
         bytes: usize,
@@ -73,7 +73,7 @@ impl Reading {
     }
 
     /// Like [`Reading::run`], but always uses a worker.
-    pub async fn apart<T, F>(&self, bytes: usize, read: F) -> Result<T, Failure>
+    pub(crate) async fn apart<T, F>(&self, bytes: usize, read: F) -> Result<T, Failure>
     where
         F: FnOnce() -> Result<T, Failure> + Send + 'static,
         T: Send + 'static,
@@ -82,7 +82,7 @@ impl Reading {
     }
 
     /// The workers of all kinds, for the metrics.
-    pub fn workers(&self) -> [&Workers; 3] {
+    pub(crate) fn workers(&self) -> [&Workers; 3] {
         [&self.bodies, &self.validation, &self.tokens]
     }
 }

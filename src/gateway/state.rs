@@ -159,7 +159,7 @@ impl App {
     }
 
     /// A signal for requests, whose responses end when it fires.
-    pub fn ending_signal(&self) -> Ending {
+    pub(crate) fn ending_signal(&self) -> Ending {
         Ending(self.clone())
     }
 

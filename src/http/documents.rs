@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -209,7 +209,7 @@ async fn with_viewport(response: Response) -> Response {
     }
     let (mut parts, body) = response.into_parts();
     let Ok(page) = to_bytes(body, SWAGGER_PAGE_MAX).await else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        return Failure::internal("the page could not be read").into_response();
     };
     let page = String::from_utf8_lossy(&page).replacen("<head>", VIEWPORT, 1);
     parts.headers.remove(header::CONTENT_LENGTH);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use axum::http::{HeaderValue, Method, Request, Response, Version, header};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 
 use crate::aliases;
 use crate::cors;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use controller::Clock;
 use dialect::{anthropic, ollama};
 use edge::listener::Socket;
@@ -100,7 +100,7 @@ impl Answer for Front {
         let usual = usual.filter(|_| cors.is_none() && deployment.is_none());
         let (mut response, is_over) = match (checked, usual) {
             (Err(failure), _) => {
-                let is_whole = failure.status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                let is_whole = failure.kind != ErrorKind::HeadTooLarge;
                 let is_read = body.is_end_stream() || (!waits && throw_away(body).await);
                 (failure.into_response(), is_whole && is_read)
             }

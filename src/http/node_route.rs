@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
 
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use controller::NodePeer;
 use edge::record;
 use gateway::auth::caller::{bearer, place};
@@ -30,7 +30,7 @@ pub async fn connect(
     let wants = request.headers().get(header::UPGRADE);
     if wants.is_none_or(|value| value.as_bytes() != UPGRADE.as_bytes()) {
         let message = "only `model-pool node` connects here, with an upgrade of HTTP/1.1";
-        return failure(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message);
+        return failure(ErrorKind::UpgradeRequired, "upgrade_required", message);
     }
     let place = place();
     let is_suspect = app.nodes.wrong_tokens.over_for(&place, now).is_some();
@@ -64,8 +64,7 @@ pub async fn connect(
             if let Some(left) = app.nodes.wrong_tokens.count(&place, now).over_for {
                 let limit = WRONG_NODE_TOKENS;
                 return Failure::new(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "invalid_request_error",
+                    ErrorKind::TooMany,
                     "rate_limit_exceeded",
                     format!(
                         "{message}; more than {} wrong tokens came from {place} within {}",
@@ -75,16 +74,12 @@ pub async fn connect(
                 .again_in(left)
                 .into_response();
             }
-            return failure(StatusCode::UNAUTHORIZED, "invalid_token", &message);
+            return failure(ErrorKind::Unauthorized, "invalid_token", &message);
         }
         Err(fault) => {
             tracing::warn!(%fault, "a node cannot join");
             let message = "the state cannot be read or written; see the server log";
-            return failure(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "state_unavailable",
-                message,
-            );
+            return failure(ErrorKind::Unavailable, "state_unavailable", message);
         }
     };
     let client = record::client();
@@ -138,6 +133,6 @@ fn is_in_file(app: &App, text: &str) -> bool {
     }
 }
 
-fn failure(status: StatusCode, code: &'static str, message: &str) -> Response {
-    Failure::new(status, "invalid_request_error", code, message.to_owned()).into_response()
+fn failure(kind: ErrorKind, code: &'static str, message: &str) -> Response {
+    Failure::new(kind, code, message.to_owned()).into_response()
 }

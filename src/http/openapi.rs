@@ -18,7 +18,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use api_types::error::{ErrorBody, ErrorObject};
 use api_types::schemas::messages_response::{MessageError, MessageErrorObject};
-use gateway::openapi::{components, headers};
+use gateway::openapi::{error_responses, headers};
 
 const DESCRIPTION: &str = "\
 One OpenAI-compatible endpoint for many models on scarce GPU memory. A model is loaded on the first request for it and
@@ -244,7 +244,7 @@ fn components(api: &mut OpenApi) {
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }
-    for (name, mut response) in components() {
+    for (name, mut response) in error_responses() {
         let reference = Ref::new("#/components/headers/RequestId");
         response
             .headers

@@ -22,7 +22,7 @@ use crate::landing;
 use crate::node_route;
 use admin::audit_layer;
 use admin::dashboard;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::paths::without_folders;
 use api_types::schemas::models::{Health, Readiness};
 use dialect::ollama;
@@ -128,7 +128,7 @@ async fn ready(State(app): State<App>) -> Response {
     let status = if reason.is_none() {
         StatusCode::OK
     } else {
-        StatusCode::SERVICE_UNAVAILABLE
+        ErrorKind::Unavailable.status()
     };
     (
         status,
@@ -209,20 +209,13 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Respons
         request.uri().path(),
         app.base()
     );
-    Failure::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "invalid_request_error",
-        "method_not_allowed",
-        message,
-    )
-    .into_response()
+    Failure::new(ErrorKind::MethodNotAllowed, "method_not_allowed", message).into_response()
 }
 
 /// Returns 426. Clients that prefer a WebSocket then fall back to HTTP immediately; other statuses make them retry.
 fn no_websocket(path: &str) -> Response {
     let failure = Failure::new(
-        StatusCode::UPGRADE_REQUIRED,
-        "invalid_request_error",
+        ErrorKind::UpgradeRequired,
         "no_websocket",
         format!("{path} is not served over a WebSocket; send it as a POST request over HTTP"),
     );

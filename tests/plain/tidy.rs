@@ -4,6 +4,7 @@
 mod circles;
 mod plain_language;
 mod private_words;
+mod status_codes;
 mod unsafe_blocks;
 
 use std::collections::BTreeSet;

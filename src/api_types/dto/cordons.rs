@@ -26,7 +26,7 @@ pub struct Removed<'a> {
 }
 
 impl Removed<'_> {
-    pub fn left_names(&self) -> Vec<String> {
+    pub(crate) fn left_names(&self) -> Vec<String> {
         self.left.iter().map(ToString::to_string).collect()
     }
 }

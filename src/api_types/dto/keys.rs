@@ -2,11 +2,9 @@
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Type};
 
 use super::values::at;
 use config::Limit;
-use pool::Span;
 use store::KeyRecord;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

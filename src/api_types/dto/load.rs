@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::values::{Share, shares};
 use controller::Snapshot;
-use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
+use pool::{Evicted, LoadResult, OrderId, ReplicaId, Span};
 
 /// Result of a load, or confirmation that it has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -108,7 +108,7 @@ impl EvictedView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool::{Bytes, DeviceId, Refusal, Share as Held, StopReason};
+    use pool::{Bytes, DeviceId, Priority, Refusal, Share as Held, StopReason};
 
     #[test]
     fn a_load_with_fewer_replicas_than_wanted_is_partial_and_says_why() {

@@ -11,7 +11,7 @@ use super::weights::WeightsView;
 use catalog::BrokenModel;
 use config::Provider;
 use controller::{ModelFacts, Snapshot};
-use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span, UNTIL_NEEDED};
+use pool::{Bytes, Override, ReplicaId, ReplicaState, UNTIL_NEEDED};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelList {

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::cordons::{Removed, Until};
+use super::cordons::Removed;
 use super::values::at;
 use controller::Snapshot;
-use pool::{NodeId, ReplicaId, Span, Time};
+use pool::{NodeId, ReplicaId, Time};
 use store::NodeToken;
 
 /// A machine of the pool.

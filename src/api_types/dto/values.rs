@@ -42,7 +42,7 @@ pub fn moment(time: Time) -> DateTime<Utc> {
     moment.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-pub fn rfc3339(moment: DateTime<Utc>) -> String {
+pub(crate) fn rfc3339(moment: DateTime<Utc>) -> String {
     moment.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
@@ -55,7 +55,7 @@ pub fn shares(snapshot: &Snapshot, shares: &[pool::Share]) -> Vec<Share> {
 }
 
 /// Sum of a replica's bytes on all devices.
-pub fn total(shares: &[pool::Share]) -> u64 {
+pub(crate) fn total(shares: &[pool::Share]) -> u64 {
     shares
         .iter()
         .map(|share| share.bytes)

@@ -1,11 +1,7 @@
 //! Votes on model comparisons, and the leaderboard.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
-use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, OneOf, Schema, Type};
-use utoipa::openapi::{Ref, RefOr};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
 use super::values::at;
 use store::{MOST_PER_GAME, Rating, START};

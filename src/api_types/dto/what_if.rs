@@ -1,15 +1,12 @@
 //! Simulated decisions under assumptions: the request and its response.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use super::PlanView;
 use super::values::{Share, shares};
 use controller::{Snapshot, WhatIf, WhatIfReplica};
-use pool::{Priority, Time};
+use pool::Time;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WhatIfView {

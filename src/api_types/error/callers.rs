@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
-
-use super::Failure;
+use super::{ErrorKind, Failure};
 use access::limits::LimitRefusal;
 use pool::Span;
 use store::KeyRecord;
@@ -48,8 +46,7 @@ impl Failure {
         use access::limits::Figure;
         let LimitRefusal::Over { figure, retry, .. } = refused else {
             return Failure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
+                ErrorKind::Unavailable,
                 "limits_unavailable",
                 refused.to_string(),
             )
@@ -61,20 +58,15 @@ impl Failure {
             Figure::Concurrent => ("requests", "concurrency_limit_exceeded"),
             Figure::Day => ("insufficient_quota", "insufficient_quota"),
         };
-        Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            kind,
-            code,
-            refused.to_string(),
-        )
-        .again_in(*retry)
+        let mut failure = Failure::new(ErrorKind::TooMany, code, refused.to_string());
+        failure.body.error.kind = kind;
+        failure.again_in(*retry)
     }
 
     /// The error for a client that read too slowly. It may read it late.
     pub fn stalled_reader(after: Duration) -> Failure {
         Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "invalid_request_error",
+            ErrorKind::TooSlow,
             "reader_stalled",
             format!(
                 "stream ended: the client read nothing for {} s while other requests waited for the model; read the response as it arrives",

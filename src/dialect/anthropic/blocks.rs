@@ -39,7 +39,7 @@ impl Notes {
     }
 
     /// Accepts a `cache_control` hint on any block and notes it as ignored.
-    pub fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
+    pub(crate) fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
         if let Some(mut hint) = block.object("cache_control")? {
             hint.text("type")?;
             self.ignored.add("cache_control");

@@ -12,4 +12,4 @@ pub use request::{counted, read};
 pub use response::Message;
 
 /// An event that keeps a stream alive.
-pub const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+pub(crate) const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";

@@ -34,7 +34,7 @@ impl<'a> CallDelta<'a> {
 }
 
 /// The elements of `tool_calls`, which is a list, or a single call (TGI).
-pub fn calls_in(calls: &Value) -> &[Value] {
+pub(crate) fn calls_in(calls: &Value) -> &[Value] {
     match calls {
         Value::Array(calls) => calls,
         Value::Object(_) => std::slice::from_ref(calls),
@@ -43,7 +43,7 @@ pub fn calls_in(calls: &Value) -> &[Value] {
 }
 
 /// The arguments as text. Some engines send the JSON value instead.
-pub fn arguments_text(arguments: Option<&Value>) -> Cow<'_, str> {
+pub(crate) fn arguments_text(arguments: Option<&Value>) -> Cow<'_, str> {
     match arguments {
         Some(Value::String(text)) => Cow::Borrowed(text),
         Some(json @ (Value::Object(_) | Value::Array(_))) => Cow::Owned(json.to_string()),
@@ -57,14 +57,14 @@ pub struct Placed {
     /// The position of the call in the response.
     pub position: usize,
     /// The delta sets the call's id.
-    pub sets_id: bool,
+    pub(crate) sets_id: bool,
     /// The delta sets the call's name.
-    pub sets_name: bool,
+    pub(crate) sets_name: bool,
 }
 
 /// The calls of one choice.
 #[derive(Clone, Debug, Default)]
-pub struct CallTable {
+pub(crate) struct CallTable {
     calls: Vec<Call>,
     /// The latest call with each label.
     by_label: BTreeMap<u64, usize>,

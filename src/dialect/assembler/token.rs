@@ -11,7 +11,7 @@ pub(super) struct Token<'a> {
     pub index: u64,
     pub text: Cow<'a, str>,
     /// The chunk is from a chat, not a completion.
-    pub is_delta: bool,
+    pub(crate) is_delta: bool,
     pub has_role: bool,
 }
 

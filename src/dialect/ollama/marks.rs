@@ -68,7 +68,7 @@ impl Marks {
     }
 
     /// Writes all durations at the end of a response. The engine's measurements take precedence over those taken here.
-    pub fn of_response(
+    pub(crate) fn of_response(
         &self,
         fields: &mut Map<String, Value>,
         tokens: Option<Tokens>,

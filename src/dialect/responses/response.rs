@@ -18,7 +18,7 @@ use api_types::error::Failure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shows {
     /// Sealed, to be sent back with the next turn.
-    pub encrypted: bool,
+    pub(crate) encrypted: bool,
     /// As the summary, which clients display. It contains the full reasoning.
     pub summary: bool,
 }

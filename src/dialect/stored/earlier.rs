@@ -2,16 +2,13 @@
 //! same as for a body, and the memory counts as body memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
-
-use axum::http::StatusCode;
 
 use super::service::{Link, StoredResponses};
 use super::ticket::Ticket;
 use super::wanted::{ITEMS_MAX, Wanted};
-use api_types::error::Failure;
-use edge::Edge;
-use edge::record::Share;
+use api_types::error::{ErrorKind, Failure};
 use store::{ChainBounds, ItemPlace, StoreError, StoredItem};
 
 const SEND_ALL: &str =
@@ -25,8 +22,8 @@ pub struct Desk {
     service: Arc<StoredResponses>,
     holder: Arc<str>,
     earlier: Arc<Earlier>,
-    /// Share of the body memory for the resolved items.
-    _share: Share,
+    /// The caller's claim to the memory for the resolved items.
+    _memory: Option<Arc<dyn Debug + Send + Sync>>,
 }
 
 /// The resolved references of a request.
@@ -47,19 +44,24 @@ impl Earlier {
 }
 
 impl Desk {
-    /// Resolves the references of a request. Responses of other holders are treated as missing.
-    pub async fn open(
+    /// Resolves the references of a request. Responses of other holders are treated as missing. `claim` reserves the memory for the
+    /// resolved items.
+    pub async fn open<M, F>(
         service: &Arc<StoredResponses>,
         holder: &str,
         wanted: Wanted,
         bytes_max: u64,
-        edge: &Edge,
-    ) -> Result<Desk, Failure> {
+        claim: impl FnOnce(usize) -> F,
+    ) -> Result<Desk, Failure>
+    where
+        M: Debug + Send + Sync + 'static,
+        F: Future<Output = Result<M, Failure>>,
+    {
         let mut desk = Desk {
             service: Arc::clone(service),
             holder: holder.into(),
             earlier: Arc::default(),
-            _share: Share::default(),
+            _memory: None,
         };
         if wanted == Wanted::default() {
             return Ok(desk);
@@ -72,7 +74,7 @@ impl Desk {
         if bytes > bytes_max {
             return Err(too_large(bytes_max));
         }
-        desk._share = edge.more_memory(bytes).await?;
+        desk._memory = Some(Arc::new(claim(bytes).await?));
         let conversation = desk.conversation(links).await.map_err(unreadable)?;
         let items = desk.items(named).await.map_err(unreadable)?;
         desk.earlier = Arc::new(Earlier {
@@ -95,7 +97,7 @@ impl Desk {
     }
 
     /// Returns true if responses are kept for requests without `store`.
-    pub fn keeps_unasked(&self) -> bool {
+    pub(crate) fn keeps_unasked(&self) -> bool {
         self.service.room().age.0 > 0
     }
 
@@ -228,12 +230,7 @@ impl Link {
 }
 
 fn no_previous(message: String) -> Failure {
-    let mut failure = Failure::new(
-        StatusCode::NOT_FOUND,
-        "invalid_request_error",
-        "previous_response_not_found",
-        message,
-    );
+    let mut failure = Failure::new(ErrorKind::NotFound, "previous_response_not_found", message);
     failure.body.error.param = Some("previous_response_id".to_owned());
     failure
 }

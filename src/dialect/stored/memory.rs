@@ -17,7 +17,7 @@ const HOLDERS_PART: usize = 4;
 pub(super) struct Room {
     pub bytes: usize,
     /// Largest number of responses per holder.
-    pub per_holder: usize,
+    pub(crate) per_holder: usize,
     /// Time after which a response that is never written is dropped.
     pub age: Span,
 }

@@ -82,7 +82,7 @@ impl Ticket {
     }
 
     /// Returns true if the response will be written to disk.
-    pub fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.is_written
     }
 

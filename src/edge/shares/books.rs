@@ -73,7 +73,7 @@ impl Books {
     }
 
     /// Grants the request now, or queues it.
-    pub fn take_or_wait(
+    pub(crate) fn take_or_wait(
         &mut self,
         capacity: &Capacity,
         caller: Caller,
@@ -111,7 +111,7 @@ impl Books {
         }
     }
 
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         caller: Caller,
         class: Class,

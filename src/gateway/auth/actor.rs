@@ -27,7 +27,7 @@ pub struct ActorSlot(pub Arc<OnceLock<Actor>>);
 pub struct RequestId(pub HeaderValue);
 
 /// Records the sender for the audit log, before authorization.
-pub fn tell(parts: &Parts, actor: impl FnOnce() -> Actor) {
+pub(crate) fn tell(parts: &Parts, actor: impl FnOnce() -> Actor) {
     if let Some(slot) = parts.extensions.get::<ActorSlot>() {
         // A request has one sender, so the first call wins.
         let _ = slot.0.set(actor());

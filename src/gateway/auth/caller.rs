@@ -23,6 +23,6 @@ pub fn place() -> String {
 }
 
 /// Returns true if the client itself is on this machine and is not a proxy.
-pub fn from_loopback() -> bool {
+pub(crate) fn from_loopback() -> bool {
     record::client().is_some_and(|client| client.is_loopback())
 }

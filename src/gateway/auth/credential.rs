@@ -14,8 +14,8 @@ use api_types::error::Failure;
 use edge::record;
 use store::KeyRecord;
 
-pub const COOKIE: &str = "model-pool-session";
-pub const CSRF: HeaderName = HeaderName::from_static("x-model-pool-csrf");
+pub(crate) const COOKIE: &str = "model-pool-session";
+pub(crate) const CSRF: HeaderName = HeaderName::from_static("x-model-pool-csrf");
 
 /// The authenticated sender, before authorization.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Sent {
 }
 
 /// Returns true if a session is still valid, for long-lived responses.
-pub fn is_still_open(open: &Open, app: &App) -> bool {
+pub(crate) fn is_still_open(open: &Open, app: &App) -> bool {
     let now = app.handle.clock().wall();
     let counts = match &open.holder {
         Holder::Key(stamp) => stamp.counts(&app.keys.all(), now),

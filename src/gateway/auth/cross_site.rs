@@ -2,11 +2,11 @@
 //! about the page, but the headers that the browser itself writes do.
 
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderName, Method, header};
 
 use crate::auth::caller::from_loopback;
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use config::{CorsSection, WebOrigin};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -20,7 +20,7 @@ const FORMS: [&str; 4] = [
 const SHOWN_MAX: usize = 200;
 
 /// Checks whether a request without a key may be served. `server.cors` lists the allowed pages.
-pub fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
+pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     if is_of_page(parts) {
         let config = app.config();
         check_page(parts, config.server.cors.as_ref(), app.edge.has_tls())?;
@@ -102,7 +102,11 @@ fn page_of(parts: &Parts) -> String {
     }
 }
 
-pub fn check_page(parts: &Parts, cors: Option<&CorsSection>, has_tls: bool) -> Result<(), Failure> {
+pub(crate) fn check_page(
+    parts: &Parts,
+    cors: Option<&CorsSection>,
+    has_tls: bool,
+) -> Result<(), Failure> {
     let origin = text(parts, header::ORIGIN);
     let is_listed = cors.is_some_and(|cors| cors.allows(origin.unwrap_or_default()));
     if is_listed || is_own_page(parts, has_tls) {
@@ -147,8 +151,7 @@ pub fn check_type(parts: &Parts) -> Result<(), Failure> {
         ),
     };
     Err(Failure::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "invalid_request_error",
+        ErrorKind::UnsupportedMedia,
         "unsupported_content_type",
         format!(
             "a browser without a key must mark the body as JSON, and this body {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
@@ -317,7 +320,7 @@ mod tests {
             assert_eq!(is_json(kind), json, "{kind}");
             let lines = [("content-type", kind)];
             let checked = check_type(&parts(&lines));
-            let status = checked.map_or_else(|failure| failure.status.as_u16(), |()| 200);
+            let status = checked.map_or_else(|failure| failure.status().as_u16(), |()| 200);
             assert_eq!(status, if json { 200 } else { 415 }, "{kind}");
         }
     }

@@ -1,6 +1,6 @@
 //! Authentication and authorization of requests.
 
-pub mod account;
+pub(crate) mod account;
 pub mod actor;
 pub mod caller;
 pub mod credential;
@@ -8,6 +8,6 @@ pub mod cross_site;
 pub mod identity;
 pub mod scraper;
 pub mod sight;
-pub mod sign_on;
+pub(crate) mod sign_on;
 
 pub use identity::{Admin, Reader, User};

@@ -27,12 +27,12 @@ enum Bounds {
 
 impl Sight {
     /// Without patterns, all names are visible.
-    pub fn of_patterns(patterns: Vec<String>) -> Sight {
+    pub(crate) fn of_patterns(patterns: Vec<String>) -> Sight {
         let bounds = (!patterns.is_empty()).then_some(Bounds::Patterns(patterns));
         Sight(bounds.map(Arc::new))
     }
 
-    pub fn of_person(person: Person) -> Sight {
+    pub(crate) fn of_person(person: Person) -> Sight {
         Sight(Some(Arc::new(Bounds::Person(person))))
     }
 
@@ -123,7 +123,7 @@ impl Sight {
     }
 }
 
-pub fn matches_any(patterns: &[String], name: &str) -> bool {
+pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns
         .iter()
         .any(|pattern| WildMatch::new(pattern).matches(name))

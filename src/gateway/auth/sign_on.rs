@@ -36,7 +36,7 @@ impl Person {
     }
 
     /// A person whose token was verified when the session began.
-    pub fn by_session(identity: Arc<Identity>, parts: &Parts) -> Person {
+    pub(crate) fn by_session(identity: Arc<Identity>, parts: &Parts) -> Person {
         record::note_key(identity.key, &identity.name, false);
         actor::tell(parts, || Actor {
             key: None,
@@ -82,7 +82,7 @@ impl Person {
     }
 
     /// Requires either role for the route.
-    pub fn needs_one_of(&self, first: GrantRole, second: GrantRole) -> Result<(), Failure> {
+    pub(crate) fn needs_one_of(&self, first: GrantRole, second: GrantRole) -> Result<(), Failure> {
         if self.identity.may(second, &self.route) {
             Ok(())
         } else {

@@ -13,7 +13,7 @@ pub struct FailureLimit {
     pub count: u32,
     pub within: Span,
     /// Additional delay of each refusal, up to `count` times.
-    pub slower: Duration,
+    pub(crate) slower: Duration,
 }
 
 /// Keys and tokens at `POST /session`.

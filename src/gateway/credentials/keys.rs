@@ -243,7 +243,7 @@ impl Keys {
     }
 
     /// Like [`Keys::find`], for the key that opened a session.
-    pub fn find_id(self: &Arc<Keys>, id: KeyId) -> Option<KeyRecord> {
+    pub(crate) fn find_id(self: &Arc<Keys>, id: KeyId) -> Option<KeyRecord> {
         let now = self.clock.wall();
         let known = self.known.load();
         let key = known.iter().find(|key| key.id == id && key.is_valid(now))?;

@@ -2,7 +2,7 @@
 
 pub mod failures;
 pub mod keys;
-pub mod node_connections;
+pub(crate) mod node_connections;
 pub mod rights;
 pub mod secret_file;
 pub mod sessions;

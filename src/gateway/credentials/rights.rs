@@ -123,7 +123,12 @@ impl Rights {
     }
 
     /// Returns how a key with these permissions exceeds the rights, or `None` if it does not.
-    pub fn beyond(&self, key: &KeyUse, expires: Option<Time>, default: Limit) -> Option<Beyond> {
+    pub(crate) fn beyond(
+        &self,
+        key: &KeyUse,
+        expires: Option<Time>,
+        default: Limit,
+    ) -> Option<Beyond> {
         let mut beyond = None;
         for reach in &self.0 {
             match reach.beyond(key, expires, default) {

@@ -31,7 +31,7 @@ fn parse(json: &str) -> Result<All, Failure> {
 /// The field and the message of the error.
 fn refusal(json: &str) -> (String, String) {
     let failure = parse(json).expect_err("is refused");
-    assert_eq!(failure.status.as_u16(), 400, "{json}");
+    assert_eq!(failure.status().as_u16(), 400, "{json}");
     let error = failure.body.error;
     (error.param.unwrap_or_default(), error.message)
 }

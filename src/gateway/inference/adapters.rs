@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::auth::User;
 use crate::inference::in_flight::{JSON, limited};
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use catalog::{AdapterRoutes, Entry};
 use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease, LookupCaller};
 use pool::Span;
@@ -51,38 +51,26 @@ fn failure(error: &AdapterError) -> Failure {
     let message = error.to_string();
     let mut failure = match error {
         AdapterError::Unknown { .. } => Failure::new(
-            StatusCode::NOT_FOUND,
-            "invalid_request_error",
+            ErrorKind::NotFound,
             "model_not_found",
             format!("{message}; GET /v1/models lists the models and the adapters that are known"),
         ),
-        AdapterError::Unusable { .. } => Failure::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_request_error",
-            "adapter_unusable",
-            message,
-        ),
-        AdapterError::NotNow { retry, .. } => Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
-            "adapter_lookup_limited",
-            message,
-        )
-        .again_in(*retry),
-        AdapterError::Unreachable { retry, .. } => Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
-            "adapter_unreachable",
-            message,
-        )
-        .again_in(*retry),
+        AdapterError::Unusable { .. } => {
+            Failure::new(ErrorKind::Invalid, "adapter_unusable", message)
+        }
+        AdapterError::NotNow { retry, .. } => {
+            Failure::new(ErrorKind::TooMany, "adapter_lookup_limited", message).again_in(*retry)
+        }
+        AdapterError::Unreachable { retry, .. } => {
+            Failure::new(ErrorKind::Unavailable, "adapter_unreachable", message).again_in(*retry)
+        }
     };
     failure.body.error.param = Some("model".to_owned());
     failure
 }
 
 /// Has the engine load the adapter if needed and marks the lease as using it.
-pub async fn enter(
+pub(crate) async fn enter(
     app: &App,
     entry: &Entry,
     found: &AdapterFound,
@@ -108,12 +96,7 @@ fn full(entry: &Entry) -> Failure {
         "all {room} adapters that a replica of {} has room for are in use; ask again, or have lora_config.max_num_adapters_per_replica raised",
         entry.name
     );
-    let failure = Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
-        "adapters_full",
-        message,
-    );
+    let failure = Failure::new(ErrorKind::Unavailable, "adapters_full", message);
     failure.again_in(Span::from_secs(1))
 }
 
@@ -201,8 +184,7 @@ impl Engine<'_> {
             }
             load.refused();
             let mut failure = Failure::new(
-                StatusCode::BAD_REQUEST,
-                "invalid_request_error",
+                ErrorKind::Invalid,
                 "adapter_refused",
                 format!(
                     "the engine refused to load the adapter {}: {reply}; save the adapter again for {}",
@@ -230,7 +212,7 @@ impl Engine<'_> {
         let body = json!({"lora_name": self.name_there(name)});
         for _ in 0..UNLOAD_TRIES {
             let (status, reply) = self.post(self.routes.unload, &body, lease).await?;
-            let is_gone = status == StatusCode::NOT_FOUND
+            let is_gone = status == ErrorKind::NotFound.status()
                 || NOT_THERE.iter().any(|text| reply.contains(text));
             if status.is_success() || is_gone {
                 return Ok(true);

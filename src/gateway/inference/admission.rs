@@ -41,7 +41,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// Parses the deadlines from request headers.
-    pub fn from_headers(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
+    pub(crate) fn from_headers(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
         let wrong = |name: &HeaderName, allowed: &str| {
             Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
         };
@@ -98,7 +98,7 @@ impl RequestContext {
     }
 
     /// Like [`RequestContext::new`], but reuses the header map for the response, which saves an allocation per request.
-    pub fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
+    pub(crate) fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
         let mut context = RequestContext::new(app, user, &headers);
         headers.clear();
         let head = ResponseHead {
@@ -167,7 +167,7 @@ fn rest(clock: Clock, deadline: Time) -> Duration {
 }
 
 /// Completes at `deadline`; never without one.
-pub async fn over(clock: Clock, deadline: Option<Time>) {
+pub(crate) async fn over(clock: Clock, deadline: Option<Time>) {
     match deadline {
         Some(deadline) => tokio::time::sleep(rest(clock, deadline)).await,
         None => std::future::pending().await,
@@ -202,7 +202,7 @@ pub fn unknown(app: &App, user: &User, name: &str) -> Failure {
 }
 
 /// Similar names of models that the user may use.
-pub fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
+pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
     let known = |candidate: &String| {
         app.handle
             .route(candidate)
@@ -214,7 +214,7 @@ pub fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
 }
 
 /// Counts the request against the limits of its key and of its model.
-pub async fn admit(
+pub(crate) async fn admit(
     app: &App,
     context: &RequestContext,
     model: &str,
@@ -254,7 +254,7 @@ pub fn with(mut response: Response, head: HeaderMap) -> Response {
 }
 
 /// The error for a model that is not ready when the client does not wait for it.
-pub async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
+pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
     let order = LoadOrder {
         model: route.model,
         replicas: Some(1),
@@ -276,7 +276,7 @@ pub async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
 }
 
 /// Takes a seat, waiting as long as the client allows. For non-streaming responses.
-pub async fn seat(
+pub(crate) async fn seat(
     app: &App,
     context: &RequestContext,
     route: &Route,

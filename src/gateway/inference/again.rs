@@ -24,7 +24,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 const RETRY: Span = Span::from_secs(10);
 
 /// The body to keep for a retry, or `None` if the request cannot be retried.
-pub fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
+pub(crate) fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
     let keeps = body.len() <= KEPT_BYTES_MAX && remote::of_lease(lease).is_none();
     keeps.then(|| body.clone())
 }

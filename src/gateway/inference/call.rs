@@ -19,6 +19,7 @@ use crate::inference::in_flight::{
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{in_form, renamed, streamed};
 use crate::inference::request::request_fields::Fate;
+use crate::inference::response::events::Show;
 use crate::inference::response::first_event::{self, Beginning, Refusal};
 use crate::inference::response::stream;
 use crate::inference::response::stream::{event_stream, work};
@@ -164,13 +165,13 @@ impl Call {
     }
 
     /// The engine's response on its way to the client: the bytes received so far, and the rest.
-    pub fn forwarding(
+    pub(crate) fn forwarding(
         &self,
         begun: Bytes,
         upstream: Incoming,
         served: InFlightRequest,
     ) -> Box<stream::Forwarding> {
-        let show = stream::Show {
+        let show = Show {
             usage: self.request.scanned.include_usage,
             pause_every: self.app.config().server.keep_alive_comment.duration(),
             exit_messages: self.request.route.entry.recipe.exit_messages(),
@@ -186,7 +187,7 @@ impl Call {
         })
     }
 
-    pub fn telling(&self) -> Telling {
+    pub(crate) fn telling(&self) -> Telling {
         Telling::new(self.as_chat(), self.request.teller.clone())
     }
 

@@ -18,7 +18,7 @@ use crate::upstream::engine_error;
 use crate::upstream::proxy::Incoming;
 use crate::upstream::remote;
 use access::limits::Admission;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use controller::{Clock, CutReason, Lease};
 use dialect::error_in;
 use dialect::overflow;
@@ -29,7 +29,7 @@ use pool::{KeyId, Time};
 const ENGINE_ERROR_MAX: usize = 1 << 20;
 
 /// Longest wait for the controller's report about the engine after a stream has failed.
-pub const WHY_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
 /// Longest wait for the exit of an engine that has announced it. It stops its workers first, and may hang there until its health
 /// check fails.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
@@ -172,10 +172,10 @@ impl Drop for InFlightRequest {
 }
 
 /// The `content-type` of a JSON body.
-pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Sends the request and returns the engine's response head. `kind` is the body's `content-type`.
-pub async fn reach(
+pub(crate) async fn reach(
     app: &App,
     served: InFlightRequest,
     path: &str,
@@ -185,7 +185,7 @@ pub async fn reach(
 }
 
 /// Like [`reach`], with another method.
-pub async fn reach_by(
+pub(crate) async fn reach_by(
     app: &App,
     served: InFlightRequest,
     (method, path): (Method, &str),
@@ -222,7 +222,7 @@ pub async fn reach_by(
     }
 }
 
-pub async fn limited(body: Incoming) -> Bytes {
+pub(crate) async fn limited(body: Incoming) -> Bytes {
     match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => format!(
@@ -233,7 +233,7 @@ pub async fn limited(body: Incoming) -> Bytes {
 }
 
 /// Turns an engine's error response into an error object for the client.
-pub async fn engine_error(
+pub(crate) async fn engine_error(
     response: hyper::Response<Incoming>,
     served: &InFlightRequest,
 ) -> Response {
@@ -242,30 +242,30 @@ pub async fn engine_error(
 }
 
 /// Like [`engine_error`], for a response whose body has been read.
-pub fn engine_error_of(
+pub(crate) fn engine_error_of(
     (head, body): (hyper::http::response::Parts, Bytes),
     served: &InFlightRequest,
 ) -> Response {
     served.give_back();
     let body = remote::masked(&served.lease, body);
     let (status, body) = match overflow_error(head.status, &body) {
-        Some(error) => (StatusCode::BAD_REQUEST, error),
+        Some(error) => (ErrorKind::Invalid.status(), error),
         None => (head.status, body),
     };
     engine_error::response(status, &head.headers, body)
 }
 
 /// The body of an error about a too long prompt, in a form that clients recognize.
-pub fn overflow_error(status: StatusCode, body: &Bytes) -> Option<Bytes> {
+pub(crate) fn overflow_error(status: StatusCode, body: &Bytes) -> Option<Bytes> {
     // Some engines report it as an internal error.
-    let may_be = status.is_client_error() || status == StatusCode::INTERNAL_SERVER_ERROR;
+    let may_be = status.is_client_error() || status == ErrorKind::Internal.status();
     let error = may_be.then(|| error_in(&String::from_utf8_lossy(body)))?;
     let error = overflow::retold(&error)?;
     Some(json!({ "error": error }).to_string().into())
 }
 
 /// The error after the engine has announced its exit. Waits for the controller to learn the cause.
-pub async fn ended(served: &InFlightRequest) -> Failure {
+pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
     served.lease.worked(false);
     served.give_back();
     let cut = served.lease.cut();
@@ -276,7 +276,7 @@ pub async fn ended(served: &InFlightRequest) -> Failure {
 }
 
 /// The reason why the response ended early. Waits shortly for the controller to learn the cause.
-pub async fn why(served: &InFlightRequest) -> Failure {
+pub(crate) async fn why(served: &InFlightRequest) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
     // Not the client's fault.

@@ -2,7 +2,7 @@
 //! and `call` in turn, called by `stages` and `again`. `request` reads and checks bodies, `crate::upstream` sends them to the
 //! engine, and `response` returns the engine's response.
 
-pub mod in_flight;
+pub(crate) mod in_flight;
 pub mod request;
 pub mod response;
 pub mod routes;

@@ -11,7 +11,7 @@ use dialect::stored::{Desk, Wanted};
 use dialect::{Dialect, Reading, Teller, TranslatedRequest};
 use edge::record;
 
-pub async fn receive(
+pub(crate) async fn receive(
     app: &App,
     context: &RequestContext,
     body: Bytes,
@@ -37,7 +37,7 @@ pub async fn receive(
 }
 
 /// Collects the input that the dialect needs in addition to the body.
-pub async fn reading(
+pub(crate) async fn reading(
     app: &App,
     context: &RequestContext,
     body: &Bytes,
@@ -60,5 +60,8 @@ async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk,
         .await?;
     let most = app.config().server.body_limit.0.0;
     let holder = context.user.account.id();
-    Desk::open(&app.responses, &holder, wanted, most, &app.edge).await
+    Desk::open(&app.responses, &holder, wanted, most, |bytes| {
+        app.edge.more_memory(bytes)
+    })
+    .await
 }

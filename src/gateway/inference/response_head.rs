@@ -45,7 +45,7 @@ impl ResponseHead {
 }
 
 /// Writes OpenAI's `x-ratelimit-*` headers.
-pub fn standing(head: &mut HeaderMap, standing: &RemainingLimits) {
+pub(crate) fn standing(head: &mut HeaderMap, standing: &RemainingLimits) {
     let mut write = |names: [HeaderName; 3], left: Option<RemainingLimit>| {
         let Some(RemainingLimit { most, left, reset }) = left else {
             return;
@@ -63,7 +63,7 @@ pub fn standing(head: &mut HeaderMap, standing: &RemainingLimits) {
 }
 
 /// The standing of a limit that is exhausted.
-pub fn nothing_left(refused: &LimitRefusal) -> RemainingLimits {
+pub(crate) fn nothing_left(refused: &LimitRefusal) -> RemainingLimits {
     let LimitRefusal::Over {
         figure,
         most,

@@ -22,13 +22,13 @@ use edge::record;
     clippy::large_enum_variant,
     reason = "destructured immediately; a box would cost an allocation per request"
 )]
-pub enum Seated {
+pub(crate) enum Seated {
     Now(Call, Lease),
     /// The wait became too long to withhold the status; the stream has begun and waits for the seat.
     Streaming(Response),
 }
 
-pub async fn seat(
+pub(crate) async fn seat(
     app: &App,
     context: &RequestContext,
     request: Understood,

@@ -29,7 +29,7 @@ use api_types::error::Failure;
 use dialect::{Dialect, Teller, TranslatedRequest};
 
 /// Serves a chat or completion. `path` is the engine's route, in every dialect.
-pub fn complete(
+pub(crate) fn complete(
     app: App,
     user: User,
     request: Request<Body>,
@@ -49,7 +49,7 @@ pub fn complete(
 }
 
 /// Like [`complete`], for a request whose body has been read.
-pub async fn complete_read(
+pub(crate) async fn complete_read(
     app: &App,
     context: &RequestContext,
     body: Bytes,

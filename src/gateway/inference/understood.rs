@@ -52,7 +52,7 @@ pub struct Understood {
     pub keep: Option<KeepHotOverride>,
 }
 
-pub async fn understand(
+pub(crate) async fn understand(
     app: &App,
     context: &RequestContext,
     path: &'static str,

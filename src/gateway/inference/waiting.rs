@@ -21,7 +21,7 @@ use pool::Span;
 
 impl Call {
     /// Responds immediately and waits for the seat in a separate task. `waited` is the time the request has waited already.
-    pub fn stream_while_waiting(self, waiting: QueueEntry, waited: Duration) -> Response {
+    pub(crate) fn stream_while_waiting(self, waiting: QueueEntry, waited: Duration) -> Response {
         let (frames, feed) = fed::frames();
         let kind = self.request.teller.stream_type();
         let body = feed.by(work(async move {
@@ -111,7 +111,7 @@ impl Call {
                 failed::mark(&failure);
                 self.app
                     .metrics
-                    .request(&self.request.model, failure.status.as_u16());
+                    .request(&self.request.model, failure.status().as_u16());
                 stream::last(frames, self.telling().failed(&failure)).await;
             }
         }

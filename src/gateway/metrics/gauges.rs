@@ -24,7 +24,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
 }
 
 /// Writes the health of the pool's load path.
-pub fn write_load_path(path: &LoadPath, text: &mut Text) {
+pub(crate) fn write_load_path(path: &LoadPath, text: &mut Text) {
     let help = "Seconds by which the oldest overdue work is late: a load past its deadline, a stop past its grace period, a request that waits although a seat is free, or the control loop; 0: nothing is late.";
     text.family("load_path_stuck", Kind::Gauge, help);
     // Less than a millisecond late is still late.
@@ -49,7 +49,7 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
 }
 
 /// Writes the workers that process requests before an engine receives them.
-pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
+pub(crate) fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
     let mut gauge = |name: &str, help: &str, of: fn(&WorkersSnapshot) -> usize| {
         text.family(name, Kind::Gauge, help);
         for workers in all {
@@ -78,7 +78,7 @@ pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
     }
 }
 
-pub fn write_store(store: &Store, text: &mut Text) {
+pub(crate) fn write_store(store: &Store, text: &mut Text) {
     let help = "1 if the state can be written; 0: administrators' changes are refused, for example because the disk is full.";
     text.family("store_writable", Kind::Gauge, help);
     text.sample(&[], f64::from(u8::from(store.trouble().is_none())));
@@ -91,7 +91,7 @@ pub fn write_store(store: &Store, text: &mut Text) {
 }
 
 /// Writes the counts of trace spans, if tracing is enabled.
-pub fn write_traces(counts: ExporterCounts, text: &mut Text) {
+pub(crate) fn write_traces(counts: ExporterCounts, text: &mut Text) {
     let help = "Spans by result: exported, dropped because the collector did not accept them in time, or rejected by it.";
     text.family("trace_spans_total", Kind::Counter, help);
     for (result, count) in [

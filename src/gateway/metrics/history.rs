@@ -188,20 +188,15 @@ mod tests {
 
     fn record(kind: RecordKind, at: u64, took: u64) -> Record {
         Record {
-            at: Time(at),
-            kind,
-            model: Some("m".to_owned()),
             replica: Some(ReplicaId(1)),
-            order: None,
-            reason: "its turn of 5 s is over, x waits (P3); 0 in flight".to_owned(),
             priority: Some(Priority(1)),
-            placement: Vec::new(),
-            candidates: Vec::new(),
-            memory: Vec::new(),
             took: Some(Span(took)),
-            cause: None,
-            asked_by: None,
-            explanation: None,
+            ..Record::new(
+                Time(at),
+                kind,
+                Some("m".to_owned()),
+                "its turn of 5 s is over, x waits (P3); 0 in flight".to_owned(),
+            )
         }
     }
 

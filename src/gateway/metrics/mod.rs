@@ -29,7 +29,7 @@ const WAITS: &[f64] = &[
 ];
 
 /// Buckets for work before an engine receives a request: from a tenth of a millisecond.
-pub const WORK: &[f64] = &[
+pub(crate) const WORK: &[f64] = &[
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];
@@ -114,7 +114,7 @@ impl Metrics {
     }
 
     /// Counts an adapter that a replica loaded because a request named it.
-    pub fn adapter_loaded(&self, model: &str) {
+    pub(crate) fn adapter_loaded(&self, model: &str) {
         self.count(model, |counts| counts.adapter_loads += 1);
     }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-pub const PREFIX: &str = "model_pool_";
+pub(crate) const PREFIX: &str = "model_pool_";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -67,7 +67,7 @@ impl Text {
         self.line("", labels, None, value);
     }
 
-    pub fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
+    pub(crate) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let mut below = 0;
         for (nth, count) in histogram.counts.iter().enumerate() {
             below += count;

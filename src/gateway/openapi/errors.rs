@@ -315,7 +315,7 @@ fn reference(case: &ErrorCase, prefix: &str) -> (String, RefOr<Response>) {
 }
 
 /// All error responses by component name.
-pub fn components() -> Vec<(String, Response)> {
+pub fn error_responses() -> Vec<(String, Response)> {
     let of_openai = INFERENCE.iter().chain(&ADMIN).map(|case| {
         let schema = Ref::from_schema_name(ErrorBody::name());
         (case.name.to_owned(), described(case, schema, case.body()))

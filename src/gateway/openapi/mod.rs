@@ -5,6 +5,6 @@ pub mod headers;
 
 pub use errors::{
     AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
-    StoredErrors, VoteErrors, components,
+    StoredErrors, VoteErrors, error_responses,
 };
 pub use headers::WaitHeaders;

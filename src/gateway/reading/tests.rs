@@ -49,7 +49,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
         let failed = reading.run(10 << 20, || Err::<(), _>(Failure::internal("no")));
         assert!(failed.await.is_err());
         let broken = reading.run(10 << 20, || -> Result<(), Failure> { panic!("broken") });
-        assert_eq!(broken.await.unwrap_err().status.as_u16(), 500);
+        assert_eq!(broken.await.unwrap_err().status().as_u16(), 500);
     }
     let bodies = &reading.bodies;
     assert_eq!(bodies.memory.held(), 0);

@@ -178,7 +178,7 @@ impl Incoming {
     }
 
     /// Returns the header map of the response, to be reused with the connection.
-    pub fn reuse(&mut self, mut headers: HeaderMap) {
+    pub(crate) fn reuse(&mut self, mut headers: HeaderMap) {
         headers.clear();
         if let Some(wire) = &mut self.wire {
             wire.headers = headers;

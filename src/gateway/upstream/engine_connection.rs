@@ -49,7 +49,7 @@ impl EngineConnection {
     }
 
     /// Takes the map for the request's headers.
-    pub fn head_map(&mut self) -> HeaderMap {
+    pub(crate) fn head_map(&mut self) -> HeaderMap {
         std::mem::take(&mut self.headers)
     }
 
@@ -193,7 +193,7 @@ pub enum SendError {
 
 impl SendError {
     /// Returns true if the engine has probably not worked on the request.
-    pub fn is_without_response(&self) -> bool {
+    pub(crate) fn is_without_response(&self) -> bool {
         match self {
             SendError::Closed => true,
             SendError::Broken(error) => matches!(

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use api_types::error::ErrorKind;
 use dialect::error_in;
 
 /// Longest `Retry-After` accepted from an engine: a day.
@@ -18,7 +19,7 @@ pub fn response(status: StatusCode, head: &HeaderMap, body: Bytes) -> Response {
     let status = if is_error {
         status
     } else {
-        StatusCode::BAD_GATEWAY
+        ErrorKind::Upstream.status()
     };
     let mut response = Response::new(Body::from(in_form(status, body)));
     *response.status_mut() = status;
@@ -192,6 +193,9 @@ mod tests {
             let others = 1 + usize::from(kept.is_some());
             assert_eq!(response.headers().len(), others, "{:?}", response.headers());
         }
-        assert_eq!(passed_on(307, &[], b"").0.status(), StatusCode::BAD_GATEWAY);
+        assert_eq!(
+            passed_on(307, &[], b"").0.status(),
+            ErrorKind::Upstream.status()
+        );
     }
 }

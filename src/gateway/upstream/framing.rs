@@ -48,7 +48,7 @@ pub enum Chunk {
 pub struct BadChunk;
 
 impl Framing {
-    pub const CHUNKED: Framing = Framing::Chunked(Chunk::FIRST);
+    pub(crate) const CHUNKED: Framing = Framing::Chunked(Chunk::FIRST);
 
     /// Returns true if the body is complete.
     pub fn is_over(&self) -> bool {

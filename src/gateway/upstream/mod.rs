@@ -2,9 +2,9 @@
 
 pub mod connection_pool;
 mod engine_connection;
-pub mod engine_error;
+pub(crate) mod engine_error;
 mod framing;
-pub mod proxy;
-pub mod remote;
+pub(crate) mod proxy;
+pub(crate) mod remote;
 mod response_head;
-pub mod stream_support;
+pub(crate) mod stream_support;

@@ -10,7 +10,7 @@ use api_types::error::Failure;
 use controller::Lease;
 use engine::{Endpoint, Remote};
 
-pub fn of_lease(lease: &Lease) -> Option<&Remote> {
+pub(crate) fn of_lease(lease: &Lease) -> Option<&Remote> {
     match lease.endpoint() {
         Endpoint::Remote(remote) => Some(remote),
         Endpoint::Unix(_) | Endpoint::Tcp(_) | Endpoint::Node(_) => None,
@@ -18,7 +18,7 @@ pub fn of_lease(lease: &Lease) -> Option<&Remote> {
 }
 
 /// The error for a response that must not reach the client.
-pub fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Option<Failure> {
+pub(crate) fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Option<Failure> {
     let remote = of_lease(lease)?;
     let number = status.as_u16();
     let why = match number {
@@ -34,7 +34,7 @@ pub fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Option<Failu
 }
 
 /// The error if no server was reached. `None` for local engines, whose lease has the reason.
-pub fn unreached(
+pub(crate) fn unreached(
     lease: &Lease,
     model: &str,
     error: &(dyn std::error::Error + 'static),
@@ -48,7 +48,7 @@ pub fn unreached(
 }
 
 /// Replaces the model's name in a stream event by the pool's name.
-pub fn renamed(lease: &Lease, model: &str, event: Vec<u8>) -> Vec<u8> {
+pub(crate) fn renamed(lease: &Lease, model: &str, event: Vec<u8>) -> Vec<u8> {
     match of_lease(lease).and_then(|_| model_in(&event)) {
         None => event,
         Some(place) => {
@@ -98,7 +98,7 @@ fn model_in(event: &[u8]) -> Option<Range<usize>> {
 }
 
 /// Removes the key from an error's body.
-pub fn masked(lease: &Lease, body: Bytes) -> Bytes {
+pub(crate) fn masked(lease: &Lease, body: Bytes) -> Bytes {
     match of_lease(lease) {
         None => body,
         Some(remote) => remote.masked(&String::from_utf8_lossy(&body)).into(),

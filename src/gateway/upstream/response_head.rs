@@ -14,7 +14,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
 /// Serializes the head of a request with a body of `length` bytes. Its URI is the path, and it has a `host` header.
-pub fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
+pub(crate) fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
     let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut head = Vec::with_capacity(512);
     let mut push = |texts: &[&[u8]]| texts.iter().for_each(|text| head.extend_from_slice(text));

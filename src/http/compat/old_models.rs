@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::older_systems::{OldModels, TestModelRequest};
 use catalog::{Entry, ExtraRoute};
 use gateway::auth::User;
@@ -195,8 +195,7 @@ async fn test(
     if state != Some(ModelState::Ready) {
         let state = state.map_or("cold", ModelState::name);
         return Err(Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
+            ErrorKind::Unavailable,
             "not_loaded",
             format!("{name} is {state}, and a test loads nothing; send a request to load it"),
         ));

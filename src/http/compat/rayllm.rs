@@ -1,7 +1,6 @@
 //! RayLLM's routes in addition to OpenAI's: names with `--` for `/`, removal of a model, the health check, and a model's metadata.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::routing::delete;
 use axum::{Json, middleware};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use utoipa_axum::routes;
 
 use admin::audit_layer;
 use admin::models;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::older_systems::RemovedModel;
 use gateway::auth::Admin;
 use gateway::fields::Params;
@@ -71,7 +70,7 @@ async fn remove(
         )),
         Err(mut failure) => {
             if failure.body.error.code == Some("from_file") {
-                failure.status = StatusCode::FORBIDDEN;
+                failure.kind = ErrorKind::Forbidden;
                 failure.body.error.kind = "permission_error";
             }
             Err(failure)

@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(Strategy::read(text).unwrap(), strategy, "{text}");
         }
         let failure = Strategy::read("beams").unwrap_err();
-        assert_eq!(failure.status.as_u16(), 400);
+        assert_eq!(failure.status().as_u16(), 400);
         let message = failure.body.error.message;
         assert!(
             message.contains("multinomial, beam_search, contrastive_search, greedy"),

@@ -5,11 +5,11 @@ use axum::body::Body;
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::uri::{Scheme, Uri};
-use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
+use axum::http::{HeaderMap, Request, Response, Version};
 
 use super::bodies::{Responding, Sending};
 use super::leader::Leader;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use edge::ClientAddress;
 use edge::shares::Permit;
 use pool::Span;
@@ -57,8 +57,7 @@ pub(super) async fn forward(
         () = leader.gone.cancelled() => return Err(lost("it is no longer the leader")),
     };
     let response = responded.map_err(|error| if error.is_connect() { Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
+        ErrorKind::Unavailable,
         "no_leader",
         format!(
             "this standby controller cannot reach the leader ({}), and takes over once the leader is gone: {}",
@@ -81,8 +80,7 @@ pub(super) async fn forward(
 
 fn lost(why: &str) -> Failure {
     Failure::new(
-        StatusCode::BAD_GATEWAY,
-        "server_error",
+        ErrorKind::Upstream,
         "leader_lost",
         format!(
             "the leader did not respond: {why}; it may have started the request; send it again"

@@ -30,7 +30,7 @@ use self::bodies::Sending;
 use self::forward::{AGAIN_IN, PASSED_ON, Sender, forward};
 use self::leader::Leader;
 use crate::accepting::accept;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use controller::Clock;
 use edge::listener::{Listener, Socket};
 use edge::shares::{Caller, Capacity, Class, Permit, Shares};
@@ -211,7 +211,7 @@ impl Own {
             (_, Some("/ready")) => {
                 let status = match address {
                     Some(_) => StatusCode::OK,
-                    None => StatusCode::SERVICE_UNAVAILABLE,
+                    None => ErrorKind::Unavailable.status(),
                 };
                 let body = json!({
                     "ready": address.is_some(), "reason": why, "details": [], "role": "standby", "leader": address,
@@ -243,8 +243,7 @@ impl Own {
 const METRICS: &str = "# HELP model_pool_leader 1 if this controller is the leader; 0 if it is a standby.\n# TYPE model_pool_leader gauge\nmodel_pool_leader 0\n";
 
 fn unavailable(code: &'static str, message: &str) -> Failure {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    Failure::new(status, "server_error", code, message).again_in(AGAIN_IN)
+    Failure::new(ErrorKind::Unavailable, code, message).again_in(AGAIN_IN)
 }
 
 impl Answer for Standby {

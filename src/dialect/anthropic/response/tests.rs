@@ -173,7 +173,7 @@ fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() 
         message().respond(Chunk::of_response(&response))
     };
     assert_eq!(response("length").unwrap()["content"], json!([]));
-    assert_eq!(response("tool_calls").unwrap_err().status.as_u16(), 502);
+    assert_eq!(response("tool_calls").unwrap_err().status().as_u16(), 502);
 }
 
 #[test]

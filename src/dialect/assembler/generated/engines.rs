@@ -22,7 +22,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 
@@ -73,7 +73,7 @@ pub enum Engine {
 }
 
 /// A complete response and the pieces for its stream.
-pub struct Generated {
+pub(crate) struct Generated {
     pub engine: Engine,
     pub choices: Vec<Choice>,
     /// The response that the stream must produce.
@@ -88,7 +88,7 @@ pub struct Choice {
     pub calls: Vec<Call>,
     /// Message fields that are never split.
     pub more: Map<String, Value>,
-    pub has_logprobs: bool,
+    pub(crate) has_logprobs: bool,
     pub finish: &'static str,
 }
 
@@ -104,12 +104,12 @@ impl Generated {
         self.choices.len()
     }
 
-    pub fn has_one_chat(&self) -> bool {
+    pub(crate) fn has_one_chat(&self) -> bool {
         self.choices.len() == 1 && self.engine != Engine::Completions
     }
 }
 
-pub fn generate(engine: Engine, random: &mut Random) -> Generated {
+pub(crate) fn generate(engine: Engine, random: &mut Random) -> Generated {
     let count = if random.chance(20) {
         2 + random.below(2)
     } else {
@@ -287,12 +287,12 @@ impl Call {
     }
 }
 
-pub fn thinking(text: &str) -> Value {
+pub(crate) fn thinking(text: &str) -> Value {
     json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]})
 }
 
 /// The log probabilities of pieces of a text. `before`: the number of earlier pieces.
-pub fn logprobs(engine: Engine, pieces: &[String], before: usize) -> Value {
+pub(crate) fn logprobs(engine: Engine, pieces: &[String], before: usize) -> Value {
     let of_piece = |token: &String| match engine {
         Engine::Completions => json!(-0.5),
         _ => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::assembler::Assembler;
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Summary {
+pub(crate) struct Summary {
     text: String,
     reasoning: String,
     /// Name, arguments and id of each call.
@@ -37,7 +37,7 @@ fn parsed(arguments: &Value) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
-pub fn of_response(api: &str, response: &Value) -> Summary {
+pub(crate) fn of_response(api: &str, response: &Value) -> Summary {
     let mut summary = Summary::default();
     match api {
         "messages" => of_message(response, &mut summary),
@@ -48,7 +48,7 @@ pub fn of_response(api: &str, response: &Value) -> Summary {
     summary
 }
 
-pub fn of_stream(api: &str, written: &str) -> Summary {
+pub(crate) fn of_stream(api: &str, written: &str) -> Summary {
     let mut summary = Summary::default();
     let data = || {
         let lines = written

@@ -28,7 +28,7 @@ enum Labels {
 }
 
 /// Writes the stream as bytes.
-pub fn written(generated: &Generated, random: &mut Random) -> Vec<u8> {
+pub(crate) fn written(generated: &Generated, random: &mut Random) -> Vec<u8> {
     if random.chance(2) {
         return generated.response.to_string().into_bytes();
     }

@@ -57,7 +57,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
 
 /// A hash that is equal for all turns of a conversation: it covers the messages up to the user's first. `None` without messages or
 /// prompt.
-pub fn hash(body: &[u8]) -> Option<u64> {
+pub(crate) fn hash(body: &[u8]) -> Option<u64> {
     let turns: Turns<'_> = serde_json::from_slice(body).ok()?;
     let mut hasher = DefaultHasher::new();
     let Some(messages) = turns.messages else {

@@ -1,8 +1,6 @@
 //! The optional routes of a model's engine. Requests for other routes are refused before anything is loaded for them.
 
-use axum::http::StatusCode;
-
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use catalog::{ENGINES, EngineKind, ExtraRoute, ModelTask, Recipe};
 use controller::Route;
 
@@ -62,8 +60,7 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
         }
     };
     Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
+        ErrorKind::NotImplemented,
         "not_implemented",
         format!(
             "{} runs on {engine} {path}; model types that may have it: {}",

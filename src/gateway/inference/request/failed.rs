@@ -12,13 +12,13 @@ pub type Failed = (Option<String>, Failure);
 pub fn into_response(app: &App, (model, failure): Failed) -> Response {
     mark(&failure);
     if let Some(model) = model {
-        app.metrics.request(&model, failure.status.as_u16());
+        app.metrics.request(&model, failure.status().as_u16());
     }
     failure.into_response()
 }
 
 /// Records the failure in the request's trace.
-pub fn mark(failure: &Failure) {
+pub(crate) fn mark(failure: &Failure) {
     let error = &failure.body.error;
     record::trace(|trace| trace.refused(error.code.unwrap_or(error.kind), &error.message));
 }

@@ -147,7 +147,7 @@ impl Form {
     }
 
     /// Returns true if both forms have the same fields and the same file; the model may differ.
-    pub fn has_same_content(&self, other: &Form) -> bool {
+    pub(crate) fn has_same_content(&self, other: &Form) -> bool {
         self.fields == other.fields && self.file.bytes == other.file.bytes
     }
 

@@ -29,7 +29,7 @@ const HINTS: [(&str, Kind); 11] = [
 ];
 
 /// Refuses a hint of the wrong type. Accepts any string, because other services have additional values.
-pub fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
+pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
     let Some((_, kind)) = HINTS.iter().find(|(known, _)| *known == name) else {
         return Ok(());
     };

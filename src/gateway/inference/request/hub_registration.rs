@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-
 use crate::auth::User;
 use crate::inference::admission;
 use crate::known_model;
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use config::OnUnknown;
 use controller::{HubRegistrationError, LookupCaller, Registrar, Route};
 
@@ -68,8 +66,7 @@ async fn bring_in(
     Err(match error {
         HubRegistrationError::NoName { .. } => unknown(),
         HubRegistrationError::TooMany { retry, .. } => Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
+            ErrorKind::Unavailable,
             "model_not_registered",
             error.to_string(),
         )
@@ -80,8 +77,7 @@ async fn bring_in(
             failure
         }
         HubRegistrationError::NotNow { .. } => Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
+            ErrorKind::Unavailable,
             "model_not_registered",
             error.to_string(),
         ),

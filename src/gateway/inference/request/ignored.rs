@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde_json::value::RawValue;
 
 /// A header such as `x-model-pool-ignored: store, metadata`.
-pub const IGNORED: HeaderName = HeaderName::from_static("x-model-pool-ignored");
+pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-model-pool-ignored");
 
 /// Values that request an engine's default behaviour.
 const IDLE: [&str; 9] = [
@@ -28,7 +28,7 @@ const NAMED_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns true if the field requests anything.
-pub fn has_effect(name: &str, value: &RawValue) -> bool {
+pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
     let letters = value.get().chars().filter(|letter| !letter.is_whitespace());
     let text: String = letters.take(IDLE_LETTERS_MAX).collect();
     match name {
@@ -66,7 +66,7 @@ const NEUTRAL: [(&str, f64); 18] = [
 
 /// Returns true if a field that the engine does not know may request anything. For an unknown name, no number is neutral: it may be
 /// a misspelled known field.
-pub fn may_have_effect(name: &str, value: &RawValue) -> bool {
+pub(crate) fn may_have_effect(name: &str, value: &RawValue) -> bool {
     if value.get().len() <= IDLE_LETTERS_MAX
         && let Ok(number) = value.get().trim().parse::<f64>()
     {

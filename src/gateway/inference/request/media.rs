@@ -17,7 +17,7 @@ const FILE: &str =
     "names a file, and the server stores and fetches no files: send the content itself";
 
 /// Refuses the field if it has forbidden contents; the error names their position.
-pub fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
+pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
     let refused = RefCell::new(None);
     let looked = Look {
         at: &Place::Field(name),

@@ -32,7 +32,7 @@ struct Function<'a> {
 }
 
 /// Replaces broken arguments by an object that holds them as text: `{"arguments": "…"}`. `None` if none are broken.
-pub fn mended(messages: &RawValue) -> Result<Option<Value>, Failure> {
+pub(crate) fn mended(messages: &RawValue) -> Result<Option<Value>, Failure> {
     static CALLS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tool_calls\""));
     let text = messages.get();
     if CALLS.find(text.as_bytes()).is_none() || !has_broken(text) {

@@ -25,7 +25,7 @@ pub struct Outgoing {
     pub path: &'static str,
     pub body: Vec<u8>,
     /// The engine completes text, and the client expects a chat response.
-    pub serves_chat: bool,
+    pub(crate) serves_chat: bool,
     /// The body does not request a stream, because the engine's complete response can be forwarded unchanged. [`streamed`] turns it
     /// into a streaming request.
     pub is_plain: bool,
@@ -36,7 +36,7 @@ pub struct Outgoing {
 }
 
 /// Options of a request, and the engine's fields for them.
-pub struct Wishes<'a> {
+pub(crate) struct Wishes<'a> {
     /// Reasoning options of another API's request.
     pub reasoning: ReasoningRequest,
     pub fields_of: &'a dyn Fn(&ReasoningWish) -> ReasoningFields,
@@ -45,11 +45,11 @@ pub struct Wishes<'a> {
     /// Neither the client nor the engine needs a stream.
     pub plain: bool,
     /// `plain` also applies if the pool renders the prompt.
-    pub plain_prompts: bool,
+    pub(crate) plain_prompts: bool,
     /// The engine refuses tools that the model need not call.
-    pub refuses_tools: bool,
+    pub(crate) refuses_tools: bool,
     /// The engine parses the arguments of earlier calls.
-    pub parses_calls: bool,
+    pub(crate) parses_calls: bool,
 }
 
 const KWARGS: &str = "chat_template_kwargs";
@@ -79,7 +79,7 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 ///
 /// `fate` decides about a field. `wishes` become the engine's own fields. `room` is the `max_tokens` of a chat without a limit, for
 /// engines whose completion route has a small default.
-pub fn outgoing(
+pub(crate) fn outgoing(
     fields: &Fields<'_>,
     path: &'static str,
     served_name: &str,
@@ -291,7 +291,7 @@ fn unknown_options(options: &Map<String, Value>) -> impl Iterator<Item = String>
 }
 
 /// Replaces the model's name by the engine's name for it.
-pub fn renamed(
+pub(crate) fn renamed(
     body: &[u8],
     served_name: &str,
     mut fate: impl FnMut(&str, &RawValue) -> Result<Fate, Failure>,
@@ -310,13 +310,13 @@ pub fn renamed(
 }
 
 /// Makes a non-streaming body request a stream with usage.
-pub fn streamed(plain: &[u8]) -> Bytes {
+pub(crate) fn streamed(plain: &[u8]) -> Bytes {
     let plain = plain.strip_suffix(b"}").unwrap_or(plain);
     [plain, STREAM.as_bytes(), b"}}"].concat().into()
 }
 
 /// Rewrites the body in the form that its engine accepts.
-pub fn in_form(body: &[u8], form: Form) -> Result<Bytes, Failure> {
+pub(crate) fn in_form(body: &[u8], form: Form) -> Result<Bytes, Failure> {
     let fields = Fields::read(body)?;
     let mut written = Written::new(body.len());
     let is_other = |name: &str| name != "stream" && name != "stream_options";

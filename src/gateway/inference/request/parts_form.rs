@@ -141,7 +141,7 @@ impl PartsForm {
 }
 
 /// Returns the model of a form, or an error if it is missing, empty or too long.
-pub fn check_model(model: Option<String>) -> Result<String, Failure> {
+pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
     let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
     match model {
         None => wrong("the form has no `model`".to_owned()),
@@ -155,7 +155,7 @@ pub fn check_model(model: Option<String>) -> Result<String, Failure> {
 
 /// Returns the name of a field if [`write_part`] would not change it. Otherwise the field could pass the checks under one name and
 /// reach the engine under another.
-pub fn checked_name(name: Option<&str>) -> Result<String, Failure> {
+pub(crate) fn checked_name(name: Option<&str>) -> Result<String, Failure> {
     let name = name.unwrap_or_default();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
     if (1..=FIELD_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain) {
@@ -169,7 +169,7 @@ pub fn checked_name(name: Option<&str>) -> Result<String, Failure> {
 }
 
 /// Writes one part of a form. `file` is the name and the type of a file.
-pub fn write_part(
+pub(crate) fn write_part(
     text: &mut Vec<u8>,
     boundary: &str,
     name: &str,

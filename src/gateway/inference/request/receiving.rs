@@ -24,7 +24,7 @@ pub async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
 }
 
 /// Replaces unpaired surrogates in a body that has been read.
-pub async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
+pub(crate) async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
     if !may_have_halves(&body) {
         return Ok(body);
     }
@@ -36,7 +36,7 @@ pub async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
 }
 
 /// Reads a body of any format within the size limit.
-pub async fn read_form(app: &App, body: Body) -> Result<Bytes, Failed> {
+pub(crate) async fn read_form(app: &App, body: Body) -> Result<Bytes, Failed> {
     let limit = app.config().server.body_limit.0.0;
     let body = read_body(body, limit).await;
     body.map_err(|failure| (None, failure))
@@ -54,7 +54,7 @@ pub async fn find(app: &App, user: &User, body: Bytes) -> Result<(Scanned, Arc<R
 }
 
 /// Resolves a name with Ollama's tag to the model's name: Ollama's clients use the names that its API lists on all routes.
-pub fn real_name<'a>(app: &App, name: &'a str) -> Option<&'a str> {
+pub(crate) fn real_name<'a>(app: &App, name: &'a str) -> Option<&'a str> {
     let bare = bare_name(name);
     let is_tagged = bare.len() < name.len() && app.config().compat.ollama;
     if !is_tagged || app.handle.route(name).is_some() {

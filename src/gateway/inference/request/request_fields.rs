@@ -21,7 +21,7 @@ use reading::nearest;
 
 /// The decision about a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Goes,
     /// Dropped, and named in a header if it had an effect.
     Ignored,
@@ -30,7 +30,7 @@ pub enum Fate {
 }
 
 /// Decides by the engine's table of fields and the policy of the model's file.
-pub fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fate, Failure> {
+pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fate, Failure> {
     let passes = entry.unknown_fields == UnknownFields::Pass;
     // Null means absent.
     if value.get() == "null" && !(passes && never(name).is_none()) {
@@ -81,7 +81,7 @@ pub fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fat
 
 /// Decides about a field that the model's engine is not known to accept. `is_hint`: it may be dropped. `known`: candidates for a
 /// suggestion.
-pub fn fate_of_unknown(
+pub(crate) fn fate_of_unknown(
     entry: &Entry,
     ask: &dyn Display,
     name: &str,
@@ -115,7 +115,7 @@ fn refused(name: &str, message: &str) -> Failure {
 }
 
 /// Decides about a field that OpenAI's audio routes do not have. Files and URLs are never passed to an engine.
-pub fn fate_in_audio(
+pub(crate) fn fate_in_audio(
     entry: &Entry,
     name: &str,
     value: &Value,
@@ -137,7 +137,7 @@ pub fn fate_in_audio(
 }
 
 /// Returns true if a text in the value consists of nothing but a path or a URL.
-pub fn names_a_file(value: &Value) -> bool {
+pub(crate) fn names_a_file(value: &Value) -> bool {
     match value {
         Value::String(text) => is_path_or_url(text.trim()),
         Value::Array(list) => list.iter().any(names_a_file),

@@ -14,7 +14,7 @@ use dialect::body::Fields;
 ///
 /// # Errors
 /// The request may generate more than `most` sequences.
-pub fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, Failure> {
+pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, Failure> {
     let count = |name: &str| fields.get(name).map_or(1, responses);
     let prompts = match path {
         CHAT => 1,

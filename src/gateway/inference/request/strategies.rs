@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 /// A decoding strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
+pub(crate) enum Strategy {
     Contrastive,
     Beams,
 }
@@ -25,7 +25,7 @@ impl Strategy {
     }
 
     /// The strategy that a request field selects.
-    pub fn of_field(name: &str, value: &RawValue) -> Option<Strategy> {
+    pub(crate) fn of_field(name: &str, value: &RawValue) -> Option<Strategy> {
         /// Longer than any of these values.
         const LETTERS_MAX: usize = 40;
         if value.get().len() > LETTERS_MAX {

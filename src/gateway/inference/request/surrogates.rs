@@ -10,14 +10,14 @@ use memchr::memmem::Finder;
 const REPLACEMENT: &[u8; 6] = b"\\ufffd";
 
 /// Returns true if the body may contain an unpaired surrogate. A cheap check that is almost always false.
-pub fn may_have_halves(body: &[u8]) -> bool {
+pub(crate) fn may_have_halves(body: &[u8]) -> bool {
     static MARKS: LazyLock<[Finder<'static>; 2]> =
         LazyLock::new(|| ["\\ud", "\\uD"].map(Finder::new));
     MARKS.iter().any(|mark| mark.find(body).is_some())
 }
 
 /// Replaces each unpaired surrogate by U+FFFD.
-pub fn without_halves(body: Bytes) -> Bytes {
+pub(crate) fn without_halves(body: Bytes) -> Bytes {
     let halves = halves(&body);
     if halves.is_empty() {
         return body;

@@ -20,7 +20,7 @@ use dialect::overflow;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The beginning of a stream.
-pub enum Beginning {
+pub(crate) enum Beginning {
     /// The bytes received so far.
     Stream(Bytes),
     Refused(Refusal),
@@ -50,7 +50,7 @@ impl IntoResponse for Refusal {
 }
 
 /// Waits a limited time for the first event. After that, the stream counts as begun.
-pub async fn wait(
+pub(crate) async fn wait(
     upstream: &mut Incoming,
     served: &InFlightRequest,
     within: Duration,
@@ -156,6 +156,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api_types::error::ErrorKind;
 
     #[test]
     fn the_first_event_with_data_says_whether_there_is_a_response() {
@@ -201,7 +202,7 @@ mod tests {
     fn an_engines_refusal_has_the_status_and_the_words_that_clients_know() {
         let error = json!({"message": "This model's maximum context length is 8 tokens. However, your messages resulted in 9 tokens.", "type": "BadRequestError", "code": 400});
         let refusal = Refusal::from_error(error);
-        assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
+        assert_eq!(refusal.status, ErrorKind::Invalid.status());
         assert_eq!(refusal.error["code"], overflow::CODE);
     }
 }

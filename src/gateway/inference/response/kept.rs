@@ -91,7 +91,7 @@ pub fn keep(
 }
 
 /// Returns true if the event says that the engine is about to exit.
-pub fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
+pub(crate) fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
     // The exit message may also occur in generated text, which is not an error.
     const ERRORS: [&[u8]; 3] = [
         b"{\"error\"",

@@ -1,9 +1,10 @@
 //! Responses to clients: comments while they wait, streams, and non-streaming responses.
 
-pub mod first_event;
+pub mod events;
+pub(crate) mod first_event;
 mod kept;
 pub mod slow_reader;
 pub mod stream;
-pub mod usage_scan;
-pub mod wait;
-pub mod whole;
+pub(crate) mod usage_scan;
+pub(crate) mod wait;
+pub(crate) mod whole;

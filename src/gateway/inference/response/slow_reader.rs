@@ -33,7 +33,7 @@ pub enum Passed {
 
 /// The state of the client of one stream.
 #[derive(Debug, Default)]
-pub struct SlowReader {
+pub(crate) struct SlowReader {
     /// Start of the stall, and the number of pieces taken before it.
     stalled: Option<(Time, u64)>,
     /// The engine is drained regardless of the client.
@@ -125,7 +125,7 @@ impl SlowReader {
 }
 
 /// Waits until the client has taken a piece. `None` if it stalled while other requests waited for its seat.
-pub async fn taken<T>(lease: &Lease, sent: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn taken<T>(lease: &Lease, sent: impl Future<Output = T>) -> Option<T> {
     let stalled = async {
         let mut waited = Duration::ZERO;
         while waited < STALLED_MAX {

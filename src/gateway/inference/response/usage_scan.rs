@@ -22,7 +22,7 @@ const USAGE_BYTES_MAX: usize = 4 << 10;
 
 /// Scanner state of one JSON object.
 #[derive(Debug, Default)]
-pub struct UsageScan {
+pub(crate) struct UsageScan {
     depth: u32,
     in_string: bool,
     /// The previous byte was a backslash.

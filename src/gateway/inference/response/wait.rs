@@ -5,7 +5,7 @@ use controller::Snapshot;
 use pool::{ModelId, ReplicaId, ReplicaState, Span, Ticket};
 
 /// Returns `: waiting position=1 stage=loading percent=40 expected_seconds=3`.
-pub fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
+pub(crate) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
     let waiting = snapshot
         .pool
         .waiting
@@ -26,7 +26,7 @@ pub fn seated(replica: ReplicaId, waited: Span) -> String {
 }
 
 /// The stage of the model's load in one word, with its percentage if the engine reports one.
-pub fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>) {
+pub(crate) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>) {
     let view = snapshot
         .pool
         .models

@@ -27,7 +27,7 @@ const HELD_BYTES_MAX: usize = 64 << 10;
 const PIECES_MAX: usize = 2;
 
 /// A non-streaming response, after its beginning has arrived.
-pub enum Whole {
+pub(crate) enum Whole {
     /// Complete.
     Held(Response),
     /// Forwarded to the client while it arrives.
@@ -35,7 +35,10 @@ pub enum Whole {
 }
 
 /// Reads the response completely, or up to the number of bytes that are held. The headers are added later.
-pub async fn pass(served: InFlightRequest, mut upstream: Incoming) -> Result<Whole, Failure> {
+pub(crate) async fn pass(
+    served: InFlightRequest,
+    mut upstream: Incoming,
+) -> Result<Whole, Failure> {
     let (cut, ending) = (served.lease.cut(), served.ending.clone());
     let mut cut = pin!(cut.cancelled());
     let mut ending = pin!(ending.cancelled());
@@ -92,7 +95,7 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
 }
 
 /// The response with its headers, which are added to `map` to reuse its memory.
-pub fn with_head(mut response: Response, map: HeaderMap) -> Response {
+pub(crate) fn with_head(mut response: Response, map: HeaderMap) -> Response {
     let own = std::mem::replace(response.headers_mut(), map);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);

@@ -64,7 +64,7 @@ const SPEECH_FIELDS: [&str; 7] = [
         InferenceErrors,
     )
 )]
-pub async fn transcriptions(
+pub(crate) async fn transcriptions(
     State(app): State<App>,
     user: User,
     request: Request<Body>,
@@ -99,7 +99,11 @@ pub async fn transcriptions(
         InferenceErrors,
     )
 )]
-pub async fn translations(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn translations(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(speech_to_text(
         &app,
@@ -127,7 +131,7 @@ pub async fn translations(State(app): State<App>, user: User, request: Request<B
         InferenceErrors,
     )
 )]
-pub async fn speech(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn speech(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(text_to_speech(&app, &context, request));
     context.end(&app, work).await

@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 16;
 
 /// Forwards the engine's bytes as they arrive. If the engine fails, the client's connection is aborted, because half an audio file
 /// must not look complete. `scan` reads the token usage.
-pub fn flowing(
+pub(crate) fn flowing(
     served: InFlightRequest,
     reply: hyper::Response<Incoming>,
     mut scan: Option<TokenScan>,
@@ -79,7 +79,7 @@ pub fn flowing(
                         served.lease.worked(false);
                     }
                     let why = why(&served).await;
-                    served.responded(why.status.as_u16());
+                    served.responded(why.status().as_u16());
                     let timeout_error = std::io::Error::other(why.body.error.message.clone());
                     fail(timeout_error);
                     return;
@@ -110,7 +110,7 @@ fn is_data(kind: &HeaderValue) -> bool {
 /// Reads llama.cpp's token counts from a response without parsing it. Text in the response cannot contain the marks, because its
 /// quotes are escaped.
 #[derive(Debug, Default)]
-pub struct TokenScan {
+pub(crate) struct TokenScan {
     /// The end of the previous piece, because a mark may span two pieces.
     rest: Vec<u8>,
     found: Usage,

@@ -50,7 +50,11 @@ use edge::record;
         InferenceErrors,
     )
 )]
-pub async fn generations(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn generations(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(made(&app, &context, request));
     context.end(&app, work).await
@@ -75,7 +79,7 @@ pub async fn generations(State(app): State<App>, user: User, request: Request<Bo
         InferenceErrors,
     )
 )]
-pub async fn edits(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(changed(&app, &context, request, ExtraRoute::ImageEdits));
     context.end(&app, work).await
@@ -100,7 +104,11 @@ pub async fn edits(State(app): State<App>, user: User, request: Request<Body>) -
         InferenceErrors,
     )
 )]
-pub async fn variations(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn variations(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(changed(
         &app,

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, Request, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::openapi::{ListingErrors, ModelErrors};
 use crate::path_params::Path;
 use crate::rayllm_names;
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::models::{ModelListing, OneModelListing};
 use dialect::anthropic;
 use reading::nearest;
@@ -153,7 +153,7 @@ pub fn without_v1(path: &str, base: &str) -> Option<String> {
 }
 
 /// 404 with an error message in the body.
-pub async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
+pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
     let first = behind.split('/').next().unwrap_or_default();
@@ -171,10 +171,5 @@ pub async fn not_served(State(app): State<App>, request: Request<Body>) -> Failu
         request.uri().path(),
         SERVED.join(", /v1/")
     );
-    Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
-        "not_implemented",
-        message,
-    )
+    Failure::new(ErrorKind::NotImplemented, "not_implemented", message)
 }

@@ -52,7 +52,7 @@ const IGNORED: [&str; 1] = ["id_slot"];
         InferenceErrors,
     )
 )]
-pub async fn infill(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn infill(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(completed(&app, &context, request, ExtraRoute::Infill));
     context.end(&app, work).await
@@ -77,7 +77,11 @@ pub async fn infill(State(app): State<App>, user: User, request: Request<Body>) 
         InferenceErrors,
     )
 )]
-pub async fn completion(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn completion(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(completed(&app, &context, request, ExtraRoute::Completion));
     context.end(&app, work).await
@@ -99,7 +103,7 @@ type QueryPairs = Query<Vec<(String, String)>>;
         "default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "model_alias": "tiny-guide",
         "modalities": {"vision": false, "audio": false}, "build_info": "model-pool 0.1.0"
     })), StoredErrors))]
-pub async fn props(
+pub(crate) async fn props(
     State(app): State<App>,
     user: User,
     Query(query): QueryPairs,
@@ -127,7 +131,7 @@ pub async fn props(
     security(("user_key" = [])),
     params(WaitHeaders, ("model" = String, Query, description = "The name of a voice model or an alias.", example = "tiny-guide")),
     responses((status = 200, description = "The voices", body = Voices, example = json!({"voices": ["default"]})), InferenceErrors))]
-pub async fn voices(
+pub(crate) async fn voices(
     State(app): State<App>,
     user: User,
     Query(query): QueryPairs,

@@ -68,6 +68,10 @@ pub async fn create(State(app): State<App>, user: User, request: Request<Body>) 
         MessageErrors,
     )
 )]
-pub async fn count_tokens(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn count_tokens(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     tokens::count(&app, user, request).await
 }

@@ -112,7 +112,7 @@ pub async fn all(app: &App, user: &User) -> Vec<ModelObject> {
 }
 
 /// The entry for the name, alias or adapter `known`.
-pub async fn one(app: &App, user: &User, entry: &Arc<Entry>, known: &str) -> ModelObject {
+pub(crate) async fn one(app: &App, user: &User, entry: &Arc<Entry>, known: &str) -> ModelObject {
     let cards = cards(app, std::slice::from_ref(entry), false).await;
     let card = cards.into_iter().next().unwrap_or_default();
     let model = ModelObject::new(user, entry, &card);

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::Request;
 use axum::response::Response;
 
 use crate::auth::User;
@@ -14,7 +14,7 @@ use crate::inference::routes::tokens;
 use crate::inference::stages::complete;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::responses::ResponseRequest;
 use api_types::schemas::responses_events::ResponseEvent;
 use api_types::schemas::responses_response::ResponseObject;
@@ -78,7 +78,11 @@ pub async fn create(State(app): State<App>, user: User, request: Request<Body>) 
         InferenceErrors,
     )
 )]
-pub async fn input_tokens(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn input_tokens(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     tokens::count_response(&app, user, request).await
 }
 
@@ -96,7 +100,11 @@ pub async fn input_tokens(State(app): State<App>, user: User, request: Request<B
     })),
     responses(InferenceErrors)
 )]
-pub async fn compact(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn compact(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async {
         let body = read(&app, request.into_body()).await?;
@@ -108,10 +116,5 @@ pub async fn compact(State(app): State<App>, user: User, request: Request<Body>)
 
 fn not_compacted() -> Failure {
     let message = "/v1/responses/compact is not supported: this server does not compact conversations. Request a summary from the model with POST /v1/responses and continue with it, or remove old items from `input`";
-    Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
-        "not_implemented",
-        message,
-    )
+    Failure::new(ErrorKind::NotImplemented, "not_implemented", message)
 }

@@ -25,7 +25,7 @@ const LIMIT_MAX: usize = 100;
 #[derive(Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes the query for the document")]
-pub struct ShowQuery {
+pub(crate) struct ShowQuery {
     /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
     #[param(example = "reasoning.encrypted_content")]
     include: Option<String>,
@@ -36,7 +36,7 @@ pub struct ShowQuery {
 #[derive(Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes the query for the document")]
-pub struct ItemsQuery {
+pub(crate) struct ItemsQuery {
     /// The largest number of items on the page. The default is 20.
     #[param(minimum = 1, maximum = 100, example = 20)]
     limit: Option<u32>,
@@ -122,7 +122,7 @@ pub async fn get(
         "data": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "user",
             "content": [{"type": "input_text", "text": "What is a priority?"}]}]
     })), StoredErrors))]
-pub async fn items(
+pub(crate) async fn items(
     State(app): State<App>,
     user: User,
     Path(id): Path<String>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Request, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated_as};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::tokens::{
     DetokenizeRequest, DetokenizedText, TokenizeRequest, Tokens as TokenList,
 };
@@ -57,7 +57,11 @@ use edge::record;
         InferenceErrors,
     )
 )]
-pub async fn tokenize(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn tokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async {
         let reply = tokens(&app, &context, request, Asking::read).await?;
@@ -81,14 +85,18 @@ pub async fn tokenize(State(app): State<App>, user: User, request: Request<Body>
         InferenceErrors,
     )
 )]
-pub async fn detokenize(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn detokenize(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async { Ok(response(text(&app, &context, request).await?)) });
     context.end(&app, work).await
 }
 
 /// Returns the number of tokens of a message, in Anthropic's form.
-pub async fn count(app: &App, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(app, user, request.headers());
     let work = pin!(async {
         let reading = context.reading(app);
@@ -105,7 +113,7 @@ pub async fn count(app: &App, user: User, request: Request<Body>) -> Response {
 }
 
 /// Returns the number of tokens for a request of OpenAI's Responses API.
-pub async fn count_response(app: &App, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn count_response(app: &App, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(app, user, request.headers());
     let work = pin!(async {
         let body = read(app, request.into_body()).await?;
@@ -249,8 +257,7 @@ impl Asking {
 
 fn cannot(model: &str, what: &str) -> Failure {
     Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
+        ErrorKind::NotImplemented,
         "not_implemented",
         format!("the engine of {model} {what}"),
     )
@@ -258,8 +265,8 @@ fn cannot(model: &str, what: &str) -> Failure {
 
 /// Handles an engine without this route, such as an older or an unknown one.
 fn refused(model: &str, response: Response, path: &str) -> Result<EngineResponse, Failure> {
-    match response.status() {
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+    match ErrorKind::of_status(response.status()) {
+        Some(ErrorKind::NotFound | ErrorKind::MethodNotAllowed) => {
             Err(cannot(model, &format!("has no {path}")))
         }
         _ => Ok(EngineResponse::Refused(response)),

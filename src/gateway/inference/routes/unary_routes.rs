@@ -59,7 +59,7 @@ use edge::record;
         InferenceErrors,
     )
 )]
-pub async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     pass(app, user, request, ExtraRoute::Rerank).await
 }
 
@@ -84,7 +84,7 @@ pub async fn rerank(State(app): State<App>, user: User, request: Request<Body>) 
         InferenceErrors,
     )
 )]
-pub async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+pub(crate) async fn score(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     pass(app, user, request, ExtraRoute::Score).await
 }
 
@@ -140,7 +140,11 @@ async fn try_pass(
 }
 
 /// Returns the body with the fields that the model's engine accepts, and the names of dropped fields that had an effect.
-pub fn taken(route: &Route, ask: Ask, body: &Bytes) -> Result<(Bytes, Vec<String>), Failure> {
+pub(crate) fn taken(
+    route: &Route,
+    ask: Ask,
+    body: &Bytes,
+) -> Result<(Bytes, Vec<String>), Failure> {
     let mut ignored = Vec::new();
     let body = renamed(body, &route.entry.name, |name, value| {
         let fate = request_fields::fate(&route.entry, ask, name, value)?;
@@ -170,7 +174,7 @@ pub async fn seated(
 }
 
 /// Like [`seated`], but `requested` may name an adapter, which the engine then has loaded.
-pub async fn seated_as(
+pub(crate) async fn seated_as(
     app: &App,
     context: &RequestContext,
     (route, requested): (&Route, &str),
@@ -196,7 +200,7 @@ pub async fn seated_as(
 }
 
 /// The engine's name for the requested model or adapter.
-pub fn name_there(served: &InFlightRequest, route: &Route, requested: &str) -> String {
+pub(crate) fn name_there(served: &InFlightRequest, route: &Route, requested: &str) -> String {
     let own = served.lease.served_name().unwrap_or(&served.model);
     route.entry.adapter(requested).unwrap_or(own).to_owned()
 }
@@ -210,7 +214,7 @@ pub enum Answer {
 }
 
 /// Sends the request and reads the complete response.
-pub async fn ask(
+pub(crate) async fn ask(
     app: &App,
     served: InFlightRequest,
     path: &str,
@@ -288,7 +292,7 @@ fn read_response(
 }
 
 /// Builds the response with the pool's name for the model, and counts its usage.
-pub async fn finish(
+pub(crate) async fn finish(
     app: &App,
     served: &InFlightRequest,
     bytes: Bytes,

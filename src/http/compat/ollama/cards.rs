@@ -1,38 +1,23 @@
 //! Ollama's `details` of a model, from the headers of its files.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use catalog::ModelCard;
 
 pub(super) use gateway::model_cards::Cards;
 
-/// The known fields of Ollama's `details`. `parent`: the base model of an adapter.
+/// Ollama's `details`. Ollama sends every field, and its clients require them; an unknown one is empty. `parent`: the base model of
+/// an adapter.
 pub(super) fn details(card: &ModelCard, parent: &str) -> Value {
-    let mut fields = Map::new();
-    fields.insert("parent_model".to_owned(), json!(parent));
-    for (name, value) in [
-        ("format", card.format.map(|format| json!(format))),
-        ("family", card.family.as_ref().map(|family| json!(family))),
-        (
-            "families",
-            card.family.as_ref().map(|family| json!([family])),
-        ),
-        (
-            "parameter_size",
-            card.parameters.map(|count| json!(short_count(count))),
-        ),
-        (
-            "quantization_level",
-            card.quantization
-                .as_ref()
-                .map(|quantization| json!(quantization)),
-        ),
-    ] {
-        if let Some(value) = value {
-            fields.insert(name.to_owned(), value);
-        }
-    }
-    Value::Object(fields)
+    let families: Vec<&String> = card.family.iter().collect();
+    json!({
+        "parent_model": parent,
+        "format": card.format.unwrap_or_default(),
+        "family": card.family.as_deref().unwrap_or_default(),
+        "families": families,
+        "parameter_size": card.parameters.map(short_count).unwrap_or_default(),
+        "quantization_level": card.quantization.as_deref().unwrap_or_default(),
+    })
 }
 
 /// Formats a count as `8B`, `1.5B`, `134.52M` or `13K`.

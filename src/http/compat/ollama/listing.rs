@@ -104,11 +104,11 @@ pub(super) fn modified_at(card: &ModelCard, started_unix_seconds: u64) -> String
 
 fn row(name: &str, digest: &str, card: &ModelCard, started: u64, parent: &str) -> Value {
     let name = tagged(name);
-    let mut row = json!({"name": name, "model": name, "modified_at": modified_at(card, started)});
-    if let Some(bytes) = card.bytes {
-        row["size"] = json!(bytes);
-    }
-    row["digest"] = json!(digest);
-    row["details"] = details(card, parent);
-    row
+    json!({
+        "name": name, "model": name, "modified_at": modified_at(card, started),
+        // Clients require a number; 0 stands for weights of unknown size.
+        "size": card.bytes.unwrap_or(0),
+        "digest": digest,
+        "details": details(card, parent),
+    })
 }

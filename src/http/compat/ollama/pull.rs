@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::show::{Found, find};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::ollama::OllamaPullRequest;
 use dialect::Taken;
 use dialect::ollama::{STREAM_TYPE, name_of, tagged};
@@ -74,12 +74,7 @@ fn status(app: &App, found: &Found) -> String {
 }
 
 fn instead(message: String) -> Failure {
-    Failure::new(
-        StatusCode::NOT_IMPLEMENTED,
-        "invalid_request_error",
-        "not_implemented",
-        message,
-    )
+    Failure::new(ErrorKind::NotImplemented, "not_implemented", message)
 }
 
 /// Not available: push a model (Ollama)

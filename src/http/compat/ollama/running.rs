@@ -61,12 +61,9 @@ pub(super) async fn ps(
         let rows = loaded.iter().zip(&digests).map(|((entry, state), digest)| {
             let name = tagged(&entry.name);
             let vram = if on_gpus { state.bytes } else { 0 };
-            let mut row = json!({"name": name, "model": name, "size": state.bytes, "digest": digest,
-                "details": details(&cards.card(entry), ""), "expires_at": dto::at(state.expires), "size_vram": vram});
-            if let Some(tokens) = entry.recipe.context() {
-                row["context_length"] = json!(tokens);
-            }
-            row
+            json!({"name": name, "model": name, "size": state.bytes, "digest": digest,
+                "details": details(&cards.card(entry), ""), "expires_at": dto::at(state.expires), "size_vram": vram,
+                "context_length": entry.recipe.context().unwrap_or(0)})
         });
         json!({"models": rows.collect::<Vec<Value>>()})
     };

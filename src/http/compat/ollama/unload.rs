@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, Request, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router, middleware};
@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 use admin::audit_layer;
 use admin::load;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use dialect::ollama::Answer;
 use gateway::auth::User;
 use gateway::inference::admission;
@@ -36,24 +36,24 @@ pub(super) async fn unload(
     if status.is_success() {
         return Ok(Json(writer.without_text("unload")).into_response());
     }
+    let kind = ErrorKind::of_status(status);
     let body = response.into_body().collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let reply: Value = serde_json::from_slice(&body).unwrap_or_default();
     let error = &reply["error"];
     // Already unloaded.
-    if status == StatusCode::CONFLICT && error["code"] == "not_loaded" {
+    if kind == Some(ErrorKind::Conflict) && error["code"] == "not_loaded" {
         return Ok(Json(writer.without_text("unload")).into_response());
     }
     let message = error["message"].as_str().unwrap_or_default();
-    let message = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
+    let message = match kind {
+        Some(ErrorKind::Unauthorized | ErrorKind::Forbidden) => format!(
             "`keep_alive` 0 without a prompt unloads {model} for everyone, which only administrators may do: {message}; otherwise the model is unloaded after its keep-hot time"
         ),
         _ => message.to_owned(),
     };
     Err(Failure::new(
-        status,
-        "permission_error",
+        kind.unwrap_or(ErrorKind::Internal),
         "not_unloaded",
         message,
     ))

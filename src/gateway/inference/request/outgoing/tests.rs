@@ -203,7 +203,7 @@ fn a_model_that_only_completes_says_so_to_a_conversation() {
         ..Generation::default()
     };
     let failure = sent(&generation, CHAT, r#"{"messages":[]}"#).unwrap_err();
-    assert_eq!(failure.status.as_u16(), 400);
+    assert_eq!(failure.status().as_u16(), 400);
     assert!(failure.body.error.message.contains("/v1/completions"));
     assert!(sent(&generation, COMPLETIONS, r#"{"prompt":"x"}"#).is_ok());
 }

@@ -32,7 +32,7 @@ fn wanted(rule: Value, path: &'static str, body: &str) -> Result<(Value, Vec<Str
 
 fn refusal(rule: Value, path: &'static str, body: &Value) -> (String, Option<String>) {
     let failure = wanted(rule, path, &body.to_string()).unwrap_err();
-    assert_eq!(failure.status.as_u16(), 400);
+    assert_eq!(failure.status().as_u16(), 400);
     assert_eq!(failure.body.error.code, Some("text_not_allowed"));
     (failure.body.error.message, failure.body.error.param)
 }

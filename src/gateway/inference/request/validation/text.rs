@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use axum::http::StatusCode;
 use serde_json::Value;
 
 use super::Cleaned;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use catalog::{CountError, OnViolation, Range, TokenCount, Validation};
 
 /// The rule, with the model's tokenizer if available.
-pub struct Rule<'a> {
+pub(crate) struct Rule<'a> {
     pub rule: &'a Validation,
     pub tokenizer: Option<&'a Path>,
 }
@@ -296,8 +295,7 @@ fn no_prompt() -> Failure {
 
 fn uncounted() -> Failure {
     Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
+        ErrorKind::Unavailable,
         "tokens_not_countable",
         "this model limits the number of tokens, and its tokenizer.json has not been fetched yet; an administrator must load the model once",
     )

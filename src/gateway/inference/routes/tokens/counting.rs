@@ -11,7 +11,7 @@ use api_types::error::Failure;
 
 /// The tokens of a text, in vLLM's form.
 #[derive(Debug)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     pub count: usize,
     pub body: Bytes,
 }
@@ -28,7 +28,7 @@ struct Tokenized<'a> {
 }
 
 /// Reads the response of any engine as vLLM's form.
-pub fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
+pub(crate) fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
     let without = || Failure::engine(model, "an answer without tokens");
     let response: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
     let tokens = response.tokens.ok_or_else(without)?.get();
@@ -45,7 +45,7 @@ pub fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
 }
 
 /// Returns the number of elements if all of them have type `T`. Keeps none of them.
-pub fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
+pub(crate) fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
     struct Count<T>(PhantomData<T>);
 
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Count<T> {

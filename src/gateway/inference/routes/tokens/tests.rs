@@ -65,7 +65,7 @@ fn an_engine_that_cannot_says_so_before_it_is_loaded() {
     assert!(chat().check("m", TokenApi::Vllm).is_ok());
     assert!(chat().check("m", TokenApi::LlamaCpp).is_ok());
     let failure = chat().check("m", TokenApi::Sglang).unwrap_err();
-    assert_eq!(failure.status.as_u16(), 501);
+    assert_eq!(failure.status().as_u16(), 501);
 }
 
 #[test]
@@ -85,6 +85,6 @@ fn every_response_is_told_in_vllms_words() {
         json!({"tokens": "a"}),
         json!([]),
     ] {
-        assert_eq!(shown(none).unwrap_err().status.as_u16(), 502);
+        assert_eq!(shown(none).unwrap_err().status().as_u16(), 502);
     }
 }
