@@ -30,7 +30,7 @@ impl Pool {
         self.devices_of_demand(&mut actions);
         self.note_idle_nodes();
         self.scale();
-        self.agenda.replicas.extend(&self.leaving_later);
+        self.agenda.touch_replicas(self.replicas.leaving_later());
         self.retry_demands();
         self.refresh_demands();
         self.press();
@@ -38,14 +38,18 @@ impl Pool {
         // Every decision uses up an item: a ticket, a phase, a step of an order, a planned load, a demand, or a replica that is
         // called for.
         let things =
-            self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
-        let fetches = self.fetching.len() + self.demand_index.to_fetch.len();
-        let demand_index = self.demand_index.by_rank.len();
+            self.queues.len() + self.replicas.len() + self.planned.len() + self.orders.len();
+        let fetches = self.models.fetching().len() + self.demand_index.to_fetch().len();
+        let demand_index = self.demand_index.all().len();
         let replicas = self.replicas_called_for();
         let mut decisions_left = 64
-            + 16 * (things + self.hot.len() + demand_index + fetches + self.settling.len())
+            + 16 * (things
+                + self.models.hot().len()
+                + demand_index
+                + fetches
+                + self.devices.settling().len())
             + 16 * replicas
-            + self.known_nodes.len();
+            + self.nodes.all_known().len();
         while let Some(decision) = plan::next(self) {
             let promises = matches!(decision, Decision::Promise { .. });
             self.commit(decision, &mut actions);
@@ -63,7 +67,7 @@ impl Pool {
         Answer {
             actions: actions.into_vec(),
             wake: plan::wake(self),
-            idle_matters: !self.demand_index.by_rank.is_empty(),
+            idle_matters: !self.demand_index.is_empty(),
         }
     }
 
@@ -72,7 +76,7 @@ impl Pool {
     fn replicas_called_for(&self) -> usize {
         let loads = self.orders.values().filter(|order| order.load().is_some());
         let ordered = loads.map(|order| order.replicas);
-        let restoring = self.restoring.iter().filter_map(|id| self.models.get(id));
+        let restoring = self.models.restoring();
         let wished = restoring.filter_map(|model| Some(model.wish.as_ref()?.replicas));
         let scaled = self.scalers.values().map(|scaler| scaler.wanted);
         let all = ordered.chain(wished).chain(scaled);
@@ -103,16 +107,11 @@ impl Pool {
 
     /// Empties the agenda and sets the timers for decisions that become due later without an event.
     pub(crate) fn agenda_done(&mut self) {
-        for replica in core::mem::take(&mut self.agenda.replicas) {
+        for replica in self.agenda.clear() {
             let at = plan::due_at(self, replica).filter(|at| *at > self.now);
             self.agenda.set_timer(replica, at);
         }
-        self.agenda.models.clear();
-        self.agenda.grown.clear();
-        self.agenda.grown_everywhere = false;
-        self.promises_changed = false;
-        self.demand_index.has_fresh = false;
-        self.demand_index.growths_before = self.demand_index.growths;
+        self.demand_index.end_step();
     }
 }
 

@@ -138,7 +138,7 @@ impl Pool {
             }
             Decision::Settle { order, outcome } => self.settle(order, outcome, actions),
             Decision::Finish => {
-                self.finished = true;
+                self.service.finish();
                 actions.push(Action::Finished);
             }
         }
@@ -148,7 +148,7 @@ impl Pool {
         if let Outcome::Refused { refusal, plan } = outcome {
             self.refuse_order(id, refusal, plan, actions);
         } else {
-            let order = self.orders.remove(&id).expect("settled once");
+            let order = self.orders.close(id).expect("settled once");
             if let Command::Load(load) = &order.command {
                 if let Outcome::Loaded(result) = &outcome {
                     self.wish_for_what_fits(id, load.model, result, actions);
@@ -164,9 +164,6 @@ impl Pool {
         let (now, patience) = (self.now, self.limits.release_wait);
         let device = self.devices.get_mut(&id).expect("listed");
         device.give_up(now, patience);
-        if device.settling_since().is_none() {
-            self.settling.remove(&id);
-        }
         self.grows_on(id);
     }
 }

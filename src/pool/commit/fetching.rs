@@ -9,16 +9,15 @@ use crate::types::reason::LoadReason;
 
 impl Pool {
     pub(super) fn fetch(&mut self, model: ModelId, why: &LoadReason, actions: &mut Actions) {
-        let wanted = self.models.get_mut(&model).expect("wanted");
-        let only_looks = wanted.spec.damage.is_some();
-        wanted.fetch = Some(Fetch {
+        let only_looks = self.models[&model].spec.damage.is_some();
+        let fetch = Fetch {
             since: self.now,
             only_looks,
             left: None,
             ends: None,
             cancel_sent: false,
-        });
-        self.fetching.insert(model);
+        };
+        self.models.begin_fetch(model, fetch);
         self.touch_model(model);
         let text = if only_looks {
             format!("its weights were damaged and are checked again: {why}")

@@ -72,7 +72,7 @@ impl Pool {
         let announced = replica.leaves_with.take();
         let is_recorded = announced.as_ref().is_some_and(|with| with.reason == reason);
         let record = (!is_recorded).then(|| self.exit_record(id, &reason));
-        self.leaving_later.remove(&id);
+        self.replicas.no_longer_leaves_later(id);
         let replica = self.replicas.get_mut(&id).expect("drained while alive");
         replica.gate = None;
         replica.phase = Phase::Draining {
@@ -95,11 +95,7 @@ impl Pool {
         }
         if matches!(reason, StopReason::KeepHot { .. }) {
             // A load restored after a restart that did not finish within the keep-hot time is not restarted.
-            self.models
-                .get_mut(&model)
-                .expect("it has a replica")
-                .restoring = false;
-            self.restoring.remove(&model);
+            self.models.set_restoring(model, false);
         }
         self.touch_model(model);
         self.grows_at(id);
@@ -141,7 +137,7 @@ impl Pool {
         replica.phase = Phase::Ready { since: ready_since };
         self.closings.forget(id);
         let model = replica.model;
-        let queued = self.waited_for.contains(&replica.model);
+        let queued = self.queues.wait_for(replica.model);
         // A replica on a silent node does not reopen.
         let gate = if queued {
             GateMode::Queued
@@ -157,18 +153,18 @@ impl Pool {
                 .stays(share.bytes);
         }
         self.touch_model(model);
-        self.promises_changed = true;
+        self.agenda.promises_change();
     }
 
     pub(crate) fn stop(&mut self, id: ReplicaId, reason: StopReason, actions: &mut Actions) {
         let now = self.now;
-        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+        if self.replicas.no_longer_asleep(id) && self.planned.contains_key(&id) {
             self.abandon(id);
         }
+        self.replicas.no_longer_leaves_later(id);
         let replica = self.replicas.get_mut(&id).expect("stopped while alive");
         let was_leaving = replica.is_leaving();
         replica.leaves_with = None;
-        self.leaving_later.remove(&id);
         for share in replica.keeps() {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.starts_leaving(share.bytes);
@@ -192,7 +188,7 @@ impl Pool {
             *known = Span(known.0.midpoint(drained.0));
         }
         let node = self.devices[&shares[0].device].node;
-        if let Some(ledger) = self.hosts.get_mut(&node) {
+        if let Some(ledger) = self.nodes.host_mut(node) {
             ledger.starts_returning(host.unwrap_or_default());
         }
         if !was_leaving {

@@ -29,8 +29,7 @@ impl Pool {
         actions: &mut Actions,
     ) {
         let first_action = actions.len();
-        let load = plan.wakes.unwrap_or(ReplicaId(self.replica_next));
-        self.replica_next += u64::from(plan.wakes.is_none());
+        let load = plan.wakes.unwrap_or_else(|| self.replicas.new_id());
         let shares = match plan.wakes {
             Some(sleeper) => self.replicas[&sleeper].to_wake(),
             None => plan.placement.clone(),
@@ -60,7 +59,7 @@ impl Pool {
                 continue;
             }
             let by = plan.name.clone();
-            if self.asleep.contains(&victim.replica) {
+            if self.replicas.is_asleep(victim.replica) {
                 self.drop_sleeper(victim, by, order, actions);
                 continue;
             }
@@ -103,7 +102,7 @@ impl Pool {
             if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
                 order.evicted.push(evicted);
             }
-            if forced.is_some() && self.hot.contains(&victim.model) {
+            if forced.is_some() && self.models.hot().contains(&victim.model) {
                 self.keep_away(victim.model, actions);
             }
             if victim.serves_on {
@@ -164,7 +163,7 @@ impl Pool {
         };
         self.planned.insert(load, planned);
         self.touch_model(plan.model);
-        self.promises_changed = true;
+        self.agenda.promises_change();
         if let Some(mut explanation) = explanation {
             explanation.memory.clone_from(&record.memory);
             let shared = Arc::new(explanation);
@@ -186,7 +185,7 @@ impl Pool {
             return None;
         };
         let ticket = self.models[&model].queue.oldest()?;
-        Some(self.tickets.get(&ticket)?.key)
+        Some(self.queues.get(ticket)?.key)
     }
 
     /// Keeps a model that an administrator's load forced out from returning on its own and evicting that load.
@@ -197,10 +196,9 @@ impl Pool {
             since: self.now,
         });
         let victim = self.models.get_mut(&model).expect("a victim's model stays");
-        victim.restoring = false;
         victim.wish = wish;
         victim.wished_by = None;
-        self.restoring.remove(&model);
+        self.models.set_restoring(model, false);
         self.keep_load(model, actions);
     }
 
@@ -250,9 +248,9 @@ impl Pool {
         self.launched_enough(planned.model);
         if let Some(loader) = loader {
             let node = self.devices[&planned.shares[0].device].node;
-            self.reading.insert((node, loader.loader, load));
+            self.disks.begins(node, loader.loader, load);
         }
-        self.agenda.replicas.extend(&planned.victims);
+        self.agenda.touch_replicas(&planned.victims);
         self.touch_model(planned.model);
         actions.push(Action::Launch {
             replica: load,
@@ -265,14 +263,13 @@ impl Pool {
     /// Completes a wish from before a restart once as many replicas as it names have been launched.
     pub(crate) fn launched_enough(&mut self, id: ModelId) {
         let live = self.live(&self.models[&id]);
-        let model = self.models.get_mut(&id).expect("planned for a model");
+        let model = &self.models[&id];
         let enough = model
             .wish
             .as_ref()
             .is_none_or(|wish| live >= wish.replicas as usize);
-        model.restoring &= !enough;
-        if !model.restoring {
-            self.restoring.remove(&id);
+        if enough {
+            self.models.set_restoring(id, false);
         }
     }
 
@@ -299,7 +296,7 @@ impl Pool {
 
     pub(crate) fn abandon(&mut self, load: ReplicaId) {
         let planned = self.unpromise(load);
-        self.agenda.replicas.extend(&planned.victims);
+        self.agenda.touch_replicas(&planned.victims);
         self.touch_model(planned.model);
         for share in &planned.shares {
             self.grows_on(share.device);
@@ -330,7 +327,7 @@ impl Pool {
 
     /// Records that a replica's gate closes. If it closes under pressure, the decision is judged afterwards.
     pub(super) fn closes_early(&mut self, id: ReplicaId) {
-        if !self.pressed.contains(&id) {
+        if !self.closings.pressed().contains(&id) {
             return;
         }
         let pressures = self.pressures();

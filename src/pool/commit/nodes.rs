@@ -7,10 +7,9 @@ use crate::commit::actions::Actions;
 use crate::commit::order_start::leave;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, RecordKind, Wish};
-use crate::types::ids::{DemandId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
+use crate::types::ids::{ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, Presence};
-use crate::types::node_demand::PendingNode;
 use crate::types::reason::plural;
 use crate::types::replica::Phase;
 
@@ -22,23 +21,10 @@ impl Pool {
         priority: Priority,
         actions: &mut Actions,
     ) {
-        // Ids of an earlier run are smaller; nodes may join for them.
-        let last = self.node_demand.last;
-        let demand = DemandId(self.now.0.max(last.0 + 1));
-        self.node_demand.last = demand;
-        self.node_demand.pending = Some(PendingNode {
-            demand,
-            shape,
-            shape_name: self.shape_name(shape),
-            model,
-            priority,
-            since: self.now,
-            reason: String::new(),
-            joined: None,
-        });
+        let demand = self.node_demand.request(shape, model, priority, self.now);
         let text = format!(
             "one more node of size {} is requested (S2)",
-            self.shape_name(shape)
+            self.node_demand.shape_name(shape)
         );
         let record = self.record(RecordKind::NodeRequested, Some(model), text);
         actions.record(record);
@@ -47,7 +33,7 @@ impl Pool {
     }
 
     pub(crate) fn cancel_node(&mut self, actions: &mut Actions) {
-        if let Some(pending) = self.node_demand.pending.take() {
+        if let Some(pending) = self.node_demand.end() {
             let demand = pending.demand;
             actions.push(Action::CancelNode { demand });
             self.grows_everywhere();
@@ -55,9 +41,8 @@ impl Pool {
     }
 
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {
-        self.node_demand.releasing.insert(node);
-        self.node_demand.idle.remove(&node);
-        let why = if self.moving.contains(&node) {
+        self.node_demand.release(node);
+        let why = if self.nodes.moves(node) {
             "it is empty before its time ends (N7)"
         } else {
             "it is idle (S2)"
@@ -71,12 +56,9 @@ impl Pool {
 
     pub(crate) fn move_from(&mut self, id: NodeId, actions: &mut Actions) {
         let now = self.now;
-        let Some(time) = self.node_times.get_mut(&id) else {
+        if !self.nodes.starts_moving(id, now) {
             return;
-        };
-        self.moves_due.remove(&(time.moves, id));
-        time.moves = now;
-        self.moving.insert(id);
+        }
         let (name, left) = (self.node_name(id), self.node_lasts(id));
         let count = u32::try_from(self.replicas_on(id).len()).unwrap_or(u32::MAX);
         let text = format!(
@@ -105,7 +87,7 @@ impl Pool {
             return;
         }
         let reason = drain.reason.clone();
-        self.drains.insert(name.clone(), drain);
+        self.nodes.set_drain(name.clone(), drain);
         self.drains_change();
         let targets = self.replicas_on(node);
         let count = targets.len();
@@ -125,11 +107,11 @@ impl Pool {
     }
 
     pub(crate) fn node_drain_ends(&mut self, order: OrderId, name: &str, actions: &mut Actions) {
-        self.drains.remove(name);
+        self.nodes.end_drain(name);
         self.drains_change();
         let is_here = |node: &Node| node.name == name && node.presence != Presence::Gone;
         // A node that leaves on its own is drained first, and may be gone before the drain is ordered to end.
-        let text = if self.known_nodes.values().any(is_here) {
+        let text = if self.nodes.all_known().values().any(is_here) {
             format!("node {name} serves again (N5)")
         } else {
             format!("the drain of node {name} ends: it is gone (N5)")

@@ -24,7 +24,7 @@ impl Pool {
     pub(crate) fn order_received(&mut self, id: OrderId, command: Command, actions: &mut Actions) {
         let refusal = refusal_of(self, id, &command);
         self.orders
-            .insert(id, Order::new(command, self.now, self.wall()));
+            .open(id, Order::new(command, self.now, self.wall()));
         match refusal {
             Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
             None => self.order_accepted(id, actions),
@@ -65,7 +65,7 @@ impl Pool {
                 }
                 self.set_targets(id, targets, drain);
                 self.touch_model(model);
-                self.promises_changed = true;
+                self.agenda.promises_change();
             }
             Command::Cordon { device, now, .. } => self.cordon_begins(id, device, now, actions),
             Command::Uncordon { device } => {
@@ -74,9 +74,7 @@ impl Pool {
                 }
                 let Some(ledger) = self.devices.get_mut(&device) else {
                     // Its node left while the store was writing.
-                    if let Some(departed) = self.departed.get_mut(&device) {
-                        departed.cordon = None;
-                    }
+                    self.devices.cordon_departed(device, None);
                     return;
                 };
                 ledger.cordon = None;
@@ -115,7 +113,7 @@ impl Pool {
                 begun,
             } => self.cleanup_begins(id, scope, drain, begun, actions),
             Command::Reopen => {
-                self.night = false;
+                self.service.set_night(false);
                 self.touch_everything();
                 let away: Vec<ModelId> = self
                     .models
@@ -138,16 +136,16 @@ impl Pool {
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.forget_wishes(None);
-                for model in self.fetching.clone() {
+                for model in self.models.fetching().clone() {
                     self.fetch_is_to_end(model, StopReason::Reset { order: id });
                 }
-                for model in self.models.values_mut() {
+                for model in self.models.iter_mut().map(|(_, model)| model) {
                     model.forget_failures();
                 }
                 self.set_targets(id, self.replicas.keys().copied().collect(), Span::ZERO);
             }
             Command::Shutdown { drain } => {
-                self.closing = Some(self.now);
+                self.service.close();
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.set_targets(id, self.replicas.keys().copied().collect(), drain);
@@ -162,7 +160,7 @@ impl Pool {
         plan: Option<Box<Plan>>,
         actions: &mut Actions,
     ) {
-        let Some(order) = self.orders.remove(&id) else {
+        let Some(order) = self.orders.close(id) else {
             return;
         };
         if let Command::Load(LoadOrder { model, .. }) = order.command
@@ -206,13 +204,13 @@ impl Pool {
                 ..
             }
         );
-        let awake = |id: &ReplicaId| !self.asleep.contains(id);
+        let awake = |id: &ReplicaId| !self.replicas.is_asleep(*id);
         let none_awake = !self.models[&id].replicas.iter().any(awake);
         let in_order = self
             .orders
             .values()
             .any(|order| order.load().is_some_and(|load| load.model == id));
-        let model = self.models.get_mut(&id).expect("a replica's model stays");
+        let model = &self.models[&id];
         let wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
         let displaced = matches!(
             phase,
@@ -229,12 +227,11 @@ impl Pool {
         // An open order loads missing replicas on its own.
         if wished && displaced && !in_order {
             // Its device is no longer available, or its engine must be started with other settings. The wish still stands (D1, M7).
-            model.restoring = true;
-            self.restoring.insert(id);
+            self.models.set_restoring(id, true);
             self.touch_model(id);
             return;
         }
-        if wished && !shutdown && self.closing.is_none() && !in_order && none_awake {
+        if wished && !shutdown && !self.service.is_closing() && !in_order && none_awake {
             self.forget_wish(id, actions);
         }
     }

@@ -30,7 +30,7 @@ impl Pool {
         let refusal = if model.removed {
             Some(Refusal::UnknownModel)
         } else {
-            self.closing.map(|_| Refusal::ShuttingDown)
+            self.service.is_closing().then_some(Refusal::ShuttingDown)
         };
         self.reindex(load.model);
         // The model was removed, or the service is shutting down, while the store was writing.
@@ -47,7 +47,7 @@ impl Pool {
         begun: Option<Time>,
         actions: &mut Actions,
     ) {
-        self.night = true;
+        self.service.set_night(true);
         self.touch_everything();
         let drain = begun.map_or(drain, |begun| rest_of_drain(drain, self.now.since(begun)));
         if scope == CleanupScope::All {
@@ -91,9 +91,7 @@ impl Pool {
         let failed = self.failed_meanwhile(id, device);
         let Some(ledger) = self.devices.get_mut(&device) else {
             // Its node left while the store was writing; the cordon waits for it.
-            if let Some(departed) = self.departed.get_mut(&device) {
-                departed.cordon = cordon;
-            }
+            self.devices.cordon_departed(device, cordon);
             return;
         };
         if !failed {
@@ -110,9 +108,9 @@ impl Pool {
             self.limits.unload_drain
         };
         let count = targets.len();
-        self.agenda.replicas.extend(&targets);
+        self.agenda.touch_replicas(&targets);
         self.set_targets(id, targets, drain);
-        self.promises_changed = true;
+        self.agenda.promises_change();
         let reason = self.devices[&device]
             .cordon
             .as_ref()
@@ -140,7 +138,7 @@ impl Pool {
         actions: &mut Actions,
     ) {
         let is_away = self.devices.values().any(|device| device.takes_nothing());
-        if is_away || !self.departed.is_empty() || self.nodes_may_join() {
+        if is_away || self.devices.any_departed() || self.nodes_may_join() {
             return;
         }
         let Some(fits) = result.fits_when_empty else {
@@ -158,25 +156,9 @@ impl Pool {
 
     /// Forgets all wishes, or only the wishes that existed at a given time.
     pub(crate) fn forget_wishes(&mut self, before: Option<Time>) {
-        for (id, model) in &mut self.models {
-            let outlives = |before| {
-                model
-                    .wish
-                    .as_ref()
-                    .is_some_and(|wish| wish.outlives(before))
-            };
-            if before.is_some_and(outlives) {
-                continue;
-            }
-            model.wish = None;
-            model.wished_by = None;
-            model.restoring = false;
-            self.restoring.remove(id);
-        }
-        for (_, load) in self.unmet_wishes.values_mut() {
-            let outlives = |wish: &LoadWish| before.is_some_and(|before| wish.outlives(before));
-            *load = load.take().filter(outlives);
-        }
+        let outlives = |wish: &LoadWish| before.is_some_and(|before| wish.outlives(before));
+        self.models.forget_wishes(outlives);
+        self.orders.forget_unmet_loads(outlives);
     }
 
     /// Keeps replicas that were to leave after their waiting requests were served, because a load order is newer.
@@ -190,7 +172,7 @@ impl Pool {
             }
         }
         for order in superseded {
-            if self.orders.remove(&order).is_some() {
+            if self.orders.close(order).is_some() {
                 let outcome = Outcome::Refused {
                     refusal: Refusal::Superseded,
                     plan: None,
@@ -218,7 +200,7 @@ impl Pool {
             .map(|(&id, _)| id)
             .collect();
         for id in superseded {
-            let order = self.orders.remove(&id);
+            let order = self.orders.close(id);
             if let Some(Command::Load(load)) = order.map(|order| order.command) {
                 self.order_ended(load.model);
             }

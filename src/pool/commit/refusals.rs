@@ -43,7 +43,7 @@ impl Pool {
     ) {
         let waiting: Vec<Ticket> = self.models[&model].queue.iter().collect();
         for ticket in waiting {
-            let key = self.tickets[&ticket].key;
+            let key = self.queues[&ticket].key;
             self.forget_ticket(ticket, false);
             self.refuse_request(ticket, (model, key), refusal.clone(), actions);
         }

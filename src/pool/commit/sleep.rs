@@ -50,7 +50,7 @@ impl Pool {
             wake_failure: None,
         });
         let model = replica.model;
-        self.hosts.get_mut(&node).expect("it has room").give(host);
+        self.nodes.host_mut(node).expect("it has room").give(host);
         self.touch_model(model);
         actions.push(Action::Park { replica: id });
     }
@@ -78,8 +78,8 @@ impl Pool {
             since: now,
             deadline: now + deadline,
         };
-        self.asleep.remove(&id);
-        self.agenda.replicas.extend(&planned.victims);
+        self.replicas.no_longer_asleep(id);
+        self.agenda.touch_replicas(&planned.victims);
         self.launched_enough(planned.model);
         self.touch_model(planned.model);
         actions.push(Action::Wake {

@@ -15,14 +15,14 @@ impl Pool {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.starts_leaving(share.bytes);
         }
-        self.leaving_later.insert(id);
+        self.replicas.leaves_later(id);
         self.touch(id);
         self.grows_at(id);
     }
 
     /// Takes the mark away. The memory still counts as leaving.
     pub(crate) fn leaves_now(&mut self, id: ReplicaId) -> Option<LeavesWith> {
-        self.leaving_later.remove(&id);
+        self.replicas.no_longer_leaves_later(id);
         self.replicas.get_mut(&id)?.leaves_with.take()
     }
 
@@ -48,6 +48,6 @@ impl Pool {
         record.replica = Some(id);
         actions.record(record);
         self.touch_model(model);
-        self.promises_changed = true;
+        self.agenda.promises_change();
     }
 }

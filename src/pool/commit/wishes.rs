@@ -38,8 +38,8 @@ impl Pool {
         };
         if !is_kept {
             self.order_begins(id, actions);
-        } else if self.saves.under_way.is_some() || !self.saves.queue.is_empty() {
-            self.saves.queue.push_back(id);
+        } else if self.orders.are_saving() {
+            self.orders.queue(id);
         } else {
             self.save(id, actions);
         }
@@ -49,7 +49,7 @@ impl Pool {
         let Some(wish) = self.wish_of(id) else {
             return self.order_begins(id, actions);
         };
-        self.saves.under_way = Some(Save {
+        self.orders.begin_save(Save {
             order: id,
             wish: wish.clone(),
             overrides: BTreeSet::new(),
@@ -88,7 +88,7 @@ impl Pool {
                 };
                 Wish::Load {
                     model: *model,
-                    wish: self.hot.contains(model).then_some(away),
+                    wish: self.models.hot().contains(model).then_some(away),
                 }
             }
             Command::Set { model, .. } => Wish::Override {
@@ -139,16 +139,11 @@ impl Pool {
 
     /// The store has written the order's wish: it takes effect, and the next one is written.
     pub(crate) fn order_saved(&mut self, id: OrderId, actions: &mut Actions) {
-        if self
-            .saves
-            .under_way
-            .as_ref()
-            .is_none_or(|save| save.order != id)
-        {
+        if !self.orders.is_saving(id) {
             return;
         }
         self.order_begins(id, actions);
-        let save = self.saves.under_way.take().expect("just seen");
+        let save = self.orders.end_save().expect("just seen");
         self.write_what_changed(&save, Some(&save.wish), actions);
         self.save_next(actions);
     }
@@ -156,12 +151,7 @@ impl Pool {
     /// The store could not write the wish, so nothing changes. The exception is the evening cleanup, which empties the pool even
     /// then (E1); its wish is written as soon as possible.
     pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Actions) {
-        if self
-            .saves
-            .under_way
-            .as_ref()
-            .is_none_or(|save| save.order != id)
-        {
+        if !self.orders.is_saving(id) {
             return;
         }
         let is_cleanup = matches!(self.orders[&id].command, Command::Cleanup { .. });
@@ -170,7 +160,7 @@ impl Pool {
         } else {
             self.refuse_order(id, Refusal::NotSaved { message }, None, actions);
         }
-        let save = self.saves.under_way.take().expect("just seen");
+        let save = self.orders.end_save().expect("just seen");
         if is_cleanup {
             // A cleanup whose wish could not be stored still forgets loads.
             actions.push(Action::Keep {
@@ -183,9 +173,7 @@ impl Pool {
 
     /// Saves the next queued order. It is checked again, because it may have become impossible while it was queued.
     fn save_next(&mut self, actions: &mut Actions) {
-        while self.saves.under_way.is_none()
-            && let Some(id) = self.saves.queue.pop_front()
-        {
+        while let Some(id) = self.orders.next_to_save() {
             match refusal_of(self, id, &self.orders[&id].command) {
                 Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
                 None => self.save(id, actions),
@@ -226,7 +214,7 @@ impl Pool {
 
     /// Writes the model's override to the store.
     pub(crate) fn keep_override(&mut self, model: ModelId, actions: &mut Actions) {
-        if let Some(save) = &mut self.saves.under_way
+        if let Some(save) = self.orders.saving_mut()
             && let Wish::Override { model: of, .. } | Wish::LoadAndOverride { model: of, .. } =
                 &save.wish
             && *of == model
@@ -241,7 +229,7 @@ impl Pool {
 
     /// Writes to the store whether the model should be loaded.
     pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Actions) {
-        if let Some(save) = &mut self.saves.under_way {
+        if let Some(save) = self.orders.saving_mut() {
             let is_of_it = match &save.wish {
                 Wish::Load { model: of, .. } | Wish::LoadAndOverride { model: of, .. } => {
                     *of == model
@@ -261,20 +249,14 @@ impl Pool {
 
     /// Writes to the store whether the device is cordoned.
     pub(crate) fn keep_cordon(&mut self, device: DeviceId, actions: &mut Actions) {
-        if let Some(save) = &mut self.saves.under_way
+        if let Some(save) = self.orders.saving_mut()
             && let Wish::Cordon { device: of, .. } = &save.wish
             && *of == device
         {
             save.cordons.insert(device);
             return;
         }
-        let cordon = match self.devices.get(&device) {
-            Some(ledger) => ledger.cordon.clone(),
-            None => self
-                .departed
-                .get(&device)
-                .and_then(|departed| departed.cordon.clone()),
-        };
+        let cordon = self.devices.cordon_of(device).cloned();
         let wish = Wish::Cordon { device, cordon };
         actions.push(Action::Keep { wish });
     }
@@ -285,7 +267,7 @@ impl Pool {
         let known = self.devices.get(&device);
         let cordon = known.and_then(|device| device.cordon.as_ref());
         let failed = cordon.is_some_and(|cordon| cordon.failed && cordon.since > requested);
-        if let Some(save) = self.saves.under_way.as_mut().filter(|_| failed) {
+        if let Some(save) = self.orders.saving_mut().filter(|_| failed) {
             save.cordons.insert(device);
         }
         failed
@@ -321,8 +303,7 @@ impl Pool {
         };
         ordered.wish = wish;
         ordered.wished_by = Some(id);
-        ordered.restoring = false;
-        self.restoring.remove(&model);
+        self.models.set_restoring(model, false);
     }
 
     /// Reverts what a failed load set, unless it has been changed since.
@@ -339,7 +320,6 @@ impl Pool {
         if had_wish {
             ordered.wish = previous.kept_away;
             ordered.wished_by = None;
-            ordered.restoring = false;
         }
         let before = ordered.over.clone();
         let (over, set_by) = (&mut ordered.over, &mut ordered.set_by);
@@ -357,7 +337,7 @@ impl Pool {
         }
         let changed = *over != before;
         if had_wish {
-            self.restoring.remove(&model);
+            self.models.set_restoring(model, false);
             self.keep_load(model, actions);
         }
         if changed {
@@ -369,10 +349,9 @@ impl Pool {
     /// Drops the wish to load the model or to keep it away.
     pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Actions) {
         let wished = self.models.get_mut(&model).expect("a wish's model stays");
-        wished.restoring = false;
         wished.wished_by = None;
         let had_one = wished.wish.take().is_some();
-        self.restoring.remove(&model);
+        self.models.set_restoring(model, false);
         if had_one {
             self.keep_load(model, actions);
         }

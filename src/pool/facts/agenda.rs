@@ -3,26 +3,69 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::state::{Model, Pool};
-use crate::types::ids::{DeviceId, LoaderId, ModelId, NodeId, ReplicaId, Time};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
+use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
+use crate::types::model::Loader;
 use crate::types::replica::Phase;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
-    pub replicas: BTreeSet<ReplicaId>,
-    pub models: BTreeSet<ModelId>,
+    replicas: BTreeSet<ReplicaId>,
+    models: BTreeSet<ModelId>,
     /// The next time at which a decision becomes due for a replica without an event; one entry per replica.
     replica_timers: BTreeSet<(Time, ReplicaId)>,
     timer_of: BTreeMap<ReplicaId, Time>,
     /// The ends of cool-downs.
     model_timers: BTreeSet<(Time, ModelId)>,
     /// Devices on which a blocked demand may have become possible since it was examined.
-    pub grown: BTreeSet<DeviceId>,
+    grown: BTreeSet<DeviceId>,
     /// Every blocked demand is examined again, on all devices.
-    pub grown_everywhere: bool,
+    grown_everywhere: bool,
+    /// A fact that planned loads may depend on has changed.
+    promises_changed: bool,
 }
 
 impl Agenda {
+    pub fn replicas(&self) -> &BTreeSet<ReplicaId> {
+        &self.replicas
+    }
+
+    pub fn models(&self) -> &BTreeSet<ModelId> {
+        &self.models
+    }
+
+    /// Devices on which a blocked demand may have become possible since it was examined.
+    pub fn grown(&self) -> &BTreeSet<DeviceId> {
+        &self.grown
+    }
+
+    pub fn grown_everywhere(&self) -> bool {
+        self.grown_everywhere
+    }
+
+    pub fn promises_changed(&self) -> bool {
+        self.promises_changed
+    }
+
+    /// A fact that planned loads may depend on has changed.
+    pub fn promises_change(&mut self) {
+        self.promises_changed = true;
+    }
+
+    pub fn touch_replicas<'a>(&mut self, replicas: impl IntoIterator<Item = &'a ReplicaId>) {
+        self.replicas.extend(replicas);
+    }
+
+    /// Empties the agenda, and returns the replicas that were on it.
+    pub fn clear(&mut self) -> BTreeSet<ReplicaId> {
+        self.models.clear();
+        self.grown.clear();
+        self.grown_everywhere = false;
+        self.promises_changed = false;
+        core::mem::take(&mut self.replicas)
+    }
+
     pub(crate) fn set_timer(&mut self, replica: ReplicaId, at: Option<Time>) {
         if let Some(old) = self.timer_of.remove(&replica) {
             self.replica_timers.remove(&(old, replica));
@@ -45,7 +88,6 @@ impl Pool {
         self.agenda.replicas.insert(replica);
     }
 
-    /// Touches the model and all its replicas.
     /// Touches every replica on the devices of this one, because keep-hot may count from the last use of a device (L2).
     pub(crate) fn touch_holders(&mut self, id: ReplicaId) {
         self.touch(id);
@@ -59,9 +101,10 @@ impl Pool {
         }
     }
 
+    /// Touches the model and all its replicas.
     pub(crate) fn touch_model(&mut self, id: ModelId) {
         self.agenda.models.insert(id);
-        self.demand_index.stale.insert(id);
+        self.demand_index.touch(id);
         if let Some(model) = self.models.get(&id) {
             self.agenda.replicas.extend(&model.replicas);
         }
@@ -69,9 +112,9 @@ impl Pool {
 
     pub(crate) fn touch_everything(&mut self) {
         self.agenda.models.extend(self.models.keys());
-        self.demand_index.stale.extend(self.models.keys());
+        self.demand_index.touch_all(self.models.keys());
         self.agenda.replicas.extend(self.replicas.keys());
-        self.promises_changed = true;
+        self.agenda.promises_changed = true;
         self.grows_everywhere();
     }
 
@@ -86,8 +129,8 @@ impl Pool {
                 }
             }
         }
-        self.demand_index.growths += 1;
-        self.promises_changed = true;
+        self.demand_index.grow();
+        self.agenda.promises_changed = true;
     }
 
     pub(crate) fn grows_at_model(&mut self, id: ModelId) {
@@ -103,7 +146,7 @@ impl Pool {
                 self.grows_on(share.device);
             }
         }
-        self.promises_changed = true;
+        self.agenda.promises_changed = true;
     }
 
     pub(crate) fn grows_on(&mut self, device: DeviceId) {
@@ -111,14 +154,14 @@ impl Pool {
         if let Some(ledger) = self.devices.get(&device) {
             self.agenda.replicas.extend(&ledger.holders);
         }
-        self.demand_index.growths += 1;
-        self.promises_changed = true;
+        self.demand_index.grow();
+        self.agenda.promises_changed = true;
     }
 
     pub(crate) fn grows_everywhere(&mut self) {
         self.agenda.grown_everywhere = true;
-        self.demand_index.growths += 1;
-        self.promises_changed = true;
+        self.demand_index.grow();
+        self.agenda.promises_changed = true;
     }
 
     /// Touches what has become due by time alone.
@@ -138,7 +181,7 @@ impl Pool {
             self.agenda.model_timers.pop_first();
             self.touch_model(model);
             // A replica that has been silent for too long does not move (N2), so its planned load may not be needed.
-            self.promises_changed |= !self.moving.is_empty();
+            self.agenda.promises_changed |= self.nodes.any_moves();
         }
     }
 
@@ -152,8 +195,8 @@ impl Pool {
                 _ => None,
             });
         if until.is_none_or(|until| until <= self.now) {
-            self.reading.retain(|(_, _, load)| *load != id);
-            self.promises_changed = true;
+            self.disks.ends(id);
+            self.agenda.promises_changed = true;
             self.demand_index.wake_postponed();
         }
     }
@@ -171,19 +214,15 @@ impl Pool {
     }
 
     pub(crate) fn is_reading(&self, model: &Model, node: NodeId) -> bool {
-        let Some(loader) = model.spec.loader else {
-            return false;
-        };
-        let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));
-        self.reading.range(all).next().is_some()
+        let loads = |loader: Loader| self.disks.loads_on(node, loader.loader).next();
+        model.spec.loader.and_then(loads).is_some()
     }
 
     /// The time at which the model's disk or link on a node becomes free; `None` if it is free.
     pub(crate) fn disk_free_at(&self, model: ModelId, node: NodeId) -> Option<Time> {
         let loader = self.models[&model].spec.loader?.loader;
-        let all = (node, loader, ReplicaId(0))..=(node, loader, ReplicaId(u64::MAX));
-        let ends = |(_, _, load): &(NodeId, LoaderId, ReplicaId)| self.replicas[load].reads_until;
-        self.reading.range(all).filter_map(ends).max()
+        let ends = |load: ReplicaId| self.replicas[&load].reads_until;
+        self.disks.loads_on(node, loader).filter_map(ends).max()
     }
 
     /// Schedules another examination of the model at the end of its cool-down.

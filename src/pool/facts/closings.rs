@@ -24,9 +24,11 @@ const CLOSINGS_UNTIL_CHANGE: u64 = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closings {
-    pub lead: Lead,
+    /// Busy replicas that cost waiting requests more than closing their gates would (P3).
+    pressed: BTreeSet<ReplicaId>,
+    lead: Lead,
     /// The cost so far of closing and of not closing.
-    pub costs: ClosingCosts,
+    costs: ClosingCosts,
     closed: BTreeMap<ReplicaId, Closed>,
     open: BTreeMap<ReplicaId, Open>,
 }
@@ -76,6 +78,24 @@ pub(crate) struct Closing {
 }
 
 impl Closings {
+    /// Busy replicas that cost waiting requests more than closing their gates would (P3).
+    pub fn pressed(&self) -> &BTreeSet<ReplicaId> {
+        &self.pressed
+    }
+
+    pub fn set_pressed(&mut self, pressed: BTreeSet<ReplicaId>) {
+        self.pressed = pressed;
+    }
+
+    pub fn costs(&self) -> ClosingCosts {
+        self.costs
+    }
+
+    /// The time since which gates stay open because that costs less.
+    pub fn open_since(&self) -> Option<Time> {
+        self.lead.simple_since()
+    }
+
     /// Returns true if gates close under pressure.
     pub fn are_made(&self) -> bool {
         self.lead.simple_since().is_none()

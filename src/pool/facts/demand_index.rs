@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::types::ids::{ModelId, OrderId, Time};
-use crate::types::rank::DemandRank;
+use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::requirements::Requirements;
 
@@ -31,28 +31,143 @@ pub(crate) struct Blocked {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DemandIndex {
-    pub by_rank: BTreeMap<DemandRank, PendingReplica>,
-    pub of_model: BTreeMap<ModelId, Vec<DemandRank>>,
+    by_rank: BTreeMap<DemandRank, PendingReplica>,
+    of_model: BTreeMap<ModelId, Vec<DemandRank>>,
     /// Demands that are not planned yet, or due to be examined again.
-    pub fresh: BTreeSet<DemandRank>,
+    fresh: BTreeSet<DemandRank>,
     /// A demand was added to `fresh` in this step.
-    pub has_fresh: bool,
-    pub retries: BTreeSet<(Time, DemandRank)>,
+    has_fresh: bool,
+    retries: BTreeSet<(Time, DemandRank)>,
     /// Demands that wait only for a disk or link.
-    pub postponed: BTreeSet<DemandRank>,
+    postponed: BTreeSet<DemandRank>,
     /// Retry times of removed entries. The entries they covered are then examined again.
-    pub orphaned_retries: BTreeSet<Time>,
+    orphaned_retries: BTreeSet<Time>,
     /// Models with demand whose weights are not on this machine, with the reason.
-    pub to_fetch: BTreeMap<ModelId, LoadReason>,
+    to_fetch: BTreeMap<ModelId, LoadReason>,
     /// Models whose demands may have changed.
-    pub stale: BTreeSet<ModelId>,
+    stale: BTreeSet<ModelId>,
     /// Counts the changes that may have freed memory.
-    pub growths: u64,
+    growths: u64,
     /// The value of `growths` at the beginning of the step.
-    pub growths_before: u64,
+    growths_before: u64,
 }
 
 impl DemandIndex {
+    /// All demands, in planning order.
+    pub fn all(&self) -> &BTreeMap<DemandRank, PendingReplica> {
+        &self.by_rank
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_rank.is_empty()
+    }
+
+    /// Demands that are not planned yet, or due to be examined again.
+    pub fn fresh(&self) -> &BTreeSet<DemandRank> {
+        &self.fresh
+    }
+
+    /// Returns true if a demand was added to `fresh` in this step.
+    pub fn has_fresh(&self) -> bool {
+        self.has_fresh
+    }
+
+    /// Demands that wait only for a disk or link.
+    pub fn postponed(&self) -> &BTreeSet<DemandRank> {
+        &self.postponed
+    }
+
+    /// Models with demand whose weights are not on this machine, with the reason.
+    pub fn to_fetch(&self) -> &BTreeMap<ModelId, LoadReason> {
+        &self.to_fetch
+    }
+
+    /// The number of changes so far that may have freed memory.
+    pub fn growths(&self) -> u64 {
+        self.growths
+    }
+
+    /// The value of `growths` at the beginning of the step.
+    pub fn growths_before(&self) -> u64 {
+        self.growths_before
+    }
+
+    pub fn grow(&mut self) {
+        self.growths += 1;
+    }
+
+    pub fn end_step(&mut self) {
+        self.has_fresh = false;
+        self.growths_before = self.growths;
+    }
+
+    /// The model's demands may have changed.
+    pub fn touch(&mut self, model: ModelId) {
+        self.stale.insert(model);
+    }
+
+    pub fn touch_all<'a>(&mut self, models: impl IntoIterator<Item = &'a ModelId>) {
+        self.stale.extend(models);
+    }
+
+    /// The next model whose demands may have changed.
+    pub fn next_stale(&mut self) -> Option<ModelId> {
+        self.stale.pop_first()
+    }
+
+    pub fn set_fetch(&mut self, model: ModelId, why: Option<LoadReason>) {
+        match why {
+            Some(why) => self.to_fetch.insert(model, why),
+            None => self.to_fetch.remove(&model),
+        };
+    }
+
+    /// Takes the model's demands out of the index.
+    pub fn take_model(&mut self, model: ModelId) -> Vec<(Class, PendingReplica)> {
+        let ranks = self.of_model.remove(&model).unwrap_or_default();
+        ranks
+            .iter()
+            .filter_map(|rank| Some((rank.class, self.remove(rank)?)))
+            .collect()
+    }
+
+    /// Ends the update of a model: it has the demands `ranks` and no longer has `gone`.
+    pub fn set_model(
+        &mut self,
+        model: ModelId,
+        ranks: Vec<DemandRank>,
+        gone: &[(Class, PendingReplica)],
+    ) {
+        let retries = gone
+            .iter()
+            .filter_map(|(_, pending)| pending.blocked?.retry);
+        self.orphaned_retries.extend(retries);
+        if !ranks.is_empty() {
+            self.of_model.insert(model, ranks);
+        }
+    }
+
+    /// Reexamines the demands whose retry time has come. Returns true if the retry time of a removed entry has come as well.
+    pub fn retry(&mut self, now: Time) -> bool {
+        while let Some(&(at, rank)) = self.retries.first() {
+            if at > now {
+                break;
+            }
+            self.retries.pop_first();
+            if let Some(pending) = self.by_rank.get_mut(&rank) {
+                pending.blocked = None;
+                self.postponed.remove(&rank);
+                self.fresh.insert(rank);
+                self.has_fresh = true;
+            }
+        }
+        let is_due = self.orphaned_retries.first().is_some_and(|at| *at <= now);
+        if is_due {
+            self.orphaned_retries.retain(|at| *at > now);
+        }
+        is_due
+    }
+
     pub fn next_retry(&self) -> Option<Time> {
         let own = self.retries.first().map(|(at, _)| *at);
         let orphaned = self.orphaned_retries.first().copied();
@@ -122,7 +237,7 @@ impl DemandIndex {
         }
     }
 
-    pub fn remove(&mut self, rank: &DemandRank) -> Option<PendingReplica> {
+    fn remove(&mut self, rank: &DemandRank) -> Option<PendingReplica> {
         let pending = self.by_rank.remove(rank)?;
         self.fresh.remove(rank);
         self.postponed.remove(rank);

@@ -3,11 +3,14 @@
 //! devices marked since its last call are examined individually, so results are never stale.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
 use core::ops::Deref;
 
 use crate::facts::device::Device;
 use crate::types::event::DeviceReading;
 use crate::types::ids::{Bytes, DeviceId, KindId, NodeId};
+use crate::types::link::Link;
+use crate::types::model::Cordon;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
@@ -17,7 +20,22 @@ pub(crate) struct Devices {
     entry_of: BTreeMap<DeviceId, (KindId, Entry)>,
     /// Devices that may have changed since the last index update.
     changed: BTreeSet<DeviceId>,
+    /// Devices that wait for memory of ended processes (M4).
+    settling: BTreeSet<DeviceId>,
+    /// Devices that have left with their nodes.
+    departed: BTreeMap<DeviceId, Departed>,
 }
+
+/// The facts kept about a device whose node is gone and may come back.
+#[derive(Clone, Debug)]
+pub(crate) struct Departed {
+    pub name: String,
+    cordon: Option<Cordon>,
+    links: BTreeMap<DeviceId, Link>,
+}
+
+/// The number of devices of gone nodes whose names and cordons are remembered.
+const DEPARTED_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
@@ -57,13 +75,83 @@ impl Devices {
     /// The device of a reading; it is added if it is new.
     pub(crate) fn of_reading(&mut self, id: DeviceId, reading: &DeviceReading) -> &mut Device {
         self.changed.insert(id);
-        self.all.entry(id).or_insert_with(|| Device::new(reading))
+        let departed = &mut self.departed;
+        self.all.entry(id).or_insert_with(|| {
+            let mut device = Device::new(reading);
+            if let Some(known) = departed.remove(&id) {
+                (device.cordon, device.links) = (known.cordon, known.links);
+            }
+            device
+        })
     }
 
-    pub(crate) fn remove(&mut self, id: &DeviceId) -> Option<Device> {
-        let device = self.all.remove(id)?;
+    /// Removes a device whose node is gone, and remembers its name, cordon and links.
+    pub(crate) fn depart(&mut self, id: &DeviceId) {
+        let Some(gone) = self.all.remove(id) else {
+            return;
+        };
         self.changed.insert(*id);
-        Some(device)
+        let departed = Departed {
+            name: gone.name,
+            cordon: gone.cordon,
+            links: gone.links,
+        };
+        self.departed.insert(*id, departed);
+        while self.departed.len() > DEPARTED_MAX {
+            self.departed.pop_first();
+        }
+    }
+
+    /// Devices that wait for memory of ended processes (M4), as of the last index update.
+    pub(crate) fn settling(&self) -> &BTreeSet<DeviceId> {
+        &self.settling
+    }
+
+    pub(crate) fn departed(&self, id: DeviceId) -> Option<&Departed> {
+        self.departed.get(&id)
+    }
+
+    pub(crate) fn any_departed(&self) -> bool {
+        !self.departed.is_empty()
+    }
+
+    /// The cordon of a device, present or departed.
+    pub(crate) fn cordon_of(&self, id: DeviceId) -> Option<&Cordon> {
+        match self.all.get(&id) {
+            Some(device) => device.cordon.as_ref(),
+            None => self.departed.get(&id)?.cordon.as_ref(),
+        }
+    }
+
+    /// Cordons a device that has departed, for the time when it comes back.
+    pub(crate) fn cordon_departed(&mut self, id: DeviceId, cordon: Option<Cordon>) {
+        if let Some(departed) = self.departed.get_mut(&id) {
+            departed.cordon = cordon;
+        }
+    }
+
+    /// Cordons a device; if its node has not joined yet, the device is cordoned when it does.
+    pub(crate) fn restore_cordon(&mut self, id: DeviceId, cordon: Cordon) {
+        let cordon = Some(cordon);
+        match self.get_mut(&id) {
+            Some(device) => device.cordon = cordon,
+            None => {
+                let absent = Departed {
+                    cordon,
+                    ..Departed::unnamed(id)
+                };
+                self.departed.insert(id, absent);
+            }
+        }
+    }
+
+    /// The links of a device, present or still to come.
+    pub(crate) fn links_of(&mut self, id: DeviceId) -> &mut BTreeMap<DeviceId, Link> {
+        if self.all.contains_key(&id) {
+            return &mut self.get_mut(&id).expect("present").links;
+        }
+        let absent = || Departed::unnamed(id);
+        &mut self.departed.entry(id).or_insert_with(absent).links
     }
 
     /// All devices whose free memory suffices for what is needed on their kind, and some that have less or take nothing.
@@ -100,6 +188,12 @@ impl Devices {
     /// Updates the index for the devices that have changed.
     pub(crate) fn update_index(&mut self) {
         for id in core::mem::take(&mut self.changed) {
+            let waits = |device: &Device| device.settling_since().is_some();
+            if self.all.get(&id).is_some_and(waits) {
+                self.settling.insert(id);
+            } else {
+                self.settling.remove(&id);
+            }
             let device = self.all.get(&id).filter(|device| !device.takes_nothing());
             let entry = device.map(|device| (device.kind, Entry::new(id, device)));
             let before = match entry {
@@ -133,7 +227,20 @@ impl Devices {
             ..Devices::default()
         };
         anew.update_index();
-        updated.by_room == anew.by_room && updated.entry_of == anew.entry_of
+        updated.by_room == anew.by_room
+            && updated.entry_of == anew.entry_of
+            && updated.settling == anew.settling
+    }
+}
+
+impl Departed {
+    /// A device that has never been here, for what is known of it in advance.
+    fn unnamed(id: DeviceId) -> Departed {
+        Departed {
+            name: id.to_string(),
+            cordon: None,
+            links: BTreeMap::new(),
+        }
     }
 }
 
@@ -152,7 +259,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::ids::ReplicaId;
+    use crate::types::ids::{ReplicaId, Span, Time};
     use crate::types::node::Away;
     use alloc::vec::Vec;
 
@@ -212,12 +319,54 @@ mod tests {
     fn devices_that_take_nothing_or_are_gone_are_not_in_the_index() {
         let mut devices = devices(&[40, 30, 20]);
         devices.get_mut(&DeviceId(0)).expect("it is there").away = Some(Away::Silent);
-        devices.remove(&DeviceId(1));
+        devices.depart(&DeviceId(1));
         devices.update_index();
         assert_eq!(with_room(&devices, 0), [(2, Some(20))]);
         devices.get_mut(&DeviceId(0)).expect("it is there").away = None;
         devices.update_index();
         assert_eq!(with_room(&devices, 0), [(2, Some(20)), (0, Some(40))]);
         assert!(devices.is_index_right());
+    }
+
+    #[test]
+    fn a_device_waits_for_the_memory_of_an_ended_process_until_a_reading_shows_it() {
+        let reading = |taken| DeviceReading {
+            total: Bytes(40),
+            taken: Some(Time(taken)),
+            ..DeviceReading::default()
+        };
+        let (id, replica) = (DeviceId(0), ReplicaId(1));
+        let mut devices = Devices::default();
+        let device = devices.of_reading(id, &reading(1));
+        device.reserve(replica, Bytes(10));
+        device.release(replica, Bytes(10), false, Time(2));
+        devices.update_index();
+        assert!(devices.settling().contains(&id) && devices.is_index_right());
+        let device = devices.get_mut(&id).expect("it is there");
+        device.read(&reading(3), BTreeMap::new(), Time(3), Span::from_secs(10));
+        devices.update_index();
+        assert!(devices.settling().is_empty() && devices.is_index_right());
+    }
+
+    #[test]
+    fn a_device_that_comes_back_has_the_cordon_that_it_was_given_while_it_was_away() {
+        let mut devices = devices(&[40]);
+        let id = DeviceId(0);
+        devices.depart(&id);
+        assert!(devices.cordon_of(id).is_none() && devices.any_departed());
+        let cordon = Cordon {
+            reason: "cable".into(),
+            since: Time(1),
+            until: None,
+            failed: false,
+        };
+        devices.cordon_departed(id, Some(cordon.clone()));
+        let reading = DeviceReading {
+            total: Bytes(40),
+            ..DeviceReading::default()
+        };
+        let device = devices.of_reading(id, &reading);
+        assert_eq!(device.cordon.as_ref(), Some(&cordon));
+        assert!(!devices.any_departed());
     }
 }

@@ -1,7 +1,8 @@
 //! The expected times of loads and fetches, and of the wait for a seat. Read-only.
 
 use crate::facts::load_estimates::Source;
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
 use crate::types::replica::Phase;
 
@@ -15,7 +16,7 @@ impl Pool {
     }
 
     pub(crate) fn return_time(&self, model: &Model) -> Span {
-        if self.asleep.is_empty() {
+        if self.replicas.asleep().is_empty() {
             return model.reload();
         }
         let sleeps = |id: &ReplicaId| matches!(self.replicas[id].phase, Phase::Asleep { .. });

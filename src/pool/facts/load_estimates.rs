@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::facts::state::Model;
+use crate::facts::models::Model;
 use crate::types::ids::{Bytes, LoaderId, Span};
 
 /// The engine and the disk or link that it reads from.

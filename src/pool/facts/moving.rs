@@ -1,6 +1,7 @@
 //! Finds replicas on nodes whose time ends and counts the replicas that their models need on other nodes (N7). Read-only.
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Span, Time};
 use crate::types::node::NodeTime;
 use crate::types::replica::{Phase, Replica};
@@ -11,20 +12,20 @@ const BRINGS_MARGIN: u64 = 2;
 impl Pool {
     /// Returns true if the models of the replica's node move.
     pub(crate) fn is_moving(&self, replica: &Replica) -> bool {
-        !self.moving.is_empty() && self.moving.contains(&self.node_of(replica))
+        self.nodes.any_moves() && self.nodes.moves(self.node_of(replica))
     }
 
     /// The remaining time of the replica's node, if its models move.
     pub(crate) fn time_of(&self, replica: &Replica) -> Option<&NodeTime> {
         if self.is_moving(replica) {
-            self.node_times.get(&self.node_of(replica))
+            self.nodes.time(self.node_of(replica))
         } else {
             None
         }
     }
 
     pub(crate) fn node_lasts(&self, node: NodeId) -> Span {
-        let time = self.node_times.get(&node);
+        let time = self.nodes.time(node);
         time.map_or(Span::ZERO, |time| time.ends().since(self.now))
     }
 
@@ -56,7 +57,7 @@ impl Pool {
     /// The number of replicas that should be on other nodes before those on nodes whose time ends may leave. Counts models that are
     /// always-hot, in use, or wished for by an administrator.
     pub(crate) fn moves_wanted(&self, id: ModelId) -> usize {
-        if self.moving.is_empty() || self.closing.is_some() {
+        if !self.nodes.any_moves() || self.service.is_closing() {
             return 0;
         }
         let Some(model) = self.models.get(&id).filter(|model| !model.removed) else {
@@ -102,20 +103,16 @@ impl Pool {
     /// The time that the cluster takes to bring another node of this size. Until it has been measured, the patience for a node.
     fn brings(&self, node: NodeId) -> Span {
         let demand = &self.node_demand;
-        if demand.shapes.is_empty() {
+        if demand.shapes().is_empty() {
             return Span::ZERO;
         }
-        let shape = self.known_nodes.get(&node).and_then(|node| node.shape);
-        let own = shape
-            .and_then(|shape| demand.brought_in.get(&shape))
-            .copied();
-        let any = demand.brought_in.values().max().copied();
-        own.or(any).unwrap_or(self.limits.node_patience)
+        let shape = self.nodes.known(node).and_then(|node| node.shape);
+        demand.brings_in(shape).unwrap_or(self.limits.node_patience)
     }
 
     /// The time to load all models of the node one after another.
     fn loads_of(&self, node: NodeId) -> Span {
-        let devices = self.nodes.get(&node).into_iter().flatten();
+        let devices = self.nodes.devices_of(node);
         let holders = devices.flat_map(|id: &DeviceId| self.devices[id].holders.iter());
         let holders: alloc::collections::BTreeSet<ReplicaId> = holders.copied().collect();
         let replicas = holders.iter().filter_map(|id| self.replicas.get(id));

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use crate::facts::state::Pool;
-use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Span};
+use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Away, Presence};
 use crate::types::obstacle::NodeAway;
@@ -11,7 +11,7 @@ use crate::types::replica::Replica;
 
 impl Pool {
     pub(crate) fn node_name(&self, id: NodeId) -> String {
-        match self.known_nodes.get(&id) {
+        match self.nodes.known(id) {
             Some(node) => node.name.clone(),
             None if id == NodeId(0) => "local".into(),
             None => id.to_string(),
@@ -20,37 +20,36 @@ impl Pool {
 
     /// Returns true if the replica's node is silent.
     pub(crate) fn is_silent(&self, replica: &Replica) -> bool {
-        !self.silent.is_empty() && self.silent.contains_key(&self.node_of(replica))
+        !self.nodes.silent().is_empty() && self.nodes.is_silent(self.node_of(replica))
     }
 
     /// Returns true if the node has been silent for so long that demand may load the model on another node.
     pub(crate) fn is_written_off(&self, replica: &Replica) -> bool {
-        if self.silent.is_empty() {
+        if self.nodes.silent().is_empty() {
             return false;
         }
-        let since = self.silent.get(&self.node_of(replica));
+        let since = self.nodes.silent().get(&self.node_of(replica));
         since.is_some_and(|since| *since + self.limits.silent_grace <= self.now)
     }
 
     pub(crate) fn is_gone(&self, node: NodeId) -> bool {
-        let known = self.known_nodes.get(&node);
+        let known = self.nodes.known(node);
         known.is_some_and(|node| node.presence == Presence::Gone)
     }
 
     /// The number of given-up engines that still run on a node.
     pub(crate) fn engines_given_up(&self, node: NodeId) -> u32 {
-        let on = self.given_up.values().filter(|id| **id == node);
-        u32::try_from(on.count()).unwrap_or(u32::MAX)
+        u32::try_from(self.nodes.given_up_on(node)).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn away(&self, node: NodeId) -> Option<Away> {
-        if self.silent.contains_key(&node) {
+        if self.nodes.is_silent(node) {
             return Some(Away::Silent);
         }
-        if self.node_demand.releasing.contains(&node) {
+        if self.node_demand.is_releasing(node) {
             return Some(Away::Released);
         }
-        if self.moving.contains(&node) {
+        if self.nodes.moves(node) {
             return Some(Away::Ends);
         }
         (self.engines_given_up(node) > 0).then_some(Away::EndsOthers)
@@ -80,34 +79,34 @@ impl Pool {
     }
 
     pub(crate) fn silent_for(&self, node: NodeId) -> Span {
-        let since = self.silent.get(&node);
+        let since = self.nodes.silent().get(&node);
         since.map_or(Span::ZERO, |since| self.now.since(*since))
     }
 
     /// Returns true if more devices may come. What does not fit today may then fit later.
     pub(crate) fn nodes_may_join(&self) -> bool {
-        let has_shapes = !self.node_demand.shapes.is_empty();
-        self.limits.nodes_may_join || has_shapes || !self.known_nodes.is_empty()
+        let has_shapes = !self.node_demand.shapes().is_empty();
+        self.limits.nodes_may_join || has_shapes || !self.nodes.all_known().is_empty()
     }
 
     /// Returns true if a node whose devices are unknown may come back. Nothing can be called too large for it.
     pub(crate) fn unknown_node_may_return(&self) -> bool {
-        self.silent
+        self.nodes
+            .silent()
             .keys()
-            .any(|node| !self.nodes.contains_key(node))
+            .any(|node| !self.nodes.has_devices(*node))
     }
 
     /// Returns true if the node has reported its weights and the model's are missing (N6).
     pub(crate) fn lacks_weights(&self, node: NodeId, model: ModelId) -> bool {
-        let known = self.weights_on.get(&node);
-        known.is_some_and(|models| !models.contains(&model))
+        self.nodes.lacks_weights(node, model)
     }
 
     /// The name of a device, including devices that have left with their node.
     pub(crate) fn device_name(&self, id: DeviceId) -> String {
         match self.devices.get(&id) {
             Some(device) => device.name.clone(),
-            None => match self.departed.get(&id) {
+            None => match self.devices.departed(id) {
                 Some(departed) => departed.name.clone(),
                 None => id.to_string(),
             },
@@ -126,19 +125,14 @@ impl Pool {
 
     /// The drain of a node, as a cordon of its devices.
     pub(crate) fn drain_of(&self, node: NodeId) -> Option<Cordon> {
-        if self.drains.is_empty() {
+        if !self.nodes.any_drains() {
             return None;
         }
         let name = self.node_name(node);
-        let drain = self.drains.get(&name)?;
+        let drain = self.nodes.drain(&name)?;
         Some(Cordon {
             reason: format!("node {name} drains: {} (N5)", drain.reason),
             ..drain.clone()
         })
-    }
-
-    pub(crate) fn shape_name(&self, shape: ShapeId) -> String {
-        let known = self.node_demand.shapes.get(&shape);
-        known.map_or_else(|| format!("{shape}"), |shape| shape.name.clone())
     }
 }

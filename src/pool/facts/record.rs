@@ -1,7 +1,6 @@
 //! Composes a record of the history with what the facts say about its model.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::types::action::{Record, RecordKind};

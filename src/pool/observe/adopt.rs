@@ -31,12 +31,12 @@ impl Pool {
         let now = self.now;
         let id = found.replica;
         // Replica ids are never reused.
-        self.replica_next = self.replica_next.max(id.0 + 1);
+        self.replicas.takes_id(id);
         if self.replicas.contains_key(&id) || self.planned.contains_key(&id) {
             return;
         }
         // It is already being ended (N4).
-        if self.given_up.contains_key(&id) && id.0 >= self.replica_first {
+        if self.nodes.has_given_up(id) && !self.replicas.is_from_before(id) {
             return;
         }
         let since = Time(now.0.saturating_sub(found.ready_for.0));
@@ -73,8 +73,7 @@ impl Pool {
         }
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if live && model.replicas.len() >= wished {
-            model.restoring = false;
-            self.restoring.remove(&found.model);
+            self.models.set_restoring(found.model, false);
         }
         let reason = match &adoption_error {
             None => format!("found ready for {} after a restart (D2)", found.ready_for),

@@ -12,14 +12,10 @@ use crate::types::rank::{Class, DemandRank};
 impl Pool {
     /// Updates the index for the models that were touched.
     pub(crate) fn refresh_demands(&mut self) {
-        while let Some(id) = self.demand_index.stale.pop_first() {
+        while let Some(id) = self.demand_index.next_stale() {
             let mut new = demands_of(self, id);
             self.hold_back(id, &mut new);
-            let old = self.demand_index.of_model.remove(&id).unwrap_or_default();
-            let mut known: Vec<(Class, PendingReplica)> = old
-                .iter()
-                .filter_map(|rank| Some((rank.class, self.demand_index.remove(rank)?)))
-                .collect();
+            let mut known = self.demand_index.take_model(id);
             let mut ranks = Vec::with_capacity(new.len());
             for (rank, mut pending) in new {
                 if rank.class == Class::Request {
@@ -36,20 +32,14 @@ impl Pool {
                 self.demand_index.insert(rank, pending);
                 ranks.push(rank);
             }
-            let gone = known
-                .iter()
-                .filter_map(|(_, pending)| pending.blocked?.retry);
-            self.demand_index.orphaned_retries.extend(gone);
-            if !ranks.is_empty() {
-                self.demand_index.of_model.insert(id, ranks);
-            }
+            self.demand_index.set_model(id, ranks, &known);
         }
     }
 
     /// A model that must be fetched is not placed until its weights are here. A model that would not fit into an empty pool is not
     /// fetched.
     fn hold_back(&mut self, id: ModelId, new: &mut Vec<(DemandRank, PendingReplica)>) {
-        self.demand_index.to_fetch.remove(&id);
+        self.demand_index.set_fetch(id, None);
         if !self.models.get(&id).is_some_and(|model| model.spec.absent) {
             return;
         }
@@ -57,7 +47,7 @@ impl Pool {
         let why = new.iter().find(|(_, pending)| fits(pending));
         let why = why.map(|(rank, pending)| reason(self, rank, pending));
         new.retain(|(_, pending)| !fits(pending));
-        self.demand_index.to_fetch.extend(why.map(|why| (id, why)));
+        self.demand_index.set_fetch(id, why);
     }
 
     /// Schedules the times at which the rank of a waiting model changes: after it has been passed over for long enough, and when
@@ -74,26 +64,7 @@ impl Pool {
 
     /// Reexamines the demands whose retry time has come.
     pub(crate) fn retry_demands(&mut self) {
-        while let Some(&(at, rank)) = self.demand_index.retries.first() {
-            if at > self.now {
-                break;
-            }
-            self.demand_index.retries.pop_first();
-            if let Some(pending) = self.demand_index.by_rank.get_mut(&rank) {
-                pending.blocked = None;
-                self.demand_index.postponed.remove(&rank);
-                self.demand_index.fresh.insert(rank);
-                self.demand_index.has_fresh = true;
-            }
-        }
-        let due = self
-            .demand_index
-            .orphaned_retries
-            .first()
-            .is_some_and(|at| *at <= self.now);
-        if due {
-            let now = self.now;
-            self.demand_index.orphaned_retries.retain(|at| *at > now);
+        if self.demand_index.retry(self.now) {
             self.grows_everywhere();
         }
     }

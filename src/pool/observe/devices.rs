@@ -1,13 +1,13 @@
 //! Records what is reported about devices: readings, connections, failures, and the measured memory of models (M1, M2, M4, M7).
 //! Facts only.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
+use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::commit::actions::Actions;
 use crate::facts::device::Device;
-use crate::facts::state::{Departed, Pool};
+use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
 use crate::types::event::DeviceReading;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
@@ -41,9 +41,6 @@ impl Pool {
         let device = self.devices.of_reading(id, reading);
         if new {
             (device.drain, device.away) = (drain, away);
-            if let Some(departed) = self.departed.remove(&id) {
-                (device.cordon, device.links) = (departed.cordon, departed.links);
-            }
         }
         let size = (device.total, device.headroom);
         let taken = |device: &Device| device.foreign + device.excess;
@@ -54,41 +51,23 @@ impl Pool {
         let after = taken(device);
         let grown = after < before || after + device.settling < before + settling;
         device.name.clone_from(&reading.name);
-        if device.settling_since().is_some() {
-            self.settling.insert(id);
-        } else {
-            self.settling.remove(&id);
-        }
-        self.nodes.entry(reading.node).or_default().insert(id);
+        self.nodes.add_device(reading.node, id);
         if new || resized {
             self.shadows.is_current = false;
             self.touch_everything();
         } else if changed {
-            self.promises_changed = true;
+            self.agenda.promises_change();
             if grown {
                 self.grows_on(id);
             }
-            self.agenda.replicas.extend(&self.devices[&id].holders);
+            self.agenda.touch_replicas(&self.devices[&id].holders);
         }
     }
 
     /// Cordons a device; if its node has not joined yet, the device is cordoned when it does.
     pub(crate) fn cordon_restored(&mut self, id: DeviceId, cordon: Cordon) {
-        let cordon = Some(cordon);
-        match self.devices.get_mut(&id) {
-            Some(device) => device.cordon = cordon,
-            None => {
-                let name = id.to_string();
-                let links = BTreeMap::new();
-                let departed = Departed {
-                    name,
-                    cordon,
-                    links,
-                };
-                self.departed.insert(id, departed);
-            }
-        }
-        self.promises_changed = true;
+        self.devices.restore_cordon(id, cordon);
+        self.agenda.promises_change();
     }
 
     /// Replaces the links of the named devices, which are all on the same node. Links of other nodes stay. If the node counts as
@@ -96,27 +75,13 @@ impl Pool {
     pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         let named = links.iter().flat_map(|(one, other, _)| [*one, *other]);
         for id in named.collect::<BTreeSet<DeviceId>>() {
-            self.links_of(id).clear();
+            self.devices.links_of(id).clear();
         }
         for (one, other, link) in links {
-            self.links_of(one).insert(other, link);
-            self.links_of(other).insert(one, link);
+            self.devices.links_of(one).insert(other, link);
+            self.devices.links_of(other).insert(one, link);
         }
         self.grows_everywhere();
-    }
-
-    fn links_of(&mut self, id: DeviceId) -> &mut BTreeMap<DeviceId, Link> {
-        match self.devices.get_mut(&id) {
-            Some(device) => &mut device.links,
-            None => {
-                let absent = || Departed {
-                    name: id.to_string(),
-                    cordon: None,
-                    links: BTreeMap::new(),
-                };
-                &mut self.departed.entry(id).or_insert_with(absent).links
-            }
-        }
     }
 
     pub(crate) fn device_failed(
@@ -131,7 +96,7 @@ impl Pool {
             return;
         };
         // The first failure is the cause. A later failure is recorded only if it is worse.
-        let ends = self.saves.uncordons(id);
+        let ends = self.orders.uncordons(id);
         let worse = device
             .cordon
             .as_ref()
@@ -152,8 +117,8 @@ impl Pool {
         let name = device.name.clone();
         let holders = device.holders.clone();
         self.keep_cordon(id, actions);
-        self.agenda.replicas.extend(holders);
-        self.promises_changed = true;
+        self.agenda.touch_replicas(&holders);
+        self.agenda.promises_change();
         let what = if lost {
             "its replicas are stopped"
         } else {

@@ -2,8 +2,10 @@
 //! full queue, a failed store).
 
 use crate::commit::actions::Actions;
+use crate::facts::models::Model;
+use crate::facts::queues::Waiting;
 use crate::facts::shadows::Shadows;
-use crate::facts::state::{Model, Pool, Waiting};
+use crate::facts::state::Pool;
 use crate::observe::adopt::Found;
 use crate::types::action::RecordKind;
 use crate::types::event::Event;
@@ -72,7 +74,7 @@ impl Pool {
             Event::DevicesAllowed { model, of, allowed } => {
                 self.devices_allowed(model, &of, &allowed);
             }
-            Event::WallClockJumped { ahead } => self.wall_ahead = ahead,
+            Event::WallClockJumped { ahead } => self.service.set_wall_ahead(ahead),
             Event::LimitsSet { limits } => self.limits_set(limits),
             Event::LinksRead { links } => self.links_read(links),
             Event::DeviceFailed {
@@ -154,7 +156,7 @@ impl Pool {
         let known = self.models.get(&id).filter(|model| !model.removed);
         let refusal = match known {
             None => Some(Refusal::UnknownModel),
-            Some(_) if self.closing.is_some() => Some(Refusal::ShuttingDown),
+            Some(_) if self.service.is_closing() => Some(Refusal::ShuttingDown),
             Some(model) if model.queue.len() >= model.spec.queue_limit as usize => {
                 let full = Refusal::QueueFull {
                     limit: model.spec.queue_limit,
@@ -179,10 +181,8 @@ impl Pool {
         let deadline = now + model.spec.queue_timeout;
         model.queue.push(ticket, key);
         self.touch_model(id);
-        self.waited_for.insert(id);
         self.closings.arrives(ticket, id, now);
-        self.deadlines.insert((deadline, ticket));
-        self.tickets.insert(
+        self.queues.join(
             ticket,
             Waiting {
                 model: id,
@@ -203,9 +203,7 @@ impl Pool {
 
     fn request_gives_up(&mut self, ticket: Ticket, at: Time) {
         // A request that was refused immediately does not wait.
-        if let Some(waiting) = self.tickets.get_mut(&ticket) {
-            waiting.gives_up = waiting.gives_up.min(at);
-            let model = waiting.model;
+        if let Some(model) = self.queues.gives_up(ticket, at) {
             self.touch_model(model);
         }
     }
@@ -272,13 +270,13 @@ impl Pool {
                 model.learned.clear();
                 model.removed = false;
                 // Some of the replicas may have been started with other settings.
-                self.agenda.replicas.extend(&model.replicas);
+                self.agenda.touch_replicas(&model.replicas);
             }
             None => {
                 let mut model = Model::new(spec, now);
                 model.learned_load = self.load_estimates.guess(&model);
                 self.models.insert(id, model);
-                if let Some((over, load)) = self.unmet_wishes.remove(&id) {
+                if let Some((over, load)) = self.orders.take_unmet(id) {
                     self.wishes_restored(id, over, load);
                 }
             }
@@ -306,15 +304,13 @@ impl Pool {
 
     fn wishes_restored(&mut self, id: ModelId, over: Override, load: Option<LoadWish>) {
         let Some(model) = self.models.get_mut(&id) else {
-            self.unmet_wishes.insert(id, (over, load));
+            self.orders.keep_unmet(id, over, load);
             return;
         };
         model.over = over;
-        model.restoring = load.as_ref().is_some_and(|wish| wish.replicas > 0);
+        let restoring = load.as_ref().is_some_and(|wish| wish.replicas > 0);
         model.wish = load;
-        if model.restoring {
-            self.restoring.insert(id);
-        }
+        self.models.set_restoring(id, restoring);
         self.reindex(id);
     }
 }

@@ -42,7 +42,7 @@ impl Pool {
                 device.starts_leaving(share.bytes);
             }
         }
-        self.leaving_later.remove(&id);
+        self.replicas.no_longer_leaves_later(id);
         self.touch_model(model);
         self.grows_at(id);
     }
@@ -50,17 +50,16 @@ impl Pool {
     pub(crate) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Actions) {
         let now = self.now;
         self.grows_at(id);
-        let Some(replica) = self.replicas.remove(&id) else {
+        let Some(replica) = self.replicas.remove(id) else {
             return self.is_off_the_node(id);
         };
-        self.leaving_later.remove(&id);
         let memory = self.take_back(id, &replica);
         self.schedule_moves(self.node_of(&replica));
         if let Some(parked) = &replica.parked {
             let returning = matches!(replica.phase, Phase::Stopping { .. });
             self.leaves_host(self.node_of(&replica), parked, returning);
         }
-        if self.asleep.remove(&id) && self.planned.contains_key(&id) {
+        if self.replicas.no_longer_asleep(id) && self.planned.contains_key(&id) {
             self.abandon(id);
         }
         self.read_ends(id);
@@ -216,9 +215,6 @@ impl Pool {
                 before,
                 after: device.reserved,
             });
-            if device.settling_since().is_some() {
-                self.settling.insert(share.device);
-            }
         }
         memory
     }

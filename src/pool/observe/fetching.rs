@@ -36,14 +36,11 @@ impl Pool {
 
     pub(crate) fn fetch_ended(&mut self, id: ModelId, end: FetchEnd, actions: &mut Actions) {
         let now = self.now;
-        let Some(model) = self.models.get_mut(&id) else {
+        let Some(fetch) = self.models.end_fetch(id) else {
             return;
         };
-        let Some(fetch) = model.fetch.take() else {
-            return;
-        };
+        let model = &self.models[&id];
         let (is_absent, damage) = (model.spec.absent, model.spec.damage.clone());
-        self.fetching.remove(&id);
         // Its demands were held back and may be unchanged.
         self.touch_model(id);
         self.grows_everywhere();

@@ -77,7 +77,9 @@ impl Pool {
         let has_others = self.scalers.contains_key(&id_of_model);
         // Replicas in use move before their node ends. A load planned for that may no longer be needed.
         let moves = self.is_moving(&self.replicas[&id]);
-        self.promises_changed |= moves;
+        if moves {
+            self.agenda.promises_change();
+        }
         if moves || has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
@@ -145,7 +147,7 @@ impl Pool {
         }
         self.touch(id);
         self.touch_model(model);
-        self.promises_changed = true;
+        self.agenda.promises_change();
     }
 
     /// Records that a request for the model has come after `gap` without use.

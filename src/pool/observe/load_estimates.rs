@@ -10,10 +10,10 @@ impl Pool {
     pub(crate) fn learn_load_times(&mut self) {
         self.load_estimates = LoadEstimates::new(self.models.values());
         let mut changed = Vec::new();
-        for (&id, model) in &mut self.models {
+        for (id, model) in self.models.iter_mut() {
             if model.load_is_guessed() {
                 model.learned_load = self.load_estimates.guess(model);
-                changed.extend(self.waited_for.contains(&id).then_some(id));
+                changed.extend(self.queues.wait_for(id).then_some(id));
             }
         }
         // Turns of replicas in their way end earlier or later.

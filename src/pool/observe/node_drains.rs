@@ -10,7 +10,7 @@ use crate::types::model::Cordon;
 
 impl Pool {
     pub(crate) fn node_drain_restored(&mut self, name: String, drain: Cordon) {
-        self.drains.insert(name, drain);
+        self.nodes.set_drain(name, drain);
         self.drains_change();
     }
 

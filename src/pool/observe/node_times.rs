@@ -1,7 +1,5 @@
 //! The remaining time of nodes, as the cluster reports it or as they are ordered to end (N7). Facts only.
 
-use alloc::vec::Vec;
-
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
@@ -11,12 +9,12 @@ use crate::types::node::{NodeTime, Presence};
 impl Pool {
     /// Records the end of a node. `leaves` is true if it was ordered to end.
     pub(crate) fn node_ends(&mut self, id: NodeId, at: Time, leaves: bool, actions: &mut Actions) {
-        let known = self.known_nodes.get(&id);
+        let known = self.nodes.known(id);
         let is_there = known.is_some_and(|node| node.presence != Presence::Gone);
         if id == NodeId(0) || !is_there {
             return;
         }
-        let before = self.node_times.get(&id).copied();
+        let before = self.nodes.time(id).copied();
         let mut time = before.unwrap_or(NodeTime {
             known: self.now,
             limit: None,
@@ -32,8 +30,8 @@ impl Pool {
         if before == Some(time) {
             return;
         }
-        self.node_times.insert(id, time);
-        if self.moving.contains(&id) {
+        self.nodes.set_time(id, time);
+        if self.nodes.moves(id) {
             self.lasts_longer(id, time, actions);
         } else {
             self.schedule_moves(id);
@@ -43,7 +41,7 @@ impl Pool {
     /// The end of a node whose models move has changed. If it is so late that they would not move yet, they stay.
     fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Actions) {
         if self.moves_at(id, &time) > self.now {
-            self.moving.remove(&id);
+            self.nodes.stops_moving(id);
             self.schedule_moves(id);
             let (name, left) = (self.node_name(id), self.node_lasts(id));
             let text = format!("node {name} has more time, {left}: it continues to serve (N7)");
@@ -55,30 +53,25 @@ impl Pool {
 
     /// Recalculates when the node's models have to move.
     pub(crate) fn schedule_moves(&mut self, id: NodeId) {
-        let Some(before) = self.node_times.get(&id).copied() else {
+        let Some(before) = self.nodes.time(id).copied() else {
             return;
         };
-        if self.moving.contains(&id) {
+        if self.nodes.moves(id) {
             return;
         }
         let moves = self.moves_at(id, &before);
-        self.moves_due.remove(&(before.moves, id));
-        self.moves_due.insert((moves, id));
-        if let Some(time) = self.node_times.get_mut(&id) {
-            time.moves = moves;
-        }
+        self.nodes.schedule_moves(id, moves);
     }
 
     pub(crate) fn schedule_all_moves(&mut self) {
-        let ids: Vec<NodeId> = self.node_times.keys().copied().collect();
-        for id in ids {
+        for id in self.nodes.timed() {
             self.schedule_moves(id);
         }
     }
 
     /// The same for the node of a replica that came, left or whose figures changed.
     pub(crate) fn schedule_moves_of(&mut self, replica: ReplicaId) {
-        if self.node_times.is_empty() {
+        if !self.nodes.any_has_time() {
             return;
         }
         if let Some(node) = self
@@ -88,13 +81,5 @@ impl Pool {
         {
             self.schedule_moves(node);
         }
-    }
-
-    /// Forgets the times of a node that is gone.
-    pub(crate) fn forget_time(&mut self, id: NodeId) {
-        if let Some(time) = self.node_times.remove(&id) {
-            self.moves_due.remove(&(time.moves, id));
-        }
-        self.moving.remove(&id);
     }
 }

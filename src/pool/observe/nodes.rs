@@ -15,16 +15,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::commit::actions::Actions;
-use crate::facts::state::{Departed, Pool};
+use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::node::{Node, Presence};
 use crate::types::reason::plural;
-
-/// The number of gone nodes that are remembered to recognise late reports of them.
-const GONE_MAX: usize = 1024;
-/// The number of devices of gone nodes whose names and cordons are remembered.
-const DEPARTED_MAX: usize = 16 * 1024;
 
 impl Pool {
     pub(crate) fn node_joined(
@@ -36,13 +31,11 @@ impl Pool {
         actions: &mut Actions,
     ) {
         let running: BTreeSet<ReplicaId> = running.into_iter().collect();
-        let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
-        self.silent.remove(&id);
-        self.no_longer_expects(id);
-        self.node_demand.releasing.remove(&id);
+        let silent_for = self.nodes.is_silent(id).then(|| self.silent_for(id));
+        self.node_demand.no_longer_releases(id);
         let shape = self.demand_is_met(id, demand);
-        let shape = shape.or_else(|| self.known_nodes.get(&id)?.shape);
-        let before = self.known_nodes.insert(
+        let shape = shape.or_else(|| self.nodes.known(id)?.shape);
+        let before = self.nodes.joins(
             id,
             Node {
                 name: name.clone(),
@@ -83,18 +76,18 @@ impl Pool {
                 .expect("a replica's model stays")
                 .has_returned = true;
         }
-        if !self.drains.is_empty() {
+        if self.nodes.any_drains() {
             self.drains_change();
         }
-        self.given_up.retain(|_, node| *node != id);
+        self.nodes.has_ended_others(id);
         for replica in running {
             if self.replicas.contains_key(&replica) {
                 continue;
             }
-            self.given_up.insert(replica, id);
+            self.nodes.gives_up(replica, id);
             // The shell adopts or ends an engine of an earlier controller.
             let is_own = self.has_given(replica);
-            self.replica_next = self.replica_next.max(replica.0 + 1);
+            self.replicas.takes_id(replica);
             if is_own {
                 self.disown(id, replica, actions);
             }
@@ -104,23 +97,13 @@ impl Pool {
 
     /// A node from before the restart counts as silent until it joins: nothing is too large for a machine that is not back yet.
     pub(crate) fn node_expected(&mut self, id: NodeId, name: String, actions: &mut Actions) {
-        if id == NodeId(0) || self.known_nodes.contains_key(&id) {
+        if id == NodeId(0) || self.nodes.known(id).is_some() {
             return;
         }
         let text = format!(
             "node {name} had joined before the controller started, and is expected back (N2)"
         );
-        self.known_nodes.insert(
-            id,
-            Node {
-                name,
-                presence: Presence::Silent,
-                since: self.now,
-                demand: None,
-                shape: None,
-            },
-        );
-        self.silent.insert(id, self.now);
+        self.nodes.expects(id, name, self.now);
         let record = self.record(RecordKind::NodeSilent, None, text);
         actions.record(record);
         self.node_changes(id);
@@ -128,16 +111,9 @@ impl Pool {
 
     pub(crate) fn node_silent(&mut self, id: NodeId, actions: &mut Actions) {
         let now = self.now;
-        let Some(node) = self.known_nodes.get_mut(&id) else {
+        let Some(name) = self.nodes.falls_silent(id, now) else {
             return;
         };
-        if id == NodeId(0) || node.presence != Presence::Joined {
-            return;
-        }
-        node.presence = Presence::Silent;
-        node.since = now;
-        let name = node.name.clone();
-        self.silent.insert(id, now);
         let held = self.replicas_on(id);
         let grace_ends = now + self.limits.silent_grace;
         let models: BTreeSet<ModelId> = held.iter().map(|id| self.replicas[id].model).collect();
@@ -159,23 +135,11 @@ impl Pool {
     /// Ends the node's replicas and removes its devices from the pool.
     pub(crate) fn node_gone(&mut self, id: NodeId, why: String, actions: &mut Actions) {
         let now = self.now;
-        let Some(node) = self.known_nodes.get_mut(&id) else {
+        let Some(name) = self.nodes.goes(id, now) else {
             return;
         };
-        if id == NodeId(0) || node.presence == Presence::Gone {
-            return;
-        }
-        node.presence = Presence::Gone;
-        node.since = now;
-        let name = node.name.clone();
-        self.silent.remove(&id);
-        self.no_longer_expects(id);
-        self.forget_time(id);
-        self.given_up.retain(|_, on| *on != id);
-        self.weights_on.remove(&id);
-        self.node_demand.idle.remove(&id);
-        self.node_demand.releasing.remove(&id);
-        let pending = self.node_demand.pending.as_ref();
+        self.node_demand.node_goes(id);
+        let pending = self.node_demand.pending();
         let of_demand =
             pending.filter(|pending| pending.joined.is_some_and(|(node, _)| node == id));
         if let Some(demand) = of_demand.map(|pending| pending.demand) {
@@ -191,8 +155,7 @@ impl Pool {
         for replica in held {
             self.vanishes(replica, &name, &why, actions);
         }
-        self.last_gone = Some((name, why));
-        let devices = self.nodes.remove(&id).unwrap_or_default();
+        let devices = self.nodes.take_devices(id, name, why);
         let on = |device: &DeviceId| devices.contains(device);
         let mut planned: Vec<ReplicaId> = self.planned.keys().copied().collect();
         planned.retain(|id| {
@@ -205,39 +168,16 @@ impl Pool {
             self.abandon(load);
         }
         for device in &devices {
-            self.settling.remove(device);
-            if let Some(gone) = self.devices.remove(device) {
-                let departed = Departed {
-                    name: gone.name,
-                    cordon: gone.cordon,
-                    links: gone.links,
-                };
-                self.departed.insert(*device, departed);
-            }
+            self.devices.depart(device);
         }
         self.shadows.is_current = false;
-        self.hosts.remove(&id);
-        self.reading.retain(|(node, ..)| *node != id);
-        self.forget_the_oldest();
+        self.disks.node_goes(id);
         self.touch_everything();
-    }
-
-    fn forget_the_oldest(&mut self) {
-        let gone = |node: &Node| node.presence == Presence::Gone;
-        let all = self.known_nodes.iter().filter(|(_, node)| gone(node));
-        if all.clone().count() > GONE_MAX
-            && let Some((&oldest, _)) = all.min_by_key(|(_, node)| node.since)
-        {
-            self.known_nodes.remove(&oldest);
-        }
-        while self.departed.len() > DEPARTED_MAX {
-            self.departed.pop_first();
-        }
     }
 
     /// An engine that the pool had given up has ended or was adopted.
     pub(crate) fn is_off_the_node(&mut self, replica: ReplicaId) {
-        if let Some(node) = self.given_up.remove(&replica) {
+        if let Some(node) = self.nodes.has_ended(replica) {
             self.node_changes(node);
         }
     }
@@ -245,7 +185,7 @@ impl Pool {
     /// The node's devices may be usable again, or no longer.
     pub(crate) fn node_changes(&mut self, id: NodeId) {
         let away = self.away(id);
-        for device in self.nodes.get(&id).into_iter().flatten() {
+        for device in self.nodes.devices_of(id) {
             let device = self.devices.get_mut(device).expect("of a node");
             device.away = away;
         }
@@ -256,7 +196,7 @@ impl Pool {
         if self.is_gone(id) {
             return;
         }
-        self.weights_on.insert(id, models.into_iter().collect());
+        self.nodes.set_weights(id, models);
     }
 }
 

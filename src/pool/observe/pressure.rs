@@ -1,5 +1,6 @@
 //! Updates the busy replicas under pressure (P3) when the queues or the gates' counts change, instead of in each plan.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
@@ -12,19 +13,22 @@ impl Pool {
         if !self.closings.is_empty() {
             self.closings.settle(self.now);
         }
-        let nothing_waits = self.demand_index.by_rank.is_empty() && self.pressed.is_empty();
+        let nothing_waits = self.demand_index.is_empty() && self.closings.pressed().is_empty();
         if (nothing_waits && self.closings.is_empty()) || !self.limits.policy.has(Part::Pressure) {
             return;
         }
         let pressed = self.under_pressure();
-        let new: Vec<ReplicaId> = pressed.difference(&self.pressed).copied().collect();
+        let new: Vec<ReplicaId> = pressed
+            .difference(self.closings.pressed())
+            .copied()
+            .collect();
         if self.closings.are_made() {
-            self.pressed = pressed;
+            self.closings.set_pressed(pressed);
             for id in new {
                 self.grows_at(id);
             }
         } else {
-            self.pressed.clear();
+            self.closings.set_pressed(BTreeSet::new());
             // The waiting requests have found another place.
             for id in self.closings.kept_open() {
                 if !pressed.contains(&id) {

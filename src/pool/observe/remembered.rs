@@ -3,7 +3,8 @@
 
 use alloc::vec::Vec;
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::orders::REPLICAS_MAX;
 use crate::types::demand::Demand;
 use crate::types::ids::{ModelId, NodeId};
@@ -40,7 +41,7 @@ impl Pool {
         };
         let replicas = model.replicas.iter().map(|id| &self.replicas[id]);
         let nodes = replicas.filter(serves).map(|replica| self.node_of(replica));
-        let others = nodes.filter(|node| self.known_nodes.contains_key(node));
+        let others = nodes.filter(|node| self.nodes.known(*node).is_some());
         others.map(|node| u64::from(node.0)).collect()
     }
 
@@ -78,19 +79,11 @@ impl Pool {
     fn expect_replicas(&mut self, id: ModelId, places: &[u64]) {
         for &place in places.iter().take(REPLICAS_MAX as usize) {
             let node = NodeId(u32::try_from(place).unwrap_or(u32::MAX));
-            let Some(&since) = self
-                .silent
-                .get(&node)
-                .filter(|_| !self.nodes.contains_key(&node))
-            else {
+            let known = self.nodes.silent().get(&node);
+            let Some(&since) = known.filter(|_| !self.nodes.has_devices(node)) else {
                 continue;
             };
-            *self
-                .expected
-                .entry(id)
-                .or_default()
-                .entry(node)
-                .or_default() += 1;
+            self.nodes.expects_replica(id, node);
             self.look_again(since + self.limits.silent_grace, id);
         }
         self.touch_model(id);

@@ -52,7 +52,7 @@ impl Pool {
             let live = self.models.get(&id).map_or(0, |model| self.live(model));
             let Some(scaling) = self.scaling_of(id).filter(|_| live > 0).cloned() else {
                 self.scalers.remove(&id);
-                self.promises_changed = true;
+                self.agenda.promises_change();
                 continue;
             };
             let model = &self.models[&id];
@@ -64,7 +64,7 @@ impl Pool {
             scaler.count(now, ongoing, live, &scaling);
             if scaler.wanted != before {
                 // Loads that were needed may no longer be.
-                self.promises_changed = true;
+                self.agenda.promises_change();
                 self.touch_model(id);
             }
         }
@@ -79,7 +79,7 @@ impl Pool {
                 .min(u32::try_from(live).unwrap_or(u32::MAX))
                 .max(1);
             (scaler.up_since, scaler.down_since) = (None, None);
-            self.promises_changed = true;
+            self.agenda.promises_change();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::types::replica::{Parked, Phase};
 impl Pool {
     pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
         // Visits only replicas on this node, because each of a thousand nodes reports every second.
-        let devices = self.nodes.get(&node).into_iter().flatten();
+        let devices = self.nodes.devices_of(node);
         let devices = devices.filter_map(|id| self.devices.get(id));
         let holders: BTreeSet<ReplicaId> = devices
             .flat_map(|device| &device.holders)
@@ -25,7 +25,7 @@ impl Pool {
             .filter(|replica| matches!(replica.phase, Phase::Parking { .. }))
             .filter_map(|replica| replica.parked.as_ref().map(|parked| parked.host))
             .sum();
-        self.hosts.entry(node).or_default().read(reading, falling);
+        self.nodes.host_of_reading(node).read(reading, falling);
     }
 
     pub(crate) fn replica_asleep(&mut self, id: ReplicaId, actions: &mut Actions) {
@@ -49,12 +49,9 @@ impl Pool {
         for (share, kept) in before.iter().zip(&replica.shares) {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.shrink(id, share.bytes, kept.bytes, now);
-            if device.settling_since().is_some() {
-                self.settling.insert(share.device);
-            }
         }
         let shares = replica.shares.clone();
-        self.asleep.insert(id);
+        self.replicas.falls_asleep(id);
         self.touch_model(model);
         self.grows_at(id);
         let mut record = self.record(
@@ -105,7 +102,7 @@ impl Pool {
 
     /// Returns host memory after the weights are back on the devices or the process is gone.
     pub(crate) fn leaves_host(&mut self, node: NodeId, parked: &Parked, was_returning: bool) {
-        if let Some(host) = self.hosts.get_mut(&node) {
+        if let Some(host) = self.nodes.host_mut(node) {
             host.take_back(parked.host, was_returning);
         }
     }

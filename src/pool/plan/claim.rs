@@ -2,7 +2,8 @@
 //! holders, so the model's figures are looked up only once.
 
 use crate::facts::device::Device;
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, DeviceId, Span};
 use crate::types::obstacle::Unfit;
 use crate::types::requirements::Requirements;

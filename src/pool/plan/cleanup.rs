@@ -31,7 +31,7 @@ pub(crate) fn leaving(pool: &Pool, scope: CleanupScope, begun: Option<Time>) -> 
 pub(crate) fn awaited(pool: &Pool, replicas: &[ReplicaId]) -> Vec<ReplicaId> {
     let is_awaited = |id: &ReplicaId| {
         let replica = &pool.replicas[id];
-        matches!(replica.phase, Phase::Launching { .. }) && pool.waited_for.contains(&replica.model)
+        matches!(replica.phase, Phase::Launching { .. }) && pool.queues.wait_for(replica.model)
     };
     replicas.iter().copied().filter(is_awaited).collect()
 }

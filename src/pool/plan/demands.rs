@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
-use crate::facts::state::{Model, Pool, Waiting};
+use crate::facts::models::Model;
+use crate::facts::queues::Waiting;
+use crate::facts::state::Pool;
 use crate::plan::orders;
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Time};
 use crate::types::objective::EvictsFrom;
@@ -81,7 +83,7 @@ impl Pool {
     /// The model's oldest requests, by arrival. Every arrival visits them, so their number is bounded.
     fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
         let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
-        waiting.map(move |ticket| &self.tickets[&ticket])
+        waiting.map(move |ticket| &self.queues[&ticket])
     }
 }
 
@@ -140,7 +142,7 @@ pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingRe
             },
         ));
     };
-    let Some(model) = pool.models.get(&id).filter(|_| pool.closing.is_none()) else {
+    let Some(model) = pool.models.get(&id).filter(|_| !pool.service.is_closing()) else {
         return demand_index;
     };
     // A replica that is falling asleep can be woken soon.
@@ -154,7 +156,7 @@ pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingRe
     if coming == 0
         && let Some(oldest) = model.queue.oldest()
     {
-        let mut requirements = Requirements::new(pool, id, pool.tickets[&oldest].since);
+        let mut requirements = Requirements::new(pool, id, pool.queues[&oldest].since);
         requirements.evicts_from = pool.evicts_from(id);
         push(Class::Request, requirements, None);
     }
@@ -164,7 +166,7 @@ pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingRe
     if !may_start {
         return demand_index;
     }
-    if model.restoring {
+    if model.is_restoring() {
         let wish = model
             .wish
             .as_ref()
@@ -205,7 +207,7 @@ pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -
     }
     match (rank.class, pending.order) {
         (Class::Order, Some(order)) => LoadReason::Order { order },
-        (Class::Standing, _) if model.restoring => LoadReason::Wish,
+        (Class::Standing, _) if model.is_restoring() => LoadReason::Wish,
         (Class::Standing, _) => LoadReason::AlwaysHot {
             priority: model.priority(),
         },

@@ -55,7 +55,7 @@ pub(crate) fn of_plan(
         devices: plan.devices,
         needs: plan.bytes,
         by_recency_since: pool.by_recency_since(),
-        closes_early: chosen.iter().any(|id| pool.pressed.contains(id)),
+        closes_early: chosen.iter().any(|id| pool.closings.pressed().contains(id)),
         gates_open_since: pool.gates_open_since(),
         considered: listed
             .filter_map(|(verdict, _, _, holder)| considered(pool, *holder, *verdict))

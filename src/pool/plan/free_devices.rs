@@ -137,15 +137,15 @@ impl Nodes {
         let model = claim.requirements.model;
         let has_weights = |node: &NodeId| !pool.lacks_weights(*node, model);
         let with_weights = || -> BTreeSet<NodeId> {
-            let nodes = pool.nodes.keys().copied();
+            let nodes = pool.nodes.with_devices();
             nodes.filter(has_weights).collect()
         };
         let loader = claim.model.spec.loader.map(|loader| loader.loader);
-        let reading = pool.reading.iter();
-        let reading = reading.filter(|(_, of, _)| Some(*of) == loader);
+        let in_use = pool.disks.in_use();
+        let reading = in_use.filter(|(_, of)| Some(*of) == loader);
         Nodes {
-            with_weights: (!pool.weights_on.is_empty()).then(with_weights),
-            reading: reading.map(|(node, ..)| *node).collect(),
+            with_weights: (pool.nodes.any_reports_weights()).then(with_weights),
+            reading: reading.map(|(node, _)| node).collect(),
         }
     }
 

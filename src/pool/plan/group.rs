@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
-use crate::plan::victims::{self};
-use crate::types::choice::Choice;
-use crate::types::choice::Evictable;
+use crate::plan::victims;
+use crate::types::choice::{Choice, Evictable};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId};
 use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
@@ -48,7 +47,7 @@ pub(crate) fn choices<'a>(
 ) -> impl Iterator<Item = Choice> + 'a {
     let nodes: Vec<_> = pool
         .nodes
-        .values()
+        .device_sets()
         .filter(move |node| touching.is_none_or(|some| !node.is_disjoint(some)))
         .collect();
     let with_room: Vec<Choice> = nodes

@@ -1,7 +1,8 @@
 //! Computes how long an idle model stays loaded: the catalogue's time, an administrator's override, or a time adapted to the gaps
 //! between the model's requests (L2).
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, DeviceId, ModelId, ReplicaId, Span, Time};
 use crate::types::model::{KeepHotBounds, KeepHotScope, UNTIL_NEEDED};
 use crate::types::replica::{Phase, Replica};
@@ -100,7 +101,7 @@ fn device_idle_since(pool: &Pool, id: DeviceId) -> Option<Time> {
 /// Returns true while a wish from before a restart still calls for more replicas of the model and one is planned or loading.
 fn is_restored(pool: &Pool, model: &Model) -> bool {
     let loads = |id: &ReplicaId| matches!(pool.replicas[id].phase, Phase::Launching { .. });
-    model.restoring && (!model.planned.is_empty() || model.replicas.iter().any(loads))
+    model.is_restoring() && (!model.planned.is_empty() || model.replicas.iter().any(loads))
 }
 
 #[cfg(test)]

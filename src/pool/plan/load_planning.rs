@@ -12,13 +12,8 @@ use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
-use crate::plan::demands;
-use crate::plan::explaining;
-use crate::plan::node_demand;
-use crate::plan::obstacles;
-use crate::plan::order_refusals;
-use crate::plan::place;
 use crate::plan::requirements::never_fits;
+use crate::plan::{demands, explaining, node_demand, obstacles, order_refusals, place};
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 use crate::types::objective::EvictsFrom;
@@ -29,43 +24,42 @@ use crate::types::rank::{Class, DemandRank};
 const REQUESTS_OF_VICTIM: u64 = 2;
 
 pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
-    if pool.closing.is_some() {
+    if pool.service.is_closing() {
         return None;
     }
     let agenda = &pool.agenda;
-    if agenda.grown.is_empty() && !agenda.grown_everywhere {
-        if !pool.demand_index.has_fresh && !pool.promises_changed {
+    if agenda.grown().is_empty() && !agenda.grown_everywhere() {
+        if !pool.demand_index.has_fresh() && !pool.agenda.promises_changed() {
             return None;
         }
         let queues = Queues::new(pool);
-        let mut fresh = pool.demand_index.fresh.iter();
-        let next =
-            fresh.find(|rank| !queues.holds_back(pool, &pool.demand_index.by_rank[*rank]))?;
-        return Some(decide(pool, next, &pool.demand_index.by_rank[next]));
+        let mut fresh = pool.demand_index.fresh().iter();
+        let next = fresh.find(|rank| !queues.holds_back(pool, &pool.demand_index.all()[*rank]))?;
+        return Some(decide(pool, next, &pool.demand_index.all()[next]));
     }
     let queues = Queues::new(pool);
     let mut blocked = Blocking::default();
     let mut demands = Vec::new();
-    for (rank, pending) in &pool.demand_index.by_rank {
+    for (rank, pending) in pool.demand_index.all() {
         let decision = match pending.blocked {
             None if queues.holds_back(pool, pending) => continue,
             None => Some(decide(pool, rank, pending)),
             Some(known) if known.postponed => continue,
-            Some(known) if known.growths == pool.demand_index.growths => None,
+            Some(known) if known.growths == pool.demand_index.growths() => None,
             Some(_) if queues.holds_back(pool, pending) => Some(Decision::Defer { rank: *rank }),
             // An administrator waits for the response, so a permanent failure is refused immediately.
             Some(_) if rank.class == Class::Order => Some(decide(pool, rank, pending)),
             Some(_) if blocked.covers(pool, pending) => continue,
             // A lesser blocked demand covered it when memory grew before, but that demand has since gone.
-            Some(known) if known.growths < pool.demand_index.growths_before => {
+            Some(known) if known.growths < pool.demand_index.growths_before() => {
                 Some(decide(pool, rank, pending))
             }
-            Some(_) if agenda.grown_everywhere => Some(decide(pool, rank, pending)),
-            Some(_) if place::fits_on(pool, &pending.requirements, &agenda.grown) => {
+            Some(_) if agenda.grown_everywhere() => Some(decide(pool, rank, pending)),
+            Some(_) if place::fits_on(pool, &pending.requirements, agenda.grown()) => {
                 Some(decide(pool, rank, pending))
             }
             Some(known) => {
-                let here = obstacles::retry_on(pool, &pending.requirements, &agenda.grown);
+                let here = obstacles::retry_on(pool, &pending.requirements, agenda.grown());
                 let retry = known.retry.into_iter().chain(here).min();
                 Some(block(rank, retry))
             }
@@ -97,8 +91,8 @@ struct Queues {
 impl Queues {
     fn new(pool: &Pool) -> Queues {
         let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
-        for (_, loader, _) in &pool.reading {
-            *in_use.entry(*loader).or_default() += 1;
+        for (_, loader) in pool.disks.in_use() {
+            *in_use.entry(loader).or_default() += 1;
         }
         let mut waiting: BTreeMap<LoaderId, Vec<Priority>> = BTreeMap::new();
         for planned in pool.planned.values() {
@@ -107,7 +101,7 @@ impl Queues {
                 waiting.entry(loader.loader).or_default().push(priority);
             }
         }
-        for rank in &pool.demand_index.postponed {
+        for rank in pool.demand_index.postponed() {
             if let Some(loader) = pool.models[&rank.model].spec.loader {
                 let priority = rank.priority.0;
                 waiting.entry(loader.loader).or_default().push(priority);
@@ -119,7 +113,10 @@ impl Queues {
         }
         // A node without memory has no disk from which weights are read.
         let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
-        let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
+        let with_memory = pool
+            .nodes
+            .device_sets()
+            .filter(|ids| ids.iter().any(has_memory));
         let nodes = with_memory.count().max(1);
         let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
             // Each node may have one more waiting load if that load is more important than the others.
@@ -203,7 +200,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
                 let ticket = pool.models[&model].queue.first().expect("a request waits");
                 return Decision::Refuse { ticket, refusal };
             }
-            Class::Standing if pool.models[&model].restoring && !pool.nodes_may_join() => {
+            Class::Standing if pool.models[&model].is_restoring() && !pool.nodes_may_join() => {
                 return Decision::GiveUpWish { model, refusal };
             }
             Class::Standing | Class::Growth => {}
@@ -229,7 +226,7 @@ fn waits_for_nodes(
     if is_copy && pool.is_held_away(rank.model) {
         return Some(None);
     }
-    if rank.class == Class::Order && pool.node_demand.shapes.is_empty() {
+    if rank.class == Class::Order && pool.node_demand.shapes().is_empty() {
         return None;
     }
     pool.nodes_return_by().map(Some)
@@ -287,7 +284,7 @@ impl Least {
         let model = &pool.models[&requirements.model];
         // A model that only some devices can serve, or that needs more on some of them, proves nothing about other models. The same
         // holds for a model that only has to be woken.
-        let wakes = model.replicas.iter().any(|id| pool.asleep.contains(id));
+        let wakes = model.replicas.iter().any(|id| pool.replicas.is_asleep(*id));
         let here = !model.spec.absent;
         let plain =
             here && model.spec.allowed.is_none() && requirements.by_kind.is_empty() && !wakes;
@@ -309,7 +306,7 @@ impl Blocking {
     fn add(&mut self, pool: &Pool, pending: &PendingReplica) {
         // A model does not evict itself, but others might: while it has replicas, it proves nothing about others.
         let model = pending.requirements.model;
-        if !pool.models[&model].replicas.is_empty() || pool.expected.contains_key(&model) {
+        if !pool.models[&model].replicas.is_empty() || pool.nodes.expected(model).is_some() {
             return;
         }
         self.least.extend(Least::new(pool, pending));

@@ -10,7 +10,7 @@ use crate::types::replica::{Phase, Replica};
 
 /// The first node whose models should have begun to move.
 pub(crate) fn begins(pool: &Pool) -> Option<Decision> {
-    let &(at, node) = pool.moves_due.first()?;
+    let (at, node) = pool.nodes.first_move()?;
     (at <= pool.now).then_some(Decision::MoveFrom { node })
 }
 

@@ -3,15 +3,8 @@
 //! One file because the order of the choices is the rule and is read from top to bottom.
 
 use crate::facts::state::Pool;
-use crate::plan::fetches;
 use crate::plan::keep_hot::{counts_from_devices, keep_hot_ends};
-use crate::plan::load_planning;
-use crate::plan::moving;
-use crate::plan::node_demand;
-use crate::plan::orders;
-use crate::plan::parking;
-use crate::plan::stall;
-use crate::plan::together;
+use crate::plan::{fetches, load_planning, moving, node_demand, orders, parking, stall, together};
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
@@ -35,10 +28,10 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
 }
 
 fn overdue(pool: &Pool) -> Option<Decision> {
-    if let Some(&(deadline, ticket)) = pool.deadlines.first()
+    if let Some((deadline, ticket)) = pool.queues.first_deadline()
         && deadline <= pool.now
     {
-        let waiting = &pool.tickets[&ticket];
+        let waiting = &pool.queues[&ticket];
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(waiting.since),
             retry: pool.expected_wait(waiting.model),
@@ -46,7 +39,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         };
         return Some(Decision::Refuse { ticket, refusal });
     }
-    if let Some(&(expires, model)) = pool.leases.first()
+    if let Some((expires, model)) = pool.models.first_lease()
         && expires <= pool.wall()
     {
         return Some(Decision::EndLease { model });
@@ -55,7 +48,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         return Some(decision);
     }
     let patience = pool.limits.release_wait;
-    pool.settling.iter().find_map(|&device| {
+    pool.devices.settling().iter().find_map(|&device| {
         let first = pool.devices[&device].settling_since()?;
         (first + patience <= pool.now).then_some(Decision::GiveUpSettling { device })
     })
@@ -63,8 +56,8 @@ fn overdue(pool: &Pool) -> Option<Decision> {
 
 /// Seats for waiting requests, refusals for requests that would wait in vain, and gates that follow the queue.
 fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
-    for &id in &pool.agenda.models {
-        if !pool.waited_for.contains(&id) {
+    for &id in pool.agenda.models() {
+        if !pool.queues.wait_for(id) {
             continue;
         }
         let model = &pool.models[&id];
@@ -89,7 +82,7 @@ fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
         if pool.live(model) > 0 || !model.planned.is_empty() {
             continue;
         }
-        let refusal = if pool.closing.is_some() {
+        let refusal = if pool.service.is_closing() {
             Refusal::ShuttingDown
         } else if model.removed {
             Refusal::UnknownModel
@@ -121,7 +114,7 @@ fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
         if !matches!(replica.phase, Phase::Ready { .. }) {
             return None;
         }
-        let queued = pool.waited_for.contains(&replica.model) || pool.is_silent(replica);
+        let queued = pool.queues.wait_for(replica.model) || pool.is_silent(replica);
         let gate = if queued {
             GateMode::Queued
         } else {
@@ -129,12 +122,12 @@ fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
         };
         (replica.gate != Some(gate)).then_some(Decision::SetGate { replica: id, gate })
     };
-    pool.agenda.replicas.iter().find_map(wrong_gate)
+    pool.agenda.replicas().iter().find_map(wrong_gate)
 }
 
 /// Phase changes caused by time and gates.
 fn lives(pool: &Pool) -> Option<Decision> {
-    pool.agenda.replicas.iter().find_map(|&id| life(pool, id))
+    pool.agenda.replicas().iter().find_map(|&id| life(pool, id))
 }
 
 fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
@@ -340,7 +333,7 @@ fn usually_due_at(pool: &Pool, id: ReplicaId, replica: &Replica) -> Option<Time>
 /// Drops a planned load if demand for it has ended or its memory will not become free. Starts it once the memory is free and the
 /// disk or link is idle.
 fn promises(pool: &Pool) -> Option<Decision> {
-    if !pool.promises_changed {
+    if !pool.agenda.promises_changed() {
         return None;
     }
     let mut first: Option<LaunchRank> = None;
@@ -365,7 +358,7 @@ fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
     let patience = model
         .queue
         .oldest()
-        .map_or(Time(u64::MAX), |ticket| pool.tickets[&ticket].deadline);
+        .map_or(Time(u64::MAX), |ticket| pool.queues[&ticket].deadline);
     let priority: Priority = model.priority();
     LaunchRank {
         priority: core::cmp::Reverse(priority),
@@ -378,7 +371,7 @@ fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
 fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let planned = &pool.planned[&load];
     let model = &pool.models[&planned.model];
-    if model.removed || pool.closing.is_some() {
+    if model.removed || pool.service.is_closing() {
         return false;
     }
     // The weights have been deleted since, or the model now needs other devices.
@@ -396,7 +389,11 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let grows = live > 0 && live + before < pool.scaled_to(planned.model);
     let standing = pool.is_protected(planned.model) && !model.kept_away();
     let moves = before < pool.moves_lacking(planned.model);
-    by_order || moves || grows || model.restoring || (only && (standing || !model.queue.is_empty()))
+    by_order
+        || moves
+        || grows
+        || model.is_restoring()
+        || (only && (standing || !model.queue.is_empty()))
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {
@@ -407,23 +404,23 @@ fn finish(pool: &Pool) -> Option<Decision> {
             .values()
             .all(|replica| pool.is_silent(replica));
     let empty = ended && pool.planned.is_empty();
-    (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
+    (pool.service.is_closing() && empty && !pool.service.is_finished()).then_some(Decision::Finish)
 }
 
 /// The next time at which the facts change without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
-    let tickets = pool.deadlines.first().map(|(at, _)| *at);
-    let leases = pool.leases.first();
-    let leases = leases.map(|(at, _)| pool.when_wall_shows(*at));
-    let moves = pool.moves_due.first().map(|(at, _)| *at);
-    let settling = pool.settling.iter().filter_map(|device| {
+    let tickets = pool.queues.first_deadline().map(|(at, _)| at);
+    let lease = pool.models.first_lease();
+    let lease = lease.map(|(at, _)| pool.when_wall_shows(at));
+    let moves = pool.nodes.first_move().map(|(at, _)| at);
+    let settling = pool.devices.settling().iter().filter_map(|device| {
         let first = pool.devices[device].settling_since()?;
         Some(first + pool.limits.release_wait)
     });
     let later = |at: &Time| *at > pool.now;
     tickets
         .into_iter()
-        .chain(leases)
+        .chain(lease)
         .chain(moves)
         .chain(pool.refusals.wake())
         .chain(settling)

@@ -21,7 +21,7 @@ pub(crate) fn instead(
 ) -> Option<Decision> {
     let demand = &pool.node_demand;
     let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
-    if demand.shapes.is_empty() || requirements.forced_by.is_some() || fits_now {
+    if demand.shapes().is_empty() || requirements.forced_by.is_some() || fits_now {
         return None;
     }
     let wait = |until: Option<Time>| {
@@ -31,7 +31,7 @@ pub(crate) fn instead(
     };
     let patience = pool.limits.node_patience;
     let shape = successor(pool, requirements).or_else(|| cheapest_shape(pool, requirements));
-    let Some(pending) = &demand.pending else {
+    let Some(pending) = demand.pending() else {
         let (model, priority) = (requirements.model, requirements.priority);
         return shape.map(|shape| Decision::RequestNode {
             shape,
@@ -39,7 +39,7 @@ pub(crate) fn instead(
             priority,
         });
     };
-    let served = demand.shapes.get(&pending.shape);
+    let served = demand.shapes().get(&pending.shape);
     let served = served.is_some_and(|shape| holds(pool, requirements, shape));
     if !served && shape.is_none() {
         return None;
@@ -67,8 +67,8 @@ pub(crate) fn instead(
 /// Returns true if a node for it is on its way or can be requested.
 pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
     let demand = &pool.node_demand;
-    let comes = demand.pending.iter().any(|pending| {
-        let shape = demand.shapes.get(&pending.shape);
+    let comes = demand.pending().into_iter().any(|pending| {
+        let shape = demand.shapes().get(&pending.shape);
         shape.is_some_and(|shape| holds(pool, requirements, shape))
     });
     comes || cheapest_shape(pool, requirements).is_some()
@@ -76,9 +76,9 @@ pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
 
 /// The time at which a node size that failed, and that the demand could use, may be requested again.
 pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
-    let failed = pool.node_demand.failed.iter();
+    let failed = pool.node_demand.failed().iter();
     let usable = failed.filter(|(id, _)| {
-        let shape = pool.node_demand.shapes.get(id);
+        let shape = pool.node_demand.shapes().get(id);
         shape.is_some_and(|shape| holds(pool, requirements, shape))
     });
     let at = usable.map(|(_, at)| *at);
@@ -88,39 +88,35 @@ pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
 /// Cancels the request if no demand could use the node any more. Gives idle nodes back.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let demand = &pool.node_demand;
-    if let Some(pending) = demand
-        .pending
-        .as_ref()
-        .filter(|pending| pending.joined.is_none())
-    {
-        let shape = demand.shapes.get(&pending.shape);
+    if let Some(pending) = demand.pending().filter(|pending| pending.joined.is_none()) {
+        let shape = demand.shapes().get(&pending.shape);
         let uses = |shape: &NodeShape| {
-            let mut all = pool.demand_index.by_rank.values();
+            let mut all = pool.demand_index.all().values();
             all.any(|pending| holds(pool, &pending.requirements, shape))
         };
-        if pool.closing.is_some() || !shape.is_some_and(uses) {
+        if pool.service.is_closing() || !shape.is_some_and(uses) {
             return Some(Decision::CancelNode);
         }
     }
     let due = |(node, since): &(&NodeId, &Time)| {
-        let spent = pool.night
-            || pool.moving.contains(node)
+        let spent = pool.service.is_night()
+            || pool.nodes.moves(**node)
             || **since + pool.limits.node_scale_down_after <= pool.now;
         // A node that was ordered to end does so on its own.
         let ends = pool
-            .node_times
-            .get(node)
+            .nodes
+            .time(**node)
             .is_some_and(|time| time.leaves.is_some());
-        spent && !ends && !demand.releasing.contains(node) && is_idle(pool, **node)
+        spent && !ends && !demand.is_releasing(**node) && is_idle(pool, **node)
     };
     // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
     // forever.
     let is_wanted = |node: NodeId| {
-        let mut all = pool.demand_index.by_rank.values();
-        let may_use = pool.closing.is_none() && !pool.moving.contains(&node);
+        let mut all = pool.demand_index.all().values();
+        let may_use = !pool.service.is_closing() && !pool.nodes.moves(node);
         may_use && all.any(|pending| could_use(pool, &pending.requirements, node))
     };
-    let mut spent = demand.idle.iter().filter(due);
+    let mut spent = demand.idle().iter().filter(due);
     let (&node, _) = spent.find(|(node, _)| !is_wanted(**node))?;
     Some(Decision::ReleaseNode { node })
 }
@@ -128,12 +124,15 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
 /// The next time at which a decision here becomes due without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let demand = &pool.node_demand;
-    let waits = demand.idle.iter();
-    let waits = waits.filter(|(node, _)| !demand.releasing.contains(node));
+    let waits = demand.idle().iter();
+    let waits = waits.filter(|(node, _)| !demand.is_releasing(**node));
     let idle = waits.map(|(_, since)| *since + pool.limits.node_scale_down_after);
-    let joined = demand.pending.iter().filter_map(|pending| pending.joined);
+    let joined = demand
+        .pending()
+        .into_iter()
+        .filter_map(|pending| pending.joined);
     let joined = joined.map(|(_, at)| at + pool.limits.node_devices_within);
-    let failed = demand.failed.values().copied();
+    let failed = demand.failed().values().copied();
     idle.chain(joined)
         .chain(failed)
         .filter(|at| *at > pool.now)
@@ -142,9 +141,9 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
 
 /// Returns true if the pool requested the node and nothing is loaded or planned on it.
 pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
-    let known = pool.known_nodes.get(&node);
+    let known = pool.nodes.known(node);
     let ours = known.is_some_and(|known| known.demand.is_some() && known.is_joined());
-    let devices = pool.nodes.get(&node).into_iter().flatten();
+    let devices = pool.nodes.devices_of(node);
     let mut devices = devices.map(|id| &pool.devices[id]);
     ours && devices.all(|device| device.holders.is_empty()) && pool.engines_given_up(node) == 0
 }
@@ -188,15 +187,15 @@ fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
 fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
     let demand = &pool.node_demand;
     let failed = |shape: &NodeShape| {
-        demand.failed.iter().any(|(id, until)| {
-            let smaller = demand.shapes.get(id);
+        demand.failed().iter().any(|(id, until)| {
+            let smaller = demand.shapes().get(id);
             *until > pool.now
                 && smaller.is_some_and(|smaller| {
                     smaller.kind == shape.kind && smaller.devices <= shape.devices
                 })
         })
     };
-    let fitting = demand.shapes.values();
+    let fitting = demand.shapes().values();
     let fitting = fitting.filter(|shape| fits(shape) && !failed(shape));
     let best = fitting.min_by_key(|shape| {
         let cost = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
@@ -213,7 +212,7 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
         let may = allowed.is_none_or(|allowed| allowed.contains(*id));
         may && requirements.bytes_on(device.kind) <= device.capacity()
     };
-    let devices = pool.nodes.get(&node).into_iter().flatten();
+    let devices = pool.nodes.devices_of(node);
     devices.filter(fits).count() >= requirements.devices as usize
 }
 

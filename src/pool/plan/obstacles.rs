@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
-use crate::plan::holders::{self, FullDevice, Holder};
+use crate::plan::holders;
+use crate::plan::holders::{FullDevice, Holder};
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
@@ -173,7 +174,7 @@ pub(crate) fn prospect(
     let enough = claim.requirements.devices;
     let mut retry: Option<Time> = None;
     let mut best = Reach::default();
-    for node in pool.nodes.values() {
+    for node in pool.nodes.device_sets() {
         let (mut soon, mut later) = (0, 0);
         for &device in node {
             let reach = reach(pool, claim, device, looked_at(full, device), &mut retry);
@@ -205,7 +206,7 @@ pub(crate) fn retry_on(
         reach(pool, &claim, *device, None, &mut retry);
     };
     if requirements.devices > 1 {
-        let nodes = pool.nodes.values();
+        let nodes = pool.nodes.device_sets();
         let concerned = nodes.filter(|node| !node.is_disjoint(devices));
         concerned.flatten().for_each(&mut look);
     } else {
@@ -249,7 +250,7 @@ fn reach(
             let sleeps_here = |id: &ReplicaId| {
                 pool.replicas
                     .get(id)
-                    .is_some_and(|replica| replica.model == model && pool.asleep.contains(id))
+                    .is_some_and(|replica| replica.model == model && pool.replicas.is_asleep(*id))
             };
             if ledger.holders.iter().any(sleeps_here) {
                 for holder in holders::on(pool, claim, device, ledger) {

@@ -2,7 +2,8 @@
 
 use alloc::boxed::Box;
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::{node_demand, orders, place};
 use crate::types::decision::{Plan, Prospect};
 use crate::types::event::{Command, LoadOrder};
@@ -29,13 +30,13 @@ pub(crate) fn refusal_of(
             return serves.then_some((Refusal::NotCordoned { device }, None));
         }
         Command::DrainNode { node, .. } | Command::UndrainNode { node } => {
-            let known = pool.known_nodes.contains_key(node) || pool.nodes.contains_key(node);
+            let known = pool.nodes.known(*node).is_some() || pool.nodes.has_devices(*node);
             if !known {
                 return Some((Refusal::NoSuchNode { node: *node }, None));
             }
             let name = pool.node_name(*node);
             let undrains = matches!(command, Command::UndrainNode { .. });
-            let serves = undrains && !pool.drains.contains_key(&name);
+            let serves = undrains && !pool.nodes.drain(&name).is_some();
             return serves.then_some((Refusal::NodeServes { node: name }, None));
         }
         _ => return None,
@@ -88,15 +89,20 @@ pub(crate) fn refusal_of(
 
 /// The refusal of a load for what it requests, regardless of room.
 pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Option<Refusal> {
-    if pool.closing.is_some() {
+    if pool.service.is_closing() {
         return Some(Refusal::ShuttingDown);
     }
     let requested = load.devices?;
     let have = pool
         .nodes
-        .values()
+        .device_sets()
         .map(|node| node.len() as u32)
-        .chain(pool.node_demand.shapes.values().map(|shape| shape.devices))
+        .chain(
+            pool.node_demand
+                .shapes()
+                .values()
+                .map(|shape| shape.devices),
+        )
         .max()
         .unwrap_or(0);
     if requested > have && !pool.unknown_node_may_return() {
@@ -131,7 +137,7 @@ pub(crate) fn damaged(pool: &Pool, model: ModelId) -> Option<Refusal> {
 pub(crate) fn no_program(pool: &Pool, id: ModelId) -> Option<Refusal> {
     let model = &pool.models[&id];
     let message = model.spec.no_program.clone()?;
-    let sleeps = model.replicas.iter().any(|id| pool.asleep.contains(id));
+    let sleeps = model.replicas.iter().any(|id| pool.replicas.is_asleep(*id));
     (!is_loaded(pool, id) && !sleeps).then_some(Refusal::ProgramMissing { message })
 }
 

@@ -4,7 +4,8 @@
 
 use alloc::vec::Vec;
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
 use crate::plan::victims;
@@ -45,7 +46,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
         || replica.in_flight > 0
         || model.removed
         || pool.is_outdated(id)
-        || pool.closing.is_some()
+        || pool.service.is_closing()
         || pool
             .orders
             .values()
@@ -61,7 +62,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
     if !replica.would_keep(parking).iter().all(stays) {
         return None;
     }
-    let host = pool.hosts.get(&pool.node_of(replica))?;
+    let host = pool.nodes.host(pool.node_of(replica))?;
     let mut room = host.room();
     let own = rank(pool, id, parking.host);
     let mut drops = Vec::new();
@@ -78,12 +79,12 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
 /// The first sleeper to drop when the host itself lacks memory.
 pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
     // There may be a thousand hosts, and usually nothing sleeps.
-    if pool.asleep.is_empty() {
+    if pool.replicas.asleep().is_empty() {
         return None;
     }
-    pool.hosts.iter().find_map(|(&node, host)| {
+    pool.nodes.hosts().iter().find_map(|(&node, host)| {
         let short = host.shortage();
-        if short == Bytes::ZERO || pool.silent.contains_key(&node) {
+        if short == Bytes::ZERO || pool.nodes.is_silent(node) {
             return None;
         }
         let (rank, _) = sleepers(pool, node).into_iter().next()?;
@@ -97,7 +98,8 @@ pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
 /// The sleepers that are not being woken, least valuable first, with the host memory of each.
 fn sleepers(pool: &Pool, node: NodeId) -> Vec<(SleeperRank, Bytes)> {
     let mut found: Vec<(SleeperRank, Bytes)> = pool
-        .asleep
+        .replicas
+        .asleep()
         .iter()
         .filter(|id| !pool.planned.contains_key(id))
         .filter(|id| pool.node_of(&pool.replicas[id]) == node)
@@ -269,7 +271,7 @@ impl Pool {
 
     pub(crate) fn back_after_eviction_of(&self, replica: &Replica, model: &Model) -> Span {
         let would_sleep = model.spec.parking.as_ref().is_some_and(|parking| {
-            let host = self.hosts.get(&self.node_of(replica));
+            let host = self.nodes.host(self.node_of(replica));
             host.is_some_and(|host| host.room() >= parking.host)
         });
         if would_sleep {

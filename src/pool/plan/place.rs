@@ -7,16 +7,11 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
-use crate::plan::free_devices::{self, FreeDevices};
-use crate::plan::group;
+use crate::plan::free_devices::FreeDevices;
 use crate::plan::holders::FullDevice;
-use crate::plan::obstacles;
-use crate::plan::parking;
 use crate::plan::requirements::never_fits;
-use crate::plan::together;
-use crate::plan::victims::{self};
-use crate::types::choice::Choice;
-use crate::types::choice::Evictable;
+use crate::plan::{free_devices, group, obstacles, parking, together, victims};
+use crate::types::choice::{Choice, Evictable};
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use crate::types::ids::{DeviceId, ReplicaId, Span};
 use crate::types::rank::Cost;
@@ -286,7 +281,7 @@ impl Evictable {
                 Some(replica) => pool.back_after_eviction(replica),
                 None => pool.comes_back_in(self.model),
             },
-            asleep: pool.asleep.contains(&self.replica),
+            asleep: pool.replicas.is_asleep(self.replica),
             planned: self.planned,
             lease: pool.models[&self.model].lease_left(pool.wall()),
             serves_on: false,

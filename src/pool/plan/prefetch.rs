@@ -6,7 +6,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, ModelId, NodeId, Span, Time};
 use crate::types::model::Tier;
 use crate::types::replica::Planned;
@@ -98,7 +99,7 @@ impl Pool {
     /// The models whose loads wait for victims to leave devices of this machine, in the order of planning. Empty while anything is
     /// loading, because that needs the disk.
     fn awaiting_room(&self) -> Vec<PrefetchCandidate> {
-        if !self.reading.is_empty() || self.closing.is_some() {
+        if !self.disks.are_idle() || self.service.is_closing() {
             return Vec::new();
         }
         let is_here = |load: &Planned| {
@@ -128,7 +129,7 @@ impl Pool {
     /// The models whose weights to read ahead, by expected time saved, largest first. Empty while anything is loading, because that
     /// needs the disk.
     fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
-        if !self.reading.is_empty() || self.closing.is_some() {
+        if !self.disks.are_idle() || self.service.is_closing() {
             return Vec::new();
         }
         let mut found: Vec<PrefetchCandidate> = self

@@ -3,7 +3,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::closings::Closing;
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::victims::REQUESTS_PER_TURN;
 use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::pressure::{Busy, Pressure, serving};
@@ -53,7 +54,7 @@ impl Pool {
     /// The waiting requests, by priority.
     pub(crate) fn pressures(&self) -> BTreeMap<Priority, Pressure> {
         let mut pressures: BTreeMap<Priority, Pressure> = BTreeMap::new();
-        let demands = self.demand_index.by_rank.keys();
+        let demands = self.demand_index.all().keys();
         let requests = demands.filter(|rank| rank.class == Class::Request);
         for rank in requests.take(DEMANDS_MAX) {
             let model = &self.models[&rank.model];
@@ -92,6 +93,6 @@ impl Pool {
 
     /// The time since which turns do not end early, because that would have cost more here (P3).
     pub(crate) fn gates_open_since(&self) -> Option<Time> {
-        self.closings.lead.simple_since()
+        self.closings.open_since()
     }
 }

@@ -4,7 +4,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::facts::device::Device;
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
 use crate::types::objective::EvictsFrom;
@@ -148,7 +149,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         return None;
     }
     if pool.devices.is_empty() && pool.nodes_may_join() {
-        let last = pool.last_gone.clone();
+        let last = pool.nodes.last_gone().cloned();
         return Some(Refusal::NoDevices { last });
     }
     let model = &pool.models[&requirements.model];
@@ -159,7 +160,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
     };
     let enough = requirements.devices as usize;
     let mut most = 0;
-    for node in pool.nodes.values() {
+    for node in pool.nodes.device_sets() {
         let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
         if fitting >= enough {
             return None;
@@ -205,7 +206,7 @@ pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32
         };
         (1..=most).take_while(holds).count()
     };
-    let all: usize = pool.nodes.values().map(on_node).sum();
+    let all: usize = pool.nodes.device_sets().map(on_node).sum();
     u32::try_from(all).unwrap_or(most).min(most)
 }
 

@@ -11,7 +11,7 @@ use crate::types::replica::{Phase, Replica};
 impl Pool {
     /// The number of replicas that a loaded model should have; 0 if it is not scaled or an administrator's order sets the number.
     pub(crate) fn scaled_to(&self, id: ModelId) -> usize {
-        let Some(scaler) = self.scalers.get(&id).filter(|_| self.closing.is_none()) else {
+        let Some(scaler) = self.scalers.get(&id).filter(|_| !self.service.is_closing()) else {
             return 0;
         };
         let loads = |order: &Order| order.load().is_some_and(|load| load.model == id);
@@ -55,7 +55,7 @@ impl Pool {
         let serves = |id: &&ReplicaId| self.stays_ready(&self.replicas[*id]);
         let least = |id: &&ReplicaId| {
             let replica = &self.replicas[*id];
-            let time = self.node_times.get(&self.node_of(replica));
+            let time = self.nodes.time(self.node_of(replica));
             let ends = time.filter(|_| model.has_returned).map(NodeTime::ends);
             let ends = ends.unwrap_or(Time(u64::MAX));
             let used = replica.last_end.filter(|_| model.has_returned);

@@ -2,7 +2,8 @@
 
 use core::cmp::Reverse;
 
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
 use crate::plan::parking;
 use crate::types::choice::Evictable;
@@ -62,7 +63,7 @@ pub(crate) fn leaves(
             loading(pool, claim, planned.model)
         });
     }
-    if pool.asleep.contains(&id) {
+    if pool.replicas.is_asleep(id) {
         return Ok(());
     }
     let replica = replica.expect("a holder is a replica or a planned load");
@@ -103,7 +104,7 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
             planned: true,
         };
     }
-    if pool.asleep.contains(&id) {
+    if pool.replicas.is_asleep(id) {
         return parking::droppable(pool, id);
     }
     let replica = &pool.replicas[&id];
@@ -237,7 +238,7 @@ fn protection(
     if requirements.is_gentle {
         return Some(Protection::Growth);
     }
-    let waits_longer = |ticket| pool.tickets[&ticket].since < requirements.since;
+    let waits_longer = |ticket| pool.queues[&ticket].since < requirements.since;
     if model.queue.oldest().is_some_and(waits_longer) {
         return Some(Protection::Wanted);
     }
@@ -251,7 +252,7 @@ fn protection(
     if !parts.has(Part::Turns) && model.spec.max_turn.is_none() && replica.in_flight > 0 {
         return Some(Protection::Busy);
     }
-    let is_pressed = pool.pressed.contains(&id);
+    let is_pressed = pool.closings.pressed().contains(&id);
     let turn = turn(pool, claim, model, age, is_pressed);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });

@@ -1,9 +1,8 @@
 //! Nodes that can be requested, and the open request. Plain data.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
-use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Span, Time};
+use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Time};
 
 /// A size of node that a cluster can bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,20 +32,4 @@ pub struct PendingNode {
     pub reason: String,
     /// The node that has joined for it, and when. Its devices are still to come.
     pub joined: Option<(NodeId, Time)>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NodeDemand {
-    pub shapes: BTreeMap<ShapeId, NodeShape>,
-    pub pending: Option<PendingNode>,
-    /// Sizes that failed, and the time until which they are not requested again.
-    pub failed: BTreeMap<ShapeId, Time>,
-    /// The last id given to a request.
-    pub last: DemandId,
-    /// Requested nodes with nothing loaded or planned, and the time since which they are idle.
-    pub idle: BTreeMap<NodeId, Time>,
-    /// The time the cluster took to bring a node of each size.
-    pub brought_in: BTreeMap<ShapeId, Span>,
-    /// Nodes that are being given back.
-    pub releasing: BTreeSet<NodeId>,
 }

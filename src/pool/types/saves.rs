@@ -1,18 +1,12 @@
-//! Orders on their way to the store, and the order that set each setting (D1).
+//! The wish that the store is writing, and the order that set each setting (D1).
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 
 use crate::types::action::Wish;
 use crate::types::ids::{DeviceId, ModelId, OrderId};
 use crate::types::model::{LoadWish, Override, OverrideChange};
 
-/// Orders on their way to the store.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Saves {
-    pub under_way: Option<Save>,
-    pub queue: VecDeque<OrderId>,
-}
-
+/// The order that the store is writing.
 #[derive(Clone, Debug)]
 pub(crate) struct Save {
     pub order: OrderId,
@@ -38,16 +32,6 @@ pub(crate) struct Previous {
     pub set_by: SettingOrders,
     /// Only the wish to keep the model away: a load that has ended is not restored.
     pub kept_away: Option<LoadWish>,
-}
-
-impl Saves {
-    /// Returns true if the store is writing that the device serves again.
-    pub(crate) fn uncordons(&self, of: DeviceId) -> bool {
-        let save = self.under_way.as_ref();
-        save.is_some_and(
-            |save| matches!(&save.wish, Wish::Cordon { device, cordon: None } if *device == of),
-        )
-    }
 }
 
 impl SettingOrders {

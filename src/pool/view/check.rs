@@ -117,9 +117,9 @@ fn memory(pool: &Pool, found: &mut Vec<Violation>) {
 /// The hosts' ledgers must agree with what the sleepers take.
 fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
     let mut held: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
-    for (id, replica) in &pool.replicas {
+    for (id, replica) in pool.replicas.iter() {
         let is_asleep = matches!(replica.phase, Phase::Asleep { .. });
-        if is_asleep != pool.asleep.contains(id) || is_asleep && replica.parked.is_none() {
+        if is_asleep != pool.replicas.is_asleep(*id) || is_asleep && replica.parked.is_none() {
             found.push(Violation::IndexWrong("sleepers"));
         }
         let Some(parked) = &replica.parked else {
@@ -131,7 +131,7 @@ fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
             *returning += parked.host.0;
         }
     }
-    for (node, host) in &pool.hosts {
+    for (node, host) in pool.nodes.hosts() {
         let counted = held.get(node).copied().unwrap_or_default();
         if counted != (host.held.0, host.returning.0) {
             found.push(Violation::IndexWrong("what sleepers take of a host"));
@@ -140,7 +140,7 @@ fn hosts(pool: &Pool, found: &mut Vec<Violation>) {
 }
 
 fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
-    for (&id, replica) in &pool.replicas {
+    for (&id, replica) in pool.replicas.iter() {
         if matches!(replica.phase, Phase::Launching { .. }) && replica.in_flight > 0 {
             found.push(Violation::SeatsWhileLaunching(id));
         }
@@ -159,7 +159,7 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
             found.push(Violation::IndexWrong("model's replicas"));
         }
     }
-    for (&id, model) in &pool.models {
+    for (&id, model) in pool.models.iter() {
         let by_itself = |why: &LoadReason| {
             matches!(
                 why,
@@ -185,25 +185,25 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
 
 /// Its node fell silent while it was loading and has returned. The model was loaded on another node in the meantime (N2).
 fn returned(pool: &Pool, replica: &Replica) -> bool {
-    let node = pool.known_nodes.get(&pool.node_of(replica));
+    let node = pool.nodes.known(pool.node_of(replica));
     node.is_some_and(|node| node.since > replica.launched)
 }
 
 fn queues(pool: &Pool, found: &mut Vec<Violation>) {
     let mut queued = 0;
-    for (&id, model) in &pool.models {
+    for (&id, model) in pool.models.iter() {
         queued += model.queue.len();
-        if model.queue.is_empty() == pool.waited_for.contains(&id) {
+        if model.queue.is_empty() == pool.queues.wait_for(id) {
             found.push(Violation::IndexWrong("models waited for"));
         }
         let lost = model.queue.iter().filter(|ticket| {
-            pool.tickets
-                .get(ticket)
+            pool.queues
+                .get(*ticket)
                 .is_none_or(|waiting| waiting.model != id)
         });
         found.extend(lost.map(Violation::TicketLost));
     }
-    if queued != pool.tickets.len() || pool.deadlines.len() != pool.tickets.len() {
+    if queued != pool.queues.len() || !pool.queues.is_index_right() {
         found.push(Violation::IndexWrong("tickets"));
     }
 }

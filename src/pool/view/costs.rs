@@ -12,6 +12,6 @@ impl Pool {
 
     /// The cost of ending turns early, and the cost of not ending them.
     pub fn closing_costs(&self) -> ClosingCosts {
-        self.closings.costs
+        self.closings.costs()
     }
 }

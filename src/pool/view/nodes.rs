@@ -54,8 +54,8 @@ impl NodeState {
 impl Pool {
     /// All nodes that are not gone, including the controller's own machine.
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
-        let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let joined = self.known_nodes.iter();
+        let mut ids: Vec<NodeId> = self.nodes.with_devices().collect();
+        let joined = self.nodes.all_known().iter();
         let joined = joined.filter(|(_, node)| node.presence != Presence::Gone);
         ids.extend(joined.map(|(&id, _)| id));
         ids.sort();
@@ -65,9 +65,9 @@ impl Pool {
 
     fn node_view(&self, id: NodeId) -> NodeView {
         let name = self.node_name(id);
-        let known = self.known_nodes.get(&id);
+        let known = self.nodes.known(id);
         let joined = known.map_or(Time(0), |node| node.since);
-        let drain = self.drains.get(&name);
+        let drain = self.nodes.drain(&name);
         let (state, since, reason) = match (self.away(id), drain) {
             (Some(Away::Silent), _) => {
                 let silent = self.silent_for(id);
@@ -77,7 +77,7 @@ impl Pool {
             (Some(Away::Released), _) => (
                 NodeState::Released,
                 joined,
-                if self.moving.contains(&id) {
+                if self.nodes.moves(id) {
                     String::from("it is empty before its time ends, and given back")
                 } else {
                     String::from("it is idle and given back")
@@ -85,7 +85,7 @@ impl Pool {
             ),
             (Some(Away::Ends), _) => {
                 let left = self.node_lasts(id);
-                let since = self.node_times.get(&id).map_or(joined, |time| time.moves);
+                let since = self.nodes.time(id).map_or(joined, |time| time.moves);
                 let reason =
                     format!("it ends in {left}: what is in use moves, and nothing is placed on it");
                 (NodeState::Ending, since, reason)
@@ -98,14 +98,14 @@ impl Pool {
             }
             (None, None) => (NodeState::Joined, joined, String::new()),
         };
-        let devices = self.nodes.get(&id).into_iter().flatten().copied();
+        let devices = self.nodes.devices_of(id).copied();
         NodeView {
             node: id,
             name,
             state,
             devices: devices.collect(),
             demand: known.and_then(|node| node.demand),
-            ends: self.node_times.get(&id).map(|time| time.ends()),
+            ends: self.nodes.time(id).map(|time| time.ends()),
             since,
             reason,
         }

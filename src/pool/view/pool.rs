@@ -7,7 +7,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::facts::host::Host;
-use crate::facts::state::{Model, Pool};
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::event::Command;
 use crate::types::ids::{
@@ -158,11 +159,11 @@ pub struct OrderView {
 impl Pool {
     /// The state after the last step. `now` only affects the ages.
     pub fn view(&self, now: Time) -> PoolView {
-        let mut waiting = Vec::with_capacity(self.tickets.len());
-        for id in &self.waited_for {
+        let mut waiting = Vec::with_capacity(self.queues.len());
+        for id in self.queues.waited_for() {
             let expected = self.expected_wait(*id);
             for (nth, ticket) in self.models[id].queue.iter().enumerate() {
-                let request = &self.tickets[&ticket];
+                let request = &self.queues[&ticket];
                 let position = u32::try_from(nth + 1).unwrap_or(u32::MAX);
                 waiting.push(WaitingView {
                     ticket,
@@ -176,8 +177,8 @@ impl Pool {
         }
         PoolView {
             now: self.now.max(now),
-            night: self.night,
-            closing: self.closing.is_some(),
+            night: self.service.is_night(),
+            closing: self.service.is_closing(),
             models: self
                 .models
                 .iter()
@@ -190,7 +191,7 @@ impl Pool {
                 .map(|(&id, device)| device_view(id, device))
                 .collect(),
             nodes: self.node_views(),
-            node_demand: self.node_demand.pending.clone(),
+            node_demand: self.node_demand.pending().cloned(),
             hosts: self.host_views(),
             waiting,
             orders: self
@@ -275,7 +276,7 @@ impl Pool {
     fn host_views(&self) -> Vec<HostView> {
         let on = |node| {
             let there = |id: &&ReplicaId| self.node_of(&self.replicas[*id]) == node;
-            self.asleep.iter().filter(there).count() as u32
+            self.replicas.asleep().iter().filter(there).count() as u32
         };
         let view = |(&node, host): (&NodeId, &Host)| HostView {
             node,
@@ -284,7 +285,7 @@ impl Pool {
             held: host.held,
             sleepers: on(node),
         };
-        self.hosts.iter().map(view).collect()
+        self.nodes.hosts().iter().map(view).collect()
     }
 
     fn model_state(&self, model: &Model) -> ModelState {

@@ -154,7 +154,7 @@ fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() 
     };
     let response = pool.step(START, drained);
     assert_eq!(stops(&response.actions).len(), 1);
-    assert_eq!(pool.replica_next, 8);
+    assert_eq!(pool.replicas.new_id(), ReplicaId(8));
 }
 
 #[test]
