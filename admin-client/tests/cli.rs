@@ -25,6 +25,11 @@ fn one(line: &'static str, status: u16, body: Value) -> Server {
     Server::start(vec![(line, vec![Reply::json(status, body)])])
 }
 
+/// A route that always succeeds with this body.
+fn ok(line: &'static str, body: Value) -> (&'static str, Vec<Reply>) {
+    (line, vec![Reply::json(200, body)])
+}
+
 #[test]
 fn an_unreachable_server_is_exit_status_3_with_advice() {
     // The system does not assign this port to a process that requests any free port. A port that was free a little earlier could be
@@ -233,19 +238,13 @@ fn a_lost_event_stream_continues_after_the_last_event() {
 #[test]
 fn past_events_and_logs_are_printed_line_by_line() {
     let server = Server::start(vec![
-        (
+        ok(
             "GET /llm/admin/events?model=m&limit=5",
-            vec![Reply::json(
-                200,
-                json!({"events": [{"id": 1, "kind": "loaded", "model": "m", "reason": "asked"}]}),
-            )],
+            json!({"events": [{"id": 1, "kind": "loaded", "model": "m", "reason": "asked"}]}),
         ),
-        (
+        ok(
             "GET /llm/admin/logs?model=m&tail=2",
-            vec![Reply::json(
-                200,
-                json!({"model": "m", "lines": [{"replica": "r1", "stream": "stdout", "line": "up"}]}),
-            )],
+            json!({"model": "m", "lines": [{"replica": "r1", "stream": "stdout", "line": "up"}]}),
         ),
         (
             "GET /llm/admin/logs?model=m&tail=100&follow=true",
@@ -385,9 +384,9 @@ fn ones_own_key_is_revoked_only_with_yes() {
         json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
     let server = Server::start(vec![
         ("DELETE /llm/admin/keys?id=k1", vec![Reply::json(409, body)]),
-        (
+        ok(
             "DELETE /llm/admin/keys?id=k1&confirm=true",
-            vec![Reply::json(200, json!({"id": "k1", "revoked": true}))],
+            json!({"id": "k1", "revoked": true}),
         ),
     ]);
     let run = server.client("keys revoke k1");
@@ -404,21 +403,15 @@ fn ones_own_key_is_revoked_only_with_yes() {
 #[test]
 fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
     let server = Server::start(vec![
-        (
+        ok(
             "GET /llm/admin/devices",
-            vec![Reply::json(200, json!({"devices": [{"device": "gpu0"}]}))],
+            json!({"devices": [{"device": "gpu0"}]}),
         ),
-        (
+        ok(
             "GET /llm/admin/models",
-            vec![Reply::json(
-                200,
-                json!({"models": [{"model": "m", "state": "cold"}]}),
-            )],
+            json!({"models": [{"model": "m", "state": "cold"}]}),
         ),
-        (
-            "GET /llm/admin/queue",
-            vec![Reply::json(200, json!({"waiting": []}))],
-        ),
+        ok("GET /llm/admin/queue", json!({"waiting": []})),
     ]);
     let run = server.client("top");
     assert_eq!(run.status, 0, "{run:?}");

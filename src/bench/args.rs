@@ -99,6 +99,17 @@ pub enum BenchRoute {
     Embeddings,
 }
 
+impl BenchRoute {
+    /// The path below the base URL.
+    pub fn path(self) -> &'static str {
+        match self {
+            BenchRoute::Chat => "/chat/completions",
+            BenchRoute::Completions => "/completions",
+            BenchRoute::Embeddings => "/embeddings",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Arrivals {
     /// Independent arrivals: the gaps are exponential.

@@ -13,7 +13,6 @@ use super::plan::Plan;
 use super::prompts::Prompts;
 use super::response::{self as responses, Events, RequestError, RequestResult};
 use super::target::Target;
-use crate::args::BenchRoute;
 
 /// Maximum size of a non-streaming response, or of a list of models.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
@@ -40,13 +39,8 @@ pub fn now() -> Instant {
 
 impl Client {
     pub fn new(plan: Plan, prompts: Prompts) -> Result<Client, String> {
-        let below = match plan.route {
-            BenchRoute::Chat => "/chat/completions",
-            BenchRoute::Completions => "/completions",
-            BenchRoute::Embeddings => "/embeddings",
-        };
         Ok(Client {
-            uri: plan.target.uri(below)?,
+            uri: plan.target.uri(plan.route.path())?,
             headers: plan.target.headers(),
             target: plan.target,
             prompts,
@@ -64,11 +58,7 @@ impl Client {
     /// Returns an idle connection, or opens a new one.
     pub async fn connection(&self) -> Result<Connection, String> {
         loop {
-            let idle = self
-                .idle
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .pop();
+            let idle = crate::locked(&self.idle).pop();
             let Some(mut connection) = idle else { break };
             if connection.is_usable().await {
                 return Ok(connection);
@@ -80,10 +70,7 @@ impl Client {
     }
 
     pub fn give_back(&self, connection: Connection) {
-        self.idle
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push(connection);
+        crate::locked(&self.idle).push(connection);
     }
 
     /// Sends one request. A reusable connection is left in `connection`.

@@ -47,17 +47,11 @@ pub struct HeldStreams {
 
 impl HeldStreams {
     pub fn faults(&self) -> BTreeMap<String, (u64, String)> {
-        self.faults
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone()
+        crate::locked(&self.faults).clone()
     }
 
     fn failed(&self, fault: RequestError) {
-        let mut faults = self
-            .faults
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut faults = crate::locked(&self.faults);
         faults.entry(fault.label).or_insert((0, fault.message)).0 += 1;
     }
 

@@ -16,12 +16,11 @@ mod tally;
 mod target;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::args::BenchArgs;
-use self::args::BenchRoute;
 use self::client::{Client, now};
 use self::drive::Drive;
 use self::held_streams::HeldStreams;
@@ -70,6 +69,11 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
     }
 }
 
+/// Locks what tasks share. A task that panicked leaves it usable.
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A plan with its model and its prompts.
 struct Run {
     client: Arc<Client>,
@@ -110,12 +114,7 @@ impl Run {
         let took = now() - began;
         let begun = drive.begun.load(Ordering::Relaxed);
         let ended = drive.ended.load(Ordering::Relaxed);
-        let tally = std::mem::take(
-            &mut *drive
-                .tally
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        );
+        let tally = std::mem::take(&mut *locked(&drive.tally));
         let report = Report {
             url: self.url(args),
             model: self.model.clone(),
@@ -171,12 +170,7 @@ impl Run {
     }
 
     fn url(&self, args: &BenchArgs) -> String {
-        let below = match args.route {
-            BenchRoute::Chat => "/chat/completions",
-            BenchRoute::Completions => "/completions",
-            BenchRoute::Embeddings => "/embeddings",
-        };
-        self.client.target.url(below)
+        self.client.target.url(args.route.path())
     }
 
     async fn hold(

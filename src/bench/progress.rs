@@ -23,10 +23,7 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
         let passed = now() - began;
         let ended = drive.ended.load(Ordering::Relaxed);
         let failed = {
-            let tally = drive
-                .tally
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let tally = crate::locked(&drive.tally);
             tally.failures()
         };
         match &shown.0 {
