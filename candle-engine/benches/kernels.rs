@@ -6,6 +6,11 @@
 //! caches). In builds with debug assertions, every pointer in the inner loops is checked, which makes the kernels several times
 //! slower.
 
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a benchmark uses only some of the engine's internals"
+)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::sync::Arc;
@@ -19,30 +24,15 @@ use rand::{Rng, SeedableRng};
 
 #[path = "../src/kernels/mod.rs"]
 mod kernels;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "a benchmark uses only some of the engine's internals"
-)]
 #[path = "../src/spec.rs"]
 mod spec;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "a benchmark uses only some of the engine's internals"
-)]
 #[path = "../src/step.rs"]
 mod step;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "a benchmark uses only some of the engine's internals"
-)]
 #[path = "../src/stored_tensor.rs"]
 mod stored_tensor;
 mod texts;
 
-use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend};
+use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend, multiply_all};
 use step::{PAGE_TOKENS, Span};
 use stored_tensor::{Encoding, StoredTensor};
 
@@ -227,7 +217,7 @@ fn products(
         move || {
             let mut output = vec![0.0; rows * ROWS];
             for matrix in matrices.iter().take(some) {
-                matrix.multiply(pool, &input, &mut output);
+                multiply_all(pool, &[matrix], &input, &mut [&mut output]);
             }
         }
     };

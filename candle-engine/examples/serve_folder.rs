@@ -1,7 +1,7 @@
 //! Serves one model folder on 127.0.0.1 until Ctrl-C: `serve_folder FOLDER PORT [CONCURRENCY]`. For experiments and measurements;
 //! not part of the service.
 
-use candle_engine::{DeviceChoice, EngineOptions, Listen, serve};
+use candle_engine::{EngineOptions, Listen, serve};
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,27 +13,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: serve_folder FOLDER PORT [CONCURRENCY]".into());
     };
     let model_dir = PathBuf::from(folder);
+    let name = model_dir.file_name().map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let listen = Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?)));
     let options = EngineOptions {
-        model_name: model_dir.file_name().map_or_else(
-            || "model".to_owned(),
-            |name| name.to_string_lossy().into_owned(),
-        ),
-        model_dir,
-        listen: Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))),
-        context_tokens: 512,
         concurrency: arguments.next().map_or(Ok(4), |count| count.parse())?,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
-        quantization: None,
-        numbers: Default::default(),
-        verify: false,
-        adapters: Default::default(),
-        task: None,
-        grammar_trial: None,
-        threads: None,
-        tokenizer_workers: None,
-        budgets: Default::default(),
-        speculation: Default::default(),
+        ..EngineOptions::new(model_dir, name, listen)
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

@@ -46,26 +46,14 @@ impl Fields {
     /// # Errors
     /// 400 if the field is present and not a string.
     pub fn take_string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        self.take(name)
-            .map(|value| {
-                value
-                    .as_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| expected(name, "a string", &value))
-            })
-            .transpose()
+        let string = |value: &Value| value.as_str().map(str::to_owned);
+        self.take_as(name, "a string", string)
     }
 
     /// # Errors
     /// 400 if the field is present and not a boolean.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        self.take(name)
-            .map(|value| {
-                value
-                    .as_bool()
-                    .ok_or_else(|| expected(name, "true or false", &value))
-            })
-            .transpose()
+        self.take_as(name, "true or false", Value::as_bool)
     }
 
     /// # Errors
@@ -75,15 +63,9 @@ impl Fields {
         name: &str,
         range: RangeInclusive<f64>,
     ) -> Result<Option<f64>, ApiError> {
-        let wanted = || format!("a number from {} to {}", range.start(), range.end());
-        self.take(name)
-            .map(|value| {
-                value
-                    .as_f64()
-                    .filter(|number| range.contains(number))
-                    .ok_or_else(|| expected(name, wanted(), &value))
-            })
-            .transpose()
+        let wanted = format_args!("a number from {} to {}", range.start(), range.end());
+        let number = |value: &Value| value.as_f64().filter(|number| range.contains(number));
+        self.take_as(name, wanted, number)
     }
 
     /// # Errors
@@ -93,23 +75,41 @@ impl Fields {
         name: &str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, ApiError> {
-        let wanted = || format!("a whole number from {} to {}", range.start(), range.end());
+        let wanted = format_args!("a whole number from {} to {}", range.start(), range.end());
         // An integer may be written as 2.0; JSON has a single number type.
+        let whole = |number: &f64| number.fract() == 0.0 && number.abs() < 9e15;
         let integer = |value: &Value| {
-            value.as_i64().or_else(|| {
-                value
-                    .as_f64()
-                    .filter(|n| n.fract() == 0.0 && n.abs() < 9e15)
-                    .map(|n| n as i64)
-            })
+            let written = || value.as_f64().filter(whole).map(|number| number as i64);
+            let number = value.as_i64().or_else(written);
+            number.filter(|number| range.contains(number))
         };
-        self.take(name)
-            .map(|value| {
-                integer(&value)
-                    .filter(|number| range.contains(number))
-                    .ok_or_else(|| expected(name, wanted(), &value))
-            })
-            .transpose()
+        self.take_as(name, wanted, integer)
+    }
+
+    /// Takes a required list of token ids.
+    ///
+    /// # Errors
+    /// 400 if the field is missing, or not such a list.
+    pub fn need_token_ids(&mut self, name: &str) -> Result<Vec<u32>, ApiError> {
+        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let ids = |value: &Value| value.as_array()?.iter().map(id).collect();
+        let taken = self.take_as(name, "a list of token ids", ids)?;
+        taken.ok_or_else(|| ApiError::field(name, format!("`{name}` is required")))
+    }
+
+    fn take_as<T>(
+        &mut self,
+        name: &str,
+        wanted: impl Display,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        let taken = read(&value);
+        taken
+            .map(Some)
+            .ok_or_else(|| expected(name, wanted, &value))
     }
 
     /// Reports the remaining non-empty fields as ignored, for objects whose unknown fields are dropped.

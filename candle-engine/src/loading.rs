@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A loaded text-generating model.
 pub(crate) struct LoadedModel {
-    pub tokenizer: ModelTokenizer,
+    pub tokenizer: Arc<ModelTokenizer>,
     pub template: Option<ChatTemplate>,
     pub generator: Generator,
     /// The files of its weights.
@@ -108,7 +108,7 @@ pub(crate) fn load(
     generator.warm_up()?;
     progress.set(WARM_UP, 100)?;
     Ok(LoadedModel {
-        tokenizer,
+        tokenizer: Arc::new(tokenizer),
         template,
         generator,
         files: files.mapped().to_vec(),

@@ -5,7 +5,7 @@ use crate::api_error::ApiError;
 use crate::completion::{called, check_tokens};
 use crate::conversation::{render, template_of, tools_of};
 use crate::decoder_service::DecoderService;
-use crate::fields::{Fields, expected};
+use crate::fields::Fields;
 use crate::ignored_fields::IgnoredFields;
 use crate::tokenize_response::{TokenizeResponse, check_text};
 use serde_json::{Value, json};
@@ -59,16 +59,8 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
 pub(crate) fn detokenize(ready: &DecoderService, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;
-    let Some(value) = fields.take("tokens") else {
-        return Err(ApiError::field("tokens", "`tokens` is required"));
-    };
+    let tokens = fields.need_token_ids("tokens")?;
     fields.finish("")?;
-    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
-    let list = value.as_array().map(|list| list.iter().map(id));
-    let tokens: Option<Vec<u32>> = list.and_then(|ids| ids.collect());
-    let Some(tokens) = tokens else {
-        return Err(expected("tokens", "a list of token ids", &value));
-    };
     let tokenizer = &ready.model.tokenizer;
     check_tokens(&tokens, tokenizer.vocabulary, "tokens")?;
     Ok(json!({"prompt": tokenizer.text_of(&tokens)?}))

@@ -1,7 +1,7 @@
 //! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps the engine on the
 //! controller's orders, or by its rules for the time without a controller.
-//!
-//! One file because one loop owns the engine, the socket and the pipe, and each of its events may end the others.
+
+mod removal;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -20,15 +20,10 @@ use super::link::{self, Link};
 use super::output::{Output, now_ms};
 use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION};
 use super::signals::Signals;
+use removal::Removal;
 
-/// Time limit for killed processes to disappear after the leader.
-const SWEEP_MAX: Duration = Duration::from_secs(2);
-/// Time limit for the pipes to close after all known processes have ended.
-const PIPES_MAX: Duration = Duration::from_millis(200);
 /// Time limit for the controller to receive the report of the engine's end.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
-/// Time limit for the removal of a container.
-const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 64 << 10;
 
 pub struct Life {
@@ -64,15 +59,6 @@ struct Rules {
     keep: bool,
     within: Duration,
     grace: Duration,
-}
-
-/// The leader is gone, and its remains are being removed.
-struct Removal {
-    status: String,
-    since: Instant,
-    /// Time at which nothing was left, or the sweep was given up.
-    swept: Option<Instant>,
-    left: Vec<u32>,
 }
 
 #[expect(
@@ -363,82 +349,6 @@ impl Life {
         self.send_lines(lines);
     }
 
-    fn check_engine(&mut self) {
-        if let Some(engine) = &self.engine
-            && !engine.has_ended()
-        {
-            return child::reap_others(self.engine.as_ref());
-        }
-        if let Some(engine) = self.engine.take() {
-            self.kill_at = None;
-            self.ending = Some(Removal {
-                status: engine.reap(),
-                since: now(),
-                swept: None,
-                left: Vec::new(),
-            });
-        }
-        let Some(ending) = &mut self.ending else {
-            return;
-        };
-        let at = now();
-        if ending.swept.is_none() {
-            if child::sweep(self.group.as_deref()) {
-                ending.swept = Some(at);
-            } else if at.saturating_duration_since(ending.since) >= SWEEP_MAX {
-                ending.left = child::children();
-                ending.swept = Some(at);
-            }
-        }
-        let Some(swept) = ending.swept else {
-            return;
-        };
-        let open = self.pipes.stdout.is_some() || self.pipes.stderr.is_some();
-        if open && at.saturating_duration_since(swept) < PIPES_MAX {
-            return;
-        }
-        let Some(ending) = self.ending.take() else {
-            return;
-        };
-        self.pipes = Pipes {
-            stdout: None,
-            stderr: None,
-        };
-        let rest = self.output.finish();
-        self.send_lines(rest);
-        let end = End {
-            status: ending.status,
-            last_words: self.output.last_words(),
-            left: ending.left,
-        };
-        self.send(News::Exited(end.clone()));
-        self.end = Some((end, at));
-    }
-
-    fn check_timers(&mut self) {
-        let at = now();
-        if self.kill_at.is_some_and(|kill_at| kill_at <= at) {
-            self.kill_at = None;
-            if let Some(engine) = &self.engine {
-                engine.signal(Signal::SIGKILL);
-            }
-        }
-        let sent_at = self.end.as_ref().map(|(_, sent_at)| *sent_at);
-        match (self.alone, sent_at) {
-            // The result of a crash without a connected controller is kept for a while. The result of an ordered stop is not.
-            (Some((since, _)), Some(_)) => {
-                self.over |= self.stopping || since + self.rules.within <= at;
-            }
-            (Some((since, _)), None) => {
-                if !self.stopping && since + self.rules.within <= at {
-                    self.stop(self.rules.grace);
-                }
-            }
-            (None, Some(sent_at)) => self.over |= sent_at + FAREWELL_MAX <= at,
-            (None, None) => {}
-        }
-    }
-
     fn send(&mut self, news: News) {
         if let Some(link) = &mut self.link {
             link.send(news);
@@ -450,26 +360,6 @@ impl Life {
             lines
                 .into_iter()
                 .for_each(|line| link.send(News::Line(line)));
-        }
-    }
-
-    /// Removes the files that name this guardian, since no controller is left to do it.
-    fn remove_files(&mut self) {
-        if self.launch.is_none() {
-            self.leave_group();
-        }
-        if let Some(folder) = &self.group {
-            cgroup::remove(folder);
-        }
-        let Some(launch) = &self.launch else {
-            return;
-        };
-        let _ = std::fs::remove_file(&launch.socket);
-        if self.alone.is_some() {
-            child::run_to_its_end(&launch.clean_up, CLEAN_UP_MAX);
-            for path in &launch.remove_at_end {
-                let _ = std::fs::remove_file(path);
-            }
         }
     }
 }

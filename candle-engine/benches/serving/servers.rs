@@ -2,9 +2,7 @@
 
 use crate::client::now;
 use crate::random_model::CONTEXT_TOKENS;
-use candle_engine::{
-    DeviceChoice, EngineOptions, Listen, NumberTypes, Speculation, TokenBudgets, serve,
-};
+use candle_engine::{EngineOptions, Listen, NumberTypes, Speculation, TokenBudgets, serve};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -81,25 +79,16 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     };
     let quantization = quantization.first().map(|form| form.parse()).transpose()?;
     let chosen = |name: &str| std::env::var(name).unwrap_or_else(|_| "auto".to_owned());
+    let listen = Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?)));
     let options = EngineOptions {
-        model_dir: PathBuf::from(path),
-        model_name: "model".to_owned(),
-        listen: Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))),
         context_tokens: CONTEXT_TOKENS,
         concurrency: AT_ONCE,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
         quantization,
         numbers: NumberTypes {
             products: chosen("DTYPE").parse()?,
             kv_cache: chosen("KV_CACHE_DTYPE").parse()?,
         },
-        verify: false,
-        adapters: Default::default(),
-        task: None,
-        grammar_trial: None,
         threads: Some(threads.parse()?),
-        tokenizer_workers: None,
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
@@ -109,6 +98,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         } else {
             Speculation::OFF
         },
+        ..EngineOptions::new(path, "model", listen)
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

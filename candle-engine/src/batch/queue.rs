@@ -1,6 +1,7 @@
 //! The bounded queue in front of the batch, and the thread that computes.
 
 use super::gauges::Gauges;
+use super::network::Generator;
 use super::request::{GenerationRequest, ResponseEvent, StatesRequest};
 use super::run::Loop;
 use super::schedule::Limits;
@@ -8,10 +9,10 @@ use super::work::{STACK_BYTES, States, Work};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::exit_on_panic;
-use crate::loading::LoadedModel;
 use crate::model::AdapterTensors;
 use crate::options::WAITING_REQUESTS_MAX;
 use crate::step::AdapterNumber;
+use crate::tokenizer::ModelTokenizer;
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -25,12 +26,15 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Starts the thread that computes with `model`.
+    /// Starts the thread that computes with the network of `generator`.
     ///
     /// # Errors
-    /// If the system cannot start a thread, or the model computes for another batch already.
-    pub fn start(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
-        Self::start_with(model, model.generator.limits())
+    /// If the system cannot start a thread, or the network computes for another batch already.
+    pub fn start(
+        generator: &Generator,
+        tokenizer: &Arc<ModelTokenizer>,
+    ) -> Result<Self, EngineError> {
+        Self::start_with(generator, tokenizer, generator.limits())
     }
 
     /// Starts a batch that only computes hidden states. Its requests need a single pass, so they are bounded by the rows of a step
@@ -38,18 +42,22 @@ impl Batch {
     ///
     /// # Errors
     /// See [`Self::start`].
-    pub fn start_for_states(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
-        let limits = model.generator.limits();
+    pub fn start_for_states(
+        generator: &Generator,
+        tokenizer: &Arc<ModelTokenizer>,
+    ) -> Result<Self, EngineError> {
+        let limits = generator.limits();
         let seats = limits.seats.max(limits.prompt_rows);
-        Self::start_with(model, Limits { seats, ..limits })
+        Self::start_with(generator, tokenizer, Limits { seats, ..limits })
     }
 
     pub(super) fn start_with(
-        model: &Arc<LoadedModel>,
+        generator: &Generator,
+        tokenizer: &Arc<ModelTokenizer>,
         limits: Limits,
     ) -> Result<Self, EngineError> {
         let (queue, inbox) = channel();
-        let batch = Loop::new(model, limits, inbox)?;
+        let batch = Loop::new(generator, tokenizer, limits, inbox)?;
         std::thread::Builder::new()
             .name("batch".to_owned())
             .stack_size(STACK_BYTES)
@@ -57,7 +65,7 @@ impl Batch {
             .map_err(|error| EngineError::load(format!("cannot start a thread ({error})")))?;
         Ok(Self {
             queue,
-            gauges: Arc::clone(&model.generator.gauges),
+            gauges: Arc::clone(&generator.gauges),
         })
     }
 

@@ -4,7 +4,7 @@
 use super::decision::{Decision, PendingDecision, uncut};
 use super::gauges::Gauges;
 use super::guard::guarded;
-use super::network::{Network, refused};
+use super::network::{Generator, Network, refused};
 use super::request::GenerationRequest;
 use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
 use super::work::{STACK_BYTES, Work};
@@ -13,8 +13,8 @@ use super::write::client::{Client, LogitRows, RowOutcome};
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::error::{EngineError, one_line};
-use crate::loading::LoadedModel;
 use crate::model::HiddenStates;
+use crate::tokenizer::ModelTokenizer;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct Loop {
     schedule: Schedule,
     writers: BTreeMap<RequestId, Writer>,
     inbox: Receiver<Work>,
-    model: Arc<LoadedModel>,
+    tokenizer: Arc<ModelTokenizer>,
     gauges: Arc<Gauges>,
     /// Threads that choose tokens of several requests in parallel. Separate from the common threads because a deep grammar needs a
     /// deep stack.
@@ -50,11 +50,12 @@ struct Rows {
 
 impl Loop {
     pub fn new(
-        model: &Arc<LoadedModel>,
+        generator: &Generator,
+        tokenizer: &Arc<ModelTokenizer>,
         mut limits: Limits,
         inbox: Receiver<Work>,
     ) -> Result<Self, EngineError> {
-        let network = model.generator.take_network();
+        let network = generator.take_network();
         let network = network
             .ok_or_else(|| EngineError::load("the model is already in use by another batch"))?;
         // The logits of a sequence's rows, proposed tokens included, are computed together.
@@ -71,8 +72,8 @@ impl Loop {
             schedule: Schedule::new(limits),
             writers: BTreeMap::new(),
             inbox,
-            model: Arc::clone(model),
-            gauges: Arc::clone(&model.generator.gauges),
+            tokenizer: Arc::clone(tokenizer),
+            gauges: Arc::clone(&generator.gauges),
             threads,
             hidden: HiddenStates::default(),
             logits: Vec::new(),
@@ -139,7 +140,7 @@ impl Loop {
             } => {
                 let arrival = arrival_of(&request);
                 let client = Client::new(events, first_choice);
-                match Writer::of_response(*request, client, &self.model.tokenizer) {
+                match Writer::of_response(*request, client, &self.tokenizer) {
                     Ok(writer) => (arrival, writer),
                     Err((client, error)) => {
                         client.fail(error);
@@ -149,7 +150,7 @@ impl Loop {
                 }
             }
         };
-        let at_once = guarded(|| writer.end_at_once(&self.model.tokenizer));
+        let at_once = guarded(|| writer.end_at_once(&self.tokenizer));
         match at_once {
             Ok(false) if arrival.prompt.is_empty() => {
                 writer.fail(ApiError::internal(
@@ -273,7 +274,7 @@ impl Loop {
                         .clone()
                         .map(|row| self.hidden.row(row))
                         .collect();
-                    writer.see(&states, rows.decides, &self.model.tokenizer)
+                    writer.see(&states, rows.decides, &self.tokenizer)
                 })
             };
             match outcome {
@@ -332,7 +333,7 @@ impl Loop {
                 });
             }
         }
-        let tokenizer = &self.model.tokenizer;
+        let tokenizer = &self.tokenizer;
         let decide = |undecided: PendingDecision<'_>| undecided.decide(tokenizer);
         let decided: Vec<Decision> = if is_shared && work.len() > 1 {
             self.threads

@@ -1,6 +1,7 @@
 //! Tests the batch with a demo model. Provides a model whose steps can be paused and counted, and the same network without a batch.
 
 mod concurrency;
+mod hidden_states;
 mod responses;
 mod speculation;
 
@@ -11,7 +12,7 @@ use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::loading::{LoadedModel, load, open};
 use crate::model::{AdapterTensors, HiddenStates};
-use crate::options::{DeviceChoice, EngineOptions, Listen, Speculation, TokenBudgets};
+use crate::options::{EngineOptions, Listen, Speculation, TokenBudgets};
 use crate::pieces::Piece;
 use crate::progress::Progress;
 use crate::sampling::SamplingSettings;
@@ -27,24 +28,12 @@ const CONTEXT_TOKENS: usize = 512;
 
 /// Options without proposals, which gives each step one row per generating request.
 fn options(concurrency: usize) -> EngineOptions {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
     EngineOptions {
-        model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
-        model_name: "tiny-chat".to_owned(),
-        listen: Listen::Unix("unused".into()),
         context_tokens: CONTEXT_TOKENS,
         concurrency,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
-        quantization: None,
-        numbers: Default::default(),
-        verify: false,
-        task: None,
-        grammar_trial: None,
-        adapters: crate::options::AdapterOptions::default(),
-        threads: None,
-        tokenizer_workers: None,
-        budgets: TokenBudgets::default(),
         speculation: Speculation::OFF,
+        ..EngineOptions::new(folder, "tiny-chat", Listen::Unix("unused".into()))
     }
 }
 
@@ -137,7 +126,7 @@ impl Demo {
         let model = Arc::new(model);
         let limits = limits(model.generator.limits());
         Self {
-            batch: Batch::start_with(&model, limits).expect("starts"),
+            batch: Batch::start_with(&model.generator, &model.tokenizer, limits).expect("starts"),
             model,
             steps,
             go: Some(go),

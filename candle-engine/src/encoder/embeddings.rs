@@ -68,7 +68,7 @@ impl EmbeddingsRequest {
         fields.take_string("user")?;
         let adds_special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
         let name = fields.take_string("prompt_name")?;
-        let prompt = texts.prompt(name.as_deref())?;
+        let prompt = texts.prompts.named(name.as_deref())?;
         let cut = service.take_cut(fields)?;
         let several = inputs.len() > 1;
         let sequence = |(index, input): (usize, Input)| -> Result<Sequence, ApiError> {

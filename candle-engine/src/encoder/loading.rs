@@ -240,7 +240,7 @@ pub(crate) fn of_decoder(
             (gives, decoder_backend::Output::Scores(head))
         }
     };
-    let batch = Arc::new(Batch::start_for_states(model)?);
+    let batch = Arc::new(Batch::start_for_states(&model.generator, &model.tokenizer)?);
     let rest = BatchSleeper {
         batch: Arc::clone(&batch),
         files: model.files.clone(),

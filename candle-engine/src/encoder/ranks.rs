@@ -240,8 +240,8 @@ impl RerankRequest {
         let instruction = take_instruction(service, fields)?;
         let texts = &service.model.texts;
         let prompts = (
-            texts.prompt_of_kind(&["query"]),
-            texts.prompt_of_kind(&["document", "passage", "corpus"]),
+            texts.prompts.of_kind(&["query"]),
+            texts.prompts.of_kind(&["document", "passage", "corpus"]),
         );
         let sequences = sequences_of(
             service,
@@ -339,7 +339,7 @@ impl ScoreRequest {
         fields.take_string("user")?;
         let cut = service.take_cut(fields)?;
         let instruction = take_instruction(service, fields)?;
-        let prompt = service.model.texts.prompt(None)?;
+        let prompt = service.model.texts.prompts.named(None)?;
         let sequences = sequences_of(
             service,
             &firsts,

@@ -1,20 +1,22 @@
 //! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and truncation.
-//! One file because limits and truncation depend on the special tokens that are added.
+
+mod errors;
+mod prompts;
+
+pub(super) use errors::check_text;
 
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::files::{read_json, read_tokenizer};
+use errors::{empty, no_room, no_tokens, too_long};
+use prompts::Prompts;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
 use tokenizers::utils::truncation::{
     TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings,
 };
 use tokenizers::{Encoding, PostProcessor, Tokenizer};
-
-/// Maximum length of a text; longer ones would occupy a core for seconds.
-const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The treatment of a text with too many tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +37,7 @@ pub(crate) struct Texts {
     /// Maximum tokens of a text, including special tokens.
     pub limit: usize,
     lowercases: bool,
-    /// Named prompts that are put before texts.
-    prompts: BTreeMap<String, String>,
-    default_prompt: Option<String>,
+    pub prompts: Prompts,
     /// Pooling includes the prompt's tokens.
     includes_prompt: bool,
 }
@@ -104,23 +104,11 @@ impl Texts {
         let own = what(&sentences["max_seq_length"]).or(what(&settings["model_max_length"]));
         let limit = own.filter(|own| *own > 0).unwrap_or(most).min(most);
         let prompts_file = "config_sentence_transformers.json";
-        let prompting = beside(prompts_file)?;
-        let prompts: BTreeMap<String, String> = prompting["prompts"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())))
-            .collect();
-        let default_prompt = prompting["default_prompt_name"].as_str();
-        if let Some(name) = default_prompt.filter(|name| !prompts.contains_key(*name)) {
-            return Err(EngineError::model(
-                file.with_file_name(prompts_file),
-                format!("default_prompt_name is {name:?}, which is not among its prompts"),
-                "correct it or remove it",
-            ));
-        }
+        let prompts = Prompts::new(&beside(prompts_file)?).map_err(|problem| {
+            let file = file.with_file_name(prompts_file);
+            EngineError::model(file, problem, "correct it or remove it")
+        })?;
         let texts = Self {
-            default_prompt: default_prompt.map(str::to_owned),
             tokenizer,
             vocabulary,
             limit,
@@ -145,30 +133,6 @@ impl Texts {
     pub fn added(&self, pair: bool) -> usize {
         let processor = self.tokenizer.get_post_processor();
         processor.map_or(0, |processor| processor.added_tokens(pair))
-    }
-
-    /// Returns the prompt with this name; without a name, the model's default prompt, or an empty one.
-    ///
-    /// # Errors
-    /// 400 if the model has no prompt with this name.
-    pub fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
-        let Some(name) = name.or(self.default_prompt.as_deref()) else {
-            return Ok("");
-        };
-        self.prompts.get(name).map(String::as_str).ok_or_else(|| {
-            let known = self.prompts.keys().cloned().collect::<Vec<_>>().join(", ");
-            let known = if known.is_empty() { "none" } else { &known };
-            ApiError::field(
-                "prompt_name",
-                format!("this model has no prompt `{name}`; it has {known}"),
-            )
-        })
-    }
-
-    /// Returns the first of these prompts that the model has; otherwise its default prompt.
-    pub fn prompt_of_kind(&self, names: &[&str]) -> &str {
-        let found = names.iter().find_map(|name| self.prompts.get(*name));
-        found.map_or_else(|| self.prompt(None).unwrap_or_default(), String::as_str)
     }
 
     /// Tokenizes a text. `param` names it in errors.
@@ -418,46 +382,5 @@ impl Texts {
         let mask = encoding.get_special_tokens_mask();
         let after = mask.iter().rev().take_while(|special| **special == 1);
         Ok(encoding.len() - after.count())
-    }
-}
-
-pub(super) fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiError> {
-    if text.is_empty() {
-        return Err(empty(param));
-    }
-    if text.len() > TEXT_BYTES_MAX {
-        return Err(ApiError::field(
-            param,
-            format!(
-                "`{param}` has {} bytes; at most {TEXT_BYTES_MAX} are allowed",
-                text.len()
-            ),
-        ));
-    }
-    Ok(text)
-}
-
-fn empty(param: &str) -> ApiError {
-    ApiError::field(param, format!("`{param}` is empty; give it a text"))
-}
-
-fn no_tokens(param: &str) -> ApiError {
-    ApiError::field(param, format!("`{param}` has no tokens; give it a text"))
-}
-
-fn no_room(most: usize, added: usize) -> ApiError {
-    ApiError::field(
-        "truncate_prompt_tokens",
-        format!("{most} tokens leave no room for a text in addition to {added} special tokens"),
-    )
-}
-
-fn too_long(what: &str, count: usize, most: usize, param: &str) -> ApiError {
-    let message = format!(
-        "{what} has {count} tokens; this model takes at most {most}; shorten it, or set `truncate` to true"
-    );
-    ApiError {
-        code: Some("context_length_exceeded"),
-        ..ApiError::field(param, message)
     }
 }

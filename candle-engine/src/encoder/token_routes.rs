@@ -3,7 +3,7 @@
 use super::service::Service;
 use super::texts::Cut;
 use crate::api_error::ApiError;
-use crate::fields::{Fields, expected};
+use crate::fields::Fields;
 use crate::tokenize_response::{TokenizeResponse, check_text};
 use serde_json::{Value, json};
 
@@ -45,16 +45,8 @@ impl Service {
     pub fn detokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
-        let Some(value) = fields.take("tokens") else {
-            return Err(ApiError::field("tokens", "`tokens` is required"));
-        };
+        let tokens = fields.need_token_ids("tokens")?;
         fields.finish("")?;
-        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
-        let list = value.as_array().map(|list| list.iter().map(id));
-        let tokens: Option<Vec<u32>> = list.and_then(|ids| ids.collect());
-        let Some(tokens) = tokens else {
-            return Err(expected("tokens", "a list of token ids", &value));
-        };
         let texts = &self.model.texts;
         texts.check_tokens(&tokens, "tokens")?;
         Ok(json!({"prompt": texts.text_of(&tokens)?}))

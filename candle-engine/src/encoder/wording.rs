@@ -113,7 +113,7 @@ impl Wording {
         check_text(query, query_name)?;
         check_text(document, document_name)?;
         let what = format!("`{query_name}` and `{document_name}` in the model's prompt");
-        let own = texts.prompt(None)?;
+        let own = texts.prompts.named(None)?;
         let own = Some(own).filter(|own| !own.is_empty());
         let instruction = pair.instruction.or(own);
         let (before, tokens, after) = match self {

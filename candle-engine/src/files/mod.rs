@@ -19,7 +19,7 @@ mod required_tensors;
 mod safetensors;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tokenizer_files;
 mod verify;
 

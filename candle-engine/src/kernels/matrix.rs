@@ -157,11 +157,6 @@ impl Matrix {
             numbers,
         );
     }
-
-    /// Multiplies input rows (`columns` each) with the matrix into output rows (`rows` each).
-    pub(crate) fn multiply(&self, pool: &Pool, input: &[f32], output: &mut [f32]) {
-        multiply_all(pool, &[self], input, &mut [output]);
-    }
 }
 
 /// Multiplies one input with several matrices in one parallel section.

@@ -5,11 +5,6 @@
 //! it and however many threads compute. It is also bit-identical on every processor ([`tier`]), except for products with
 //! BF16-rounded inputs ([`rounded_rows`]), which a pool computes only if configured to.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the set of kernels is complete; benches use kernels that the networks do not"
-)]
 #![expect(
     clippy::needless_range_loop,
     reason = "loops over lanes index several arrays, and their bodies must be inlined"
@@ -24,6 +19,7 @@ mod input;
 mod math;
 mod matrix;
 mod pool;
+mod rotation;
 mod rounded_rows;
 mod rows;
 mod shares;
@@ -36,9 +32,9 @@ pub(crate) use blocks::dequantise;
 pub(crate) use cache::{CacheLayer, CacheShape, Precision};
 pub(crate) use matrix::{Matrix, multiply_all};
 pub(crate) use pool::Pool;
-pub(crate) use rows::{
-    NormWeights, Turns, activate, add, add_and_norm, gate, norm, norm_in_place, turn,
-};
+pub(crate) use rotation::{Turns, turn};
+pub(crate) use rows::{NormWeights, activate, add, add_and_norm, gate, norm, norm_in_place};
+#[cfg(test)]
 pub(crate) use tier::Level;
 
 #[cfg(test)]

@@ -11,16 +11,26 @@ use super::tile::Tile;
 
 /// The layout of an encoding. `row` points to the first block of a row.
 pub(super) trait Blocks {
-    /// Numbers that share a factor: 32 or 16.
-    const PER_FACTOR: usize;
-    /// Approximate bytes per 64 numbers.
-    const UNIT_BYTES: usize;
+    const BLOCK_BYTES: usize;
+    const FACTORS: Factors;
     /// The byte that represents zero.
     const ZERO: i32;
-    /// Numbers have a minimum in addition to their factor.
-    const MINIMUMS: bool;
     /// Bytes are less than 64.
     const SMALL: bool;
+    /// Numbers that share a factor.
+    const PER_FACTOR: usize = if matches!(Self::FACTORS, Factors::Signed) {
+        16
+    } else {
+        32
+    };
+    /// Numbers have a minimum in addition to their factor.
+    const MINIMUMS: bool = matches!(Self::FACTORS, Factors::SixBit);
+    /// Approximate bytes per 64 numbers.
+    const UNIT_BYTES: usize = if matches!(Self::FACTORS, Factors::Simple) {
+        2 * Self::BLOCK_BYTES
+    } else {
+        Self::BLOCK_BYTES.div_ceil(4)
+    };
     /// Maximum number of input rows computed together: as many as the registers hold in addition to the encoding's own values.
     const INPUT_ROWS: usize = if Self::PER_FACTOR == GROUP { 6 } else { 5 };
 
@@ -34,6 +44,7 @@ pub(super) trait Blocks {
     ///
     /// # Safety
     /// The numbers must be readable in each of the rows.
+    #[inline(always)]
     unsafe fn factors<T: Tier>(
         tier: T,
         rows: &[*const u8; LANES],
@@ -41,7 +52,27 @@ pub(super) trait Blocks {
         columns: usize,
         half: usize,
         tile: &mut Tile,
-    );
+    ) {
+        let (columns, bytes) = ((first, columns), Self::BLOCK_BYTES);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match Self::FACTORS {
+                Factors::Simple => simple_factors(tier, rows, columns, bytes, half, tile),
+                Factors::SixBit => six_bit_factors(tier, rows, columns, bytes, half, tile),
+                Factors::Signed => signed_factors(tier, rows, columns, bytes, half, tile),
+            }
+        }
+    }
+}
+
+/// The form of an encoding's factors.
+pub(super) enum Factors {
+    /// One for each block of 32 numbers.
+    Simple,
+    /// One and a minimum for each 32 of the 256 numbers in a block.
+    SixBit,
+    /// One for each 16 of the 256 numbers in a block.
+    Signed,
 }
 
 /// Loads the 16 bits at `at` of each row.
@@ -78,69 +109,49 @@ unsafe fn simple_factors<T: Tier>(
 pub(super) struct Q8_0;
 
 impl Blocks for Q8_0 {
-    const PER_FACTOR: usize = 32;
-    const UNIT_BYTES: usize = 68;
+    const BLOCK_BYTES: usize = 34;
+    const FACTORS: Factors = Factors::Simple;
     const ZERO: i32 = 128;
-    const MINIMUMS: bool = false;
     const SMALL: bool = false;
 
     #[inline(always)]
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = row.add(unit * 68 + 2);
-            let high = if is_full { low.add(34) } else { low };
+            let low = row.add(2 * unit * Self::BLOCK_BYTES + 2);
+            let high = if is_full {
+                low.add(Self::BLOCK_BYTES)
+            } else {
+                low
+            };
             tier.flip(tier.load_two(low, high), 0x80)
         }
-    }
-
-    #[inline(always)]
-    unsafe fn factors<T: Tier>(
-        tier: T,
-        rows: &[*const u8; LANES],
-        first: usize,
-        columns: usize,
-        half: usize,
-        tile: &mut Tile,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { simple_factors(tier, rows, (first, columns), 34, half, tile) }
     }
 }
 
 pub(super) struct Q4_0;
 
 impl Blocks for Q4_0 {
-    const PER_FACTOR: usize = 32;
-    const UNIT_BYTES: usize = 36;
+    const BLOCK_BYTES: usize = 18;
+    const FACTORS: Factors = Factors::Simple;
     const ZERO: i32 = 8;
-    const MINIMUMS: bool = false;
     const SMALL: bool = true;
 
     #[inline(always)]
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = row.add(unit * 36 + 2);
-            let high = if is_full { low.add(18) } else { low };
+            let low = row.add(2 * unit * Self::BLOCK_BYTES + 2);
+            let high = if is_full {
+                low.add(Self::BLOCK_BYTES)
+            } else {
+                low
+            };
             tier.and(
                 tier.shift_right(tier.load_pairs(low, high), [0, 4, 0, 4]),
                 15,
             )
         }
-    }
-
-    #[inline(always)]
-    unsafe fn factors<T: Tier>(
-        tier: T,
-        rows: &[*const u8; LANES],
-        first: usize,
-        columns: usize,
-        half: usize,
-        tile: &mut Tile,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { simple_factors(tier, rows, (first, columns), 18, half, tile) }
     }
 }
 
@@ -190,49 +201,34 @@ unsafe fn six_bit_factors<T: Tier>(
 pub(super) struct Q4K;
 
 impl Blocks for Q4K {
-    const PER_FACTOR: usize = 32;
-    const UNIT_BYTES: usize = 36;
+    const BLOCK_BYTES: usize = 144;
+    const FACTORS: Factors = Factors::SixBit;
     const ZERO: i32 = 0;
-    const MINIMUMS: bool = true;
     const SMALL: bool = true;
 
     #[inline(always)]
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = row.add(unit / 4 * 144 + 16 + unit % 4 * 32);
+            let low = row.add(unit / 4 * Self::BLOCK_BYTES + 16 + unit % 4 * 32);
             tier.and(tier.shift_right(tier.load_two(low, low), [0, 0, 4, 4]), 15)
         }
-    }
-
-    #[inline(always)]
-    unsafe fn factors<T: Tier>(
-        tier: T,
-        rows: &[*const u8; LANES],
-        first: usize,
-        columns: usize,
-        half: usize,
-        tile: &mut Tile,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { six_bit_factors(tier, rows, (first, columns), 144, half, tile) }
     }
 }
 
 pub(super) struct Q5K;
 
 impl Blocks for Q5K {
-    const PER_FACTOR: usize = 32;
-    const UNIT_BYTES: usize = 44;
+    const BLOCK_BYTES: usize = 176;
+    const FACTORS: Factors = Factors::SixBit;
     const ZERO: i32 = 0;
-    const MINIMUMS: bool = true;
     const SMALL: bool = true;
 
     #[inline(always)]
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
-            let block = row.add(unit / 4 * 176);
+            let block = row.add(unit / 4 * Self::BLOCK_BYTES);
             let low = block.add(48 + unit % 4 * 32);
             let low = tier.and(tier.shift_right(tier.load_two(low, low), [0, 0, 4, 4]), 15);
             let bit = unit as u32 % 4 * 2;
@@ -241,35 +237,52 @@ impl Blocks for Q5K {
             tier.or(low, tier.shift_left(high, 4))
         }
     }
+}
 
-    #[inline(always)]
-    unsafe fn factors<T: Tier>(
-        tier: T,
-        rows: &[*const u8; LANES],
-        first: usize,
-        columns: usize,
-        half: usize,
-        tile: &mut Tile,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { six_bit_factors(tier, rows, (first, columns), 176, half, tile) }
+/// Unpacks the factors of Q6_K: a 16-bit float at the end, after sixteen signed bytes.
+#[inline(always)]
+unsafe fn signed_factors<T: Tier>(
+    tier: T,
+    rows: &[*const u8; LANES],
+    (first, columns): (usize, usize),
+    block_bytes: usize,
+    half: usize,
+    tile: &mut Tile,
+) {
+    for block in 0..columns / 256 {
+        let at = (first / 256 + block) * block_bytes;
+        // SAFETY: the caller's promise; a tile has 16 lanes for each half.
+        unsafe {
+            let factor = tier.halves_to_floats(words(tier, rows, at + 208));
+            let own = tier.words(rows, at + 192);
+            for four in 0..4 {
+                let own = own[four];
+                for byte in 0..4 {
+                    let own = tier.signed_bytes(tier.shift_right_ints(own, 8 * byte as u32));
+                    let place = block * 16 + four * 4 + byte;
+                    tier.store(
+                        tile.factors[place][half].as_mut_ptr(),
+                        tier.multiply(factor, tier.to_floats(own)),
+                    );
+                }
+            }
+        }
     }
 }
 
 pub(super) struct Q6K;
 
 impl Blocks for Q6K {
-    const PER_FACTOR: usize = 16;
-    const UNIT_BYTES: usize = 53;
+    const BLOCK_BYTES: usize = 210;
+    const FACTORS: Factors = Factors::Signed;
     const ZERO: i32 = 32;
-    const MINIMUMS: bool = false;
     const SMALL: bool = true;
 
     #[inline(always)]
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
-            let block = row.add(unit / 4 * 210);
+            let block = row.add(unit / 4 * Self::BLOCK_BYTES);
             let (half, upper) = (unit % 4 / 2, unit as u32 % 2);
             let low = tier.load_bytes(block.add(half * 64));
             let low = tier.and(tier.shift_right(low, [upper * 4; 4]), 15);
@@ -277,36 +290,6 @@ impl Blocks for Q6K {
             let bit = upper * 4;
             let high = tier.shift_right(tier.load_two(high, high), [bit, bit, bit + 2, bit + 2]);
             tier.or(low, tier.shift_left(tier.and(high, 3), 4))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn factors<T: Tier>(
-        tier: T,
-        rows: &[*const u8; LANES],
-        first: usize,
-        columns: usize,
-        half: usize,
-        tile: &mut Tile,
-    ) {
-        for block in 0..columns / 256 {
-            let at = (first / 256 + block) * 210;
-            // SAFETY: the caller's promise; a tile has 16 lanes for each half.
-            unsafe {
-                let factor = tier.halves_to_floats(words(tier, rows, at + 208));
-                let own = tier.words(rows, at + 192);
-                for four in 0..4 {
-                    let own = own[four];
-                    for byte in 0..4 {
-                        let own = tier.signed_bytes(tier.shift_right_ints(own, 8 * byte as u32));
-                        let place = block * 16 + four * 4 + byte;
-                        tier.store(
-                            tile.factors[place][half].as_mut_ptr(),
-                            tier.multiply(factor, tier.to_floats(own)),
-                        );
-                    }
-                }
-            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The operations of a decoder implemented with candle: for GPUs, and on the CPU as the plain reference for this crate's own
 //! kernels.
-//! One file because it is one implementation of one trait, operation by operation.
 //!
 //! Hidden states, norms and sums are F32. On GPUs, weights in GGML blocks stay quantised and use candle's quantised kernels, and
 //! dense weights multiply in BF16, or in F32 if the file has F32. On the CPU, everything is F32.
@@ -9,6 +8,8 @@
 //! would have to be gathered anyway, and it does not support F32.
 
 mod attention;
+mod plan;
+mod values;
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::weights::ggml;
@@ -16,95 +17,17 @@ use crate::spec::Activation;
 use crate::step::{PAGE_TOKENS, Page};
 use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::quantized::{QMatMul, QStorage, QTensor};
-use candle_core::{DType, Device, Module, Result, Tensor};
-use candle_transformers::utils::build_additive_causal_mask;
+use candle_core::{DType, Device, Result, Tensor};
+use plan::Plan;
 use std::borrow::Cow;
 use std::sync::Arc;
+use values::{Cache, Matrix, Norm, Rows, Weights, activated};
 
 pub(super) struct CandleCompute {
     device: Device,
     cache_type: DType,
     /// All weights multiply in F32.
     exact: bool,
-}
-
-/// `rows × width` numbers in F32.
-#[derive(Debug, Default)]
-pub(super) struct Rows(Option<Tensor>);
-
-impl Rows {
-    fn get(&self) -> Result<&Tensor> {
-        match &self.0 {
-            Some(tensor) => Ok(tensor),
-            None => candle_core::bail!("rows are read before they were computed"),
-        }
-    }
-
-    fn set(&mut self, tensor: Tensor) {
-        self.0 = Some(tensor);
-    }
-}
-
-pub(super) struct Matrix {
-    weights: Weights,
-    bias: Option<Tensor>,
-}
-
-enum Weights {
-    /// Transposed, in the type used for multiplication.
-    Dense(Tensor),
-    Blocks(QMatMul),
-}
-
-/// Keys and values, with a row for each token of each page.
-pub(super) struct Cache {
-    keys: Tensor,
-    values: Tensor,
-}
-
-#[derive(Default)]
-pub(super) struct Plan {
-    /// Cosines and sines, per rope.
-    angles: Vec<(Tensor, Tensor)>,
-    /// Cache slots for the keys and values of each row, repeated for every number of a row.
-    key_slots: Option<Tensor>,
-    value_slots: Option<Tensor>,
-    views: Vec<View>,
-}
-
-/// The tokens visible to the rows of each span through one window.
-struct View {
-    window: Option<usize>,
-    spans: Vec<VisibleTokens>,
-}
-
-struct VisibleTokens {
-    slots: Tensor,
-    /// Zero for visible tokens, minus infinity for others. `None` for a single row, which sees all.
-    mask: Option<Tensor>,
-}
-
-/// Weights of an RMS norm or, with a bias, of a layer norm.
-pub(super) struct Norm {
-    weights: Tensor,
-    bias: Option<Tensor>,
-}
-
-impl Norm {
-    fn apply(&self, rows: &Tensor, epsilon: f32) -> Result<Tensor> {
-        match &self.bias {
-            Some(bias) => candle_nn::ops::layer_norm(rows, &self.weights, bias, epsilon),
-            None => candle_nn::ops::rms_norm(rows, &self.weights, epsilon),
-        }
-    }
-}
-
-fn activated(activation: Activation, rows: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Silu => rows.silu(),
-        Activation::GeluTanh => rows.gelu(),
-        Activation::Gelu => rows.gelu_erf(),
-    }
 }
 
 impl CandleCompute {
@@ -141,31 +64,6 @@ impl CandleCompute {
         let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
         Tensor::new(rows, &self.device)
     }
-
-    fn visible(&self, work: &Work<'_>, window: Option<usize>) -> Result<Vec<VisibleTokens>> {
-        let see = |span: &crate::step::Span| {
-            let end = span.past + span.count;
-            // The first row sees furthest back.
-            let first = window.map_or(0, |window| (span.past + 1).saturating_sub(window));
-            let slots: Vec<u32> = (first..end).map(|token| slot(&span.pages, token)).collect();
-            let mask = (span.count > 1).then(|| {
-                // Number of visible tokens before its own.
-                let window = window.map(|window| window.saturating_sub(1));
-                let (rows, before) = (span.count, span.past - first);
-                build_additive_causal_mask(rows, before, window, &self.device, DType::F32)?
-                    .reshape((rows, end - first))
-            });
-            Ok(VisibleTokens {
-                slots: Tensor::new(slots, &self.device)?,
-                mask: mask.transpose()?,
-            })
-        };
-        work.step.spans.iter().map(see).collect()
-    }
-}
-
-fn slot(pages: &[Page], token: usize) -> u32 {
-    pages[token / PAGE_TOKENS] * PAGE_TOKENS as u32 + (token % PAGE_TOKENS) as u32
 }
 
 impl Compute for CandleCompute {
@@ -254,41 +152,7 @@ impl Compute for CandleCompute {
         attention: &[AttentionShape],
         plan: &mut Plan,
     ) -> Result<()> {
-        let rows = work.step.tokens.len();
-        plan.angles.clear();
-        for angles in work.angles {
-            let shape = (rows, angles.pairs);
-            plan.angles.push((
-                Tensor::from_slice(&angles.cosines, shape, &self.device)?,
-                Tensor::from_slice(&angles.sines, shape, &self.device)?,
-            ));
-        }
-        let mut slots = Vec::with_capacity(rows);
-        for span in &work.step.spans {
-            let new = span.past..span.past + span.count;
-            slots.extend(new.map(|token| slot(&span.pages, token)));
-        }
-        let slots = Tensor::from_vec(slots, (rows, 1), &self.device)?;
-        // All blocks of a decoder have the same head widths; only windows differ.
-        if let Some(shape) = attention.first() {
-            let spread = |width| {
-                let width = shape.key_value_heads * width;
-                slots.broadcast_as((rows, width))?.contiguous()
-            };
-            plan.key_slots = Some(spread(shape.key_width)?);
-            plan.value_slots = Some(spread(shape.value_width)?);
-        }
-        plan.views.clear();
-        for shape in attention {
-            if plan.views.iter().all(|view| view.window != shape.window) {
-                let spans = self.visible(work, shape.window)?;
-                plan.views.push(View {
-                    window: shape.window,
-                    spans,
-                });
-            }
-        }
-        Ok(())
+        self.fill_plan(work, attention, plan)
     }
 
     fn linear<const N: usize>(
@@ -299,17 +163,7 @@ impl Compute for CandleCompute {
     ) -> Result<()> {
         let input = input.get()?;
         for (matrix, output) in matrices.into_iter().zip(outputs) {
-            let product = match &matrix.weights {
-                Weights::Dense(weights) => input
-                    .to_dtype(weights.dtype())?
-                    .matmul(weights)?
-                    .to_dtype(DType::F32)?,
-                Weights::Blocks(weights) => weights.forward(input)?,
-            };
-            output.set(match &matrix.bias {
-                Some(bias) => product.broadcast_add(bias)?,
-                None => product,
-            });
+            output.set(matrix.apply(input)?);
         }
         Ok(())
     }

@@ -4,23 +4,8 @@ use super::*;
 
 pub(super) fn options() -> EngineOptions {
     EngineOptions {
-        model_dir: PathBuf::from("somewhere"),
-        model_name: "name".to_owned(),
-        listen: Listen::Unix(PathBuf::from("socket")),
         context_tokens: 128,
-        concurrency: 1,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
-        threads: None,
-        tokenizer_workers: None,
-        budgets: TokenBudgets::default(),
-        speculation: Speculation::default(),
-        quantization: None,
-        numbers: NumberTypes::default(),
-        verify: false,
-        adapters: Default::default(),
-        task: None,
-        grammar_trial: None,
+        ..EngineOptions::new("somewhere", "name", Listen::Unix("socket".into()))
     }
 }
 

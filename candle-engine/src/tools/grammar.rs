@@ -1,6 +1,7 @@
 //! The grammars of completions that must or may call tools.
 
-use super::{Family, Tool};
+use super::family::Family;
+use super::tool::Tool;
 use crate::grammar::{Grammar, quoted, with_options};
 use serde_json::json;
 use std::fmt::Write;

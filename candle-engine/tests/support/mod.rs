@@ -4,9 +4,7 @@
 pub mod process;
 
 use bytes::Bytes;
-use candle_engine::{
-    DeviceChoice, EngineError, EngineOptions, Listen, NumberTypes, ProductType, serve,
-};
+use candle_engine::{EngineError, EngineOptions, Listen, NumberTypes, ProductType, serve};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -62,27 +60,14 @@ pub fn demo_model(name: &str) -> PathBuf {
 
 pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
     EngineOptions {
-        model_dir: model_dir.to_owned(),
-        model_name: MODEL.to_owned(),
-        listen,
         context_tokens: CONTEXT_TOKENS,
         concurrency: 2,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
-        quantization: None,
         // Results are compared with an F32 reference, so they are computed in F32 on every processor.
         numbers: NumberTypes {
             products: ProductType::F32,
             ..NumberTypes::default()
         },
-        verify: false,
-        adapters: Default::default(),
-        task: None,
-        grammar_trial: None,
-        threads: None,
-        tokenizer_workers: None,
-        budgets: Default::default(),
-        speculation: Default::default(),
+        ..EngineOptions::new(model_dir, MODEL, listen)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One request in the schedule: its sequences, how far they are computed, and the pages they hold.
 
 use super::draft::{Draft, DraftLimits};
-use super::{Arrival, page_tokens};
+use super::plan::{Arrival, page_tokens};
 use crate::adapter::Adapter;
 use crate::batch::pages::{Pages, Predecessor};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page};

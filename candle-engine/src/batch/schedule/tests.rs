@@ -5,6 +5,8 @@ mod world;
 
 use super::*;
 use crate::decoding::Strategy;
+use crate::options::JoiningRule;
+use crate::step::PAGE_TOKENS;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use world::{World, text};

@@ -1,7 +1,7 @@
 //! Tests of `pooling.rs`.
 
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 
 fn folder_with(files: &[(&str, Value)]) -> tempfile::TempDir {

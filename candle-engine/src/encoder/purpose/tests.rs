@@ -1,6 +1,8 @@
 //! Tests the files that make a decoder serve text, vectors or scores.
 
 use super::*;
+use crate::files::tests::gguf_writer::GgufWriter;
+use candle_core::quantized::gguf_file::Value as GgufValue;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -213,4 +215,26 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         None,
         &["sentence_bert_config.json", "chat template"],
     );
+}
+
+#[test]
+fn a_gguf_with_a_pooling_is_for_vectors() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("model.gguf");
+    let purpose = |pooling: u32| {
+        let mut written = GgufWriter::new(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/qwen3"),
+            "qwen3",
+        );
+        written.set("qwen3.pooling_type", GgufValue::U32(pooling));
+        written.save(&path);
+        Purpose::new(&ModelFiles::open(&path).expect("opens"), None)
+    };
+    assert_eq!(purpose(0).expect("no pooling"), Purpose::Texts);
+    for pooling in 1..=3 {
+        let purpose = purpose(pooling).expect("it is known");
+        assert!(matches!(purpose, Purpose::Vectors(plan) if plan.normalises));
+    }
+    let problem = purpose(4).expect_err("rankers are not read").to_string();
+    assert!(problem.contains("pooling_type is 4"), "{problem}");
 }

@@ -1,7 +1,6 @@
 //! Tests that GGUF files are equivalent to the folders they were made from.
 
 use super::gguf_writer::{GgufWriter, beside_each_other, tensor};
-use crate::encoder::Purpose;
 use crate::files::{ModelFiles, Role};
 use crate::spec::{Activation, FeedForward, RopeScaling, Spec};
 use crate::stored_tensor::Encoding;
@@ -118,25 +117,6 @@ fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
         }
         assert!(file.end_tokens().contains(&2));
     }
-}
-
-#[test]
-fn a_gguf_with_a_pooling_is_for_vectors() {
-    let scratch = tempfile::tempdir().expect("a folder");
-    let path = scratch.path().join("model.gguf");
-    let purpose = |pooling: u32| {
-        let mut written = GgufWriter::new(&kept("qwen3"), "qwen3");
-        written.set("qwen3.pooling_type", Value::U32(pooling));
-        written.save(&path);
-        Purpose::new(&ModelFiles::open(&path).expect("opens"), None)
-    };
-    assert_eq!(purpose(0).expect("no pooling"), Purpose::Texts);
-    for pooling in 1..=3 {
-        let purpose = purpose(pooling).expect("it is known");
-        assert!(matches!(purpose, Purpose::Vectors(plan) if plan.normalises));
-    }
-    let problem = purpose(4).expect_err("rankers are not read").to_string();
-    assert!(problem.contains("pooling_type is 4"), "{problem}");
 }
 
 #[test]

@@ -2,10 +2,7 @@
 //! and none delays a cheap grammar.
 
 use super::*;
-use crate::grammar::compiling::compile;
-use crate::loading::{LoadedModel, load, open};
-use crate::options::{DeviceChoice, EngineOptions, Listen, Speculation};
-use crate::progress::Progress;
+use crate::grammar::compiling::{GrammarModel, compile};
 use axum::http::StatusCode;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,39 +14,38 @@ fn what_a_trial_runs() {
     try_grammar().expect("the order is read");
 }
 
-fn model() -> Arc<LoadedModel> {
-    let options = EngineOptions {
-        model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
-        model_name: "tiny-chat".to_owned(),
-        listen: Listen::Unix("unused".into()),
-        context_tokens: 64,
-        concurrency: 1,
-        devices: vec![DeviceChoice::Cpu],
-        device_bytes: None,
-        quantization: None,
-        numbers: Default::default(),
-        verify: false,
-        task: None,
-        adapters: Default::default(),
-        threads: None,
-        tokenizer_workers: None,
-        budgets: Default::default(),
-        speculation: Speculation::OFF,
-        grammar_trial: Some(TrialProgram {
-            program: std::env::current_exe().expect("a test has a program"),
-            arguments: [
-                "grammar::tests::hostile::what_a_trial_runs",
-                "--exact",
-                "--nocapture",
-                "--test-threads=1",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-        }),
+/// The demo model without its network.
+struct Texts {
+    grammars: Grammars,
+    tokenizer: ModelTokenizer,
+}
+
+impl GrammarModel for Texts {
+    fn grammars(&self) -> &Grammars {
+        &self.grammars
+    }
+
+    fn tokenizer(&self) -> &ModelTokenizer {
+        &self.tokenizer
+    }
+}
+
+fn model() -> Arc<Texts> {
+    let trial = TrialProgram {
+        program: std::env::current_exe().expect("a test has a program"),
+        arguments: [
+            "grammar::tests::hostile::what_a_trial_runs",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     };
-    let progress = Progress::default();
-    let mut files = open(&options, &progress).expect("the demo model opens");
-    Arc::new(load(&mut files, &options, &progress).expect("the demo model loads"))
+    Arc::new(Texts {
+        grammars: Grammars::new(Some(trial)),
+        tokenizer: demo(),
+    })
 }
 
 /// Each additional expression doubles the number of states in a single step, within which no limit is checked. A different `least`

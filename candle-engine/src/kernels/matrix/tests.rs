@@ -17,7 +17,7 @@ const ENCODINGS: [Encoding; 8] = [
 
 fn multiplied(pool: &Pool, matrix: &Matrix, input: &[f32]) -> Vec<f32> {
     let mut output = vec![f32::NAN; input.len() / matrix.columns() * matrix.rows()];
-    matrix.multiply(pool, input, &mut output);
+    multiply_all(pool, &[matrix], input, &mut [&mut output]);
     output
 }
 

@@ -1,8 +1,8 @@
 //! Compares each function with its 64-bit version, and with itself on every level and in other batches.
 
 use super::*;
-use crate::kernels::Level;
 use crate::kernels::tests::{pool, random};
+use crate::kernels::{Level, Turns, turn};
 
 fn near(ours: &[f32], wanted: &[f64], tolerance: f64) {
     for (place, (ours, wanted)) in ours.iter().zip(wanted).enumerate() {

@@ -1,5 +1,4 @@
 //! The sixteen lanes as two vectors of AVX2, with VNNI's dot products of bytes where the processor has them.
-//! One file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
     unsafe_code,
@@ -25,29 +24,24 @@ pub(super) struct Pair<V>(V, V);
 type Floats = Pair<__m256>;
 type Ints = Pair<__m256i>;
 
-/// Applies one instruction to both halves. A closure would not always be compiled with the instruction set.
-macro_rules! both {
-    (|$a:ident| $value:expr, $x:expr) => {{
-        let one = $x;
-        let low = {
-            let $a = one.0;
-            $value
-        };
-        let $a = one.1;
-        Pair(low, $value)
-    }};
-    (|$a:ident, $b:ident| $value:expr, $x:expr, $y:expr) => {{
-        let (one, other) = ($x, $y);
-        let low = {
-            let ($a, $b) = (one.0, other.0);
-            $value
-        };
-        let ($a, $b) = (one.1, other.1);
-        Pair(low, $value)
-    }};
+/// Methods that compute each half from the same half of their vectors, and from scalars after the semicolon. Closures would not
+/// always be compiled with the tier's instructions.
+macro_rules! halves {
+    ($(fn $name:ident($($vector:ident: $kind:ty),+ $(; $($scalar:ident: $scalar_kind:ty),+)?) -> $output:ty $value:block)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($vector: $kind,)+ $($($scalar: $scalar_kind),+)?) -> $output {
+            let (low, high) = (($($vector.0,)+), ($($vector.1,)+));
+            let low = {
+                let ($($vector,)+) = low;
+                $value
+            };
+            let ($($vector,)+) = high;
+            Pair(low, $value)
+        }
+    )*};
 }
 
-// SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the caller of an
+// SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
 // unsafe function guarantees that the pointers are valid.
 impl<const VNNI: bool> Tier for Avx2<VNNI> {
     const MOST_ROWS: usize = 2;
@@ -95,15 +89,7 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16) -> Floats {
-        unsafe {
-            both!(
-                |eight| {
-                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(eight.cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-                },
-                Pair(from, from.add(8))
-            )
-        }
+        unsafe { Pair(self.eight_bf16(from), self.eight_bf16(from.add(8))) }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, value: Floats) {
@@ -123,100 +109,45 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
             );
         }
     }
-    #[inline(always)]
-    unsafe fn store_f16(self, to: *mut u16, value: Floats) {
-        unsafe {
-            _mm_storeu_si128(
-                to.cast(),
-                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.0),
-            );
-            _mm_storeu_si128(
-                to.add(8).cast(),
-                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.1),
-            );
-        }
-    }
-    #[inline(always)]
-    fn add(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_add_ps(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn subtract(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_sub_ps(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn multiply(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_mul_ps(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn divide(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_div_ps(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        unsafe {
-            Pair(
-                _mm256_fmadd_ps(a.0, b.0, c.0),
-                _mm256_fmadd_ps(a.1, b.1, c.1),
-            )
-        }
-    }
-    #[inline(always)]
-    fn greater(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_max_ps(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn lesser(self, a: Floats, b: Floats) -> Floats {
-        both!(|a, b| unsafe { _mm256_min_ps(a, b) }, a, b)
+    halves! {
+        fn add(a: Floats, b: Floats) -> Floats { unsafe { _mm256_add_ps(a, b) } }
+        fn subtract(a: Floats, b: Floats) -> Floats { unsafe { _mm256_sub_ps(a, b) } }
+        fn multiply(a: Floats, b: Floats) -> Floats { unsafe { _mm256_mul_ps(a, b) } }
+        fn divide(a: Floats, b: Floats) -> Floats { unsafe { _mm256_div_ps(a, b) } }
+        fn fused(a: Floats, b: Floats, c: Floats) -> Floats { unsafe { _mm256_fmadd_ps(a, b, c) } }
+        fn greater(a: Floats, b: Floats) -> Floats { unsafe { _mm256_max_ps(a, b) } }
+        fn lesser(a: Floats, b: Floats) -> Floats { unsafe { _mm256_min_ps(a, b) } }
     }
     #[inline(always)]
     fn keep(self, mask: u16, value: Floats, other: Floats) -> Floats {
         unsafe {
             let mask = _mm256_set1_epi32(i32::from(mask));
-            let low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-            let bits = Pair(low, _mm256_slli_epi32::<8>(low));
-            both!(
-                |bits, pair| {
-                    let stays = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
-                    _mm256_blendv_ps(pair.1, pair.0, _mm256_castsi256_ps(stays))
-                },
-                bits,
-                Pair((value.0, other.0), (value.1, other.1))
+            let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let low = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
+            let bits = _mm256_slli_epi32::<8>(bits);
+            let high = _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits);
+            Pair(
+                _mm256_blendv_ps(other.0, value.0, _mm256_castsi256_ps(low)),
+                _mm256_blendv_ps(other.1, value.1, _mm256_castsi256_ps(high)),
             )
         }
     }
-    #[inline(always)]
-    fn zero_below(self, value: Floats, by: Floats, limit: f32) -> Floats {
-        both!(
-            |value, by| unsafe {
-                _mm256_and_ps(
-                    value,
-                    _mm256_cmp_ps::<_CMP_NLT_UQ>(by, _mm256_set1_ps(limit)),
-                )
-            },
-            value,
-            by
-        )
-    }
-    #[inline(always)]
-    fn round(self, value: Floats) -> Floats {
-        both!(
-            |value| unsafe {
+    halves! {
+        fn zero_below(value: Floats, by: Floats; limit: f32) -> Floats {
+            unsafe { _mm256_and_ps(value, _mm256_cmp_ps::<_CMP_NLT_UQ>(by, _mm256_set1_ps(limit))) }
+        }
+        fn round(value: Floats) -> Floats {
+            unsafe {
                 _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value)
-            },
-            value
-        )
-    }
-    #[inline(always)]
-    fn power_of_two(self, exponent: Floats) -> Floats {
-        both!(
-            |exponent| unsafe {
+            }
+        }
+        fn power_of_two(exponent: Floats) -> Floats {
+            unsafe {
                 let biased =
                     _mm256_add_epi32(_mm256_cvttps_epi32(exponent), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-            },
-            exponent
-        )
+            }
+        }
     }
     #[inline(always)]
     fn sum(self, value: Floats) -> f32 {
@@ -258,67 +189,30 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
         let from = values.as_ptr().cast::<__m256i>();
         unsafe { Pair(_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1))) }
     }
-    #[inline(always)]
-    fn to_floats(self, value: Ints) -> Floats {
-        both!(|value| unsafe { _mm256_cvtepi32_ps(value) }, value)
-    }
-    #[inline(always)]
-    fn halves_to_floats(self, value: Ints) -> Floats {
-        both!(
-            |value| unsafe {
+    halves! {
+        fn to_floats(value: Ints) -> Floats { unsafe { _mm256_cvtepi32_ps(value) } }
+        fn halves_to_floats(value: Ints) -> Floats {
+            unsafe {
                 let low = _mm256_and_si256(value, _mm256_set1_epi32(0xffff));
                 let packed = _mm_packus_epi32(
                     _mm256_castsi256_si128(low),
                     _mm256_extracti128_si256::<1>(low),
                 );
                 _mm256_cvtph_ps(packed)
-            },
-            value
-        )
-    }
-    #[inline(always)]
-    fn shift_right_ints(self, value: Ints, bits: u32) -> Ints {
-        both!(
-            |value| unsafe { _mm256_srl_epi32(value, _mm_cvtsi32_si128(bits as i32)) },
-            value
-        )
-    }
-    #[inline(always)]
-    fn shift_left_ints(self, value: Ints, bits: u32) -> Ints {
-        both!(
-            |value| unsafe { _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits as i32)) },
-            value
-        )
-    }
-    #[inline(always)]
-    fn and_ints(self, a: Ints, mask: u32) -> Ints {
-        both!(
-            |a| unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask as i32)) },
-            a
-        )
-    }
-    #[inline(always)]
-    fn or_ints(self, a: Ints, b: Ints) -> Ints {
-        both!(|a, b| unsafe { _mm256_or_si256(a, b) }, a, b)
-    }
-    #[inline(always)]
-    fn add_ints(self, a: Ints, b: Ints) -> Ints {
-        both!(|a, b| unsafe { _mm256_add_epi32(a, b) }, a, b)
+            }
+        }
+        fn shift_right_ints(value: Ints; bits: u32) -> Ints { unsafe { _mm256_srl_epi32(value, _mm_cvtsi32_si128(bits as i32)) } }
+        fn shift_left_ints(value: Ints; bits: u32) -> Ints { unsafe { _mm256_sll_epi32(value, _mm_cvtsi32_si128(bits as i32)) } }
+        fn and_ints(a: Ints; mask: u32) -> Ints { unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask as i32)) } }
+        fn or_ints(a: Ints, b: Ints) -> Ints { unsafe { _mm256_or_si256(a, b) } }
+        fn add_ints(a: Ints, b: Ints) -> Ints { unsafe { _mm256_add_epi32(a, b) } }
     }
     #[inline(always)]
     fn sum_quarters(self, rows: [Ints; 4]) -> Ints {
         let [a, b, c, d] = rows;
-        both!(
-            |rows| unsafe {
-                let (a, b, c, d) = rows;
-                let first =
-                    _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-                let second =
-                    _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-                let low = _mm256_unpacklo_epi64(first, second);
-                _mm256_add_epi32(low, _mm256_unpackhi_epi64(first, second))
-            },
-            Pair((a.0, b.0, c.0, d.0), (a.1, b.1, c.1, d.1))
+        Pair(
+            self.sum_fours(a.0, b.0, c.0, d.0),
+            self.sum_fours(a.1, b.1, c.1, d.1),
         )
     }
     #[inline(always)]
@@ -345,64 +239,35 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
             ]
         }
     }
-    #[inline(always)]
-    fn signed_bytes(self, value: Ints) -> Ints {
-        both!(
-            |value| unsafe { _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(value)) },
-            value
-        )
-    }
-    #[inline(always)]
-    fn dot(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
-        if VNNI {
-            return both!(
-                |sum, pair| unsafe { _mm256_dpbusd_avx_epi32(sum, pair.0, pair.1) },
-                sums,
-                Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
-            );
+    halves! {
+        fn signed_bytes(value: Ints) -> Ints { unsafe { _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(value)) } }
+        fn dot(sum: Ints, unsigned: Ints, signed: Ints) -> Ints {
+            unsafe {
+                if VNNI {
+                    _mm256_dpbusd_avx_epi32(sum, unsigned, signed)
+                } else {
+                    // Products of bytes and their sums do not fit 16 bits: even and odd bytes are widened instead.
+                    let even = _mm256_madd_epi16(
+                        _mm256_and_si256(unsigned, _mm256_set1_epi16(0xff)),
+                        _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(signed)),
+                    );
+                    let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(unsigned), _mm256_srai_epi16::<8>(signed));
+                    _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
+                }
+            }
         }
-        both!(
-            |sum, pair| unsafe {
-                let (unsigned, signed) = pair;
-                // Products of bytes and their sums do not fit 16 bits: even and odd bytes are widened instead.
-                let even = _mm256_madd_epi16(
-                    _mm256_and_si256(unsigned, _mm256_set1_epi16(0xff)),
-                    _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(signed)),
-                );
-                let odd = _mm256_madd_epi16(
-                    _mm256_srli_epi16::<8>(unsigned),
-                    _mm256_srai_epi16::<8>(signed),
-                );
-                _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
-            },
-            sums,
-            Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
-        )
-    }
-    #[inline(always)]
-    fn dot_small(self, sums: Ints, unsigned: Ints, signed: Ints) -> Ints {
-        if VNNI {
-            return both!(
-                |sum, pair| unsafe { _mm256_dpbusd_avx_epi32(sum, pair.0, pair.1) },
-                sums,
-                Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
-            );
+        fn dot_small(sum: Ints, unsigned: Ints, signed: Ints) -> Ints {
+            unsafe {
+                if VNNI {
+                    _mm256_dpbusd_avx_epi32(sum, unsigned, signed)
+                } else {
+                    let pairs = _mm256_maddubs_epi16(unsigned, signed);
+                    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+                }
+            }
         }
-        both!(
-            |sum, pair| unsafe {
-                let (unsigned, signed) = pair;
-                let pairs = _mm256_maddubs_epi16(unsigned, signed);
-                _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-            },
-            sums,
-            Pair((unsigned.0, signed.0), (unsigned.1, signed.1))
-        )
-    }
-    #[inline(always)]
-    fn dot_bf16(self, sums: Floats, a: Ints, b: Ints) -> Floats {
-        both!(
-            |sum, pair| unsafe {
-                let (a, b) = pair;
+        fn dot_bf16(sum: Floats, a: Ints, b: Ints) -> Floats {
+            unsafe {
                 let upper = _mm256_set1_epi32(-0x1_0000);
                 let sum = _mm256_fmadd_ps(
                     _mm256_castsi256_ps(_mm256_and_si256(a, upper)),
@@ -414,10 +279,8 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
                     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
                     sum,
                 )
-            },
-            sums,
-            Pair((a.0, b.0), (a.1, b.1))
-        )
+            }
+        }
     }
     #[inline(always)]
     unsafe fn splat_four(self, from: *const i8) -> Ints {
@@ -426,9 +289,9 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn store_bytes(self, to: *mut i8, value: Floats) {
         unsafe {
-            let ints = both!(|value| _mm256_cvtps_epi32(value), value);
             let words =
-                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(ints.0, ints.1));
+                _mm256_packs_epi32(_mm256_cvtps_epi32(value.0), _mm256_cvtps_epi32(value.1));
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
             let bytes = _mm_packs_epi16(
                 _mm256_castsi256_si128(words),
                 _mm256_extracti128_si256::<1>(words),
@@ -452,10 +315,12 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn load_pairs(self, low: *const u8, high: *const u8) -> Ints {
-        both!(
-            |from| unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast())) },
-            Pair(low, high)
-        )
+        unsafe {
+            Pair(
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(low.cast())),
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(high.cast())),
+            )
+        }
     }
     #[inline(always)]
     unsafe fn store_all(self, to: *mut u8, value: Ints) {
@@ -478,23 +343,10 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
     fn shift_left(self, value: Ints, bits: u32) -> Ints {
         self.shift_left_ints(value, bits)
     }
-    #[inline(always)]
-    fn and(self, value: Ints, mask: u8) -> Ints {
-        both!(
-            |value| unsafe { _mm256_and_si256(value, _mm256_set1_epi8(mask as i8)) },
-            value
-        )
-    }
-    #[inline(always)]
-    fn or(self, a: Ints, b: Ints) -> Ints {
-        self.or_ints(a, b)
-    }
-    #[inline(always)]
-    fn flip(self, value: Ints, bits: u8) -> Ints {
-        both!(
-            |value| unsafe { _mm256_xor_si256(value, _mm256_set1_epi8(bits as i8)) },
-            value
-        )
+    halves! {
+        fn and(value: Ints; mask: u8) -> Ints { unsafe { _mm256_and_si256(value, _mm256_set1_epi8(mask as i8)) } }
+        fn or(a: Ints, b: Ints) -> Ints { unsafe { _mm256_or_si256(a, b) } }
+        fn flip(value: Ints; bits: u8) -> Ints { unsafe { _mm256_xor_si256(value, _mm256_set1_epi8(bits as i8)) } }
     }
     #[inline(always)]
     fn transpose(self, rows: [Ints; LANES]) -> [Ints; LANES] {

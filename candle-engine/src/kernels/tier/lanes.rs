@@ -20,6 +20,15 @@ macro_rules! array {
 }
 pub(crate) use array;
 
+/// Inlined methods of a tier. Functions that are not inlined would be compiled without the tier's instructions.
+macro_rules! inlined {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $output:ty $value:block)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($argument: $kind),*) -> $output $value
+    )*};
+}
+pub(crate) use inlined;
+
 /// Work that is compiled once for each tier. `run` and everything it calls must be `#[inline(always)]` to be compiled with the
 /// tier's instructions.
 pub(crate) trait Job {
@@ -58,7 +67,6 @@ pub(crate) trait Tier: Copy {
     unsafe fn load_bf16(self, from: *const u16) -> Self::Floats;
     unsafe fn store(self, to: *mut f32, value: Self::Floats);
     unsafe fn store_part(self, to: *mut f32, value: Self::Floats, count: usize);
-    unsafe fn store_f16(self, to: *mut u16, value: Self::Floats);
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn subtract(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn multiply(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;

@@ -7,7 +7,7 @@
 
 use half::{bf16, f16};
 
-use super::lanes::{Job, LANES, Tier};
+use super::lanes::{Job, LANES, Tier, inlined};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portable;
@@ -50,9 +50,10 @@ impl Tier for Portable {
     }
     #[inline(always)]
     fn prefetch(self, _from: *const u8) {}
-    #[inline(always)]
-    fn splat(self, value: f32) -> Floats {
-        [value; LANES]
+    inlined! {
+        fn splat(value: f32) -> Floats {
+            [value; LANES]
+        }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Floats {
@@ -88,151 +89,83 @@ impl Tier for Portable {
             unsafe { to.add(lane).write_unaligned(*number) }
         }
     }
-    #[inline(always)]
-    unsafe fn store_f16(self, to: *mut u16, value: Floats) {
-        let bits: [u16; LANES] = std::array::from_fn(|lane| f16::from_f32(value[lane]).to_bits());
-        unsafe { to.cast::<[u16; LANES]>().write_unaligned(bits) }
-    }
-    #[inline(always)]
-    fn add(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| a[lane] + b[lane])
-    }
-    #[inline(always)]
-    fn subtract(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| a[lane] - b[lane])
-    }
-    #[inline(always)]
-    fn multiply(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| a[lane] * b[lane])
-    }
-    #[inline(always)]
-    fn divide(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| a[lane] / b[lane])
-    }
-    #[inline(always)]
-    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        each(|lane| a[lane].mul_add(b[lane], c[lane]))
-    }
-    #[inline(always)]
-    fn greater(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] })
-    }
-    #[inline(always)]
-    fn lesser(self, a: Floats, b: Floats) -> Floats {
-        each(|lane| if a[lane] < b[lane] { a[lane] } else { b[lane] })
-    }
-    #[inline(always)]
-    fn keep(self, mask: u16, value: Floats, other: Floats) -> Floats {
-        each(|lane| {
-            if mask >> lane & 1 == 1 {
-                value[lane]
-            } else {
-                other[lane]
-            }
-        })
-    }
-    #[inline(always)]
-    fn zero_below(self, value: Floats, by: Floats, limit: f32) -> Floats {
-        each(|lane| if by[lane] < limit { 0.0 } else { value[lane] })
-    }
-    #[inline(always)]
-    fn round(self, value: Floats) -> Floats {
-        each(|lane| value[lane].round_ties_even())
-    }
-    #[inline(always)]
-    fn power_of_two(self, exponent: Floats) -> Floats {
-        each(|lane| f32::from_bits((((exponent[lane] as i32) + 127) as u32) << 23))
-    }
-    #[inline(always)]
-    fn sum(self, value: Floats) -> f32 {
-        let eight: [f32; 8] = std::array::from_fn(|lane| value[lane] + value[lane + 8]);
-        let four: [f32; 4] = std::array::from_fn(|lane| eight[lane] + eight[lane + 4]);
-        (four[0] + four[2]) + (four[1] + four[3])
+    inlined! {
+        fn add(a: Floats, b: Floats) -> Floats { each(|lane| a[lane] + b[lane]) }
+        fn subtract(a: Floats, b: Floats) -> Floats { each(|lane| a[lane] - b[lane]) }
+        fn multiply(a: Floats, b: Floats) -> Floats { each(|lane| a[lane] * b[lane]) }
+        fn divide(a: Floats, b: Floats) -> Floats { each(|lane| a[lane] / b[lane]) }
+        fn fused(a: Floats, b: Floats, c: Floats) -> Floats { each(|lane| a[lane].mul_add(b[lane], c[lane])) }
+        fn greater(a: Floats, b: Floats) -> Floats { each(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] }) }
+        fn lesser(a: Floats, b: Floats) -> Floats { each(|lane| if a[lane] < b[lane] { a[lane] } else { b[lane] }) }
+        fn keep(mask: u16, value: Floats, other: Floats) -> Floats {
+            each(|lane| {
+                if mask >> lane & 1 == 1 {
+                    value[lane]
+                } else {
+                    other[lane]
+                }
+            })
+        }
+        fn zero_below(value: Floats, by: Floats, limit: f32) -> Floats {
+            each(|lane| if by[lane] < limit { 0.0 } else { value[lane] })
+        }
+        fn round(value: Floats) -> Floats { each(|lane| value[lane].round_ties_even()) }
+        fn power_of_two(exponent: Floats) -> Floats {
+            each(|lane| f32::from_bits((((exponent[lane] as i32) + 127) as u32) << 23))
+        }
+        fn sum(value: Floats) -> f32 {
+            let eight: [f32; 8] = std::array::from_fn(|lane| value[lane] + value[lane + 8]);
+            let four: [f32; 4] = std::array::from_fn(|lane| eight[lane] + eight[lane + 4]);
+            (four[0] + four[2]) + (four[1] + four[3])
+        }
     }
     #[inline(always)]
     fn sum_four(self, values: [Floats; 4]) -> [f32; 4] {
         values.map(|value| self.sum(value))
     }
-    #[inline(always)]
-    fn greatest(self, value: Floats) -> f32 {
-        value.iter().fold(
-            value[0],
-            |best, lane| if best > *lane { best } else { *lane },
-        )
-    }
-
-    #[inline(always)]
-    fn splat_int(self, value: i32) -> Ints {
-        [value; LANES]
-    }
-    #[inline(always)]
-    fn ints(self, values: [u32; LANES]) -> Ints {
-        values.map(|value| value as i32)
-    }
-    #[inline(always)]
-    fn to_floats(self, value: Ints) -> Floats {
-        value.map(|lane| lane as f32)
-    }
-    #[inline(always)]
-    fn halves_to_floats(self, value: Ints) -> Floats {
-        value.map(|lane| f16::from_bits(lane as u16).to_f32())
-    }
-    #[inline(always)]
-    fn shift_right_ints(self, value: Ints, bits: u32) -> Ints {
-        value.map(|lane| ((lane as u32) >> bits) as i32)
-    }
-    #[inline(always)]
-    fn shift_left_ints(self, value: Ints, bits: u32) -> Ints {
-        value.map(|lane| ((lane as u32) << bits) as i32)
-    }
-    #[inline(always)]
-    fn and_ints(self, a: Ints, mask: u32) -> Ints {
-        a.map(|lane| ((lane as u32) & mask) as i32)
-    }
-    #[inline(always)]
-    fn or_ints(self, a: Ints, b: Ints) -> Ints {
-        std::array::from_fn(|lane| a[lane] | b[lane])
-    }
-    #[inline(always)]
-    fn add_ints(self, a: Ints, b: Ints) -> Ints {
-        std::array::from_fn(|lane| a[lane].wrapping_add(b[lane]))
-    }
-    #[inline(always)]
-    fn sum_quarters(self, rows: [Ints; 4]) -> Ints {
-        std::array::from_fn(|lane| rows[lane % 4][lane / 4 * 4..][..4].iter().sum())
-    }
-    #[inline(always)]
-    fn by_quarter(self, fours: [Ints; 4]) -> [Ints; 4] {
-        std::array::from_fn(|quarter| {
-            std::array::from_fn(|row| fours[row / 4][quarter * 4 + row % 4])
-        })
-    }
-    #[inline(always)]
-    fn signed_bytes(self, value: Ints) -> Ints {
-        value.map(|lane| i32::from(lane as u8 as i8))
-    }
-    #[inline(always)]
-    fn dot(self, sums: Ints, unsigned: Bytes, signed: Bytes) -> Ints {
-        std::array::from_fn(|lane| {
-            (4 * lane..4 * lane + 4).fold(sums[lane], |sum, byte| {
-                sum + i32::from(unsigned[byte]) * i32::from(signed[byte] as i8)
+    inlined! {
+        fn greatest(value: Floats) -> f32 { value.iter().fold(value[0], |best, lane| if best > *lane { best } else { *lane }) }
+        fn splat_int(value: i32) -> Ints {
+            [value; LANES]
+        }
+        fn ints(values: [u32; LANES]) -> Ints { values.map(|value| value as i32) }
+        fn to_floats(value: Ints) -> Floats { value.map(|lane| lane as f32) }
+        fn halves_to_floats(value: Ints) -> Floats { value.map(|lane| f16::from_bits(lane as u16).to_f32()) }
+        fn shift_right_ints(value: Ints, bits: u32) -> Ints { value.map(|lane| ((lane as u32) >> bits) as i32) }
+        fn shift_left_ints(value: Ints, bits: u32) -> Ints { value.map(|lane| ((lane as u32) << bits) as i32) }
+        fn and_ints(a: Ints, mask: u32) -> Ints { a.map(|lane| ((lane as u32) & mask) as i32) }
+        fn or_ints(a: Ints, b: Ints) -> Ints { std::array::from_fn(|lane| a[lane] | b[lane]) }
+        fn add_ints(a: Ints, b: Ints) -> Ints { std::array::from_fn(|lane| a[lane].wrapping_add(b[lane])) }
+        fn sum_quarters(rows: [Ints; 4]) -> Ints { std::array::from_fn(|lane| rows[lane % 4][lane / 4 * 4..][..4].iter().sum()) }
+        fn by_quarter(fours: [Ints; 4]) -> [Ints; 4] {
+            std::array::from_fn(|quarter| {
+                std::array::from_fn(|row| fours[row / 4][quarter * 4 + row % 4])
             })
-        })
+        }
+        fn signed_bytes(value: Ints) -> Ints { value.map(|lane| i32::from(lane as u8 as i8)) }
+        fn dot(sums: Ints, unsigned: Bytes, signed: Bytes) -> Ints {
+            std::array::from_fn(|lane| {
+                (4 * lane..4 * lane + 4).fold(sums[lane], |sum, byte| {
+                    sum + i32::from(unsigned[byte]) * i32::from(signed[byte] as i8)
+                })
+            })
+        }
     }
     #[inline(always)]
     fn dot_small(self, sums: Ints, unsigned: Bytes, signed: Bytes) -> Ints {
         self.dot(sums, unsigned, signed)
     }
-    #[inline(always)]
-    fn dot_bf16(self, sums: Floats, a: Bytes, b: Bytes) -> Floats {
-        each(|lane| {
-            let number = |bytes: &Bytes, half: usize| {
-                let at = 4 * lane + 2 * half;
-                bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
-            };
-            let upper = number(&a, 1).mul_add(number(&b, 1), sums[lane]);
-            number(&a, 0).mul_add(number(&b, 0), upper)
-        })
+    inlined! {
+        fn dot_bf16(sums: Floats, a: Bytes, b: Bytes) -> Floats {
+            each(|lane| {
+                let number = |bytes: &Bytes, half: usize| {
+                    let at = 4 * lane + 2 * half;
+                    bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+                };
+                let upper = number(&a, 1).mul_add(number(&b, 1), sums[lane]);
+                number(&a, 0).mul_add(number(&b, 0), upper)
+            })
+        }
     }
     #[inline(always)]
     unsafe fn splat_four(self, from: *const i8) -> Bytes {
@@ -273,28 +206,14 @@ impl Tier for Portable {
     unsafe fn store_all(self, to: *mut u8, value: Bytes) {
         unsafe { to.cast::<Bytes>().write_unaligned(value) }
     }
-    #[inline(always)]
-    fn shift_right(self, value: Bytes, bits: [u32; 4]) -> Bytes {
-        shifted(value, |number, quarter| number >> bits[quarter])
-    }
-    #[inline(always)]
-    fn shift_left(self, value: Bytes, bits: u32) -> Bytes {
-        shifted(value, |number, _| number << bits)
-    }
-    #[inline(always)]
-    fn and(self, value: Bytes, mask: u8) -> Bytes {
-        value.map(|byte| byte & mask)
-    }
-    #[inline(always)]
-    fn or(self, a: Bytes, b: Bytes) -> Bytes {
-        each_byte(|byte| a[byte] | b[byte])
-    }
-    #[inline(always)]
-    fn flip(self, value: Bytes, bits: u8) -> Bytes {
-        value.map(|byte| byte ^ bits)
-    }
-    #[inline(always)]
-    fn transpose(self, rows: [Bytes; LANES]) -> [Bytes; LANES] {
-        std::array::from_fn(|group| each_byte(|byte| rows[byte / 4][4 * group + byte % 4]))
+    inlined! {
+        fn shift_right(value: Bytes, bits: [u32; 4]) -> Bytes { shifted(value, |number, quarter| number >> bits[quarter]) }
+        fn shift_left(value: Bytes, bits: u32) -> Bytes { shifted(value, |number, _| number << bits) }
+        fn and(value: Bytes, mask: u8) -> Bytes { value.map(|byte| byte & mask) }
+        fn or(a: Bytes, b: Bytes) -> Bytes { each_byte(|byte| a[byte] | b[byte]) }
+        fn flip(value: Bytes, bits: u8) -> Bytes { value.map(|byte| byte ^ bits) }
+        fn transpose(rows: [Bytes; LANES]) -> [Bytes; LANES] {
+            std::array::from_fn(|group| each_byte(|byte| rows[byte / 4][4 * group + byte % 4]))
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The attention of one span, implemented with candle.
 
-use super::{Cache, CandleCompute, VisibleTokens};
+use super::CandleCompute;
+use super::plan::VisibleTokens;
+use super::values::Cache;
 use crate::model::compute::AttentionShape;
 use candle_core::{DType, Result, Tensor};
 

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod encodings;
+mod gguf_files;
 mod llama;
 pub(super) mod random;
 mod speed;

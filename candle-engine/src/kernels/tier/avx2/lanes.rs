@@ -6,7 +6,8 @@ use super::super::array;
 use super::Avx2;
 use std::arch::x86_64::*;
 
-// SAFETY, for every block here: a value of this type proves that the processor has the instructions.
+// SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an unsafe
+// function guarantees that the pointers are valid.
 impl<const VNNI: bool> Avx2<VNNI> {
     /// Sets the uppermost bit of the first `count` of eight lanes.
     #[inline(always)]
@@ -14,6 +15,26 @@ impl<const VNNI: bool> Avx2<VNNI> {
         unsafe {
             let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             _mm256_cmpgt_epi32(_mm256_set1_epi32(count.min(8) as i32), lanes)
+        }
+    }
+
+    /// Loads eight BF16 numbers.
+    #[inline(always)]
+    pub(super) unsafe fn eight_bf16(self, from: *const u16) -> __m256 {
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+
+    /// Sums each half (four lanes) of four rows.
+    #[inline(always)]
+    pub(super) fn sum_fours(self, a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+        unsafe {
+            let first = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let second = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            let low = _mm256_unpacklo_epi64(first, second);
+            _mm256_add_epi32(low, _mm256_unpackhi_epi64(first, second))
         }
     }
 

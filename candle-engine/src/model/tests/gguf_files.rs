@@ -1,8 +1,8 @@
 //! The network computes the same from a GGUF file as from the folder it was made from, which checks row order, names, norms and
 //! rotary embeddings together.
 
-use super::gguf::{MODELS, kept};
-use super::gguf_writer::GgufWriter;
+use crate::files::tests::gguf::{MODELS, kept};
+use crate::files::tests::gguf_writer::GgufWriter;
 use crate::files::{LoadPlan, ModelFiles};
 use crate::kernels::{Pool, Precision};
 use crate::model::{Decoder, HiddenStates, Placement, Resources};
