@@ -110,9 +110,6 @@ impl Written {
             if made.is_unheld {
                 ignored.add("tools.format");
             }
-            if made.is_bounded {
-                ignored.add("tools.format.recursion");
-            }
             self.custom.insert(name);
             all.push(json!({"type": "function", "function": made.function}));
         }

@@ -1,13 +1,9 @@
 //! Represents tools with plain text input (`custom`) as functions with a single string parameter, and decodes their calls into that
 //! text, also while it streams. Independent of any API's response form.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
 
-use super::grammar::{Expression, GrammarError};
-use super::grammars::Grammars;
+use super::grammar::{GrammarError, checked};
 use super::taken::Taken;
 use api_types::error::Failure;
 
@@ -15,6 +11,8 @@ use api_types::error::Failure;
 const INPUT: &str = "input";
 /// Maximum number of custom tools in a request; each costs many times the bytes of its name. OpenAI allows 128 tools.
 const TOOLS_MAX: usize = 512;
+/// Maximum total length of the regular expressions of a request. Bounds the time to check them.
+const PATTERN_BYTES_MAX: usize = 128 << 10;
 /// Maximum white space before the input of a call. A call with more has another form.
 const BEFORE_INPUT_MAX: usize = 64;
 
@@ -24,21 +22,25 @@ pub(super) struct CustomFunction {
     pub function: Value,
     /// True if the grammar is only described to the model, and not enforced.
     pub is_unheld: bool,
-    /// True if recursive rules are enforced only up to a nesting depth.
-    pub is_bounded: bool,
-}
-
-/// Returns true if the body may contain a grammar. Cheap, and almost always false.
-pub(super) fn may_have_grammars(body: &[u8]) -> bool {
-    static GRAMMAR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"grammar"));
-    GRAMMAR.find(body).is_some()
 }
 
 /// The custom tools of one request.
 #[derive(Debug, Default)]
 pub(super) struct CustomTools {
     count: usize,
-    grammars: Grammars,
+    /// Total length of the patterns.
+    pattern_bytes: usize,
+}
+
+impl CustomTools {
+    /// Checks a regular expression and counts it toward [`PATTERN_BYTES_MAX`].
+    fn pattern(&mut self, expression: &str) -> Result<String, GrammarError> {
+        self.pattern_bytes += expression.len();
+        if self.pattern_bytes > PATTERN_BYTES_MAX {
+            return Err(GrammarError::Unsupported);
+        }
+        checked(expression)
+    }
 }
 
 /// Reads a tool's `description` and `format`, and writes the tool as a function named `name`.
@@ -58,28 +60,22 @@ pub(super) fn function(
     let mut about = vec![format!(
         "Call it with one argument, `{INPUT}`: the text itself."
     )];
-    let (mut is_unheld, mut is_bounded) = (false, false);
+    let mut is_unheld = false;
     if let Some((syntax, definition, place)) = format_of(tool)? {
         about.push(format!(
             "The text follows this grammar ({syntax}):\n{definition}"
         ));
-        let expression = match syntax {
-            "lark" => tools.grammars.lark(&definition),
-            _ => tools.grammars.regex(&definition),
+        // A Lark grammar describes more than a pattern can.
+        let pattern = if syntax == "regex" {
+            tools.pattern(&definition)
+        } else {
+            Err(GrammarError::Unsupported)
         };
-        match expression {
-            Ok(Expression { text, nested }) => {
-                input["pattern"] = json!(format!("^({text})$"));
-                is_bounded = nested.is_some();
-                about.extend(nested.map(|times| {
-                    format!(
-                        "A rule that uses itself may be nested in itself {times} times at most."
-                    )
-                }));
-            }
-            Err(GrammarError::NotRegular) => is_unheld = true,
-            Err(GrammarError::Wrong(why)) => {
-                let message = format!("`{place}` is not a valid {syntax} grammar: {why}");
+        match pattern {
+            Ok(text) => input["pattern"] = json!(format!("^({text})$")),
+            Err(GrammarError::Unsupported) => is_unheld = true,
+            Err(GrammarError::Invalid(why)) => {
+                let message = format!("`{place}` is not a valid regular expression: {why}");
                 return Err(Failure::invalid(place, message));
             }
         }
@@ -91,7 +87,6 @@ pub(super) fn function(
         function: json!({"name": name, "description": about.collect::<Vec<_>>().join("\n\n"),
             "parameters": parameters, "strict": !is_unheld}),
         is_unheld,
-        is_bounded,
     })
 }
 

@@ -6,15 +6,12 @@ pub mod as_chat;
 pub mod as_stream;
 pub mod assembler;
 pub mod body;
-mod budget;
 mod chat;
 mod chunk;
 mod custom;
 pub mod damaged;
 pub mod events;
 mod grammar;
-mod grammars;
-mod lark;
 pub mod ollama;
 pub mod overflow;
 mod reasoning;
@@ -59,14 +56,6 @@ impl Dialect {
         match self {
             Dialect::OpenAi => chat::may_be_custom(body),
             Dialect::Anthropic | Dialect::Responses => true,
-        }
-    }
-
-    /// Returns true if [`Dialect::read`] may take longer than usual for the body's length.
-    pub fn takes_time(self, body: &[u8]) -> bool {
-        match self {
-            Dialect::OpenAi | Dialect::Responses => custom::may_have_grammars(body),
-            Dialect::Anthropic => false,
         }
     }
 

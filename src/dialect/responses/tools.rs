@@ -211,9 +211,6 @@ impl Reader {
                 if made.is_unheld {
                     ignored.add("tools.format");
                 }
-                if made.is_bounded {
-                    ignored.add("tools.format.recursion");
-                }
                 defer(&mut tool, ignored)?;
                 let function = json!({"type": "function", "function": made.function});
                 self.tools.functions.push(function);

@@ -14,24 +14,20 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 const RESPOND_WITHIN: Duration = Duration::from_secs(15);
 const TOGETHER: usize = 8;
 
-/// A rule that refers to itself in eight places and never terminates.
-fn of_itself(nth: usize) -> String {
-    format!("start: \"a{nth}\" | x\nx: {}", ["x"; 8].join("|"))
-}
-
-fn grammar_of(definition: &str) -> Value {
-    json!({"syntax": "lark", "definition": definition})
+/// A grammar whose automaton has a billion states.
+fn grammar(nth: usize) -> Value {
+    json!({"syntax": "regex", "definition": format!("a{nth}(((b{{1000}}){{1000}}){{1000}})+")})
 }
 
 /// Below the length at which bodies are always parsed on a separate thread.
 fn requests() -> [(&'static str, Value); 2] {
     let of_response = |nth: usize| {
-        let mut format = grammar_of(&of_itself(nth));
+        let mut format = grammar(nth);
         format["type"] = json!("grammar");
         json!({"type": "custom", "name": format!("t{nth}"), "format": format})
     };
     let of_chat = |nth: usize| {
-        let format = json!({"type": "grammar", "grammar": grammar_of(&of_itself(nth))});
+        let format = json!({"type": "grammar", "grammar": grammar(nth)});
         json!({"type": "custom", "custom": {"name": format!("t{nth}"), "format": format}})
     };
     let tools = |of: &dyn Fn(usize) -> Value| (0..350).map(of).collect::<Vec<_>>();
@@ -58,7 +54,7 @@ impl Drop for EndWatch<'_> {
 }
 
 #[test]
-fn the_health_route_responds_while_endless_grammars_are_read() {
+fn the_health_route_responds_while_large_grammars_are_read() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let ready = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]});
     assert_eq!(pool.post("/v1/chat/completions", &ready.to_string()).0, 200);
