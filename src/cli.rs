@@ -9,8 +9,6 @@ use config::Config;
 use simulate::SimulateArgs;
 use terminal::{CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs};
 
-use crate::pull::examples::EXAMPLES as PULL_EXAMPLES;
-
 mod engine_args;
 
 pub use engine_args::EngineArgs;
@@ -269,6 +267,15 @@ fn node_name(text: &str) -> Result<String, String> {
         Err("write names such as gpu07,gpu08".to_owned())
     }
 }
+
+const PULL_EXAMPLES: &str = "\
+Examples:
+  model-pool pull Qwen/Qwen3-0.6B
+  model-pool pull org/small-GGUF:Q4_K_M     # the GGUF file of this quantization
+  model-pool pull my-model                  # a model of config/models
+  model-pool pull --search qwen3 gguf       # what the hub has of that name
+
+A pull that was stopped continues where it was. Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the hub, 130 stopped by Ctrl-C.";
 
 const NODE_EXAMPLES: &str = "\
 Examples:

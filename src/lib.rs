@@ -23,3 +23,4 @@ pub mod node_command;
 pub mod pull;
 pub mod serve;
 pub mod simulate_command;
+pub mod stop_signal;

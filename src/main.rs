@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use candle_engine::TrialProgram;
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
-use model_pool::serve::stop_signal;
+use model_pool::stop_signal::stop_signal;
 use model_pool::{
     admin_key, backup, check, cluster_command, import_command, local_server, migrate_store,
     node_command, pull, serve, simulate_command,

@@ -13,7 +13,8 @@ use node::{Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
-use crate::serve::{lock::StateLock, log, stop_signal};
+use crate::serve::{lock::StateLock, log};
+use crate::stop_signal::stop_signal;
 use crate::{cuda, devices, fetch_settings};
 
 /// Generous: a token has 46 characters.

@@ -2,7 +2,6 @@
 //! reads. Needs no server. A running server may fetch the same files: each file is locked while one program downloads it and the
 //! other waits.
 
-pub(crate) mod examples;
 mod progress;
 mod search;
 mod selection;
@@ -18,6 +17,7 @@ use source::{Progress, SourceError, Sources};
 
 use crate::cli::PullArgs;
 use crate::fetch_settings;
+use crate::stop_signal::stop_signal;
 use progress::Display;
 
 /// Interval at which the display changes.
@@ -110,7 +110,7 @@ async fn watched(
     display: &mut Display,
 ) -> Result<(), End> {
     let mut fetching = std::pin::pin!(sources.fetch(fetch, progress));
-    let mut stopped = std::pin::pin!(crate::serve::stop_signal());
+    let mut stopped = std::pin::pin!(stop_signal());
     loop {
         tokio::select! {
             biased;

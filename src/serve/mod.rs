@@ -12,7 +12,6 @@ mod opening;
 mod reload;
 mod seats;
 mod shutdown;
-mod signals;
 mod standby;
 mod starting;
 pub mod stop_time;
@@ -30,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
+use crate::stop_signal::stop_signal;
 use crate::{cuda, fetch_settings};
 use config::{Config, LiveConfig, OnRestart};
 use controller::{Clock, EarlierSeats, Parts};
@@ -51,8 +51,6 @@ use starting::{
 };
 use takeover::TakeoverSocket;
 use tasks::start;
-
-pub use signals::stop_signal;
 
 /// Time that a leader on another machine may still stream after it has lost the lead, before it ends on its own.
 const LOST_LEADER_WITHIN: Span = Span::from_secs(10);

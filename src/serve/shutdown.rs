@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lock::StateLock;
-use super::signals::stop_signal;
+use crate::stop_signal::stop_signal;
 use super::starting::deposed;
 use super::stop_time::{self, CONNECTIONS_WITHIN};
 use super::takeover::{Successor, TakeoverSocket};

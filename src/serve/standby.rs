@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::notify;
 use super::opening::line;
-use super::signals::stop_signal;
+use crate::stop_signal::stop_signal;
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::stop_time::CONNECTIONS_WITHIN;
 use super::takeover::InheritedSocket;

@@ -1,4 +1,4 @@
-//! The signals that end the service.
+//! The signals that end the program.
 
 use tokio::signal::unix::{SignalKind, signal};
 
