@@ -66,8 +66,8 @@ impl Queues {
         Some(waiting)
     }
 
-    /// The model's last request has left.
-    pub fn is_empty_for(&mut self, model: ModelId) {
+    /// Forgets the model after its last request has left.
+    pub fn no_longer_wait_for(&mut self, model: ModelId) {
         self.waited_for.remove(&model);
     }
 

@@ -175,7 +175,7 @@ impl Pool {
                 model.queue.leave(ticket);
             }
             if model.queue.is_empty() {
-                self.queues.is_empty_for(waiting.model);
+                self.queues.no_longer_wait_for(waiting.model);
             }
         }
         Some(waiting)
