@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use config::{Config, Provider};
-use inventory::{DeviceChoice, DeviceInfo, Inventory, InventorySettings};
+use inventory::{DeviceChoice, DeviceInfo, DeviceKind, Inventory, InventorySettings};
 use pool::DeviceReading;
+use simulate::MachineDevices;
 
 pub(crate) fn settings(config: &Config) -> InventorySettings {
     let section = &config.inventory;
@@ -35,14 +36,21 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
                 labels: device.labels.clone(),
             })
             .collect(),
+        visible: std::env::var(inventory::VISIBLE_DEVICES).ok(),
         nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
     }
 }
 
 /// The devices that `serve` would find, with no memory in use.
-pub(crate) fn found(config: &Config) -> Result<Vec<DeviceReading>, String> {
+pub(crate) fn found(config: &Config) -> Result<MachineDevices, String> {
     let inventory = Inventory::open(&settings(config)).map_err(|error| error.to_string())?;
-    Ok(inventory.devices().iter().map(unused).collect())
+    let devices = inventory.devices();
+    Ok(MachineDevices {
+        readings: devices.iter().map(unused).collect(),
+        has_gpus: devices
+            .iter()
+            .any(|device| device.kind == DeviceKind::Nvidia),
+    })
 }
 
 /// The reading of an unused device.
@@ -53,82 +61,5 @@ pub(crate) fn unused(info: &DeviceInfo) -> DeviceReading {
         total: info.total,
         headroom: info.headroom,
         ..DeviceReading::default()
-    }
-}
-
-/// The settings, limited to the GPUs in `visible`, which has the format of `CUDA_VISIBLE_DEVICES`. Slurm and Ray lend a job some
-/// GPUs of a machine through this variable, and may lend the others to another job. Devices listed in the configuration are not
-/// changed.
-pub(crate) fn lent(
-    mut settings: InventorySettings,
-    visible: Option<&str>,
-) -> Result<InventorySettings, String> {
-    let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
-    let Some(visible) = visible.filter(|_| reads_gpus && settings.choices.is_empty()) else {
-        return Ok(settings);
-    };
-    let parts = visible.split(',').map(str::trim);
-    // CUDA ignores everything after a part that does not name a device.
-    let names =
-        parts.take_while(|name| name.parse::<u32>().is_ok() || name.contains('-') && *name != "-1");
-    settings.choices = names
-        .map(|name| DeviceChoice {
-            index: name.parse().ok(),
-            uuid: name.parse::<u32>().is_err().then(|| name.to_owned()),
-            ..DeviceChoice::default()
-        })
-        .collect();
-    match (settings.choices.is_empty(), settings.provider) {
-        (true, Provider::Nvml) => Err(format!(
-            "CUDA_VISIBLE_DEVICES is `{visible}`, which names no GPU, and inventory.provider is nvml; request a node with GPUs, or set the provider to auto"
-        )),
-        (true, _) => {
-            settings.provider = Provider::Host;
-            Ok(settings)
-        }
-        (false, _) => Ok(settings),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lent_by(visible: Option<&str>, provider: Provider) -> Result<InventorySettings, String> {
-        let mut config = Config::default();
-        config.inventory.provider = provider;
-        lent(settings(&config), visible)
-    }
-
-    #[test]
-    fn a_job_uses_the_gpus_that_it_was_lent_and_no_others() {
-        let all = lent_by(None, Provider::Auto).expect("all");
-        assert!(all.choices.is_empty());
-        let two = lent_by(Some("2, 5"), Provider::Auto).expect("two");
-        let indices: Vec<_> = two.choices.iter().map(|choice| choice.index).collect();
-        assert_eq!(indices, [Some(2), Some(5)]);
-        let one = lent_by(Some("GPU-4ac0-17,-1,3"), Provider::Nvml).expect("one");
-        let uuids: Vec<_> = one
-            .choices
-            .iter()
-            .map(|choice| choice.uuid.as_deref())
-            .collect();
-        assert_eq!(uuids, [Some("GPU-4ac0-17")]);
-    }
-
-    #[test]
-    fn a_job_without_gpus_takes_none() {
-        for visible in ["", "-1", "NoDevFiles"] {
-            let none = lent_by(Some(visible), Provider::Auto).expect("host");
-            assert_eq!((none.provider, none.choices), (Provider::Host, vec![]));
-            let refused = lent_by(Some(visible), Provider::Nvml).expect_err("no GPU");
-            assert!(refused.contains("names no GPU"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn devices_of_the_configuration_stay() {
-        let fixed = lent_by(Some("0"), Provider::Fixed).expect("fixed");
-        assert_eq!((fixed.provider, fixed.choices), (Provider::Fixed, vec![]));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::Config;
+use config::{Config, Provider};
 use engine::Fingerprint;
 use inventory::Inventory;
 use node::{Settings, Target, WeightsSettings};
@@ -15,7 +15,7 @@ use node_link::check_node_name;
 use crate::cli::NodeArgs;
 use crate::serve::{lock::StateLock, log};
 use crate::stop_signal::stop_signal;
-use crate::{cuda, devices, fetch_settings};
+use crate::{cuda, devices, fetch_settings, job_gpus};
 
 /// Generous: a token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -28,6 +28,9 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
+    if let Some(file) = &args.ca_file {
+        engine::trust_authorities(file)?;
+    }
     let controllers = targets(&args.controller, &args.fingerprint)?;
     let name = args.name.clone().unwrap_or_else(host_name);
     check_node_name(&name).map_err(|error| format!("--name: {error}"))?;
@@ -51,10 +54,15 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let held = std::cell::OnceCell::new();
     let ended = runtime.block_on(async {
         let _lock = StateLock::take(&data, false).await?;
-        let visible = environment.get("CUDA_VISIBLE_DEVICES");
-        let settings = devices::lent(devices::settings(&config), visible.map(String::as_str))?;
+        let _ = held.set(());
+        let mut settings = devices::settings(&config);
+        let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
+        if settings.visible.is_none() && reads_gpus && settings.choices.is_empty() {
+            settings.visible = job_gpus::visible(&environment)?;
+        }
         let inventory = tokio::task::spawn_blocking(move || Inventory::open(&settings))
             .await
             .map_err(|error| format!("looking for devices panicked: {error}"))?
@@ -67,7 +75,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             token,
             listen: args.listen.or(config.node.listen.map(|listen| listen.0)),
             plain: config.node.plain,
-            data,
+            data: data.clone(),
             executable: std::env::current_exe()
                 .map_err(|error| format!("cannot find the program's own binary: {error}"))?,
             cuda: cuda_program,
@@ -86,6 +94,13 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     });
     // Does not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    // Only a node that held the folder's lock may remove it.
+    if args.remove_data
+        && held.get().is_some()
+        && let Err(error) = std::fs::remove_dir_all(&data)
+    {
+        tracing::warn!("{} cannot be removed: {error}", data.display());
+    }
     ended
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::devices::unused;
 use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
-use config::Config;
+use config::{ClusterKind, Config, Provider};
 use controller::facts_of;
-use inventory::{DeviceInfo, DeviceKind, Inventory};
+use inventory::{DeviceInfo, DeviceKind, FixedDevice, Inventory, InventorySettings};
 use pool::{
     Bytes, DeviceId, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId, Time,
 };
@@ -19,7 +19,10 @@ const ADVICE: &str = "use a smaller or quantised model, a shorter context, more 
 /// The devices of this machine, or of the configuration.
 pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
+    /// The devices of one node of each size that the cluster brings.
+    of_cluster: Vec<DeviceInfo>,
     provider: &'static str,
+    left_out: Option<String>,
     /// A notice about a probable mistake in the devices.
     pub notice: Option<String>,
 }
@@ -27,7 +30,8 @@ pub(super) struct Devices {
 /// The placement of a replica in an empty pool.
 pub(super) struct Placement {
     pub devices: Vec<PlacedDevice>,
-    pub names: Vec<String>,
+    /// The names of the devices, or the size of the node.
+    pub place: String,
     pub bytes: Bytes,
 }
 
@@ -38,7 +42,9 @@ impl Devices {
         let inventory = found.map_err(|error| error.to_string())?;
         Ok(Devices {
             infos: inventory.devices().to_vec(),
+            of_cluster: devices_of_cluster(config)?,
             provider: inventory.provider().name(),
+            left_out: inventory.left_out(),
             notice: inventory.notice(),
         })
     }
@@ -48,19 +54,39 @@ impl Devices {
         let each = self.infos.iter().map(|info| {
             let product = info.product_name.as_ref();
             let product = product.map_or_else(String::new, |product| format!(" ({product})"));
-            format!("{} {}{product}", info.name, info.total)
+            let unified = if info.is_unified {
+                ", shared with the machine"
+            } else {
+                ""
+            };
+            format!("{} {}{unified}{product}", info.name, info.total)
         });
         let each: Vec<String> = each.collect();
-        format!(
-            "{}; by inventory.provider {}",
+        let others = self.left_out.as_ref();
+        let others = others.map_or_else(String::new, |others| format!("; {others}"));
+        let mut text = format!(
+            "{}; by inventory.provider {}{others}",
             each.join(", "),
             self.provider
-        )
+        );
+        let mut sizes: Vec<&DeviceInfo> = self.of_cluster.iter().collect();
+        sizes.dedup_by_key(|info| info.node);
+        for size in sizes {
+            let all = self.of_cluster.iter();
+            let count = all.filter(|info| info.node == size.node).count();
+            text += &format!(
+                "; a node of size {}: {count} x {}",
+                size.node_name, size.total
+            );
+        }
+        text
     }
 
     /// The memory of the largest device that the model may use, or of the largest device if it may use none.
     pub fn largest_for(&self, entry: &Entry) -> Option<Bytes> {
-        let largest = self.allowed(entry).map(|info| info.total).max();
+        let of_cluster = self.of_cluster.iter().filter(|_| entry.devices.is_empty());
+        let largest = self.allowed(entry).chain(of_cluster);
+        let largest = largest.map(|info| info.total).max();
         largest.or_else(|| self.infos.iter().map(|info| info.total).max())
     }
 
@@ -77,6 +103,38 @@ impl Devices {
         spec: &ModelSpec,
         config: &Config,
     ) -> Result<Placement, (&'static str, String)> {
+        let here = self.place_here(entry, spec, config);
+        // A new node has none of the devices that a model's file names.
+        if here.is_ok() || !entry.devices.is_empty() || self.of_cluster.is_empty() {
+            return here;
+        }
+        let spec = ModelSpec {
+            allowed: None,
+            ..spec.clone()
+        };
+        let on_node = place_on(&self.of_cluster, &spec, config);
+        let on_node = on_node.map(|held| Placement {
+            place: format!(
+                "a node of size {}, which the cluster brings",
+                held.devices[0].node_name
+            ),
+            ..held.placement()
+        });
+        on_node.map_err(|_| {
+            let (key, why) = here.err().unwrap_or((MEMORY, String::new()));
+            (
+                key,
+                format!("{why}; no node of cluster.shapes holds it either"),
+            )
+        })
+    }
+
+    fn place_here(
+        &self,
+        entry: &Entry,
+        spec: &ModelSpec,
+        config: &Config,
+    ) -> Result<Placement, (&'static str, String)> {
         let allowed: BTreeSet<DeviceId> = self.allowed(entry).map(|info| info.id).collect();
         if allowed.is_empty() {
             let names: Vec<&str> = self.infos.iter().map(|info| info.name.as_str()).collect();
@@ -86,45 +144,13 @@ impl Devices {
             );
             return Err(("pool_config.devices", problem));
         }
-        // Place it alone, without loading it automatically.
         let spec = ModelSpec {
             allowed: Some(allowed).filter(|_| !entry.devices.is_empty()),
-            priority: Priority::default(),
-            absent: false,
             ..spec.clone()
         };
-        let mut pool = Pool::new(config.limits(), true, ReplicaId(1));
-        let devices = self.infos.iter().map(|info| Event::DeviceRead {
-            device: info.id,
-            reading: unused(info),
-        });
-        let model = Event::ModelSet { model: MODEL, spec };
-        let _ = pool.step_all(Time(0), devices.chain([model]));
-        let load = LoadOrder {
-            model: MODEL,
-            replicas: Some(1),
-            devices: None,
-            priority: None,
-            keep_hot: None,
-            lease: None,
-            force: false,
-            waits: true,
-        };
-        let plan = pool.preview(Time(0), &load);
-        let fault = |why: String| (MEMORY, why);
-        let plan = plan.ok_or_else(|| fault("the pool does not take the model".to_owned()))?;
-        if let Some(refusal) = plan.refusal {
-            return Err(fault(format!("it {refusal}; {ADVICE}")));
-        }
-        let held = |id: &DeviceId| self.infos.iter().find(|info| info.id == *id);
-        let held: Vec<&DeviceInfo> = (plan.placement.iter())
-            .filter_map(|share| held(&share.device))
-            .collect();
-        Ok(Placement {
-            devices: held.iter().map(|info| placed(info)).collect(),
-            names: held.iter().map(|info| info.name.clone()).collect(),
-            bytes: plan.bytes,
-        })
+        let held = place_on(&self.infos, &spec, config);
+        held.map(|held| held.placement())
+            .map_err(|why| (MEMORY, why))
     }
 
     /// Up to `count` devices for displaying the command line of a model that does not fit. Falls back to other devices if the model
@@ -143,6 +169,93 @@ impl Devices {
         let infos = self.infos.iter();
         infos.filter(|info| entry.devices.is_empty() || entry.devices.allows(facts_of(info)))
     }
+}
+
+/// The devices of a placement, and the bytes on each.
+struct HeldDevices<'a> {
+    devices: Vec<&'a DeviceInfo>,
+    bytes: Bytes,
+}
+
+impl HeldDevices<'_> {
+    fn placement(&self) -> Placement {
+        let names: Vec<&str> = self.devices.iter().map(|info| info.name.as_str()).collect();
+        Placement {
+            devices: self.devices.iter().map(|info| placed(info)).collect(),
+            place: names.join(", "),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// Places one replica on these devices, alone in the pool and without loading it automatically.
+fn place_on<'a>(
+    infos: &'a [DeviceInfo],
+    spec: &ModelSpec,
+    config: &Config,
+) -> Result<HeldDevices<'a>, String> {
+    let spec = ModelSpec {
+        priority: Priority::default(),
+        absent: false,
+        ..spec.clone()
+    };
+    let mut pool = Pool::new(config.limits(), true, ReplicaId(1));
+    let devices = infos.iter().map(|info| Event::DeviceRead {
+        device: info.id,
+        reading: unused(info),
+    });
+    let model = Event::ModelSet { model: MODEL, spec };
+    let _ = pool.step_all(Time(0), devices.chain([model]));
+    let load = LoadOrder {
+        model: MODEL,
+        replicas: Some(1),
+        devices: None,
+        priority: None,
+        keep_hot: None,
+        lease: None,
+        force: false,
+        waits: true,
+    };
+    let plan = pool.preview(Time(0), &load);
+    let plan = plan.ok_or_else(|| "the pool does not take the model".to_owned())?;
+    if let Some(refusal) = plan.refusal {
+        return Err(format!("it {refusal}; {ADVICE}"));
+    }
+    let held = |id: &DeviceId| infos.iter().find(|info| info.id == *id);
+    Ok(HeldDevices {
+        devices: (plan.placement.iter())
+            .filter_map(|share| held(&share.device))
+            .collect(),
+        bytes: plan.bytes,
+    })
+}
+
+/// The devices of one node of each size, with the configured memory.
+fn devices_of_cluster(config: &Config) -> Result<Vec<DeviceInfo>, String> {
+    let mut devices = Vec::new();
+    if config.cluster.kind != ClusterKind::None {
+        for shape in &config.cluster.shapes {
+            devices.extend((0..shape.gpus).map(|gpu| FixedDevice {
+                name: format!("{}/gpu{gpu}", shape.name),
+                memory: shape.memory.0,
+                node: shape.name.clone(),
+                product: None,
+                labels: Vec::new(),
+            }));
+        }
+    }
+    if devices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let settings = InventorySettings {
+        provider: Provider::Fixed,
+        devices,
+        choices: Vec::new(),
+        visible: None,
+        ..crate::devices::settings(config)
+    };
+    let inventory = Inventory::open(&settings).map_err(|error| error.to_string())?;
+    Ok(inventory.devices().to_vec())
 }
 
 fn placed(info: &DeviceInfo) -> PlacedDevice {

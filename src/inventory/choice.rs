@@ -107,7 +107,7 @@ fn find<'a>(
     }
 }
 
-fn list(found: &[DeviceInfo]) -> String {
+pub(super) fn list(found: &[DeviceInfo]) -> String {
     let each = found.iter().map(|gpu| {
         let uuid = gpu.uuid.as_deref().unwrap_or("no uuid");
         format!("{} (index {}, {uuid})", gpu.name, gpu.index)

@@ -40,6 +40,21 @@ pub enum InventoryError {
     },
 
     #[error(
+        "CUDA_VISIBLE_DEVICES is `{value}`: `{name}` is wrong, because {problem}; NVML knows {known}; correct the variable, or list the GPUs in inventory.devices with inventory.provider nvml"
+    )]
+    NotVisible {
+        value: String,
+        name: String,
+        problem: &'static str,
+        known: String,
+    },
+
+    #[error(
+        "CUDA_VISIBLE_DEVICES is `{value}`, which names no GPU, and inventory.provider is nvml; remove the variable, request a node with GPUs, or set the provider to auto"
+    )]
+    NoneVisible { value: String },
+
+    #[error(
         "inventory.devices[{index}] names {wanted}, which inventory.devices[{earlier}] names already; remove either"
     )]
     NamedTwice {
@@ -101,6 +116,9 @@ impl InventoryError {
                     "NVML found no GPU whose memory it can read{}",
                     last(last_error)
                 )
+            }
+            InventoryError::NoneVisible { value } => {
+                format!("CUDA_VISIBLE_DEVICES is `{value}`, which names no GPU")
             }
             other => other.to_string(),
         }

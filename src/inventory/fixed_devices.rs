@@ -61,6 +61,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             node_name: device.node.clone(),
             total: device.memory,
             installed: device.memory,
+            is_unified: false,
             headroom: Bytes::ZERO,
             product_name: device.product.clone(),
             product: *products

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::device::machine_name;
+use super::machine::{MachineMemory, field, own_memory};
 use super::source::Source;
 use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError};
 use pool::{Bytes, DeviceId, NodeId};
@@ -30,6 +31,7 @@ pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), Inventory
         node_name: machine_name(),
         total: budget,
         installed: budget,
+        is_unified: false,
         headroom: Bytes::ZERO,
         product_name: None,
         product: 0,
@@ -76,59 +78,6 @@ pub(super) fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<
             "inventory.host_memory is {budget}, and this machine has {total}: loads that fill it run out of memory; write less"
         )
     })
-}
-
-/// The machine's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MachineMemory {
-    pub total: Bytes,
-    /// Memory that programs can take without swapping.
-    pub available: Bytes,
-}
-
-/// The machine's memory, or the part that this process's control group leaves of it; `None` if the system does not report it.
-pub fn machine_memory() -> Option<MachineMemory> {
-    let meminfo = Path::new("/proc/meminfo");
-    let machine = MachineMemory {
-        total: field(meminfo, &["MemTotal:"])?,
-        available: field(meminfo, &["MemAvailable:"])?,
-    };
-    let number = |name: &str| -> Option<Bytes> {
-        let text = std::fs::read_to_string(Path::new("/sys/fs/cgroup").join(name)).ok()?;
-        text.trim().parse().ok().map(Bytes)
-    };
-    // `max` is not a number and means no limit.
-    let Some(limit) = number("memory.max") else {
-        return Some(machine);
-    };
-    let used = number("memory.current").unwrap_or_default();
-    Some(MachineMemory {
-        total: machine.total.min(limit),
-        available: machine.available.min(limit.saturating_sub(used)),
-    })
-}
-
-/// The memory that comes back when the process ends. File pages, such as its program and mapped weights, belong to the machine and
-/// already count as available.
-fn own_memory(pid: u32) -> Option<Bytes> {
-    field(
-        Path::new(&format!("/proc/{pid}/status")),
-        &["RssAnon:", "RssShmem:"],
-    )
-}
-
-/// The sum of these fields in a `/proc` file; `None` if the file or all of the fields are missing.
-fn field(file: &Path, names: &[&str]) -> Option<Bytes> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let mut found = None;
-    for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        if words.next().is_some_and(|name| names.contains(&name)) {
-            let kib: u64 = words.next()?.parse().ok()?;
-            found = Some(found.unwrap_or(Bytes::ZERO) + Bytes(kib.saturating_mul(1 << 10)));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

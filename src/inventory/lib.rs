@@ -4,6 +4,7 @@
 //! | provider | devices | foreign memory |
 //! |---|---|---|
 //! | `nvml` | every GPU that NVML reports | used − ours, and what the driver keeps for itself |
+//! | `nvml`, a GPU that shares the machine's memory | the same; its size is the machine's memory | what the machine lacks, − ours |
 //! | `host` | one, `host`, of the configured size | the part of the budget that the machine lacks |
 //! | `fixed` | as written | nothing |
 //! | `auto` | as `nvml` if its library loads and finds a GPU, otherwise as `host` | |
@@ -20,8 +21,11 @@ mod events;
 mod fixed_devices;
 mod host;
 mod links;
+mod machine;
 mod nvml;
 mod source;
+mod unified;
+mod visible;
 mod xid_errors;
 
 use std::collections::BTreeSet;
@@ -34,7 +38,8 @@ pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
 pub use error::{DeviceError, InventoryError};
 pub use events::Watch;
 pub use fixed_devices::FixedDevice;
-pub use host::{MachineMemory, machine_memory};
+pub use machine::{MachineMemory, machine_memory};
+pub use visible::VISIBLE_DEVICES;
 pub use xid_errors::{DeviceEvent, DeviceTrouble, ErrorScope};
 
 use config::MemoryPart;
@@ -48,6 +53,9 @@ const READ_DEADLINE: Duration = Duration::from_secs(5);
 /// Without persistence mode, the driver first initialises each GPU, which takes seconds each.
 const OPEN_DEADLINE: Duration = Duration::from_secs(60);
 
+/// The least headroom of a GPU that shares the machine's memory, as a part of that memory: the system and other programs grow too.
+const UNIFIED_HEADROOM_PART: u64 = 16;
+
 /// The source of devices, as configured under `inventory`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InventorySettings {
@@ -60,6 +68,8 @@ pub struct InventorySettings {
     pub devices: Vec<FixedDevice>,
     /// The GPUs of provider `nvml` to use, with their settings; empty uses all, unchanged.
     pub choices: Vec<DeviceChoice>,
+    /// The value of `CUDA_VISIBLE_DEVICES`, which limits the GPUs if `choices` is empty.
+    pub visible: Option<String>,
     /// The path of an NVML library to use instead of the system's.
     pub nvml_library: Option<PathBuf>,
 }
@@ -69,6 +79,10 @@ pub struct InventorySettings {
 pub struct Inventory {
     devices: Vec<DeviceInfo>,
     source: Source,
+    /// The GPUs that `CUDA_VISIBLE_DEVICES` leaves out.
+    left_out: Option<String>,
+    /// The GPUs that the configuration takes although the variable leaves them out.
+    taken_anyway: Option<String>,
 }
 
 impl Inventory {
@@ -89,7 +103,14 @@ impl Inventory {
         settings: &InventorySettings,
         deadline: Duration,
     ) -> Result<Inventory, InventoryError> {
-        let nvml = || nvml::open(settings.nvml_library.as_deref(), deadline);
+        let visible = settings.visible.as_deref();
+        let visible = visible.filter(|_| settings.choices.is_empty());
+        let nvml = || match visible.filter(|value| visible::names(value).is_empty()) {
+            Some(value) => Err(InventoryError::NoneVisible {
+                value: value.to_owned(),
+            }),
+            None => nvml::open(settings.nvml_library.as_deref(), deadline),
+        };
         let (mut devices, source) = match settings.provider {
             Provider::Host => host::open(settings.host_memory)?,
             Provider::Fixed => (fixed_devices::devices(&settings.devices)?, Source::Fixed),
@@ -110,14 +131,38 @@ impl Inventory {
                 }
             },
         };
+        let (mut left_out, mut taken_anyway) = (None, None);
         if let Source::Nvml(gpus) = &source {
-            devices = choice::choose(devices, &settings.choices)?;
+            let found = devices;
+            devices = match visible {
+                Some(value) => visible::visible(&found, value)?,
+                None => choice::choose(found.clone(), &settings.choices)?,
+            };
+            if visible.is_some() {
+                left_out = visible::left_out(&found, &devices);
+            } else if let Some(value) = &settings.visible {
+                let lent = visible::visible(&found, value).unwrap_or_default();
+                taken_anyway = visible::left_out(&devices, &lent);
+            }
             gpus.connect(&mut devices, deadline)?;
         }
         for device in &mut devices {
             device.headroom = headroom(settings.headroom, device)?;
+            if device.is_unified {
+                let least = Bytes(device.installed.0 / UNIFIED_HEADROOM_PART);
+                let least = least.min(Bytes(device.total.0 / 2));
+                device.headroom = device.headroom.max(least);
+            }
         }
-        let inventory = Inventory { devices, source };
+        let inventory = Inventory {
+            devices,
+            source,
+            left_out,
+            taken_anyway,
+        };
+        if let Some(others) = inventory.left_out() {
+            tracing::info!("{others}");
+        }
         if let Some(notice) = inventory.notice() {
             tracing::warn!("{notice}");
         }
@@ -126,11 +171,31 @@ impl Inventory {
 
     /// Returns a warning about a configuration of the devices that is probably a mistake.
     pub fn notice(&self) -> Option<String> {
+        if let Some(others) = &self.taken_anyway {
+            return Some(format!(
+                "inventory.devices takes the GPUs of {others}, which {VISIBLE_DEVICES} leaves out: the configuration counts"
+            ));
+        }
         let budget = self.devices.first()?.total;
         match self.source {
-            Source::Host(_) => host::too_much(budget, host::machine_memory()),
+            Source::Host(_) => host::too_much(budget, machine_memory()),
             Source::Nvml(_) | Source::Fixed => None,
         }
+    }
+
+    /// Names the GPUs of this machine that the environment leaves to other programs.
+    pub fn left_out(&self) -> Option<String> {
+        let others = self.left_out.as_deref()?;
+        Some(format!(
+            "{VISIBLE_DEVICES} leaves out the GPUs of {others}: the pool does not use them"
+        ))
+    }
+
+    /// The machine's memory next to its devices, for sleeping engines. `None` if it is unknown, or if a GPU shares it: an engine that
+    /// sleeps there frees nothing.
+    pub fn memory_for_sleepers(&self) -> Option<MachineMemory> {
+        let has_unified = self.devices.iter().any(|device| device.is_unified);
+        if has_unified { None } else { machine_memory() }
     }
 
     /// The provider in use; never [`Provider::Auto`].

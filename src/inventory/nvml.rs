@@ -24,6 +24,7 @@ use super::device::machine_name;
 use super::events::{self, Watch};
 use super::links::{self, find};
 use super::source::Source;
+use super::unified;
 use super::{DeviceError, DeviceEvent, DeviceInfo, DeviceKind, DeviceUse, InventoryError, Reading};
 use pool::{Bytes, DeviceId, NodeId};
 
@@ -104,11 +105,14 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
     let mut last_error = None;
     for index in 0..count {
         let known = nvml.device_by_index(index).and_then(|gpu| {
-            let memory = gpu.memory_info()?;
+            let memory = match gpu.memory_info() {
+                Ok(memory) => (Bytes(memory.total), false),
+                Err(error) => (unified::machine(&error).ok_or(error)?.total, true),
+            };
             let pci = gpu.pci_info().ok().map(|pci| pci.bus_id);
-            Ok((gpu.uuid().ok(), gpu.name().ok(), pci, Bytes(memory.total)))
+            Ok((gpu.uuid().ok(), gpu.name().ok(), pci, memory))
         });
-        let (uuid, product_name, pci, installed) = match known {
+        let (uuid, product_name, pci, (installed, is_unified)) = match known {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(gpu = index, %error, "NVML cannot read this GPU; the pool does not use it");
@@ -127,6 +131,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
             node_name: node_name.clone(),
             total: installed,
             installed,
+            is_unified,
             headroom: Bytes::ZERO,
             product: *products.entry(product_name.clone()).or_insert(next),
             product_name,
@@ -247,6 +252,9 @@ impl Gpus {
         ours: &BTreeSet<u32>,
     ) -> Result<DeviceUse, NvmlError> {
         let gpu = find(nvml, device)?;
+        if device.is_unified {
+            return self.ask_unified(&gpu, device, ours);
+        }
         let memory = gpu.memory_info()?;
         let there = Bytes(memory.total);
         if memory.used > memory.total && lock(&self.memory.warned).insert(device.id) {
@@ -269,18 +277,14 @@ impl Gpus {
             used: used.min(total).max(own),
             own,
             foreign: foreign.saturating_sub(there.saturating_sub(total)),
-            processes: listed
-                .processes
-                .into_iter()
-                .filter_map(|(pid, held)| Some((pid, held?)))
-                .collect(),
+            processes: listed.known(),
             utilisation_percent: gpu.utilization_rates().ok().map(|rates| rates.gpu),
             temperature_celsius: gpu.temperature(TemperatureSensor::Gpu).ok(),
         })
     }
 
     /// The pool's part of `used`, by the rule at the top.
-    fn own(
+    pub(super) fn own(
         &self,
         device: DeviceId,
         used: Bytes,
@@ -323,14 +327,14 @@ impl Drop for ReadingGuard<'_> {
 }
 
 /// The processes that NVML reports, each with its bytes if known.
-struct ProcessList {
-    processes: BTreeMap<u32, Option<Bytes>>,
+pub(super) struct ProcessList {
+    pub processes: BTreeMap<u32, Option<Bytes>>,
     /// True if both lists could be read.
-    complete: bool,
+    pub complete: bool,
 }
 
 impl ProcessList {
-    fn new(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
+    pub fn new(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
         for list in [
@@ -355,5 +359,10 @@ impl ProcessList {
             processes,
             complete,
         }
+    }
+
+    pub fn known(self) -> Vec<(u32, Bytes)> {
+        let known = |(pid, held): (u32, Option<Bytes>)| Some((pid, held?));
+        self.processes.into_iter().filter_map(known).collect()
     }
 }

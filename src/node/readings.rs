@@ -92,7 +92,7 @@ fn read(
         since_beat,
         devices: Vec::new(),
         faults: Vec::new(),
-        machine: inventory::machine_memory().map(Into::into),
+        machine: inventory.memory_for_sleepers().map(Into::into),
         weights: None,
     };
     for (id, reading) in inventory.measure(&ours) {

@@ -24,6 +24,9 @@ pub struct NodeDevice {
     pub uuid: Option<String>,
     pub total: u64,
     pub installed: u64,
+    /// The GPU shares the machine's memory. Missing from earlier versions.
+    #[serde(default)]
+    pub is_unified: bool,
     pub headroom: u64,
     pub product_name: Option<String>,
     pub product: u32,
@@ -61,6 +64,7 @@ impl NodeDevice {
                 uuid: info.uuid.clone(),
                 total: info.total.0,
                 installed: info.installed.0,
+                is_unified: info.is_unified,
                 headroom: info.headroom.0,
                 product_name: info.product_name.clone(),
                 product: info.product,
@@ -92,6 +96,7 @@ impl NodeDevice {
             node_name: node_name.to_owned(),
             total: Bytes(self.total),
             installed: Bytes(self.installed),
+            is_unified: self.is_unified,
             headroom: Bytes(self.headroom),
             product_name: self.product_name.clone(),
             product: self.product,

@@ -32,6 +32,7 @@ fn with(machine: &Machine, choices: Vec<DeviceChoice>) -> InventorySettings {
         headroom: MemoryPart::Fixed(Size(Bytes(GIB))),
         devices: Vec::new(),
         choices,
+        visible: None,
         nvml_library: Some(machine.library()),
     }
 }

@@ -13,6 +13,9 @@ use model_pool::inventory::{
 use model_pool::pool::{Bytes, DeviceId, NodeId};
 use support::machine::Machine;
 
+mod lent_gpus;
+mod unified_memory;
+
 const GIB: u64 = Bytes::GIB;
 
 fn settings(provider: Provider) -> InventorySettings {
@@ -22,6 +25,7 @@ fn settings(provider: Provider) -> InventorySettings {
         headroom: MemoryPart::Share(500),
         devices: Vec::new(),
         choices: Vec::new(),
+        visible: None,
         nvml_library: Some(PathBuf::from("/nowhere/libnvidia-ml.so")),
     }
 }

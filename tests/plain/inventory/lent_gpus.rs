@@ -1,0 +1,75 @@
+//! `CUDA_VISIBLE_DEVICES` limits the GPUs of every command, as it limits the programs of CUDA.
+
+use super::FakeNvml;
+use model_pool::inventory::{DeviceChoice, Inventory, InventorySettings, Provider};
+
+const SHARED_MACHINE: &str = "\
+driver version=580.95 generation=1
+gpu total=85899345920 reserved=0 name=NVIDIA_H100 uuid=GPU-aaaaaaaa-2222 pci=00000000:1B:00.0 minor=0
+gpu total=85899345920 reserved=0 name=NVIDIA_H100 uuid=GPU-bbbbbbbb-2222 pci=00000000:1C:00.0 minor=1
+gpu total=25769803776 reserved=0 name=NVIDIA_RTX_4090 uuid=GPU-cccccccc-2222 pci=00000000:1D:00.0 minor=2
+";
+
+/// The names of the devices in use under this value of `CUDA_VISIBLE_DEVICES`.
+fn seen(value: &str, provider: Provider) -> Result<Vec<String>, String> {
+    let fake = FakeNvml::new(SHARED_MACHINE);
+    let opened = Inventory::open(&InventorySettings {
+        visible: Some(value.to_owned()),
+        ..fake.settings(provider)
+    });
+    let inventory = opened.map_err(|error| error.to_string())?;
+    let names = inventory.devices().iter().map(|device| device.name.clone());
+    Ok(names.collect())
+}
+
+#[test]
+fn only_the_gpus_that_the_environment_names_are_used() {
+    for provider in [Provider::Auto, Provider::Nvml] {
+        for (value, names) in [
+            ("1", &["gpu1"] as &[&str]),
+            ("2, 0", &["gpu2", "gpu0"]),
+            ("GPU-bbbbbbbb-2222", &["gpu1"]),
+            ("GPU-c", &["gpu2"]),
+            ("0,-1,2", &["gpu0"]),
+        ] {
+            assert_eq!(seen(value, provider).unwrap(), names, "{value}");
+        }
+        for (value, words) in [
+            ("7", "no such GPU exists"),
+            ("GPU-", "more than one GPU"),
+            ("1,1", "names this GPU twice"),
+            ("MIG-4ac0-17", "does not use single MIG slices"),
+        ] {
+            let refused = seen(value, provider).unwrap_err();
+            let names = format!("CUDA_VISIBLE_DEVICES is `{value}`");
+            assert!(
+                refused.contains(&names) && refused.contains(words),
+                "{refused}"
+            );
+        }
+    }
+    for value in ["", "-1", "NoDevFiles"] {
+        assert_eq!(seen(value, Provider::Auto).unwrap(), ["host"], "{value}");
+        let refused = seen(value, Provider::Nvml).unwrap_err();
+        assert!(refused.contains("names no GPU"), "{refused}");
+    }
+    assert_eq!(seen("1", Provider::Host).unwrap(), ["host"]);
+}
+
+#[test]
+fn gpus_of_the_configuration_count_more_than_the_environment_with_a_notice() {
+    let fake = FakeNvml::new(SHARED_MACHINE);
+    let choice = |index| DeviceChoice {
+        index: Some(index),
+        ..DeviceChoice::default()
+    };
+    let inventory = Inventory::open(&InventorySettings {
+        choices: vec![choice(0), choice(1)],
+        visible: Some("1".to_owned()),
+        ..fake.settings(Provider::Nvml)
+    })
+    .unwrap();
+    assert_eq!(inventory.devices().len(), 2);
+    let notice = inventory.notice().expect("a notice");
+    assert!(notice.contains("the GPUs of index 0"), "{notice}");
+}
