@@ -60,6 +60,32 @@ fn models_are_listed_with_what_their_files_say() {
 }
 
 #[test]
+fn a_model_of_unknown_size_has_every_field_that_clients_read() {
+    let fields = |value: &Value| -> Vec<String> {
+        let fields = value.as_object().unwrap().keys();
+        fields.cloned().collect()
+    };
+    let (known, unknown) = (demo(), Pool::with_models(&[stub("one", &[], "")], ON));
+    for (pool, model) in [(&known, "tiny-chat"), (&unknown, "one")] {
+        let prompt = json!({"model": model, "prompt": "x", "stream": false});
+        response_to(pool, "/api/generate", &prompt);
+    }
+    for route in ["/api/tags", "/api/ps"] {
+        let [known, unknown] = [&known, &unknown].map(|pool| get(pool, route)["models"][0].clone());
+        assert_eq!(fields(&unknown), fields(&known), "{route}");
+        assert_eq!(
+            fields(&unknown["details"]),
+            fields(&known["details"]),
+            "{route}"
+        );
+        assert!(unknown["size"].is_u64(), "{unknown}");
+    }
+    let shown = response_to(&unknown, "/api/show", &json!({"model": "one"}));
+    assert_eq!(shown["details"]["quantization_level"], "");
+    assert_eq!(shown["details"]["families"], json!([]));
+}
+
+#[test]
 fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
     let pool = Pool::with_models(
         &[stub("one", &[], ", keep_hot: 1h"), stub("two:7b", &[], "")],
