@@ -63,6 +63,7 @@ pub use lookups::{
 };
 pub use memory::log_broken;
 pub use messages::{ChangeError, NodePeer, Registrar};
+pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{
     DeviceSnapshot, FetchFacts, Finding, LoadPath, LoadStage, LoadTimeline, LoadTimes, ModelFacts,

@@ -161,6 +161,18 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             tests: &["b1_wrong_tokens_keep_no_node_out_that_has_a_right_one"],
         },
         SharedLimit {
+            bounds: "nodes and their devices",
+            size: format!("{} nodes, 256 devices each", controller::NODES_MAX),
+            share: format!(
+                "an address: {} devices",
+                controller::DEVICES_PER_ADDRESS_MAX
+            ),
+            eviction: "none: a further node is refused, and tries again",
+            others: NONE,
+            code: &[],
+            tests: &["b3_one_address_cannot_fill_the_pool_with_devices"],
+        },
+        SharedLimit {
             bounds: "sessions of browsers",
             size: sessions::ALL_MAX.to_string(),
             share: format!("a key or a person: {}", sessions::OF_ONE_MAX),

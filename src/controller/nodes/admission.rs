@@ -1,6 +1,7 @@
 //! Decides whether a machine may join as a node, and registers the devices of an accepted node.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use crate::control::nodes::node_id;
@@ -11,6 +12,9 @@ use config::Network;
 use engine::{RelayAddress, RelaySecret};
 use node_link::{NodeAcceptance, NodeDevice, NodeRefusal, NodeRefusalKind, RelayForm};
 use pool::{DemandId, DeviceId, NodeId, Span};
+
+/// Enough for 256 machines of eight GPUs behind one address.
+pub const DEVICES_PER_ADDRESS_MAX: usize = 2_048;
 
 impl Control {
     /// Accepts or refuses a node. Registers its devices; the pool hears of them after the node has listed its engines.
@@ -50,6 +54,9 @@ impl Control {
         if !self.nodes.known.contains_key(&id) && self.nodes.known.len() >= NODES_MAX as usize {
             return Err(not_now(format!("there are {NODES_MAX} nodes already")));
         }
+        let others = self.nodes.known.iter().filter(|(known, _)| **known != id);
+        let counted = others.map(|(_, node)| (node.peer.ip(), node.devices.len()));
+        check_device_count(counted, joining.peer.address.ip(), joining.devices.len())?;
         if let Some(own) = self.devices.own_machine()
             && own.eq_ignore_ascii_case(&joining.name)
         {
@@ -155,6 +162,23 @@ impl Control {
             .jobs
             .send(crate::journal::Job::DeviceNames(names.collect()));
     }
+}
+
+/// Refuses a node if the nodes at its address would have too many devices together, which one holder of a token could fill alone.
+fn check_device_count(
+    nodes: impl Iterator<Item = (IpAddr, usize)>,
+    address: IpAddr,
+    more: usize,
+) -> Result<(), NodeRefusal> {
+    let address = address.to_canonical();
+    let is_there = |(at, _): &(IpAddr, usize)| at.to_canonical() == address;
+    let count: usize = nodes.filter(is_there).map(|(_, devices)| devices).sum();
+    if count + more <= DEVICES_PER_ADDRESS_MAX {
+        return Ok(());
+    }
+    Err(not_now(format!(
+        "the nodes at {address} have {count} devices already, and at most {DEVICES_PER_ADDRESS_MAX} may come from one address: end some of them, or start this one elsewhere"
+    )))
 }
 
 /// Refuses a node process that returns with other devices: they cannot change while it runs.
@@ -286,5 +310,23 @@ mod tests {
                 "{listener} {from} {is_hidden} {networks:?}"
             );
         }
+    }
+
+    #[test]
+    fn b3_one_address_cannot_fill_the_pool_with_devices() {
+        let (here, there) = (IpAddr::from([10, 0, 0, 2]), IpAddr::from([10, 0, 0, 3]));
+        let full: Vec<(IpAddr, usize)> = vec![(here, 256); 8];
+        let check = |address, more| check_device_count(full.iter().copied(), address, more);
+        let refused = check(here, 1).expect_err("full");
+        assert!(
+            refused.message.contains("2048 devices already"),
+            "{}",
+            refused.message
+        );
+        assert!(matches!(refused.kind, NodeRefusalKind::NotNow));
+        let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 2]);
+        check(mapped, 1).expect_err("the same address");
+        check(there, 256).expect("another address has room");
+        check(here, 0).expect("a node without devices");
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes: their admission and connections, their engines and weights, and the cluster that provides them.
 
-mod admission;
+pub(crate) mod admission;
 mod cluster;
 mod engines;
 mod greeting;
