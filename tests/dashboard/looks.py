@@ -125,9 +125,17 @@ def why(it):
     it.go("events?kind=load").locator(".table-body .table-row").first.click()
 
 
+def plan_that_evicts(it):
+    """`large` fits only where `filler` or the small ones are."""
+    api("POST", "load", {"model": "filler"})
+    of_model("large", "Load or plan…")(it)
+    expect(it.page.locator("dialog[open]")).to_contain_text(re.compile("evict", re.I))
+    expect(it.page.locator("dialog[open] .block[data-gone]").first).to_be_visible()
+
+
 DIALOGS = {
     "plan that fits": of_model("other", "Load or plan…"),
-    "plan that evicts": of_model("large", "Load or plan…"),
+    "plan that evicts": plan_that_evicts,
     "unload": of_model("small", "Unload…"),
     "priority": of_model("large", "Set priority…"),
     "lease": of_model("small", "Lease…"),
@@ -167,6 +175,8 @@ def every_dialog_fits_has_no_serious_barrier_and_gives_the_focus_back(browser):
             if name != "why":
                 it.page.keyboard.press("Escape")
                 expect(it.page.locator("dialog[open], [role=menu]")).to_have_count(0)
+            if name == "plan that evicts":
+                unload("filler")
         it.close()
     assert not found, "\n".join(found)
 
