@@ -159,7 +159,7 @@ fn of_another(folder: &Path, owner: u32) -> io::Error {
     refused(
         folder,
         format!(
-            "belongs to account {owner}, and this process runs as {}: choose another folder",
+            "belongs to account {owner}, and this process runs as {}",
             geteuid().as_raw()
         ),
     )
