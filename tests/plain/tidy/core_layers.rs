@@ -43,7 +43,7 @@ fn breaches_of_layer(layer: &str, others: &[&str], file: &str, code: &str) -> Ve
 
 /// The methods of `Pool` that other files of the crate can call, with their parameters.
 fn methods(code: &str) -> impl Iterator<Item = (&str, String)> {
-    let blocks = code.split("\nimpl Pool {\n").skip(1);
+    let blocks = code.split("\nimpl Pool {").skip(1);
     let blocks = blocks.filter_map(|rest| rest.split("\n}\n").next());
     let starts = blocks.flat_map(|block| block.split("\n    pub(crate) fn ").skip(1));
     starts.filter_map(|start| {
