@@ -19,7 +19,7 @@ mod simulated_node;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::net::raise_open_files;
 
 use fleet::Fleet;
 use machine::DEVICES;
@@ -197,18 +197,10 @@ fn until(fleet: &Fleet, what: &str, figure: impl Fn() -> u32, least: u32) {
 
 /// Each connection is an open file, here and in the controller, which inherits the limit.
 fn allow_files(least: u64) {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
+    let limit = raise_open_files();
     assert!(
-        current.is_none_or(|limit| limit >= least),
-        "{current:?} open files are allowed and {least} are needed: raise the hard limit (ulimit -Hn)"
+        limit >= least,
+        "{limit} open files are allowed and {least} are needed: raise the hard limit (ulimit -Hn)"
     );
 }
 

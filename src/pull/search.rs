@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use catalog::Fetch;
 use source::{HubModel, Sources};
+use terminal::row;
+use terminal::style::Style;
+use terminal::table::{column, list};
 
 use super::End;
 
 /// Similar names are only a hint, so the wait for them is short.
 const SIMILAR_TIME_MAX: Duration = Duration::from_secs(5);
 const SIMILAR_MAX: usize = 5;
-/// With this width, the longest form and task give a line of 80 columns. Longer names shift the columns to their right.
-const NAME_WIDTH_MAX: usize = 32;
+/// With this width, the longest form and task give a line of 80 columns.
+const NAME_COLUMNS: usize = 32;
 
 pub(super) fn print(words: &str, found: Vec<HubModel>) -> Result<(), End> {
     let Some(first) = found.first() else {
@@ -20,33 +23,29 @@ pub(super) fn print(words: &str, found: Vec<HubModel>) -> Result<(), End> {
         )));
     };
     let next = format!("Next: model-pool pull {}", first.id);
-    print!("{}", table(&found));
+    print!("{}", table(&found, Style::of_stdout()));
     println!("{next}");
     Ok(())
 }
 
-fn table(found: &[HubModel]) -> String {
-    let width = |text: fn(&HubModel) -> &str| found.iter().map(|model| text(model).len()).max();
-    let name_width = width(|model| &model.id).unwrap_or(0).min(NAME_WIDTH_MAX);
-    let form_width = width(form).unwrap_or(0);
-    let mut table = String::new();
-    for model in found {
-        let task = model.task.as_deref().unwrap_or_default();
-        let gated = if model.is_gated { "gated" } else { "" };
-        let line = format!(
-            "{:name_width$}  {:>6}  {:form_width$}  {task} {gated}",
-            model.id,
+fn table(found: &[HubModel], style: Style) -> String {
+    let columns = [
+        column("").shortens_to(NAME_COLUMNS),
+        column("").right(),
+        column(""),
+        column("").leaves(1),
+        column("").leaves(2),
+    ];
+    let row = |model: &HubModel| {
+        row![
+            &model.id,
             short(model.downloads),
-            form(model),
-        );
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
-}
-
-fn form(found: &HubModel) -> &str {
-    found.form.unwrap_or("")
+            model.form.unwrap_or(""),
+            model.task.as_deref().unwrap_or(""),
+            if model.is_gated { "gated" } else { "" },
+        ]
+    };
+    list(&columns, found.iter().map(row), 0, style)
 }
 
 /// Formats the downloads of a month: `9.3M`.
@@ -98,12 +97,17 @@ mod tests {
             is_gated,
         };
         let long = "org/".to_owned() + &"x".repeat(60);
-        let table = table(&[model("org/short", true), model(&long, false)]);
-        let first = table.lines().next().expect("a line");
-        assert!(first.len() <= 80, "{first:?}");
+        let found = [model("org/short", true), model(&long, false)];
+        let shown = table(&found, Style::terminal(80));
+        let first = shown.lines().next().expect("a line");
         assert!(
-            first.ends_with("safetensors  sentence-similarity gated"),
+            first.ends_with("safetensors  sentence-similarity  gated"),
             "{first:?}"
         );
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= 80),
+            "{shown}"
+        );
+        assert!(table(&found, Style::PLAIN).contains(&long));
     }
 }

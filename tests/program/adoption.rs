@@ -221,8 +221,8 @@ fn what_has_no_room_any_more_is_stopped_and_the_memory_is_never_given_twice() {
     assert_eq!((adopted.len(), misfits), (3, 1), "{adopted:?}");
 }
 
-#[test]
-fn broken_engines_are_stopped_and_dead_ones_told() {
+/// A pool that was killed with an engine of each model, each with a grandchild.
+fn killed_with_grandchildren() -> (Pool, Family) {
     let models = NAMES.map(|name| stub(name, &["--spawn-grandchild"]));
     let mut pool = Pool::that_adopts(&models, "", "1m");
     for name in NAMES {
@@ -230,6 +230,12 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
     }
     let family = Family::new(&pool);
     pool.kill();
+    (pool, family)
+}
+
+#[test]
+fn broken_engines_are_stopped_and_dead_ones_told() {
+    let (mut pool, family) = killed_with_grandchildren();
     kill(family.engines[0], Signal::SIGSTOP);
     kill(family.engines[1], Signal::SIGKILL);
     wait_for("its end", || !is_alive(family.engines[1]));
@@ -253,13 +259,7 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
 
 #[test]
 fn a_guardian_that_is_frozen_or_gone_takes_its_engine_with_it() {
-    let models = NAMES.map(|name| stub(name, &["--spawn-grandchild"]));
-    let mut pool = Pool::that_adopts(&models, "", "1m");
-    for name in NAMES {
-        assert_eq!(asks(&pool, name).0, 200);
-    }
-    let family = Family::new(&pool);
-    pool.kill();
+    let (mut pool, family) = killed_with_grandchildren();
     kill(family.guardians[0], Signal::SIGSTOP);
     kill(family.guardians[1], Signal::SIGKILL);
     pool.restart();

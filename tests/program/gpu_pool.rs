@@ -183,20 +183,26 @@ fn what_a_killed_controller_left_on_a_gpu_is_reaped_and_strangers_are_not() {
     assert!(machine.held(0).contains(&(4242, 5 * GIB)), "not ours");
 }
 
+/// A pool with two GPUs and a single model, which is always hot and loaded.
+fn with_hot_model(machine: &Machine) -> Pool {
+    let options = "memory_gib: 40, priority: 2";
+    let files = [model(machine, "hot", 40, options, &[])];
+    let pool = Pool::on_gpus(&files, &machine.library(), "");
+    wait_for("the always-hot model", || place_of_hot(machine).is_some());
+    pool
+}
+
+/// The GPU that has the memory of the hot model.
+fn place_of_hot(machine: &Machine) -> Option<usize> {
+    (0..2).find(|gpu| machine.used(*gpu) == 40 * GIB)
+}
+
 #[test]
 fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
-    let files = [model(
-        &machine,
-        "hot",
-        40,
-        "memory_gib: 40, priority: 2",
-        &[],
-    )];
-    let pool = Pool::on_gpus(&files, &machine.library(), "");
-    let on = || (0..2).find(|gpu| machine.used(*gpu) == 40 * GIB);
-    wait_for("the always-hot model", || on().is_some());
+    let pool = with_hot_model(&machine);
+    let on = || place_of_hot(&machine);
     let first = on().expect("loaded");
     machine.lose(first);
     wait_for("the model on the other GPU", || on() == Some(1 - first));
@@ -244,16 +250,8 @@ fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not(
 fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
-    let files = [model(
-        &machine,
-        "hot",
-        40,
-        "memory_gib: 40, priority: 2",
-        &[],
-    )];
-    let pool = Pool::on_gpus(&files, &machine.library(), "");
-    let on = || (0..2).find(|gpu| machine.used(*gpu) == 40 * GIB);
-    wait_for("the always-hot model", || on().is_some());
+    let pool = with_hot_model(&machine);
+    let on = || place_of_hot(&machine);
     let first = on().expect("loaded");
     let cordon = json!({"device": format!("gpu{first}"), "reason": "new fans", "until": "2h"});
     let (status, response) = pool.admin("POST", "/llm/admin/devices/cordon", &cordon);

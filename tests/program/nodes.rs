@@ -243,8 +243,8 @@ fn a_node_that_is_stopped_for_a_while_comes_back_with_what_it_had() {
     assert_eq!(other.engines(), engines, "one engine, and the same");
 }
 
-#[test]
-fn a_controller_that_was_killed_adopts_the_engines_of_its_nodes() {
+/// A pool that adopts engines after a restart, and a node that serves its model.
+fn adopting_pool_with_node() -> (Pool, Node) {
     let mut pool = pool_with(&[stub("a", &[])], "");
     // Nodes know the controller by its address.
     let address = pool.address().to_owned();
@@ -253,6 +253,12 @@ fn a_controller_that_was_killed_adopts_the_engines_of_its_nodes() {
     let other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
     assert_eq!(asks(&pool, "a").0, 200);
+    (pool, other)
+}
+
+#[test]
+fn a_controller_that_was_killed_adopts_the_engines_of_its_nodes() {
+    let (mut pool, other) = adopting_pool_with_node();
     let engines = other.engines();
     assert_eq!(engines.len(), 1);
     pool.kill_and_restart();
@@ -265,13 +271,7 @@ fn a_controller_that_was_killed_adopts_the_engines_of_its_nodes() {
 
 #[test]
 fn after_a_restart_a_request_waits_for_the_node_that_can_serve_it() {
-    let mut pool = pool_with(&[stub("a", &[])], "");
-    let address = pool.address().to_owned();
-    pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
-    pool.set_env("MODEL_POOL__POOL__ON_RESTART", "adopt");
-    let other = Node::start(&pool, "gpu-2");
-    until(&pool, "gpu-2", "joined");
-    assert_eq!(asks(&pool, "a").0, 200);
+    let (mut pool, other) = adopting_pool_with_node();
     other.signal("-STOP");
     pool.kill_and_restart();
     until(&pool, "gpu-2", "silent");

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use support::double::vllm_double;
+use support::folder::write_tiny_weights;
 use support::machine::{GIB, Machine};
 use support::service::{Pool, wait_for};
 
@@ -19,18 +20,7 @@ const RESIDENT_BYTES: u64 = 2 * GIB;
 fn model(folder: &Path, machine: &Machine, name: &str, pool: &str) -> (String, String) {
     let weights = folder.join(name);
     std::fs::create_dir(&weights).expect("a folder");
-    let header =
-        json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}})
-            .to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    file.resize(file.len() + (1 << 20), 0);
-    std::fs::write(weights.join("model.safetensors"), file).expect("written");
-    let config = json!({
-        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "hidden_size": 128, "max_position_embeddings": 1000,
-    });
-    std::fs::write(weights.join("config.json"), config.to_string()).expect("written");
+    write_tiny_weights(&weights);
     let state = machine.state_file().display().to_string();
     let program = vllm_double().display().to_string();
     let text = format!(

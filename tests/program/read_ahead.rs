@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use serde_json::json;
 use support::double::vllm_double;
 use support::family::shown;
+use support::folder::write_tiny_weights;
 use support::net::chat;
 use support::service::{Pool, wait_for};
 
@@ -18,18 +18,7 @@ const TOKEN_MS: u32 = 100;
 fn model(folder: &Path, name: &str, priority: u32) -> (String, String) {
     let weights = folder.join(name);
     std::fs::create_dir(&weights).expect("a folder");
-    let header =
-        json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}})
-            .to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    file.resize(file.len() + (1 << 20), 0);
-    std::fs::write(weights.join("model.safetensors"), file).expect("written");
-    let config = json!({
-        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "hidden_size": 128, "max_position_embeddings": 1000,
-    });
-    std::fs::write(weights.join("config.json"), config.to_string()).expect("written");
+    write_tiny_weights(&weights);
     let program = vllm_double().display().to_string();
     let text = format!(
         "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  model_path: {:?}\n  program: {program:?}\n  env: {{VLLM_DOUBLE_TOKENS: '{TOKENS}', VLLM_DOUBLE_TOKEN_MS: '{TOKEN_MS}'}}\npool_config: {{memory_gib: 12, priority: {priority}}}\n",

@@ -5,26 +5,9 @@ use model_pool::catalog::{Demand, Entry, Recipe, Reference, ServerRecipe, Sleep,
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
+use support::folder::tiny_model as model_folder;
 
 use super::assert_has;
-
-/// A model folder with weights of 1 MiB and a cache of 2 layers × 4 heads × 16 numbers.
-fn model_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let header =
-        json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}})
-            .to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    file.resize(file.len() + (1 << 20), 0);
-    std::fs::write(folder.path().join("model.safetensors"), file).expect("written");
-    let config = json!({
-        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "hidden_size": 128, "max_position_embeddings": 1000,
-    });
-    std::fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
-    folder
-}
 
 fn read(document: &Value) -> Result<(Entry, Vec<Warning>), String> {
     Entry::from_document(

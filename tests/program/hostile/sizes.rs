@@ -2,6 +2,7 @@
 //! requests in this time.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -126,16 +127,21 @@ fn longest_wait(pool: &Pool, enough: &AtomicBool) -> Duration {
     longest
 }
 
+/// A model whose engine sends the bytes of this file.
+fn streaming(file: &Path) -> (String, String) {
+    let path = file.display().to_string();
+    stub::model(
+        "bad",
+        &["--raw-file", &path],
+        "memory_gib: 0.5, idle_probe: off",
+    )
+}
+
 #[test]
 fn four_times_as_much_of_anything_takes_about_four_times_as_long() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
-    let path = file.display().to_string();
-    let bad = stub::model(
-        "bad",
-        &["--raw-file", &path],
-        "memory_gib: 0.5, idle_probe: off",
-    );
+    let bad = streaming(&file);
     let pool = Pool::with_models(&[bad], "compat: {ollama: true}\n");
     let taken = |stream: &str, path: &str, body: &Value| {
         fs::write(&file, format!("{stream}data: [DONE]\n\n")).expect("written");
@@ -179,12 +185,7 @@ fn four_times_as_much_of_anything_takes_about_four_times_as_long() {
 fn an_engine_that_gives_more_answers_than_were_requested_is_named_and_gives_none() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
-    let path = file.display().to_string();
-    let bad = stub::model(
-        "bad",
-        &["--raw-file", &path],
-        "memory_gib: 0.5, idle_probe: off",
-    );
+    let bad = streaming(&file);
     let pool = Pool::with_models(&[bad], "");
     let of = |count: usize| event(each(count, |nth| choice(nth, json!({"content": "a"}))));
     let chat = |responses: usize| {
