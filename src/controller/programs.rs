@@ -24,8 +24,8 @@ impl Control {
     /// Returns true if engines run only on this machine: no node has joined, and no cluster can provide one.
     pub(super) fn runs_alone(&self) -> bool {
         self.config.cluster.kind == ClusterKind::None
-            && self.nodes.known.is_empty()
-            && self.nodes.expected.is_empty()
+            && self.nodes.is_empty()
+            && !self.nodes.expects_any()
     }
 
     /// Checks missing programs again, which lets models that load without a request recover.

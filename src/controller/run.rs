@@ -61,7 +61,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         snapshot: Arc::clone(&control.publishing.snapshot),
         numbers,
         events,
-        store: Arc::clone(&control.store),
+        store: control.journal.store(),
         clock: control.clock,
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
@@ -120,11 +120,11 @@ impl Control {
             responded: Arc::clone(&self.publishing.responded),
             clock: self.clock,
             load_path: Arc::clone(&self.publishing.load_path),
-            serve_writers: Arc::clone(&self.engines.serve_writers),
+            serve_writers: Arc::clone(self.engines.serve_writers()),
         }));
         self.tasks
             .spawn(earlier_applications::run(EarlierApplications {
-                writers: Arc::clone(&self.engines.serve_writers),
+                writers: Arc::clone(self.engines.serve_writers()),
                 routes: Arc::clone(&self.publishing.routes),
                 seats: self.earlier_seats.clone(),
                 inbox: self.inbox.clone(),
@@ -133,15 +133,16 @@ impl Control {
             }));
         let mut minute = Minute::from_time(self.clock.now());
         while !self.finished {
-            if !self.store.leads() {
+            if !self.journal.leads() {
                 // From here on nothing is decided or ordered, not even the end of an engine: `serve` ends this process (D4).
                 std::future::pending::<()>().await;
             }
             let publish = self.publishing.due();
             let busy = self.engines.is_busy();
-            let read = busy.then(|| self.turned + READ_GATES_EVERY);
+            let read = busy.then(|| self.timers.turned() + READ_GATES_EVERY);
             let next = self
-                .wake
+                .timers
+                .wake()
                 .into_iter()
                 .chain(publish)
                 .chain(read)
@@ -154,20 +155,20 @@ impl Control {
                 biased;
                 message = messages.recv() => match message {
                     // The leadership may have been lost while the loop waited or was suspended.
-                    Some(message) if self.store.leads() => self.hear(message),
+                    Some(message) if self.journal.leads() => self.hear(message),
                     Some(_) => continue,
                     None => break,
                 },
                 () = sleep, if next.is_some() => {
                     let now = self.clock.now();
-                    let is_due = self.wake.into_iter().chain(read).any(|at| at <= now);
-                    if is_due && self.store.leads() {
+                    let is_due = self.timers.wake().into_iter().chain(read).any(|at| at <= now);
+                    if is_due && self.journal.leads() {
                         self.turn(Event::TimerFired);
                     }
                 }
             }
             while self.tasks.try_join_next().is_some() {}
-            if self.store.leads() {
+            if self.journal.leads() {
                 self.follow_wall_clock();
             }
             let now = self.clock.now();
@@ -176,7 +177,7 @@ impl Control {
             }
             self.look_at_nodes(now);
             if let Some(ended) = minute.ended(now) {
-                if self.store.leads() && !self.finished {
+                if self.journal.leads() && !self.finished {
                     // Counts requests since the last reading of the gates in their own minute.
                     self.turn(Event::TimerFired);
                 }
@@ -239,7 +240,7 @@ impl Control {
             Message::Plan { load, reply } => {
                 self.turn(Event::TimerFired);
                 // Uses the time of that turn: for a later time, the preview would copy the entire pool.
-                let plan = self.pool.preview(self.turned, &load);
+                let plan = self.pool.preview(self.timers.turned(), &load);
                 let response = plan.map(|plan| {
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
@@ -294,7 +295,7 @@ impl Control {
             | Message::Figure { .. }
             | Message::FigureForDevices
             | Message::Reload { .. }) => {
-                self.models.changes.push_back(change);
+                self.models.queue(change);
                 self.next_change();
             }
             Message::Figured(figured) => self.figured(*figured),

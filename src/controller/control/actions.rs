@@ -13,14 +13,10 @@ impl Control {
     pub(super) fn execute(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Grant { ticket, replica } => {
-                let lease = self
-                    .engines
-                    .gates
-                    .get(&replica)
-                    .map(|gate| gate.enter_granted());
+                let lease = self.engines.gate(replica).map(|gate| gate.enter_granted());
                 if let (Some(request), Some(lease)) = (self.seats.remove(&ticket), lease) {
                     if let Some(route) = self.publishing.route(request.model) {
-                        route.arrivals.waited(request.came, self.turned);
+                        route.arrivals.waited(request.came, self.timers.turned());
                     }
                     // If the client has left, dropping the lease frees the seat.
                     let _ = request.reply.send(Ok(lease));
@@ -37,21 +33,21 @@ impl Control {
                 placement,
                 ..
             } => {
-                self.load_timeline.launched(replica, self.turned);
+                self.load_timeline.launched(replica, self.timers.turned());
                 return self.launch(replica, model, &placement);
             }
             Action::Fetch { model } => return self.fetch(model),
             Action::EndFetch { model } => self.end_fetch(model),
             Action::Park { replica } => return self.park(replica),
             Action::Wake { replica, deadline } => {
-                self.load_timeline.launched(replica, self.turned);
+                self.load_timeline.launched(replica, self.timers.turned());
                 return self.wake_engine(replica, deadline);
             }
             Action::SetGate {
                 replica,
                 gate: mode,
             } => {
-                if let Some(gate) = self.engines.gates.get(&replica) {
+                if let Some(gate) = self.engines.gate(replica) {
                     gate.set(mode);
                 }
             }
@@ -61,8 +57,7 @@ impl Control {
             } => {
                 let closed = self
                     .engines
-                    .gates
-                    .get(&replica)
+                    .gate(replica)
                     .map_or(Ok(0), |gate| gate.close(if_idle_at));
                 return Some(match closed {
                     Ok(in_flight) => Event::GateClosed { replica, in_flight },
@@ -74,12 +69,10 @@ impl Control {
                 grace,
                 reason,
             } => {
-                if let Some(gate) = self.engines.gates.get(&replica) {
+                if let Some(gate) = self.engines.gate(replica) {
                     gate.cut(CutReason::Stopped(reason));
                 }
-                if let Some(stop) = self.engines.stops.remove(&replica) {
-                    let _ = stop.send(Duration::from_millis(grace.0));
-                }
+                self.engines.stop(replica, Duration::from_millis(grace.0));
                 if let Some(node) = self.node_of(replica) {
                     self.stop_on(node, replica, grace);
                 }
@@ -94,14 +87,14 @@ impl Control {
             }
             Action::Save { order, wish } => {
                 let wish = self.named(wish);
-                let _ = self.jobs.send(Job::Wish {
+                self.journal.write(Job::Wish {
                     order: Some(order),
                     wish,
                 });
             }
             Action::Keep { wish } => {
                 let wish = self.named(wish);
-                let _ = self.jobs.send(Job::Wish { order: None, wish });
+                self.journal.write(Job::Wish { order: None, wish });
             }
             Action::Settle { order, outcome } => {
                 if let Outcome::Refused { refusal, .. } = &outcome {
@@ -115,7 +108,7 @@ impl Control {
                 log(&record);
                 self.note_load(&record);
                 self.remember_places(&record);
-                let _ = self.jobs.send(Job::Record(record));
+                self.journal.write(Job::Record(record));
             }
             Action::Finished => self.finished = true,
         }
@@ -137,7 +130,7 @@ impl Control {
     pub(crate) fn record_final_sums(&mut self) {
         for record in self.pool.last_sums() {
             log(&record);
-            let _ = self.jobs.send(Job::Record(record));
+            self.journal.write(Job::Record(record));
         }
         self.remember();
         self.keep_usage(Minute::from_time(self.clock.now()));

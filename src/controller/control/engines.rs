@@ -2,36 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::gates::seat_counts::use_of;
-use crate::gates::{ChangedGates, Gate};
+use crate::gates::{ChangedGates, Gate, ToLoop};
+use crate::messages::Message;
 use crate::view::ProcessFacts;
 use engine::{Guardians, ReplicaLog, ServeWriters};
-use pool::{GateReading, ModelId, ReplicaId};
+use pool::{GateReading, ModelId, NodeId, ReplicaId};
+
+/// Number of logs of ended engines kept per model.
+const LOGS_MAX: usize = 3;
 
 pub(crate) struct Engines {
-    pub guardians: Arc<Guardians>,
+    guardians: Arc<Guardians>,
     /// Writers of the models in Ray Serve.
-    pub serve_writers: Arc<ServeWriters>,
-    pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
+    serve_writers: Arc<ServeWriters>,
+    gates: BTreeMap<ReplicaId, Arc<Gate>>,
     /// True while a model waits for memory. Shared with the gates.
-    pub idle_matters: Arc<AtomicBool>,
+    idle_matters: Arc<AtomicBool>,
     /// Shared with the gates.
-    pub changed_gates: ChangedGates,
+    changed_gates: ChangedGates,
     /// Buffer for the gates to read, reused across turns.
     to_read: Vec<ReplicaId>,
     /// The last reading of each gate.
     readings: BTreeMap<ReplicaId, GateReading>,
     /// Replicas with requests inside, by the last readings.
     busy: BTreeSet<ReplicaId>,
-    pub processes: BTreeMap<ReplicaId, ProcessFacts>,
+    processes: BTreeMap<ReplicaId, ProcessFacts>,
     /// The latest logs of each model, kept after their engines have ended.
-    pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
-    pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
+    logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
+    stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
 }
 
 impl Engines {
@@ -49,6 +53,101 @@ impl Engines {
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
         }
+    }
+
+    pub fn guardians(&self) -> Arc<Guardians> {
+        Arc::clone(&self.guardians)
+    }
+
+    /// Writers of the models in Ray Serve.
+    pub fn serve_writers(&self) -> &Arc<ServeWriters> {
+        &self.serve_writers
+    }
+
+    /// The facts of every replica that has a process or is about to.
+    pub fn facts(&self) -> &BTreeMap<ReplicaId, ProcessFacts> {
+        &self.processes
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ReplicaId, &ProcessFacts)> {
+        self.processes
+            .iter()
+            .map(|(&replica, facts)| (replica, facts))
+    }
+
+    pub fn contains(&self, replica: ReplicaId) -> bool {
+        self.processes.contains_key(&replica)
+    }
+
+    pub fn get(&self, replica: ReplicaId) -> Option<&ProcessFacts> {
+        self.processes.get(&replica)
+    }
+
+    pub fn get_mut(&mut self, replica: ReplicaId) -> Option<&mut ProcessFacts> {
+        self.processes.get_mut(&replica)
+    }
+
+    /// The replicas on this node.
+    pub fn on_node(&self, node: NodeId) -> Vec<ReplicaId> {
+        let on = self.iter().filter(|(_, process)| process.node == node);
+        on.map(|(replica, _)| replica).collect()
+    }
+
+    /// Adds a replica, and its log to the latest of its model.
+    pub fn add(&mut self, replica: ReplicaId, facts: ProcessFacts) {
+        let logs = self.logs.entry(facts.model).or_default();
+        logs.push_back((replica, Arc::clone(&facts.log)));
+        while logs.len() > LOGS_MAX {
+            logs.pop_front();
+        }
+        self.processes.insert(replica, facts);
+    }
+
+    /// Forgets the process of a replica, and the way to stop it.
+    pub fn remove(&mut self, replica: ReplicaId) -> Option<ProcessFacts> {
+        self.stops.remove(&replica);
+        self.processes.remove(&replica)
+    }
+
+    /// Sets the sender that stops the engine of a replica. An engine ends if its sender is dropped.
+    pub fn stop_with(&mut self, replica: ReplicaId, stop: oneshot::Sender<Duration>) {
+        self.stops.insert(replica, stop);
+    }
+
+    /// Stops the engine of a replica on this machine.
+    pub fn stop(&mut self, replica: ReplicaId, grace: Duration) {
+        if let Some(stop) = self.stops.remove(&replica) {
+            let _ = stop.send(grace);
+        }
+    }
+
+    /// The latest logs of each model.
+    pub fn logs(&self) -> BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>> {
+        let logs = self.logs.iter();
+        logs.map(|(&model, logs)| (model, logs.iter().cloned().collect()))
+            .collect()
+    }
+
+    /// The signals of a gate to the loop.
+    pub fn to_loop(&self, inbox: mpsc::UnboundedSender<Message>) -> ToLoop {
+        ToLoop {
+            inbox,
+            idle_matters: Arc::clone(&self.idle_matters),
+            changed: self.changed_gates.clone(),
+        }
+    }
+
+    /// Sets whether a model waits for memory. Returns the former value.
+    pub fn set_idle_matters(&self, matters: bool) -> bool {
+        self.idle_matters.swap(matters, Ordering::AcqRel)
+    }
+
+    pub fn gate(&self, replica: ReplicaId) -> Option<&Arc<Gate>> {
+        self.gates.get(&replica)
+    }
+
+    pub fn add_gate(&mut self, gate: Gate) {
+        self.gates.insert(gate.replica, Arc::new(gate));
     }
 
     /// Replicas with requests inside and their number, by the last readings.

@@ -13,6 +13,7 @@ mod publication;
 mod reader;
 mod restore;
 mod state;
+mod timers;
 mod unload_orders;
 
 pub use heartbeat::Heartbeat;

@@ -12,9 +12,9 @@ pub(crate) struct Models {
     pub ids: BTreeMap<String, ModelId>,
     pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
     /// Changes of the catalogue, in order of arrival.
-    pub changes: VecDeque<Message>,
+    changes: VecDeque<Message>,
     /// A change is being computed.
-    pub changing: bool,
+    changing: bool,
 }
 
 impl Models {
@@ -26,6 +26,29 @@ impl Models {
         let fresh = ModelId(u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
         self.ids.insert(name.to_owned(), fresh);
         fresh
+    }
+
+    /// Adds a change of the catalogue after all earlier ones.
+    pub fn queue(&mut self, change: Message) {
+        self.changes.push_back(change);
+    }
+
+    pub fn has_queued(&self, is_it: impl Fn(&Message) -> bool) -> bool {
+        self.changes.iter().any(is_it)
+    }
+
+    /// The next change, unless one is being computed: two changes never start from the same catalogue.
+    pub fn begin_change(&mut self) -> Option<Message> {
+        if self.changing {
+            return None;
+        }
+        let change = self.changes.pop_front();
+        self.changing = change.is_some();
+        change
+    }
+
+    pub fn end_change(&mut self) {
+        self.changing = false;
     }
 
     pub fn name(&self, model: ModelId) -> String {

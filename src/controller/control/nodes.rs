@@ -1,22 +1,17 @@
 //! The nodes that have joined, as the loop knows them: their connections, the replicas that the pool keeps on them, and their
 //! presence. Replicas on nodes differ from local ones only in the route of orders and reports.
-//! One file because all messages of nodes change the same table.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::state::Control;
-use crate::gates::CutReason;
-use crate::messages::{NodeLink, NodeMessage};
+use crate::messages::NodeLink;
 use crate::view::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress, ReplicaLog};
-use node_link::{EngineReport, NodeReport, Order, RunningEngine, WeightsReport};
-use pool::{
-    Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
-};
+use node_link::{Order, WeightsReport};
+use pool::{Cordon, DemandId, DeviceId, NodeId, OrderId, ReplicaId, Span, Time};
 
 /// Smaller numbers belong to nodes and devices of this machine.
 pub(crate) const FIRST_NUMBER: u32 = 1 << 16;
@@ -24,6 +19,8 @@ pub(crate) const FIRST_NUMBER: u32 = 1 << 16;
 pub(crate) const MARGIN: Span = Span::from_secs(60);
 /// Interval at which nodes are checked for silence.
 const LOOK_EVERY: Span = Span(250);
+/// Nodes that were given up and must not return with their engines.
+const FENCED_MAX: usize = 1024;
 /// Maximum number of nodes at a time.
 pub const NODES_MAX: u32 = 1024;
 
@@ -35,20 +32,20 @@ pub(crate) fn node_id(number: u32) -> NodeId {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// Identifies this start of the controller.
-    pub epoch: u64,
-    pub known: BTreeMap<NodeId, Node>,
+    epoch: u64,
+    known: BTreeMap<NodeId, Node>,
     /// Nodes of the last controller that have not returned.
-    pub expected: BTreeMap<NodeId, ExpectedNode>,
+    expected: BTreeMap<NodeId, ExpectedNode>,
     /// Number of the last connection.
-    pub generation: u64,
-    pub fenced: VecDeque<u64>,
-    pub looked: Time,
+    generation: u64,
+    fenced: VecDeque<u64>,
+    looked: Time,
     /// Numbers of orders, shared with the handle. The loop gives orders too.
     numbers: Arc<AtomicU64>,
     /// New devices have come, and models have not been computed for them yet.
-    pub has_new_devices: bool,
+    has_new_devices: bool,
     /// Cordons of devices that are absent.
-    pub cordons: Vec<(String, Cordon)>,
+    cordons: Vec<(String, Cordon)>,
 }
 
 /// A node that had joined when the last controller ended, and has not returned yet.
@@ -101,6 +98,119 @@ impl Nodes {
             has_new_devices: false,
             cordons: Vec::new(),
         }
+    }
+
+    /// Identifies this start of the controller.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn get(&self, node: NodeId) -> Option<&Node> {
+        self.known.get(&node)
+    }
+
+    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut Node> {
+        self.known.get_mut(&node)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.known.iter().map(|(&id, node)| (id, node))
+    }
+
+    /// The first node for which this holds.
+    pub fn find(&self, is_it: impl Fn(&Node) -> bool) -> Option<NodeId> {
+        self.iter().find(|(_, node)| is_it(node)).map(|(id, _)| id)
+    }
+
+    /// Returns true if no node has joined.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Returns true if no further node can join.
+    pub fn is_full(&self) -> bool {
+        self.known.len() >= NODES_MAX as usize
+    }
+
+    /// Adds an accepted node, in place of an earlier connection of it. It is no longer expected.
+    pub fn add(&mut self, id: NodeId, node: Node) {
+        self.expected.remove(&id);
+        self.known.insert(id, node);
+    }
+
+    pub fn remove(&mut self, node: NodeId) -> Option<Node> {
+        self.known.remove(&node)
+    }
+
+    /// The number of a new connection.
+    pub fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// The number of an order that the loop gives.
+    pub fn next_order(&self) -> OrderId {
+        OrderId(self.numbers.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Nodes of the last controller that have not returned.
+    pub fn expected(&self) -> impl Iterator<Item = (NodeId, &ExpectedNode)> {
+        self.expected.iter().map(|(&id, node)| (id, node))
+    }
+
+    pub fn find_expected(&self, name: &str) -> Option<NodeId> {
+        let mut named = self.expected().filter(|(_, node)| node.name == name);
+        named.next().map(|(id, _)| id)
+    }
+
+    pub fn expects_any(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    pub fn expect(&mut self, node: NodeId, expected: ExpectedNode) {
+        self.expected.insert(node, expected);
+    }
+
+    pub fn no_longer_expect(&mut self, node: NodeId) -> Option<ExpectedNode> {
+        self.expected.remove(&node)
+    }
+
+    /// Refuses this start of a node from here on.
+    pub fn fence(&mut self, epoch: u64) {
+        self.fenced.push_back(epoch);
+        if self.fenced.len() > FENCED_MAX {
+            self.fenced.pop_front();
+        }
+    }
+
+    pub fn is_fenced(&self, epoch: u64) -> bool {
+        self.fenced.contains(&epoch)
+    }
+
+    /// Notes that models must be computed for devices that have come.
+    pub fn has_new_devices(&mut self) {
+        self.has_new_devices = true;
+    }
+
+    /// Returns true once after new devices have come.
+    pub fn take_new_devices(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_devices)
+    }
+
+    /// Keeps the cordon of a device that is absent.
+    pub fn keep_cordon(&mut self, key: String, cordon: Cordon) {
+        self.cordons.push((key, cordon));
+    }
+
+    /// The kept cordon of a device that has come.
+    pub fn take_cordon(&mut self, key: &str) -> Option<Cordon> {
+        let at = self.cordons.iter().position(|(of, _)| of == key)?;
+        Some(self.cordons.swap_remove(at).1)
+    }
+
+    /// Notes the time of a check for silent nodes.
+    pub fn looked_at(&mut self, now: Time) {
+        self.looked = now;
     }
 
     /// Time of the next check for silent nodes.
@@ -163,9 +273,7 @@ impl Nodes {
 
     /// The node of this name, if it takes part.
     pub fn joined_as(&self, name: &str) -> Option<NodeId> {
-        let mut known = self.known.iter();
-        let found = known.find(|(_, node)| node.has_joined && node.name == name);
-        found.map(|(&id, _)| id)
+        self.find(|node| node.has_joined && node.name == name)
     }
 
     /// The state of all nodes, for readers.
@@ -185,7 +293,8 @@ impl Nodes {
             .collect()
     }
 
-    fn is_current(&self, node: NodeId, generation: u64) -> bool {
+    /// Returns true for messages of the node's present connection.
+    pub fn is_current(&self, node: NodeId, generation: u64) -> bool {
         self.known
             .get(&node)
             .is_some_and(|node| node.generation == generation)
@@ -199,218 +308,4 @@ impl Drop for Nodes {
             link.closed.cancel();
         }
     }
-}
-
-impl Control {
-    pub(crate) fn node_message(&mut self, message: NodeMessage) {
-        match message {
-            NodeMessage::Hello(mut joining) => {
-                let (reply, _) = tokio::sync::oneshot::channel();
-                let reply = std::mem::replace(&mut joining.reply, reply);
-                let _ = reply.send(self.admit(*joining));
-            }
-            NodeMessage::Running {
-                node,
-                generation,
-                running,
-            } if self.nodes.is_current(node, generation) => self.node_lists(node, running),
-            NodeMessage::Report {
-                node,
-                generation,
-                number,
-                report,
-            } if self.nodes.is_current(node, generation) => {
-                self.node_report(node, report);
-                if let Some(known) = self.nodes.known.get_mut(&node) {
-                    known.taken = number;
-                    if let Some(link) = &known.link {
-                        link.taken.store(number, Ordering::Release);
-                    }
-                }
-            }
-            NodeMessage::Readings {
-                node,
-                generation,
-                readings,
-            } if self.nodes.is_current(node, generation) => {
-                self.nodes.reading_taken(node);
-                self.node_readings(node, readings);
-            }
-            NodeMessage::Disconnected { node, generation }
-                if self.nodes.is_current(node, generation) =>
-            {
-                self.node_silent(node, "its connection is lost");
-            }
-            // A message of a connection that has been replaced.
-            NodeMessage::Running { .. }
-            | NodeMessage::Report { .. }
-            | NodeMessage::Readings { .. }
-            | NodeMessage::Disconnected { .. } => {}
-        }
-    }
-
-    /// Takes the list of a node's engines. From here on the node takes part.
-    fn node_lists(&mut self, node: NodeId, running: Vec<RunningEngine>) {
-        let Some(known) = self.nodes.known.get_mut(&node) else {
-            return;
-        };
-        known.has_joined = true;
-        known.counts_as_joined = true;
-        known.silent_since = None;
-        let (name, demand) = (known.name.clone(), known.demand);
-        let demand = self.cluster.joined(&name, demand);
-        let end = self.cluster.end_of(&name);
-        let ids: BTreeSet<ReplicaId> = running
-            .iter()
-            .map(|engine| ReplicaId(engine.replica))
-            .collect();
-        let lost: Vec<ReplicaId> = self
-            .replicas_on(node)
-            .into_iter()
-            .filter(|replica| !ids.contains(replica))
-            .collect();
-        for replica in lost {
-            self.forget_replica(replica, &format!("node {name} came back without it"));
-        }
-        self.mark_away(node, false);
-        let mut events = Vec::new();
-        for id in self.nodes.devices(node) {
-            if let Some(device) = self.devices.known.get(&id) {
-                events.push(Event::DeviceRead {
-                    device: id,
-                    reading: self.devices.reading_of(&device.info),
-                });
-            }
-        }
-        events.push(self.links(Some(node)));
-        events.extend(self.allowed_on(node));
-        events.extend(self.cordons_of_node(node));
-        for engine in running {
-            let replica = ReplicaId(engine.replica);
-            if self.engines.processes.contains_key(&replica) {
-                continue;
-            }
-            match self.adopt_from(node, &engine) {
-                Ok(event) => events.push(event),
-                Err(why) => {
-                    tracing::warn!(
-                        "{} ({replica}) on node {name} is stopped: {why} (D2)",
-                        engine.model
-                    );
-                    let grace_ms = match engine.ready_for_ms {
-                        Some(_) => engine.kept.stop_grace_ms,
-                        None => 0,
-                    };
-                    let replica = engine.replica;
-                    self.nodes.order(node, Order::Stop { replica, grace_ms });
-                }
-            }
-        }
-        if let Some(link) = self
-            .nodes
-            .known
-            .get(&node)
-            .and_then(|node| node.link.as_ref())
-        {
-            link.logs.listed();
-        }
-        events.push(Event::NodeJoined {
-            node,
-            name,
-            running: ids.into_iter().collect(),
-            demand,
-        });
-        if let Some(at) = end {
-            events.push(Event::NodeEnds { node, at });
-        }
-        self.turn_all(events);
-        if std::mem::take(&mut self.nodes.has_new_devices) {
-            self.figure_for_devices();
-        }
-        // A thousand nodes may join simultaneously after a start of the controller.
-        self.publish_if_quick();
-    }
-
-    fn node_report(&mut self, node: NodeId, report: NodeReport) {
-        if self.nodes.name(node).is_none() {
-            return;
-        }
-        match report {
-            NodeReport::Engine { replica, report } => {
-                let replica = ReplicaId(replica);
-                let is_known = self
-                    .engines
-                    .processes
-                    .get(&replica)
-                    .is_some_and(|process| process.node == node);
-                if is_known {
-                    if let Some(endpoint) = self.nodes.endpoint(node, replica) {
-                        self.report(replica, report.report(endpoint));
-                    }
-                } else if matches!(report, EngineReport::Exited(_))
-                    && !self.engines.processes.contains_key(&replica)
-                {
-                    // The pool had given this replica up. Its memory is free now.
-                    self.turn(Event::ReplicaExited {
-                        replica,
-                        exit: Exit::Requested,
-                    });
-                }
-            }
-            NodeReport::Commanded {
-                replica,
-                sleep,
-                outcome,
-            } => self.commanded(ReplicaId(replica), sleep, outcome),
-            NodeReport::Trouble { device, trouble } => {
-                if let Some(device) = self.nodes.device(node, &device) {
-                    let what = trouble.into();
-                    self.device_trouble(inventory::DeviceEvent { device, what });
-                }
-            }
-            NodeReport::Leaving { why } => self.node_leaves(node, &bounded(&why)),
-            NodeReport::Goodbye { why } => {
-                self.node_gone(node, &format!("has left: {}", bounded(&why)));
-            }
-        }
-    }
-
-    /// Gives an order that no caller waits for.
-    pub(crate) fn node_order(&mut self, command: Command) {
-        let order = OrderId(self.nodes.numbers.fetch_add(1, Ordering::Relaxed));
-        self.turn(Event::OrderReceived { order, command });
-    }
-
-    pub(crate) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
-        let on = self
-            .engines
-            .processes
-            .iter()
-            .filter(|(_, process)| process.node == node);
-        on.map(|(&replica, _)| replica).collect()
-    }
-
-    /// The node of a replica; `None` for this machine.
-    pub(crate) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        let node = self.engines.processes.get(&replica)?.node;
-        self.nodes.is_remote(node).then_some(node)
-    }
-
-    /// Forgets a replica that ended without a report. The pool learns of it from the node's event.
-    pub(crate) fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
-        let Some(process) = self.engines.processes.remove(&replica) else {
-            return;
-        };
-        self.engines.stops.remove(&replica);
-        if let Some(gate) = self.engines.drop_gate(replica) {
-            gate.cut(CutReason::Crashed(why.to_owned()));
-        }
-        self.withdraw(replica, process.model);
-    }
-}
-
-/// Bounds a text of a node, for records and logs.
-fn bounded(text: &str) -> String {
-    let plain = text.chars().filter(|char| !char.is_control());
-    plain.take(300).collect()
 }

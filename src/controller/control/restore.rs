@@ -7,7 +7,6 @@ use crate::gates::Minute;
 use crate::journal::Job;
 use inventory::Inventory;
 use pool::{Cordon, DeviceId, Event, ModelId, Record, RecordKind, Span};
-use store::UsageMinute;
 
 impl Control {
     /// Gives the pool its initial state before the first request: devices, models and wishes. All of it arrives in one turn, so the
@@ -27,7 +26,7 @@ impl Control {
         events.extend(self.take_catalog(start.catalog, start.figures.0));
         for (name, numbers) in start.remembered {
             if let Some(&model) = self.models.ids.get(&name) {
-                self.usage.remembered.insert(model, numbers.clone());
+                self.usage.remember(model, &numbers);
                 events.push(Event::Remembered { model, numbers });
             }
         }
@@ -41,7 +40,7 @@ impl Control {
         let seats = self.earlier_seats.reported();
         events.extend(self.take_found(start.found, &seats));
         // A controller that has been deposed decides nothing: its loop stops, and `serve` ends this process (D4).
-        if self.store.leads() {
+        if self.journal.leads() {
             self.turn_all(events);
         }
         self.publish();
@@ -72,7 +71,7 @@ impl Control {
                         "a cordoned device is not there; its cordon is kept"
                     );
                     // The device may come with a node.
-                    self.nodes.cordons.push((key, cordon));
+                    self.nodes.keep_cordon(key, cordon);
                 }
             }
         }
@@ -82,9 +81,9 @@ impl Control {
     /// Adds up the seats taken since the last turn.
     pub(super) fn count_seats(&mut self, elapsed: Span) {
         for (replica, in_flight) in self.engines.busy() {
-            if let Some(facts) = self.engines.processes.get(&replica) {
-                let busy = self.usage.busy_ms.entry(facts.model).or_default();
-                *busy += u64::from(in_flight) * elapsed.0;
+            if let Some(facts) = self.engines.get(replica) {
+                let seat_ms = u64::from(in_flight) * elapsed.0;
+                self.usage.add_busy(facts.model, seat_ms);
             }
         }
     }
@@ -93,33 +92,12 @@ impl Control {
     pub(crate) fn keep_usage(&mut self, minute: Minute) {
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
-            let saved = self
-                .usage
-                .seated
-                .insert(model.model, model.seated)
-                .unwrap_or(0);
-            let requests = model.seated.saturating_sub(saved);
-            let waits = (model.waits, model.waits_took.0);
-            let before = self.usage.waited.insert(model.model, waits);
-            let before = before.unwrap_or_default();
-            let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
             let route = self.publishing.route(model.model);
             let seconds = route.map(|route| route.arrivals.take(minute));
-            if requests > 0 || busy_ms > 0 {
-                minutes.push(UsageMinute {
-                    minute: minute.number(),
-                    model: model.name.clone(),
-                    requests,
-                    busy_ms,
-                    waited: waits.0.saturating_sub(before.0),
-                    waited_ms: waits.1.saturating_sub(before.1),
-                    // Some may have come at the end of the previous minute.
-                    seconds: seconds.filter(|seconds| requests == 0 || !seconds.is_empty()),
-                });
-            }
+            minutes.extend(self.usage.take(model, minute, seconds));
         }
         if !minutes.is_empty() {
-            let _ = self.jobs.send(Job::Usage(minutes));
+            self.journal.write(Job::Usage(minutes));
         }
     }
 
@@ -137,7 +115,7 @@ impl Control {
             record.kind,
             RecordKind::Ready | RecordKind::Adopt | RecordKind::Gone | RecordKind::Crash
         );
-        if has_changed && !self.nodes.known.is_empty() {
+        if has_changed && !self.nodes.is_empty() {
             let name = record.model.as_deref();
             let model = name.and_then(|name| self.models.ids.get(name)).copied();
             model
@@ -150,13 +128,11 @@ impl Control {
         let Some(numbers) = self.pool.remembered(model) else {
             return;
         };
-        if self.usage.remembered.get(&model) == Some(&numbers) {
-            return;
+        if self.usage.remember(model, &numbers) {
+            self.journal.write(Job::Remembered {
+                model: self.models.name(model),
+                numbers,
+            });
         }
-        let _ = self.jobs.send(Job::Remembered {
-            model: self.models.name(model),
-            numbers: numbers.clone(),
-        });
-        self.usage.remembered.insert(model, numbers);
     }
 }

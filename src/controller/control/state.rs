@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,19 +17,16 @@ use super::nodes::Nodes;
 use super::parts::{Parts, Start};
 use super::publication::Publishing;
 use super::reader::Reader;
+use super::timers::Timers;
 use super::unload_orders::UnloadOrders;
 use crate::clock::Clock;
 use crate::gates::{EarlierSeats, Orders, SeatRequests, Usage};
-use crate::journal::Job;
+use crate::journal::{Job, Journal};
 use crate::messages::Message;
 use crate::view::{Fetches, LoadTimeline, NodeUse, Snapshot, remote_device};
 use config::{Config, LiveConfig};
 use engine::CudaProgram;
-use pool::{Action, Event, Pool, ReplicaId, Span, Time};
-use store::Store;
-
-/// Smaller differences between the clocks are drift.
-const CLOCK_JUMP_MS: u64 = 1_000;
+use pool::{Action, Event, Pool, ReplicaId};
 
 /// Paths that engines are launched with.
 pub(crate) struct Folders {
@@ -48,7 +45,7 @@ pub(crate) struct Control {
     /// The configuration in force for this loop. A reload replaces it, and `live` for all other readers.
     pub config: Arc<Config>,
     pub live: LiveConfig,
-    pub store: Arc<Store>,
+    pub journal: Journal,
     pub folders: Folders,
     pub models: Models,
     pub devices: Devices,
@@ -65,13 +62,8 @@ pub(crate) struct Control {
     pub publishing: Publishing,
     pub load_timeline: LoadTimeline,
     pub tasks: JoinSet<()>,
-    pub jobs: mpsc::UnboundedSender<Job>,
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// The time of the next turn that the pool has requested.
-    pub wake: Option<Time>,
-    /// Milliseconds by which the machine's clock was ahead of the pool's at the last check.
-    pub wall_ahead: i64,
-    pub turned: Time,
+    pub timers: Timers,
     pub finished: bool,
 }
 
@@ -94,7 +86,7 @@ impl Control {
             clock: parts.clock,
             config,
             live: parts.config,
-            store: parts.store,
+            journal: Journal::new(parts.store, jobs),
             folders: Folders {
                 executable: parts.executable,
                 cuda: parts.cuda,
@@ -111,19 +103,13 @@ impl Control {
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
-            usage: Usage {
-                measurements: parts.measurements,
-                ..Usage::default()
-            },
+            usage: Usage::new(parts.measurements),
             reader: Reader::default(),
             publishing: Publishing::new(),
             load_timeline: LoadTimeline::default(),
             tasks: JoinSet::new(),
-            jobs,
             inbox,
-            wake: None,
-            wall_ahead: 0,
-            turned: Time(0),
+            timers: Timers::default(),
             finished: false,
         };
         let start = Start {
@@ -141,22 +127,9 @@ impl Control {
 
     /// Reports a jump of the machine's clock to the pool.
     pub(crate) fn follow_wall_clock(&mut self) {
-        let ahead = self.clock.wall_ahead();
-        let by = ahead.abs_diff(self.wall_ahead);
-        if by < CLOCK_JUMP_MS {
-            return;
+        if let Some(ahead) = self.timers.wall_clock_jump(&self.clock) {
+            self.turn(Event::WallClockJumped { ahead });
         }
-        let way = if ahead > self.wall_ahead {
-            "ahead"
-        } else {
-            "back"
-        };
-        tracing::warn!(
-            "the machine's clock jumped {way} by {}; keys, tokens, sessions and leases follow it, waits and keep-hot times do not",
-            Span(by)
-        );
-        self.wall_ahead = ahead;
-        self.turn(Event::WallClockJumped { ahead });
     }
 
     pub(crate) fn turn(&mut self, event: Event) {
@@ -166,8 +139,8 @@ impl Control {
     /// One turn: takes the gates' counts and the events, and then each event that executing an action returns immediately.
     pub(crate) fn turn_all(&mut self, events: Vec<Event>) {
         let now = self.clock.now();
-        self.count_seats(now.since(self.turned));
-        self.turned = now;
+        let elapsed = self.timers.turn(now);
+        self.count_seats(elapsed);
         let mut news = vec![Event::GatesRead {
             readings: self.engines.read_gates(),
         }];
@@ -176,7 +149,7 @@ impl Control {
         let mut has_recorded = false;
         let idle_matters = loop {
             let response = self.pool.step_all(now, news);
-            self.wake = response.wake;
+            self.timers.wake_at(response.wake);
             has_recorded |= response.actions.iter().any(is_record);
             if has_recorded && response.actions.iter().any(ends_a_wait) {
                 // A caller that is admitted or refused now and then reads the pool must see the records made before.
@@ -191,10 +164,7 @@ impl Control {
                 None => break response.idle_matters,
             }
         };
-        let mattered = self
-            .engines
-            .idle_matters
-            .swap(idle_matters, Ordering::AcqRel);
+        let mattered = self.engines.set_idle_matters(idle_matters);
         if idle_matters && !mattered {
             // A replica may have become idle after its gate was read and before the gate knew that this matters.
             let _ = self.inbox.send(Message::SeatFreed);
@@ -209,7 +179,7 @@ impl Control {
     }
 
     /// Publishes immediately if that is cheap, and otherwise at the next regular time. For changes that no caller waits for.
-    pub(super) fn publish_if_quick(&mut self) {
+    pub(crate) fn publish_if_quick(&mut self) {
         if self.publishing.is_quick() {
             self.publish()
         } else {
@@ -219,17 +189,14 @@ impl Control {
 
     pub(crate) fn publish(&mut self) {
         let now = self.clock.now();
-        let logs = self.engines.logs.iter();
         let pool = remote_device::without_place(self.pool.view(now));
         let snapshot = Snapshot {
-            on_nodes: NodeUse::all(&pool, &self.engines.processes),
+            on_nodes: NodeUse::all(&pool, self.engines.facts()),
             pool,
             models: Arc::clone(&self.models.facts),
-            processes: self.engines.processes.clone(),
+            processes: self.engines.facts().clone(),
             fetches: self.fetches.facts(),
-            logs: logs
-                .map(|(&model, logs)| (model, logs.iter().cloned().collect()))
-                .collect(),
+            logs: self.engines.logs(),
             devices: Arc::clone(&self.devices.known),
             provider: self.devices.provider,
             nodes: self.nodes.facts(),

@@ -112,7 +112,7 @@ impl Control {
         let log = Arc::new(ReplicaLog::adopted(record.log_file.clone()));
         let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
         self.know(replica, model, &placement, &log, &watch.activity);
-        if let Some(facts) = self.engines.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.get_mut(replica) {
             // Describes the weights that are loaded, which may differ from the files on disk now.
             facts.arguments = record.arguments.clone();
             facts.pid = Some(adopted.pid());
@@ -121,12 +121,12 @@ impl Control {
         }
         self.make_gate(replica, model, adopted.endpoint());
         let in_flight = guests_of(replica, seats);
-        if let Some(gate) = self.engines.gates.get(&replica) {
+        if let Some(gate) = self.engines.gate(replica) {
             gate.set_guests(in_flight);
         }
         self.offer(replica, model);
         let (stop, stopped) = oneshot::channel();
-        self.engines.stops.insert(replica, stop);
+        self.engines.stop_with(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });
@@ -170,7 +170,7 @@ impl Control {
             (_, None) => "an engine".to_owned(),
         };
         tracing::warn!("{who} was {reason}");
-        let _ = self.jobs.send(Job::Record(Record {
+        self.journal.write(Job::Record(Record {
             at: self.clock.now(),
             kind,
             model: found.model,

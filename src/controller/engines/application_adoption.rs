@@ -96,7 +96,7 @@ impl Control {
                 Some(reason) => {
                     let now = self.clock.now();
                     let is_streaming = earlier.may_stream(application.replica, now);
-                    let writers = Arc::clone(&self.engines.serve_writers);
+                    let writers = Arc::clone(self.engines.serve_writers());
                     if let Some(other) = application.give_up(&writers, &reason, is_streaming) {
                         self.note(other);
                     }
@@ -122,11 +122,11 @@ impl Control {
             let Some(&model) = self.models.ids.get(&application.model) else {
                 continue;
             };
-            for (&replica, facts) in &self.engines.processes {
+            for (replica, facts) in self.engines.iter() {
                 if facts.model != model {
                     continue;
                 }
-                if facts.ready || application.has_begun(&self.engines.serve_writers, replica) {
+                if facts.ready || application.has_begun(self.engines.serve_writers(), replica) {
                     others.served.insert(model);
                 } else {
                     others.held.insert(replica, model);
@@ -160,8 +160,7 @@ impl Control {
         }
         // A new database starts numbering replicas from the beginning, so the number may be taken.
         let replica = found.replica;
-        let is_taken =
-            self.pool.has_given(replica) || self.engines.processes.contains_key(&replica);
+        let is_taken = self.pool.has_given(replica) || self.engines.contains(replica);
         is_taken.then(|| format!("{replica} has been another replica since the start"))
     }
 
@@ -180,19 +179,19 @@ impl Control {
         let log = Arc::new(ReplicaLog::in_memory());
         let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
         self.know(replica, model, &placement, &log, &watch.activity);
-        if let Some(facts) = self.engines.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.get_mut(replica) {
             facts.arguments = adopted.arguments.clone();
             facts.stage = None;
             facts.ready = true;
         }
         self.make_gate(replica, model, adopted.endpoint.clone());
         let in_flight = guests_of(replica, seats);
-        if let Some(gate) = self.engines.gates.get(&replica) {
+        if let Some(gate) = self.engines.gate(replica) {
             gate.set_guests(in_flight);
         }
         self.offer(replica, model);
         let (stop, stopped) = oneshot::channel();
-        self.engines.stops.insert(replica, stop);
+        self.engines.stop_with(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });

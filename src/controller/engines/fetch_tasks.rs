@@ -150,7 +150,7 @@ impl Control {
         match (&outcome, self.models.facts.get(&model)) {
             (FetchEnd::Complete, Some(facts)) => {
                 let name = facts.entry.name.clone();
-                self.models.changes.push_back(Message::Figure {
+                self.models.queue(Message::Figure {
                     name,
                     then: Change::Fetched { model },
                 });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::control::Control;
-use crate::gates::{CutReason, Gate, ToLoop};
+use crate::gates::{CutReason, Gate};
 use crate::messages::Message;
 use crate::view::{LoadStage, ProcessFacts, remote_device};
 use catalog::{Entry, Recipe};
@@ -20,9 +20,6 @@ use engine::{
     ServeProgram, ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
-
-/// Number of logs of ended engines kept per model.
-const LOGS_MAX: usize = 3;
 
 impl Control {
     /// Starts the engine, or returns the reason it cannot start.
@@ -55,12 +52,12 @@ impl Control {
             return None;
         }
         let (stop, stopped) = oneshot::channel();
-        self.engines.stops.insert(replica, stop);
+        self.engines.stop_with(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });
         };
-        let guardians = Arc::clone(&self.engines.guardians);
+        let guardians = self.engines.guardians();
         self.tasks
             .spawn(engine::run(guardians, launch, kept, log, stopped, report));
         self.look_for_weights(replica, model);
@@ -95,12 +92,7 @@ impl Control {
             node: self.node_of_placement(placement),
         };
         self.nodes.know_log(facts.node, replica, log);
-        self.engines.processes.insert(replica, facts);
-        let logs = self.engines.logs.entry(model).or_default();
-        logs.push_back((replica, Arc::clone(log)));
-        while logs.len() > LOGS_MAX {
-            logs.pop_front();
-        }
+        self.engines.add(replica, facts);
     }
 
     fn node_of_placement(&self, placement: &[Share]) -> NodeId {
@@ -112,7 +104,7 @@ impl Control {
 
     /// The way memory is counted on the replica's node.
     pub(crate) fn provider_of(&self, replica: ReplicaId) -> Provider {
-        let node = self.engines.processes.get(&replica).map(|facts| facts.node);
+        let node = self.engines.get(replica).map(|facts| facts.node);
         let of_node = node.and_then(|node| self.nodes.provider(node));
         of_node.unwrap_or(self.devices.provider)
     }
@@ -261,14 +253,14 @@ impl Control {
             Recipe::Remote(recipe) => Program::Remote(recipe.clone()),
             Recipe::RayServe(recipe) => Program::RayServe(ServeProgram {
                 recipe: recipe.clone(),
-                writer: self.engines.serve_writers.writer_for(&recipe.place),
+                writer: self.engines.serve_writers().writer_for(&recipe.place),
             }),
         })
     }
 
     /// Handles a report of an engine.
     pub(crate) fn report(&mut self, replica: ReplicaId, report: Report) {
-        let Some(facts) = self.engines.processes.get_mut(&replica) else {
+        let Some(facts) = self.engines.get_mut(replica) else {
             return;
         };
         let model = facts.model;
@@ -290,7 +282,7 @@ impl Control {
                 };
                 self.load_timeline
                     .reached(replica, stage.stage, stage.since);
-                if let Some(facts) = self.engines.processes.get_mut(&replica) {
+                if let Some(facts) = self.engines.get_mut(replica) {
                     facts.stage = Some(stage);
                 }
                 self.turn(event);
@@ -324,8 +316,7 @@ impl Control {
                 let (was_ready, requested) = (facts.ready, exit.requested);
                 let is_measured = self.provider_of(replica) == Provider::Nvml;
                 self.measured_to_the_end(replica, model);
-                self.engines.processes.remove(&replica);
-                self.engines.stops.remove(&replica);
+                self.engines.remove(replica);
                 let message = exit.failure.tell(&exit.last_output, &exit.status);
                 if let Some(gate) = self.engines.drop_gate(replica) {
                     gate.cut(CutReason::Crashed(message.clone()));
@@ -362,7 +353,7 @@ impl Control {
 
     /// Stops giving seats, even if parts of the replica are still to be removed.
     fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
-        if let Some(gate) = self.engines.gates.get(&replica) {
+        if let Some(gate) = self.engines.gate(replica) {
             gate.cut(CutReason::Crashed(why));
         }
         self.withdraw(replica, model);
@@ -396,8 +387,7 @@ impl Control {
         };
         let Some(activity) = self
             .engines
-            .processes
-            .get(&replica)
+            .get(replica)
             .map(|facts| Arc::clone(&facts.activity))
         else {
             return;
@@ -408,11 +398,7 @@ impl Control {
             .as_ref()
             .map(|adapters| adapters.room);
         let clock = self.clock;
-        let to_loop = ToLoop {
-            inbox: self.inbox.clone(),
-            idle_matters: Arc::clone(&self.engines.idle_matters),
-            changed: self.engines.changed_gates.clone(),
-        };
+        let to_loop = self.engines.to_loop(self.inbox.clone());
         let gate = Gate::new(
             replica,
             endpoint,
@@ -422,15 +408,14 @@ impl Control {
             to_loop,
             activity,
         );
-        self.engines.gates.insert(replica, Arc::new(gate));
+        self.engines.add_gate(gate);
     }
 
     /// Adds the replica's gate to the routing table; the pool opens it later.
     pub(crate) fn offer(&self, replica: ReplicaId, model: ModelId) {
-        if let (Some(route), Some(gate)) = (
-            self.publishing.route(model),
-            self.engines.gates.get(&replica),
-        ) {
+        if let (Some(route), Some(gate)) =
+            (self.publishing.route(model), self.engines.gate(replica))
+        {
             let mut gates = route.gates.load().as_ref().clone();
             gates.push(Arc::clone(gate));
             route.gates.store(Arc::new(gates));

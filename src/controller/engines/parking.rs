@@ -1,7 +1,6 @@
 //! Puts engines to sleep and wakes them, off the loop, and reports the result to the pool as an event. The pool decides which
 //! engine sleeps or wakes, and ends an engine that does not wake.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::Control;
@@ -21,7 +20,7 @@ impl Control {
             return Some(Event::SleepFailed { replica, message });
         };
         // An engine that moves its weights may be silent for a while, and a sleeping engine says nothing.
-        if let Some(facts) = self.engines.processes.get(&replica) {
+        if let Some(facts) = self.engines.get(replica) {
             facts.activity.rest(true);
         }
         let node = self.node_of(replica);
@@ -29,7 +28,7 @@ impl Control {
             self.command_on(node, replica, true, sleep.clone(), SLEEP_DEADLINE);
             return None;
         }
-        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
+        let (inbox, guardians) = (self.inbox.clone(), self.engines.guardians());
         self.tasks.spawn(async move {
             // Noted first: a later controller must not take a sleeping engine for a serving one.
             if node.is_none() {
@@ -52,7 +51,7 @@ impl Control {
             return Some(Event::WakeFailed { replica, message });
         };
         let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
-        if let Some(facts) = self.engines.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.get_mut(replica) {
             facts.stage = Some(stage);
         }
         let node = self.node_of(replica);
@@ -60,7 +59,7 @@ impl Control {
             self.command_on(node, replica, false, wake.clone(), deadline);
             return None;
         }
-        let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
+        let (inbox, guardians) = (self.inbox.clone(), self.engines.guardians());
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
             let outcome = engine::wake(&endpoint, &by, &health, patience).await;
@@ -78,9 +77,9 @@ impl Control {
     }
 
     fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepBy, String)> {
-        let facts = self.engines.processes.get(&replica)?;
+        let facts = self.engines.get(replica)?;
         let entry = &self.models.facts.get(&facts.model)?.entry;
-        let gate = self.engines.gates.get(&replica)?;
+        let gate = self.engines.gate(replica)?;
         let by = match &entry.recipe {
             Recipe::Command(CommandRecipe {
                 sleep: Some(commands),
@@ -114,7 +113,7 @@ impl Control {
                 self.turn(Event::SleepFailed { replica, message })
             }
             (ParkRequest::Wake, Ok(())) => {
-                if let Some(facts) = self.engines.processes.get_mut(&replica) {
+                if let Some(facts) = self.engines.get_mut(replica) {
                     facts.stage = None;
                     facts.activity.rest(false);
                 }

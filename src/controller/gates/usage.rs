@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pool::{ModelId, Time};
-use store::Measurements;
+use pool::{ModelId, ModelView, Time};
+use store::{Circumstances, Measurement, Measurements, Seconds, UsageMinute};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -34,15 +34,72 @@ impl Minute {
 
 #[derive(Default)]
 pub(crate) struct Usage {
-    pub measurements: Measurements,
+    measurements: Measurements,
     /// Remembered demand, as stored.
-    pub remembered: BTreeMap<ModelId, Vec<u64>>,
+    remembered: BTreeMap<ModelId, Vec<u64>>,
     /// Seat-milliseconds since the last write.
-    pub busy_ms: BTreeMap<ModelId, u64>,
+    busy_ms: BTreeMap<ModelId, u64>,
     /// Requests that had been seated at the last write.
-    pub seated: BTreeMap<ModelId, u64>,
+    seated: BTreeMap<ModelId, u64>,
     /// Requests that had waited at the last write, and their total wait in milliseconds.
-    pub waited: BTreeMap<ModelId, (u64, u64)>,
+    waited: BTreeMap<ModelId, (u64, u64)>,
+}
+
+impl Usage {
+    pub fn new(measurements: Measurements) -> Usage {
+        Usage {
+            measurements,
+            ..Usage::default()
+        }
+    }
+
+    pub fn measurements(&self) -> &Measurements {
+        &self.measurements
+    }
+
+    /// Sets a measurement. Returns the former one.
+    pub fn measured(&mut self, of: Circumstances, measurement: Measurement) -> Option<Measurement> {
+        self.measurements.insert(of, measurement)
+    }
+
+    /// Returns true if the remembered demand of the model has changed, and takes the new one.
+    pub fn remember(&mut self, model: ModelId, numbers: &[u64]) -> bool {
+        let known = self.remembered.get(&model);
+        if known.is_some_and(|known| known == numbers) {
+            return false;
+        }
+        self.remembered.insert(model, numbers.to_vec());
+        true
+    }
+
+    /// Adds seat-milliseconds.
+    pub fn add_busy(&mut self, model: ModelId, seat_ms: u64) {
+        *self.busy_ms.entry(model).or_default() += seat_ms;
+    }
+
+    /// The use of a model since the last call, under this minute. `None` if it was not used.
+    pub fn take(
+        &mut self,
+        model: &ModelView,
+        minute: Minute,
+        seconds: Option<Seconds>,
+    ) -> Option<UsageMinute> {
+        let saved = self.seated.insert(model.model, model.seated);
+        let requests = model.seated.saturating_sub(saved.unwrap_or(0));
+        let waits = (model.waits, model.waits_took.0);
+        let before = self.waited.insert(model.model, waits).unwrap_or_default();
+        let busy_ms = self.busy_ms.remove(&model.model).unwrap_or(0);
+        (requests > 0 || busy_ms > 0).then(|| UsageMinute {
+            minute: minute.number(),
+            model: model.name.clone(),
+            requests,
+            busy_ms,
+            waited: waits.0.saturating_sub(before.0),
+            waited_ms: waits.1.saturating_sub(before.1),
+            // Some may have come at the end of the previous minute.
+            seconds: seconds.filter(|seconds| requests == 0 || !seconds.is_empty()),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Control {
             .map(|info| info.id)
             .collect();
         // The devices of expected nodes are unknown until the nodes join.
-        if !self.nodes.expected.is_empty() {
+        if self.nodes.expects_any() {
             return Some(allowed);
         }
         let devices: Vec<DeviceFacts<'_>> = infos().map(facts_of).collect();

@@ -19,7 +19,7 @@ use store::{Circumstances, Measurement};
 impl Control {
     pub(crate) fn known(&self) -> FigureInputs {
         FigureInputs {
-            measurements: self.usage.measurements.clone(),
+            measurements: self.usage.measurements().clone(),
             kinds: self.devices.kinds.clone(),
             devices: self.devices.infos(),
             files: self.models.files_marks(),
@@ -39,7 +39,7 @@ impl Control {
         let arguments = facts.arguments();
         let known = self
             .usage
-            .measurements
+            .measurements()
             .iter()
             .filter(|(of, _)| of.model == entry.name && of.arguments == arguments);
         let event = |(of, measurement): (&Circumstances, &Measurement)| {
@@ -66,7 +66,7 @@ impl Control {
     /// The largest memory measured on any device of the replica, with the devices' kind and number. `None` for devices of several
     /// kinds, to which one figure does not apply.
     fn peak_of(&self, replica: ReplicaId) -> Option<(Bytes, String, u32)> {
-        let process = self.engines.processes.get(&replica)?;
+        let process = self.engines.get(replica)?;
         let mut kinds: Vec<String> = process
             .devices
             .iter()
@@ -90,7 +90,7 @@ impl Control {
         let mut grown = Vec::new();
         for device in read.iter().filter_map(|id| self.devices.known.get(id)) {
             for (&replica, &bytes) in &device.own {
-                if let Some(process) = self.engines.processes.get_mut(&replica)
+                if let Some(process) = self.engines.get_mut(replica)
                     && process.device_peak < Some(bytes)
                 {
                     process.device_peak = Some(bytes);
@@ -110,7 +110,7 @@ impl Control {
     /// Handles a load that found other weights than the model's figures describe: drops the measurements of the old weights, and
     /// computes the model's needs again (M1).
     pub(crate) fn weights_differ(&mut self, replica: ReplicaId, found: u64) {
-        let Some(process) = self.engines.processes.get_mut(&replica) else {
+        let Some(process) = self.engines.get_mut(replica) else {
             return;
         };
         let (model, now) = (process.model, self.clock.now());
@@ -126,7 +126,7 @@ impl Control {
         let name = facts.entry.name.clone();
         let reason = "its weights have changed since its memory was last calculated; it is calculated again, and measurements of the old weights no longer count (M1)";
         tracing::info!(%replica, model = name, "{reason}");
-        let _ = self.jobs.send(Job::Record(Record {
+        self.journal.write(Job::Record(Record {
             at: now,
             kind: RecordKind::Set,
             model: Some(name.clone()),
@@ -142,7 +142,7 @@ impl Control {
             asked_by: None,
             explanation: None,
         }));
-        self.models.changes.push_back(Message::Figure {
+        self.models.queue(Message::Figure {
             name,
             then: Change::Figure,
         });
@@ -152,7 +152,7 @@ impl Control {
     /// Stores the memory of a ready replica if it is more than the known figure, and its load time. A load that did not become
     /// ready counts for neither: it may end before its engine takes all that it needs.
     pub(crate) fn measure(&mut self, replica: ReplicaId, model: ModelId) {
-        let process = self.engines.processes.get(&replica);
+        let process = self.engines.get(replica);
         let Some(process) = process.filter(|process| process.ready) else {
             return;
         };
@@ -161,7 +161,7 @@ impl Control {
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
-        let known = self.usage.measurements.get(&of).copied();
+        let known = self.usage.measurements().get(&of).copied();
         // An adopted engine was loaded by an earlier controller, which has stored the load time if it lived long enough.
         let Some(reload) = took.or(known.map(|measurement| measurement.reload)) else {
             return;
@@ -180,7 +180,7 @@ impl Control {
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
-        if let Some(known) = self.usage.measurements.get(&of).copied()
+        if let Some(known) = self.usage.measurements().get(&of).copied()
             && let Some(faded) = peak_after_exit(known.peak_bytes_per_device, peak, ready_for)
         {
             self.keep_measurement(of, model, faded, known.reload);
@@ -189,7 +189,7 @@ impl Control {
 
     fn circumstances(&self, replica: ReplicaId, model: ModelId) -> Option<(Bytes, Circumstances)> {
         let (peak, kind, devices) = self.peak_of(replica)?;
-        let process = self.engines.processes.get(&replica)?;
+        let process = self.engines.get(replica)?;
         let of = Circumstances {
             model: self.models.facts.get(&model)?.entry.name.clone(),
             arguments: process.arguments.clone(),
@@ -205,14 +205,14 @@ impl Control {
             reload,
             at: self.clock.now(),
         };
-        let known = self.usage.measurements.insert(of.clone(), measurement);
+        let known = self.usage.measured(of.clone(), measurement);
         let same = known
             .is_some_and(|before| (before.peak_bytes_per_device, before.reload) == (peak, reload));
         if same {
             return;
         }
         let events = self.measured_events(model);
-        let _ = self.jobs.send(Job::Measurement { of, measurement });
+        self.journal.write(Job::Measurement { of, measurement });
         if !events.is_empty() {
             self.turn_all(events);
         }

@@ -127,17 +127,13 @@ impl Control {
         });
     }
 
-    /// Starts the next change of the catalogue, if none is in progress: two changes never start from the same catalogue.
+    /// Starts the next change of the catalogue, if none is in progress.
     pub(crate) fn next_change(&mut self) {
-        if self.models.changing {
-            return;
-        }
-        let Some(change) = self.models.changes.pop_front() else {
+        let Some(change) = self.models.begin_change() else {
             return;
         };
-        self.models.changing = true;
         let catalog = self.publishing.routes.load().catalog.clone();
-        let (config, store) = (Arc::clone(&self.config), Arc::clone(&self.store));
+        let (config, store) = (Arc::clone(&self.config), self.journal.store());
         let (known, inbox) = (self.known(), self.inbox.clone());
         let local = match change {
             Message::FigureForDevices => self.local_models(),
@@ -163,7 +159,7 @@ impl Control {
             catalog,
             specs,
         } = figured;
-        self.models.changing = false;
+        self.models.end_change();
         if let Change::Failed = change {
             return self.next_change();
         }

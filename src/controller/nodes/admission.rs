@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::control::nodes::node_id;
 use crate::control::{Control, FIRST_NUMBER, NODES_MAX, Node};
+use crate::journal::Job;
 use crate::messages::node_messages::{never, not_now};
 use crate::messages::{AdmittedNode, JoiningNode, NodePeer};
 use config::Network;
@@ -21,7 +22,7 @@ impl Control {
     pub(crate) fn admit(&mut self, joining: JoiningNode) -> Result<AdmittedNode, NodeRefusal> {
         let id = node_id(joining.numbers.node);
         let now = self.clock.now();
-        if self.nodes.fenced.contains(&joining.epoch) {
+        if self.nodes.is_fenced(joining.epoch) {
             return Err(NodeRefusal {
                 message: format!(
                     "node {} was given up after it had been silent for too long, and its work went to others; its engines end, and it may be started again",
@@ -30,7 +31,7 @@ impl Control {
                 kind: NodeRefusalKind::Fenced,
             });
         }
-        if let Some(known) = self.nodes.known.get(&id)
+        if let Some(known) = self.nodes.get(id)
             && known.epoch != joining.epoch
         {
             if known.place == joining.place {
@@ -51,10 +52,10 @@ impl Control {
                 )));
             }
         }
-        if !self.nodes.known.contains_key(&id) && self.nodes.known.len() >= NODES_MAX as usize {
+        if !self.nodes.is_remote(id) && self.nodes.is_full() {
             return Err(not_now(format!("there are {NODES_MAX} nodes already")));
         }
-        let others = self.nodes.known.iter().filter(|(known, _)| **known != id);
+        let others = self.nodes.iter().filter(|(known, _)| *known != id);
         let counted = others.map(|(_, node)| (node.peer.ip(), node.devices.len()));
         check_device_count(counted, joining.peer.address.ip(), joining.devices.len())?;
         if let Some(own) = self.devices.own_machine()
@@ -64,7 +65,7 @@ impl Control {
                 "{own} is the controller's own machine: start this node with another --name"
             )));
         }
-        if let Some(known) = self.nodes.known.get(&id) {
+        if let Some(known) = self.nodes.get(id) {
             check_same_devices(known, &joining)?;
         }
         let relay = relay_of(
@@ -80,22 +81,20 @@ impl Control {
             .map(|device| device.name.clone())
             .zip(numbers.map(|number| DeviceId(FIRST_NUMBER.saturating_add(*number))))
             .collect();
-        self.nodes.generation += 1;
-        let generation = self.nodes.generation;
-        let before = self.nodes.known.remove(&id);
+        let generation = self.nodes.next_generation();
+        let before = self.nodes.remove(id);
         if let Some(link) = before.as_ref().and_then(|node| node.link.as_ref()) {
             link.closed.cancel();
         }
         let taken = before.as_ref().map_or(0, |node| node.taken);
         joining.link.taken.store(taken, Ordering::Release);
-        for (&replica, process) in &self.engines.processes {
+        for (replica, process) in self.engines.iter() {
             if process.node == id {
                 joining.link.logs.know(replica, &process.log);
             }
         }
         let is_new = before.is_none();
-        self.nodes.expected.remove(&id);
-        self.nodes.known.insert(
+        self.nodes.add(
             id,
             Node {
                 name: joining.name.clone(),
@@ -131,7 +130,7 @@ impl Control {
             node: id,
             generation,
             accepted: NodeAcceptance {
-                controller: self.nodes.epoch,
+                controller: self.nodes.epoch(),
                 received: taken,
                 credential: None,
                 silent_after_ms: milliseconds(self.config.node.silent_after.0),
@@ -144,7 +143,8 @@ impl Control {
     }
 
     fn take_devices(&mut self, node: NodeId, name: &str, devices: &[NodeDevice]) {
-        let ids = self.nodes.known[&node].devices.clone();
+        let known = self.nodes.get(node);
+        let ids = known.map_or_else(BTreeMap::new, |node| node.devices.clone());
         let infos: Vec<_> = devices
             .iter()
             .filter_map(|device| {
@@ -156,11 +156,9 @@ impl Control {
         if new.is_empty() {
             return;
         }
-        self.nodes.has_new_devices = true;
+        self.nodes.has_new_devices();
         let names = new.iter().map(|info| (info.id, info.name.clone()));
-        let _ = self
-            .jobs
-            .send(crate::journal::Job::DeviceNames(names.collect()));
+        self.journal.write(Job::DeviceNames(names.collect()));
     }
 }
 

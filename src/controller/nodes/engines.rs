@@ -96,7 +96,7 @@ impl Control {
         let log = Arc::new(ReplicaLog::in_memory());
         let watch = self.watch_of(&entry);
         self.know(replica, model, &placement, &log, &watch.activity);
-        if let Some(facts) = self.engines.processes.get_mut(&replica) {
+        if let Some(facts) = self.engines.get_mut(replica) {
             facts.arguments = engine.kept.arguments.clone();
             facts.pid = engine.pid;
             facts.stage = None;
@@ -217,8 +217,8 @@ impl Control {
     /// all nodes that join before it starts: a thousand may join after a start of the controller.
     pub(crate) fn figure_for_devices(&mut self) {
         let is_it = |message: &Message| matches!(message, Message::FigureForDevices);
-        if !self.models.changes.iter().any(is_it) {
-            self.models.changes.push_back(Message::FigureForDevices);
+        if !self.models.has_queued(is_it) {
+            self.models.queue(Message::FigureForDevices);
         }
         self.next_change();
     }
@@ -235,9 +235,7 @@ impl Control {
         let mut events = Vec::new();
         for device in self.nodes.devices(node) {
             let key = self.devices.key(device);
-            let mut kept = self.nodes.cordons.iter();
-            if let Some(at) = kept.position(|(of, _)| *of == key) {
-                let (_, cordon) = self.nodes.cordons.swap_remove(at);
+            if let Some(cordon) = self.nodes.take_cordon(&key) {
                 events.push(Event::CordonRestored { device, cordon });
             }
         }

@@ -7,5 +7,6 @@ mod greeting;
 mod link;
 mod peers;
 mod presence;
+mod reports;
 
 pub(crate) use link::{LinkEnd, NodeConnections};

@@ -53,16 +53,15 @@ impl Control {
 
     /// Up to two nodes that have the weights, least busy first, each with a token.
     fn peers_for(&self, node: NodeId, listing: &WeightsListing) -> Vec<PeerForm> {
-        let Some(own) = self.nodes.known.get(&node) else {
+        let Some(own) = self.nodes.get(node) else {
             return Vec::new();
         };
         let id = listing.id();
         let mut peers: Vec<(PeerRank, &Node)> = self
             .nodes
-            .known
             .iter()
-            .filter(|(other, peer)| **other != node && may_reach(own, peer))
-            .filter_map(|(&other, peer)| {
+            .filter(|(other, peer)| *other != node && may_reach(own, peer))
+            .filter_map(|(other, peer)| {
                 let weights = peer.weights.as_ref().filter(|_| peer.has_joined)?;
                 let gives = weights.at_once > 0 && weights.complete.contains(&id);
                 gives.then(|| (self.rank_of(other, weights), peer))
@@ -89,7 +88,7 @@ impl Control {
     fn rank_of(&self, node: NodeId, weights: &WeightsReport) -> PeerRank {
         let replicas = self.replicas_on(node);
         let is_ready = |replica: &&ReplicaId| {
-            let process = self.engines.processes.get(replica);
+            let process = self.engines.get(**replica);
             process.is_some_and(|process| process.ready)
         };
         let busy = self.engines.busy();
@@ -109,7 +108,7 @@ impl Control {
         node: NodeId,
         report: Option<WeightsReport>,
     ) -> Option<Event> {
-        let known = self.nodes.known.get_mut(&node)?;
+        let known = self.nodes.get_mut(node)?;
         let report = report.map(|mut report| {
             report.complete.truncate(COMPLETE_MAX);
             report.readable.truncate(COMPLETE_MAX);
@@ -138,13 +137,15 @@ impl Control {
 
     /// The event for every node, after a change of the catalogue.
     pub(crate) fn weights_on_nodes(&self) -> Vec<Event> {
-        let nodes = self.nodes.known.keys();
-        nodes.filter_map(|&node| self.weights_on(node)).collect()
+        let nodes = self.nodes.iter();
+        nodes
+            .filter_map(|(node, _)| self.weights_on(node))
+            .collect()
     }
 
     /// The models that a node does not have to fetch (N6). `None` if the node does not report its weights.
     fn weights_on(&self, node: NodeId) -> Option<Event> {
-        let weights = self.nodes.known.get(&node)?.weights.as_ref()?;
+        let weights = self.nodes.get(node)?.weights.as_ref()?;
         let has = |listing: &Arc<WeightsListing>| {
             let id = listing.id();
             weights.complete.contains(&id) || weights.readable.contains(&id)

@@ -1,14 +1,10 @@
 //! Decides when a node counts as silent and when as gone. The engines of a silent node stay counted until they must have ended.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::control::nodes::node_id;
 use crate::control::{Control, ExpectedNode, MARGIN};
 use pool::{Command, Event, NodeId, Span, Time};
-
-/// Nodes that were given up and must not return with their engines.
-const FENCED_MAX: usize = 1024;
 
 impl Control {
     /// Treats nodes that had joined when the last controller ended as silent until they join again.
@@ -22,7 +18,7 @@ impl Control {
                 name: name.clone(),
                 since,
             };
-            self.nodes.expected.insert(node, expected);
+            self.nodes.expect(node, expected);
             events.push(Event::NodeExpected { node, name });
         }
         events
@@ -33,12 +29,12 @@ impl Control {
         if self.nodes.next_look().is_none_or(|at| at > now) {
             return;
         }
-        self.nodes.looked = now;
+        self.nodes.looked_at(now);
         let silent_after = self.config.node.silent_after.0;
         let gone_after = self.gone_after();
         let mut silent = Vec::new();
         let mut gone = Vec::new();
-        for (&id, node) in &self.nodes.known {
+        for (id, node) in self.nodes.iter() {
             let heard = node
                 .link
                 .as_ref()
@@ -57,10 +53,9 @@ impl Control {
         let waited = |expected: &ExpectedNode| now.since(expected.since) > gone_after;
         let absent: Vec<NodeId> = self
             .nodes
-            .expected
-            .iter()
+            .expected()
             .filter(|(_, expected)| waited(expected))
-            .map(|(&id, _)| id)
+            .map(|(id, _)| id)
             .collect();
         for id in absent {
             self.node_did_not_return(
@@ -102,7 +97,7 @@ impl Control {
     /// Marks the node as silent. Returns the event for the core, if the core took the node for joined.
     fn falls_silent(&mut self, node: NodeId, why: &str) -> Option<Event> {
         let now = self.clock.now();
-        let known = self.nodes.known.get_mut(&node)?;
+        let known = self.nodes.get_mut(node)?;
         // Later messages on this connection must not count.
         if let Some(link) = known.link.take() {
             link.closed.cancel();
@@ -124,7 +119,7 @@ impl Control {
     /// Marks the gates of a node's replicas, to tell their requests why connections end.
     pub(crate) fn mark_away(&self, node: NodeId, is_away: bool) {
         for replica in self.replicas_on(node) {
-            if let Some(gate) = self.engines.gates.get(&replica) {
+            if let Some(gate) = self.engines.gate(replica) {
                 gate.set_away(is_away);
             }
         }
@@ -133,7 +128,7 @@ impl Control {
     /// Handles a node that was ordered to end. Without a lease it drains immediately. With one, replicas in use move first, as far
     /// as the remaining time allows (N7): the cluster may have shortened it.
     pub(crate) fn node_leaves(&mut self, node: NodeId, why: &str) {
-        let Some(known) = self.nodes.known.get_mut(&node) else {
+        let Some(known) = self.nodes.get_mut(node) else {
             return;
         };
         if std::mem::replace(&mut known.is_leaving, true) {
@@ -157,7 +152,7 @@ impl Control {
     }
 
     fn node_did_not_return(&mut self, node: NodeId, why: &str) {
-        let Some(expected) = self.nodes.expected.remove(&node) else {
+        let Some(expected) = self.nodes.no_longer_expect(node) else {
             return;
         };
         tracing::info!("node {} {why}", expected.name);
@@ -171,7 +166,7 @@ impl Control {
 
     /// Voids the node's credential: it needs a token to join again.
     fn void_credential(&mut self, name: String) {
-        let store = Arc::clone(&self.store);
+        let store = self.journal.store();
         self.tasks.spawn(async move {
             if let Err(error) = store.save_node_credential(&name, None).await {
                 tracing::warn!(%error, "the credential of a node that is gone could not be removed");
@@ -187,15 +182,12 @@ impl Control {
 
     /// Removes a node without publishing. Returns `false` if the node is not known.
     fn is_gone_now(&mut self, node: NodeId, why: &str) -> bool {
-        let Some(known) = self.nodes.known.remove(&node) else {
+        let Some(known) = self.nodes.remove(node) else {
             return false;
         };
         tracing::info!("node {} {why}", known.name);
         self.cluster.gone(&known.name);
-        self.nodes.fenced.push_back(known.epoch);
-        if self.nodes.fenced.len() > FENCED_MAX {
-            self.nodes.fenced.pop_front();
-        }
+        self.nodes.fence(known.epoch);
         if known.drains {
             self.node_order(Command::UndrainNode { node });
         }

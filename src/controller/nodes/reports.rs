@@ -1,0 +1,213 @@
+//! Messages of nodes: their engines, readings and farewells. Replicas on nodes differ from local ones only in the route of orders
+//! and reports.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use crate::control::Control;
+use crate::gates::CutReason;
+use crate::messages::NodeMessage;
+use node_link::{EngineReport, NodeReport, Order, RunningEngine};
+use pool::{Command, Event, Exit, NodeId, ReplicaId};
+
+impl Control {
+    pub(crate) fn node_message(&mut self, message: NodeMessage) {
+        match message {
+            NodeMessage::Hello(mut joining) => {
+                let (reply, _) = tokio::sync::oneshot::channel();
+                let reply = std::mem::replace(&mut joining.reply, reply);
+                let _ = reply.send(self.admit(*joining));
+            }
+            NodeMessage::Running {
+                node,
+                generation,
+                running,
+            } if self.nodes.is_current(node, generation) => self.node_lists(node, running),
+            NodeMessage::Report {
+                node,
+                generation,
+                number,
+                report,
+            } if self.nodes.is_current(node, generation) => {
+                self.node_report(node, report);
+                if let Some(known) = self.nodes.get_mut(node) {
+                    known.taken = number;
+                    if let Some(link) = &known.link {
+                        link.taken.store(number, Ordering::Release);
+                    }
+                }
+            }
+            NodeMessage::Readings {
+                node,
+                generation,
+                readings,
+            } if self.nodes.is_current(node, generation) => {
+                self.nodes.reading_taken(node);
+                self.node_readings(node, readings);
+            }
+            NodeMessage::Disconnected { node, generation }
+                if self.nodes.is_current(node, generation) =>
+            {
+                self.node_silent(node, "its connection is lost");
+            }
+            // A message of a connection that has been replaced.
+            NodeMessage::Running { .. }
+            | NodeMessage::Report { .. }
+            | NodeMessage::Readings { .. }
+            | NodeMessage::Disconnected { .. } => {}
+        }
+    }
+
+    /// Takes the list of a node's engines. From here on the node takes part.
+    fn node_lists(&mut self, node: NodeId, running: Vec<RunningEngine>) {
+        let Some(known) = self.nodes.get_mut(node) else {
+            return;
+        };
+        known.has_joined = true;
+        known.counts_as_joined = true;
+        known.silent_since = None;
+        let (name, demand) = (known.name.clone(), known.demand);
+        let demand = self.cluster.joined(&name, demand);
+        let end = self.cluster.end_of(&name);
+        let ids: BTreeSet<ReplicaId> = running
+            .iter()
+            .map(|engine| ReplicaId(engine.replica))
+            .collect();
+        let lost: Vec<ReplicaId> = self
+            .replicas_on(node)
+            .into_iter()
+            .filter(|replica| !ids.contains(replica))
+            .collect();
+        for replica in lost {
+            self.forget_replica(replica, &format!("node {name} came back without it"));
+        }
+        self.mark_away(node, false);
+        let mut events = Vec::new();
+        for id in self.nodes.devices(node) {
+            if let Some(device) = self.devices.known.get(&id) {
+                events.push(Event::DeviceRead {
+                    device: id,
+                    reading: self.devices.reading_of(&device.info),
+                });
+            }
+        }
+        events.push(self.links(Some(node)));
+        events.extend(self.allowed_on(node));
+        events.extend(self.cordons_of_node(node));
+        for engine in running {
+            let replica = ReplicaId(engine.replica);
+            if self.engines.contains(replica) {
+                continue;
+            }
+            match self.adopt_from(node, &engine) {
+                Ok(event) => events.push(event),
+                Err(why) => {
+                    tracing::warn!(
+                        "{} ({replica}) on node {name} is stopped: {why} (D2)",
+                        engine.model
+                    );
+                    let grace_ms = match engine.ready_for_ms {
+                        Some(_) => engine.kept.stop_grace_ms,
+                        None => 0,
+                    };
+                    let replica = engine.replica;
+                    self.nodes.order(node, Order::Stop { replica, grace_ms });
+                }
+            }
+        }
+        if let Some(link) = self.nodes.get(node).and_then(|node| node.link.as_ref()) {
+            link.logs.listed();
+        }
+        events.push(Event::NodeJoined {
+            node,
+            name,
+            running: ids.into_iter().collect(),
+            demand,
+        });
+        if let Some(at) = end {
+            events.push(Event::NodeEnds { node, at });
+        }
+        self.turn_all(events);
+        if self.nodes.take_new_devices() {
+            self.figure_for_devices();
+        }
+        // A thousand nodes may join simultaneously after a start of the controller.
+        self.publish_if_quick();
+    }
+
+    fn node_report(&mut self, node: NodeId, report: NodeReport) {
+        if self.nodes.name(node).is_none() {
+            return;
+        }
+        match report {
+            NodeReport::Engine { replica, report } => {
+                let replica = ReplicaId(replica);
+                let is_known = self
+                    .engines
+                    .get(replica)
+                    .is_some_and(|process| process.node == node);
+                if is_known {
+                    if let Some(endpoint) = self.nodes.endpoint(node, replica) {
+                        self.report(replica, report.report(endpoint));
+                    }
+                } else if matches!(report, EngineReport::Exited(_))
+                    && !self.engines.contains(replica)
+                {
+                    // The pool had given this replica up. Its memory is free now.
+                    self.turn(Event::ReplicaExited {
+                        replica,
+                        exit: Exit::Requested,
+                    });
+                }
+            }
+            NodeReport::Commanded {
+                replica,
+                sleep,
+                outcome,
+            } => self.commanded(ReplicaId(replica), sleep, outcome),
+            NodeReport::Trouble { device, trouble } => {
+                if let Some(device) = self.nodes.device(node, &device) {
+                    let what = trouble.into();
+                    self.device_trouble(inventory::DeviceEvent { device, what });
+                }
+            }
+            NodeReport::Leaving { why } => self.node_leaves(node, &bounded(&why)),
+            NodeReport::Goodbye { why } => {
+                self.node_gone(node, &format!("has left: {}", bounded(&why)));
+            }
+        }
+    }
+
+    /// Gives an order that no caller waits for.
+    pub(crate) fn node_order(&mut self, command: Command) {
+        let order = self.nodes.next_order();
+        self.turn(Event::OrderReceived { order, command });
+    }
+
+    pub(crate) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
+        self.engines.on_node(node)
+    }
+
+    /// The node of a replica; `None` for this machine.
+    pub(crate) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
+        let node = self.engines.get(replica)?.node;
+        self.nodes.is_remote(node).then_some(node)
+    }
+
+    /// Forgets a replica that ended without a report. The pool learns of it from the node's event.
+    pub(crate) fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
+        let Some(process) = self.engines.remove(replica) else {
+            return;
+        };
+        if let Some(gate) = self.engines.drop_gate(replica) {
+            gate.cut(CutReason::Crashed(why.to_owned()));
+        }
+        self.withdraw(replica, process.model);
+    }
+}
+
+/// Bounds a text of a node, for records and logs.
+fn bounded(text: &str) -> String {
+    let plain = text.chars().filter(|char| !char.is_control());
+    plain.take(300).collect()
+}
