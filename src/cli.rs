@@ -305,6 +305,13 @@ pub struct NodeArgs {
     /// The folder for sockets, logs and the journal of engines; the default is `node` in state.dir.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Remove the data folder when the node ends. A cluster's jobs do so: each has its own folder.
+    #[arg(long, requires = "data")]
+    pub remove_data: bool,
+    /// A PEM file with the certificate of the authority that signed the controller's certificate, in addition to the system's
+    /// authorities; also from MODEL_POOL_CA_FILE.
+    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
+    pub ca_file: Option<PathBuf>,
     /// The request of the pool that this node was started for.
     #[arg(long, hide = true)]
     pub demand: Option<u64>,

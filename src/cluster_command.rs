@@ -159,13 +159,16 @@ fn describe(lease: &NodeLease, cost_per_hour: Option<f64>, now: u64) -> String {
         }
         LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
         LeaseState::Running { host } => {
-            let start = lease.starts_unix.unwrap_or(now).min(now);
-            let left = lease.ends_unix.filter(|end| *end > now);
+            // Ray does not report every start.
+            let ran = lease.starts_unix.map(|start| now.saturating_sub(start));
+            let ran_for = ran.map(|ran| format!(" for {}", span(ran)));
+            let left = lease.ends_by().filter(|end| *end > now);
             let left = left.map(|end| format!(", {} left", span(end - now)));
-            let cost = cost_per_hour.map(|cost| format!(", cost {:.2}", cost * hours(now - start)));
+            let cost = ran.zip(cost_per_hour);
+            let cost = cost.map(|(ran, cost)| format!(", cost {:.2}", cost * hours(ran)));
             format!(
-                "running on {host} for {}{}{}",
-                span(now - start),
+                "running on {host}{}{}{}",
+                ran_for.unwrap_or_default(),
                 left.unwrap_or_default(),
                 cost.unwrap_or_default()
             )
@@ -206,6 +209,7 @@ mod tests {
     fn a_lease_is_described_with_its_times_and_its_cost() {
         let lease = |state| NodeLease {
             demand: None,
+            owner: None,
             id: LeaseId::parse("13").expect("an id"),
             shape: "a2".to_owned(),
             node: "slurm-13".to_owned(),
@@ -220,6 +224,16 @@ mod tests {
             describe(&running, Some(2.0), 11_800),
             "running on n0 for 30 min, 2 h 16 min left, cost 1.00"
         );
+        // Ray reports a start and a limit, but no end.
+        let host = "10.0.0.7".to_owned();
+        let mut on_ray = lease(LeaseState::Running { host });
+        (on_ray.ends_unix, on_ray.time_limit) = (None, Some(Duration::from_secs(3600)));
+        assert_eq!(
+            describe(&on_ray, Some(2.0), 11_800),
+            "running on 10.0.0.7 for 30 min, 30 min left, cost 1.00"
+        );
+        on_ray.starts_unix = None;
+        assert_eq!(describe(&on_ray, Some(2.0), 11_800), "running on 10.0.0.7");
         let reason = "in use".to_owned();
         let pending = lease(LeaseState::Pending { reason });
         assert_eq!(

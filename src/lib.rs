@@ -17,6 +17,7 @@ mod devices;
 mod fetch_settings;
 mod file_owner;
 pub mod import_command;
+mod job_gpus;
 pub mod local_server;
 pub mod migrate_store;
 pub mod node_command;

@@ -177,11 +177,11 @@ fn place(
     let (on, bytes) = match placed {
         Ok(placement) => {
             let line = if is_known {
-                format!("fits on {} of an empty pool", placement.names.join(", "))
+                format!("fits on {} of an empty pool", placement.place)
             } else {
                 format!(
                     "would fit on {} of an empty pool, by an estimate from before its weights are fetched",
-                    placement.names.join(", ")
+                    placement.place
                 )
             };
             checked.lines.push(line);

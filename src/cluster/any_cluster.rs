@@ -31,6 +31,22 @@ impl OpenedCluster {
     }
 }
 
+impl OpenedCluster {
+    /// Marks later requests with the id of this pool. Kubernetes does not store it.
+    #[must_use]
+    pub fn owned_by(mut self, owner: String) -> OpenedCluster {
+        let place = match &mut self {
+            OpenedCluster::Slurm(cluster) => &mut cluster.owner,
+            OpenedCluster::Pbs(cluster) => &mut cluster.owner,
+            OpenedCluster::Ray(cluster) => &mut cluster.owner,
+            OpenedCluster::Command(cluster) => &mut cluster.owner,
+            OpenedCluster::Kubernetes(_) => return self,
+        };
+        *place = Some(owner);
+        self
+    }
+}
+
 impl Cluster for OpenedCluster {
     async fn request(
         &self,
@@ -74,6 +90,16 @@ impl Cluster for OpenedCluster {
             OpenedCluster::Kubernetes(cluster) => cluster.node_of(id),
             OpenedCluster::Ray(cluster) => cluster.node_of(id),
             OpenedCluster::Command(cluster) => cluster.node_of(id),
+        }
+    }
+
+    fn names_node(&self, node: &str) -> bool {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.names_node(node),
+            OpenedCluster::Pbs(cluster) => cluster.names_node(node),
+            OpenedCluster::Kubernetes(cluster) => cluster.names_node(node),
+            OpenedCluster::Ray(cluster) => cluster.names_node(node),
+            OpenedCluster::Command(cluster) => cluster.names_node(node),
         }
     }
 

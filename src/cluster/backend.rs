@@ -41,6 +41,11 @@ pub trait Cluster: Send + Sync {
         None
     }
 
+    /// Returns true if only nodes of this cluster have names like this one. If such a node's lease is not listed, it has ended.
+    fn names_node(&self, _: &str) -> bool {
+        false
+    }
+
     /// The last line of output of the lease's node, if the cluster shows it.
     fn log_end(&self, id: &LeaseId) -> impl Future<Output = Option<String>> + Send;
 }

@@ -25,6 +25,8 @@ pub(super) struct JobFacts {
     pub shape: String,
     /// The number of the pool's request, if the job has one.
     pub demand: Option<u64>,
+    /// The pool that made the request.
+    pub owner: Option<String>,
     pub host: String,
     pub time_limit: Option<Duration>,
     pub starts_unix: Option<u64>,
@@ -39,6 +41,7 @@ impl JobFacts {
             node,
             shape: self.shape,
             demand: self.demand,
+            owner: self.owner,
             state,
             time_limit: self.time_limit,
             starts_unix: self.starts_unix,
@@ -147,6 +150,12 @@ pub(super) fn submitted(
 
 pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
+}
+
+/// Returns true if the name is `prefix` and a number.
+pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The file name for a job's output. `id` may be the batch system's placeholder for the id.

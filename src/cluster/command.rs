@@ -20,6 +20,8 @@ const ADVICE: &str = "correct the program in cluster.command";
 
 pub struct CommandCluster {
     section: ClusterSection,
+    /// The id of this pool. Another pool with the same name has another id.
+    pub(super) owner: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +49,8 @@ struct ListedLease {
     node: Option<String>,
     /// The `node.demand` of the request.
     demand: Option<u64>,
+    /// The `owner` of the request.
+    owner: Option<String>,
     time_limit_seconds: Option<u64>,
     starts_unix: Option<u64>,
     ends_unix: Option<u64>,
@@ -64,6 +68,7 @@ impl CommandCluster {
     pub fn new(section: &ClusterSection) -> CommandCluster {
         CommandCluster {
             section: section.clone(),
+            owner: None,
         }
     }
 
@@ -106,6 +111,7 @@ impl CommandCluster {
             id,
             shape: short(listed.shape),
             demand: listed.demand,
+            owner: listed.owner,
             state: match listed.state {
                 ListedState::Pending => LeaseState::Pending {
                     reason: short(listed.reason),
@@ -135,6 +141,7 @@ impl Cluster for CommandCluster {
         let shape = find_shape(section, shape)?;
         let input = json!({
             "pool": section.name,
+            "owner": demand.map(|_| &self.owner),
             "shape": {
                 "name": shape.name,
                 "gpus": shape.gpus,

@@ -3,6 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+/// Part of the reasons of requests that wait in vain.
+pub(super) const NEVER_STARTS: &str = "so it never starts";
+pub(super) const NO_AUTOSCALER: &str = "it has no autoscaler";
 pub(super) const RELEASED: &str = "its node was released or ended on its own";
 
 /// Suffix of a reason: the machine, if it is known.

@@ -1,11 +1,16 @@
 //! Findings of a cluster's inspection: `model-pool check --slurm`, `--pbs`, `--kubernetes` and `--ray`.
 
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use config::ClusterSection;
 
 use super::ClusterError;
 use super::program::ProgramResult;
+
+/// Generous: a token has 46 characters.
+const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +32,43 @@ impl Finding {
 /// Checks the join token as this machine sees it.
 pub(super) fn token_file(section: &ClusterSection) -> Option<Finding> {
     let file = section.token_file.as_ref()?;
-    Some(match std::fs::File::open(file) {
-        Ok(_) => Finding::Good(format!("token file: {}", file.display())),
-        Err(error) => Finding::Problem(format!(
-            "cluster.token_file {} cannot be read: {error}; write a join token there, in a folder that the nodes share",
-            file.display()
-        )),
-    })
+    let shown = file.display();
+    let how = "write a token of `admin-client nodes token` there, in a folder that the nodes share";
+    let problem = |why: String| {
+        Some(Finding::Problem(format!(
+            "cluster.token_file {shown} {why}"
+        )))
+    };
+    let read = std::fs::metadata(file).and_then(|facts| {
+        let mut text = String::new();
+        let bounded = std::fs::File::open(file)?.take(TOKEN_BYTES_MAX + 1);
+        std::io::BufReader::new(bounded).read_to_string(&mut text)?;
+        Ok((facts, text))
+    });
+    let (facts, text) = match read {
+        Ok(read) => read,
+        Err(error) => return problem(format!("cannot be read: {error}; {how}")),
+    };
+    // A file of root may be for a group, as Kubernetes mounts Secrets. Nodes refuse other files that others can read.
+    let others = if facts.uid() == 0 && !rustix::process::geteuid().is_root() {
+        0o007
+    } else {
+        0o077
+    };
+    if facts.mode() & others != 0 {
+        let mode = facts.mode() & 0o7777;
+        return problem(format!(
+            "can be read by others (mode {mode:04o}), so nodes refuse it; run `chmod 600 {shown}`"
+        ));
+    }
+    let token = text.trim();
+    if token.is_empty() {
+        return problem(format!("is empty; {how}"));
+    }
+    if facts.len() > TOKEN_BYTES_MAX || token.contains(char::is_whitespace) {
+        return problem(format!("holds more than one token; {how}"));
+    }
+    Some(Finding::Good(format!("token file: {shown}")))
 }
 
 /// Checks the nodes' program, if it is a path.

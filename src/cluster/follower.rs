@@ -5,6 +5,7 @@ mod lease_return;
 mod leftover_leases;
 mod messages;
 mod open_request;
+mod silent_nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +17,19 @@ use lease_return::{LeaseReturn, LeaseSelector};
 use leftover_leases::LeftoverLeases;
 pub use messages::{ClusterNews, ClusterOrder};
 use open_request::Open;
+use silent_nodes::SilentNodes;
 
-use super::{Cluster, ClusterError, LeaseState, NodeLease, Release};
+use super::{Cluster, ClusterError, LeaseState, NodeLease, Release, Spending};
+use config::ClusterSection;
 
 /// Interval for polling the leases while a request or a release is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Interval while nodes with leases are joined. Their time limits may change, for example when a job is preempted.
 const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
+/// Interval at which days and months are checked for their end.
+const ROLL_EVERY: Duration = Duration::from_secs(60);
+/// A request with a reason that does not pass is given back after this time. Ray reports such a reason briefly while it starts a job.
+const STUCK_FOR: Duration = Duration::from_secs(10);
 /// A lease missing from this many consecutive responses has ended. A single response may be older than the request.
 const MISSING_MAX: u32 = 2;
 /// Time for which requests avoid a machine whose node did not join.
@@ -32,9 +39,26 @@ const HOSTS_EXCLUDED_MAX: usize = 3;
 /// Limit of leases to be given back.
 const ENDING_MAX: usize = 4096;
 
+/// The settings of a follower, and its memory of earlier runs.
+#[derive(Default)]
+pub struct FollowerSettings {
+    pub section: ClusterSection,
+    /// The id of this pool, which its requests carry.
+    pub owner: Option<String>,
+    pub spending: Spending,
+}
+
 pub struct Follower<C, N> {
     cluster: C,
     news: N,
+    section: ClusterSection,
+    spending: Spending,
+    /// Leases of the pool's requests have a machine.
+    spends: bool,
+    /// The id of this pool. Leases of other pools are not touched.
+    owner: Option<String>,
+    /// Another pool's leases have been reported.
+    warned: bool,
     /// Time limit for a running lease's node to join.
     join_within: Duration,
     open: Option<Open>,
@@ -46,6 +70,7 @@ pub struct Follower<C, N> {
     lacks_ends: bool,
     /// Nodes that have left, while their leases are still listed.
     left: BTreeSet<String>,
+    silent: SilentNodes,
     left_over: LeftoverLeases,
     /// False if the next poll has to search for left-over leases.
     has_looked: bool,
@@ -55,18 +80,24 @@ pub struct Follower<C, N> {
 
 impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     /// `news` is called with the progress of requests.
-    pub fn new(cluster: C, join_within: Duration, news: N) -> Follower<C, N> {
+    pub fn new(cluster: C, settings: FollowerSettings, news: N) -> Follower<C, N> {
         let now = now();
         Follower {
             cluster,
             news,
-            join_within,
+            join_within: settings.section.join_within.duration(),
+            section: settings.section,
+            spending: settings.spending,
+            spends: false,
+            owner: settings.owner,
+            warned: false,
             open: None,
             ending: Vec::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
             lacks_ends: false,
             left: BTreeSet::new(),
+            silent: SilentNodes::default(),
             left_over: LeftoverLeases::default(),
             has_looked: false,
             excluded: Vec::new(),
@@ -74,10 +105,32 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
+    /// All leases. Leaves out the leases of another pool with the same name.
+    async fn leases(&mut self) -> Result<Vec<NodeLease>, ClusterError> {
+        let mut leases = self.cluster.status().await?;
+        let Some(own) = &self.owner else {
+            return Ok(leases);
+        };
+        let is_other = |lease: &NodeLease| lease.owner.as_ref().is_some_and(|owner| owner != own);
+        if let Some(lease) = leases.iter().find(|lease| is_other(lease))
+            && !std::mem::replace(&mut self.warned, true)
+        {
+            tracing::error!(
+                "another pool has the same cluster.name and has requested lease {} of size {}; give each pool of this account its own cluster.name",
+                lease.id,
+                lease.shape
+            );
+        }
+        leases.retain(|lease| !is_other(lease));
+        Ok(leases)
+    }
+
     /// Runs until the sender of orders is dropped. Carries out all orders sent before.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ClusterOrder>) {
         loop {
-            let is_due = self.is_busy() || !self.ends.is_empty() || !self.has_looked;
+            let is_due = self.is_busy() || self.spends || !self.ends.is_empty() || !self.has_looked;
+            // A new day begins at zero even if there is nothing to poll.
+            let rolls = sleep_until(now() + ROLL_EVERY);
             tokio::select! {
                 biased;
                 order = orders.recv() => match order {
@@ -85,13 +138,14 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     None => return,
                 },
                 () = sleep_until(self.next_look), if is_due => self.look().await,
+                () = rolls, if !self.spends => self.count(&[]),
             }
         }
     }
 
     fn is_busy(&self) -> bool {
         let is_open = self.open.is_some() || !self.ending.is_empty();
-        is_open || !self.left_over.is_empty() || self.lacks_ends
+        is_open || !self.left_over.is_empty() || self.lacks_ends || !self.silent.is_empty()
     }
 
     async fn carry_out(&mut self, order: ClusterOrder) {
@@ -116,14 +170,22 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.open.take_if(|open| open.is_met_by(&node));
                 self.left_over.joined(&node);
                 self.left.remove(&node);
+                self.silent.remove(&node);
                 self.joined.insert(node);
                 self.lacks_ends = true;
                 self.look().await;
             }
             ClusterOrder::Leaves { node } if self.ends.contains_key(&node) => self.look().await,
             ClusterOrder::Leaves { .. } => {}
+            ClusterOrder::Silent { node } => {
+                let is_ours = self.ends.contains_key(&node) || self.cluster.names_node(&node);
+                self.silent.add(node, is_ours);
+                // Several nodes may fall silent simultaneously; one poll serves all of them.
+                self.next_look = now();
+            }
             ClusterOrder::Gone { node } => {
                 self.joined.remove(&node);
+                self.silent.remove(&node);
                 self.ends.remove(&node);
                 self.left.insert(node);
                 // A cluster that has taken the node away may provide a replacement.
@@ -200,7 +262,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             LOOK_AT_LIMITS_EVERY
         };
         self.next_look = now() + pause;
-        let leases = match self.cluster.status().await {
+        let leases = match self.leases().await {
             Ok(leases) => leases,
             Err(error) => {
                 if let Some(open) = &mut self.open {
@@ -220,9 +282,27 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             self.ending
                 .push(LeaseReturn::new(LeaseSelector::Lease(id), Release::Now));
         }
+        self.count(&leases);
         self.look_at_limits(&leases);
+        for (node, why) in self.silent.look(&leases) {
+            (self.news)(ClusterNews::Ended { node, why });
+        }
         self.look_at_open(&leases).await;
         self.end_leases(&leases).await;
+    }
+
+    /// Adds the use since the last call.
+    fn count(&mut self, leases: &[NodeLease]) {
+        let holds = |lease: &NodeLease| {
+            lease.demand.is_some() && matches!(lease.state, LeaseState::Running { .. })
+        };
+        self.spends = leases.iter().any(holds);
+        if self
+            .spending
+            .count(leases, &self.section, chrono::Local::now())
+        {
+            (self.news)(ClusterNews::Spent(self.spending.clone()));
+        }
     }
 
     fn look_at_limits(&mut self, leases: &[NodeLease]) {
@@ -293,6 +373,14 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             }
             LeaseState::Pending { reason } => {
                 open.running_since = None;
+                if !lease.cannot_start() {
+                    open.stuck_since = None;
+                } else if open.stuck_since.get_or_insert_with(now).elapsed() >= STUCK_FOR {
+                    refused(format!("lease {} cannot start: {reason}", lease.id));
+                    let which = LeaseSelector::Lease(lease.id.clone());
+                    self.ending.push(LeaseReturn::new(which, Release::Now));
+                    return;
+                }
                 open.report(format!("lease {}: {reason}", lease.id), &self.news);
             }
             LeaseState::Starting { host, .. } | LeaseState::Running { host } => {
@@ -331,7 +419,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         if self.ending.len() < ENDING_MAX {
             self.ending.push(ending);
         }
-        match self.cluster.status().await {
+        match self.leases().await {
             Ok(leases) => self.end_leases(&leases).await,
             Err(error) => tracing::warn!("cannot list the leases to give one back: {error}"),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::ClusterError;
+use super::end_texts::{NEVER_STARTS, NO_AUTOSCALER};
 
 /// The cluster's own id of a lease, such as a job's number. Safe as a program's argument and in a file's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -62,6 +63,9 @@ pub struct NodeLease {
     pub node: String,
     /// The number of the pool's request; null for a person's request.
     pub demand: Option<u64>,
+    /// The pool that requested it. Absent for a person's request and for clusters that do not store it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     #[serde(flatten)]
     pub state: LeaseState,
     #[serde(rename = "time_limit_seconds", serialize_with = "seconds")]
@@ -80,6 +84,17 @@ impl NodeLease {
         }
         let limit = || Some(self.starts_unix?.saturating_add(self.time_limit?.as_secs()));
         self.ends_unix.or_else(limit)
+    }
+
+    /// Returns true if the request waits for a reason that does not pass on its own, such as a time limit above the partition's, or a
+    /// Ray without free GPUs and without an autoscaler.
+    pub fn cannot_start(&self) -> bool {
+        let LeaseState::Pending { reason } = &self.state else {
+            return false;
+        };
+        [NEVER_STARTS, NO_AUTOSCALER]
+            .iter()
+            .any(|part| reason.contains(part))
     }
 
     pub fn has_ended(&self) -> bool {
@@ -126,6 +141,7 @@ mod tests {
             shape: "a".to_owned(),
             node: "n".to_owned(),
             demand: None,
+            owner: None,
             state: LeaseState::Running {
                 host: "gpu07".to_owned(),
             },

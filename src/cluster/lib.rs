@@ -19,6 +19,7 @@ mod program;
 mod ray;
 mod shape;
 mod slurm;
+mod spending;
 #[cfg(test)]
 mod stand_ins;
 
@@ -27,9 +28,10 @@ pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
 pub use finding::Finding;
-pub use follower::{ClusterNews, ClusterOrder, Follower};
+pub use follower::{ClusterNews, ClusterOrder, Follower, FollowerSettings};
 pub use kubernetes::Kubernetes;
 pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
 pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;
+pub use spending::Spending;

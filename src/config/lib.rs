@@ -2,8 +2,8 @@
 //! on its values. Does not open the files it names, but looks up the machine's time zone.
 
 pub use cluster::{
-    ClusterKind, ClusterSection, CommandSection, KubernetesSection, PbsSection, RaySection,
-    ShapeSection, SlurmSection, ray_address,
+    BudgetSection, ClusterKind, ClusterSection, CommandSection, KubernetesSection, PbsSection,
+    RaySection, ShapeSection, SlurmSection, ray_address,
 };
 pub use loading::{
     Applies, Comparison, Config, DEFAULT_FILE, ENVIRONMENT_PREFIX, KeyChange, KeyOrigins,

@@ -2,7 +2,7 @@
 //! and output.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, broadcast, oneshot};
@@ -15,6 +15,11 @@ use engine::{
     CudaProgram, ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog,
 };
 use node_link::{EngineReport, LogLineForm, NodeReport, Start};
+
+/// Status of an engine that SIGTERM ended.
+const TERMINATED: &str = "signal 15";
+/// A cluster that ends a job signals all its processes. Time limit for this node's own signal after an engine's.
+const LEAVES_WITHIN: Duration = Duration::from_millis(500);
 
 /// Paths that this node's engines are launched with.
 #[derive(Clone, Debug)]
@@ -104,6 +109,9 @@ impl Engines {
             }
             let reports = Arc::clone(&machine);
             let model = launch.model_name.clone();
+            // Held back until it is known whether the node ends too.
+            let terminated = Arc::new(std::sync::Mutex::new(None));
+            let held = Arc::clone(&terminated);
             let report = move |report: engine::Report| {
                 if let engine::Report::Started { endpoint, .. } = &report
                     && let Some(engine) = reports.lock().engines.get_mut(&replica)
@@ -119,6 +127,11 @@ impl Engines {
                     }
                     engine::Report::Exited(exit) => {
                         tracing::info!("{model} (r{replica}) has ended: {}", exit.status);
+                        if !exit.requested && exit.status == TERMINATED {
+                            *held.lock().unwrap_or_else(PoisonError::into_inner) =
+                                Some(exit.clone());
+                            return;
+                        }
                     }
                     _ => {}
                 }
@@ -133,6 +146,14 @@ impl Engines {
             }
             while let Ok(line) = lines.try_recv() {
                 pass_on(&machine, replica, &line);
+            }
+            let exit = terminated
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(exit) = exit {
+                machine.leaves_within(LEAVES_WITHIN).await;
+                machine.engine_report(replica, EngineReport::Exited(exit));
             }
         };
         self.spawn(life).await;

@@ -192,6 +192,20 @@ impl Machine {
         }
     }
 
+    /// Waits until the node begins to leave, at most for this time.
+    pub async fn leaves_within(&self, limit: Duration) {
+        let leaves = async {
+            loop {
+                let changed = self.fewer.notified();
+                if self.lock().leaving.is_some() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, leaves).await;
+    }
+
     pub fn has_engines(&self) -> bool {
         !self.lock().engines.is_empty()
     }

@@ -16,7 +16,7 @@ use client::Key;
 pub use keys::{KeyArgs, KeysCommand, Role};
 pub use load_settings::LoadSettings;
 use load_settings::WISH;
-pub use nodes::{DrainArgs, NodesCommand};
+pub use nodes::{DrainArgs, NodesArgs, NodesCommand};
 pub use values::Change;
 use values::{
     context, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
@@ -232,8 +232,7 @@ pub enum Command {
     Audit(AuditArgs),
     /// List the pool's machines, let others join, or drain one
     #[command(after_help = "Example: admin-client nodes token > join-token")]
-    #[command(subcommand)]
-    Nodes(NodesCommand),
+    Nodes(NodesArgs),
     /// Create, list, change and revoke API keys
     #[command(after_help = "Example: admin-client keys create ann --role user --expires 30d")]
     #[command(subcommand)]

@@ -5,6 +5,13 @@ use clap::{Args, Subcommand};
 use super::OutOfServiceArgs;
 use super::values::duration;
 
+/// `nodes`, which lists without a further word.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    #[command(subcommand)]
+    pub command: Option<NodesCommand>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum NodesCommand {
     /// List the pool's machines, and the tokens for joining it

@@ -78,7 +78,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Reload => upkeep::reload(session).await,
         Command::Config => state::config(session).await,
         Command::Audit(args) => records::audit(session, &args).await,
-        Command::Nodes(command) => nodes::run(session, command).await,
+        Command::Nodes(args) => nodes::run(session, args).await,
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
         // `main` runs `chat`, which creates a separate runtime.

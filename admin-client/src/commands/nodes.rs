@@ -4,7 +4,7 @@
 use client::Patience;
 use serde_json::{Value, json};
 
-use crate::cli::{DrainArgs, NodesCommand};
+use crate::cli::{DrainArgs, NodesArgs, NodesCommand};
 use crate::commands::out_of_service::{Removal, remove};
 use crate::commands::{Session, present};
 use crate::error::CommandError;
@@ -14,9 +14,9 @@ use crate::responses::{DrainNodeResponse, NewNodeToken, NodeList};
 use crate::screen::note;
 use crate::style::clean;
 
-pub async fn run(session: &Session, command: NodesCommand) -> Result<(), CommandError> {
+pub async fn run(session: &Session, args: NodesArgs) -> Result<(), CommandError> {
     let client = &session.client;
-    match command {
+    match args.command.unwrap_or(NodesCommand::List) {
         NodesCommand::List => {
             let show = |list: &NodeList, style| text::nodes(list, Clock::read(), style);
             session.get("admin/nodes", &[], show).await

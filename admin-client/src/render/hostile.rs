@@ -45,7 +45,7 @@ fn planned(text: &str) -> Value {
         "placement": [{"device": text, "bytes": 1}], "waits_for": [text], "expected_seconds": 3.0,
         "victims": [{"replica": "r1", "model": text, "priority": 0, "bytes": 1, "reason": text}],
         "cost": {"highest_victim_priority": 0, "busy_victims": 1, "evicted_bytes": 1},
-        "candidates": [{"place": text, "verdict": text}, {"place": "n0: gpu0", "verdict": "free"}]})
+        "candidates": [{"place": text, "verdict": text}, {"place": "gpu0", "verdict": "free"}]})
 }
 
 /// All screens, by their names.

@@ -18,7 +18,7 @@ fn plan() -> Value {
 fn refusal() -> Value {
     json!({"error": {"message": "no room for org/m", "type": "conflict", "param": null, "code": "no_room"},
         "plan": {"model": "org/m", "feasible": false, "reason": "every device is held",
-            "candidates": [{"place": "n0: gpu0", "verdict": "r2 is always-hot"}]}})
+            "candidates": [{"place": "gpu0", "verdict": "r2 is always-hot"}]}})
 }
 
 fn loaded() -> Value {
@@ -136,7 +136,7 @@ fn a_refused_load_prints_the_obstacles_and_exits_with_1() {
             "error: no room for org/m",
             "cannot be loaded now",
             "every device is held",
-            "n0: gpu0  r2 is always-hot",
+            "gpu0  r2 is always-hot",
         ],
     );
     let json = server.client("load org/m --json");

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::cordons::CordonView;
+use super::nodes::name_of;
 use super::values::at;
 use controller::Snapshot;
 use pool::{DeviceId, KeyId, ModelId, ReplicaState};
@@ -23,7 +24,7 @@ pub struct DeviceList {
 /// Host memory of a node that sleeping engines use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HostView {
-    #[schema(example = "n0")]
+    #[schema(example = "gpu-2")]
     pub node: String,
     /// Limit for all sleeping replicas together, in bytes.
     pub capacity_bytes: u64,
@@ -42,7 +43,7 @@ pub struct DeviceView {
     /// Product name that the device reports.
     #[schema(example = "NVIDIA H100 80GB HBM3")]
     pub name: Option<String>,
-    #[schema(example = "n0")]
+    #[schema(example = "gpu-2")]
     pub node: String,
     pub uuid: Option<String>,
     pub total_bytes: u64,
@@ -125,9 +126,9 @@ pub struct OrderView {
 }
 
 impl HostView {
-    fn new(host: &pool::HostView) -> HostView {
+    fn new(host: &pool::HostView, snapshot: &Snapshot) -> HostView {
         HostView {
-            node: host.node.to_string(),
+            node: name_of(host.node, snapshot),
             capacity_bytes: host.capacity.0,
             held_bytes: host.held.0,
             available_bytes: host.available.0,
@@ -143,10 +144,11 @@ impl DeviceList {
             let owners = owners.remove(&device.device).unwrap_or_default();
             DeviceView::new(device, owners, snapshot)
         });
+        let hosts = snapshot.pool.hosts.iter();
         DeviceList {
             provider: snapshot.provider.name(),
             devices: devices.collect(),
-            hosts: snapshot.pool.hosts.iter().map(HostView::new).collect(),
+            hosts: hosts.map(|host| HostView::new(host, snapshot)).collect(),
         }
     }
 }
@@ -186,7 +188,10 @@ impl DeviceView {
         DeviceView {
             device: snapshot.device_name(device.device),
             name: info.and_then(|info| info.product_name.clone()),
-            node: device.node.to_string(),
+            node: match info {
+                Some(info) => info.node_name.clone(),
+                None => name_of(device.node, snapshot),
+            },
             uuid: info.and_then(|info| info.uuid.clone()),
             total_bytes: device.total.0,
             headroom_bytes: device.headroom.0,

@@ -82,7 +82,7 @@ pub struct CostView {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CandidateView {
-    #[schema(example = "n0: gpu0")]
+    #[schema(example = "gpu0")]
     pub place: String,
     #[schema(example = "chosen: free, 3.0 GiB left over")]
     pub verdict: String,
@@ -332,12 +332,7 @@ fn candidate(
         .map(|device| snapshot.device_name(*device))
         .collect();
     let wakes = candidate.wakes.map(|id| format!(" (wakes {id})"));
-    let name = names.join(" + ") + &wakes.unwrap_or_default();
-    let first = candidate.devices.first();
-    let place = match first.and_then(|device| snapshot.devices.get(device)) {
-        Some(device) => format!("{}: {name}", device.info.node),
-        None => name,
-    };
+    let place = names.join(" + ") + &wakes.unwrap_or_default();
     let mark = if chosen { "chosen: " } else { "" };
     let verdict = match &candidate.verdict {
         Verdict::Free { left_over } => format!("{mark}free, {left_over} left over"),

@@ -1,5 +1,7 @@
 //! Messages between the pool's loop and the follower.
 
+use crate::Spending;
+
 /// The pool's decisions and knowledge about nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
@@ -13,12 +15,14 @@ pub enum ClusterOrder {
     Joined { node: String },
     /// The node was ordered to end, possibly because of its time limit.
     Leaves { node: String },
+    /// The node of this name does not respond, or has not returned since the controller's start.
+    Silent { node: String },
     /// The node of this name has left.
     Gone { node: String },
 }
 
 /// The progress of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ClusterNews {
     /// The reason why the node has not joined yet.
     Pending { demand: u64, reason: String },
@@ -28,4 +32,8 @@ pub enum ClusterNews {
     Named { demand: u64, node: String },
     /// The latest end of the node's lease, in seconds since 1970.
     Ends { node: String, unix: u64 },
+    /// The use by the pool's nodes until now.
+    Spent(Spending),
+    /// The lease of a silent node has ended.
+    Ended { node: String, why: String },
 }

@@ -16,6 +16,8 @@ pub(super) struct Open {
     /// The error that makes it unknown whether the cluster accepted the request.
     pub unknown: Option<String>,
     pub running_since: Option<Instant>,
+    /// The time since which the cluster reports a reason that does not pass.
+    pub stuck_since: Option<Instant>,
     pub missing: u32,
     sent: u32,
     reported: String,
@@ -30,6 +32,7 @@ impl Open {
             node: None,
             unknown: None,
             running_since: None,
+            stuck_since: None,
             missing: 0,
             sent: 0,
             reported: String::new(),

@@ -6,6 +6,7 @@ use super::*;
 use crate::LeaseId;
 use tokio::task::JoinSet;
 
+mod ended;
 mod replacement;
 
 /// The scripted cluster's leases, and the results of its calls.
@@ -55,6 +56,7 @@ fn lease(id: &str, demand: Option<u64>) -> NodeLease {
         shape: "a1".to_owned(),
         node: format!("node-{id}"),
         demand,
+        owner: None,
         state: pending("Resources"),
         time_limit: None,
         starts_unix: None,
@@ -115,6 +117,10 @@ impl Cluster for Board {
         })
     }
 
+    fn names_node(&self, node: &str) -> bool {
+        node.starts_with("node-")
+    }
+
     async fn log_end(&self, _: &LeaseId) -> Option<String> {
         self.with(|scripted| scripted.log_end.clone())
     }
@@ -131,9 +137,16 @@ impl Story {
     fn begin(board: Board) -> Story {
         let (orders, waiting) = mpsc::unbounded_channel();
         let (sender, news) = mpsc::unbounded_channel();
-        let follower = Follower::new(board.clone(), Duration::from_secs(600), move |news| {
-            let _ = sender.send(news);
-        });
+        let follower = Follower::new(
+            board.clone(),
+            FollowerSettings {
+                owner: Some("own".to_owned()),
+                ..FollowerSettings::default()
+            },
+            move |news| {
+                let _ = sender.send(news);
+            },
+        );
         let mut tasks = JoinSet::new();
         tasks.spawn(follower.run(waiting));
         Story {
@@ -159,6 +172,8 @@ impl Story {
             ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
             ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
             ClusterNews::Ends { node, unix } => format!("{node} ends at {unix}"),
+            ClusterNews::Spent(spending) => format!("spent {}", spending.day().gpu_seconds),
+            ClusterNews::Ended { node, why } => format!("{node} has ended: {why}"),
         }
     }
 

@@ -57,6 +57,7 @@ pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
         id: slot.deployment.clone(),
         shape: slot.shape.to_owned(),
         node,
+        owner: None,
         demand: Some(slot.demand.unwrap_or(UNKNOWN_DEMAND)),
         state,
         time_limit: None,

@@ -24,13 +24,14 @@ impl Job {
         if record.get("Job_Name") != script::job_name(pool) {
             return None;
         }
-        let (shape, demand) = script::mark_of(record.get("Variable_List"))?;
+        let (shape, demand, owner) = script::mark_of(record.get("Variable_List"))?;
         // `gpu07/0*16` has the host, an index, and the processors there.
         let host = record.get("exec_host").split(['/', '+']).next();
         let facts = JobFacts {
             id: record.name.clone(),
             shape,
             demand,
+            owner,
             host: host.unwrap_or_default().to_owned(),
             time_limit: span(record.get("Resource_List.walltime")),
             starts_unix: record.time("stime"),

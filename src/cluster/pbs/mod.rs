@@ -58,6 +58,8 @@ const ERRORS: Errors = Errors {
 
 pub struct Pbs {
     section: ClusterSection,
+    /// The id of this pool. Another pool with the same name has another id.
+    pub(super) owner: Option<String>,
     /// The name of this account, once it is known.
     user: OnceCell<String>,
     /// Set if the server keeps no ended jobs.
@@ -68,6 +70,7 @@ impl Pbs {
     pub fn new(section: &ClusterSection) -> Pbs {
         Pbs {
             section: section.clone(),
+            owner: None,
             user: OnceCell::new(),
             no_history: AtomicBool::new(false),
         }
@@ -79,7 +82,12 @@ impl Pbs {
     /// If the shape does not exist.
     pub fn script(&self, shape: &str, demand: Option<u64>) -> Result<String, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
-        Ok(script::render(&self.section, shape, demand))
+        Ok(script::render(
+            &self.section,
+            shape,
+            demand,
+            self.owner.as_deref(),
+        ))
     }
 
     fn call<'a>(&'a self, name: &'a str, arguments: Vec<String>, input: &'a str) -> Call<'a> {
@@ -290,6 +298,10 @@ impl Cluster for Pbs {
         } else {
             Err(ERRORS.failure(program, &ended))
         }
+    }
+
+    fn names_node(&self, node: &str) -> bool {
+        batch::is_numbered(node, "pbs-")
     }
 
     async fn log_end(&self, id: &LeaseId) -> Option<String> {

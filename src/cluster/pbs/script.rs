@@ -4,7 +4,7 @@
 use config::{ClusterSection, ShapeSection};
 
 use super::super::batch::PREFIX;
-use super::super::node_command::{data, node_command, plain};
+use super::super::node_command::{data, node_command, plain, setup};
 
 /// The variable with a job's shape and the number of the pool's request. The job's name is only the pool's, because `qselect -N`
 /// compares complete names and has to find all of the pool's jobs and no others.
@@ -25,15 +25,15 @@ pub(super) fn copied_log_name(pool: &str, number: &str) -> String {
     format!("{}.o{number}", job_name(pool))
 }
 
-/// The shape and the number of the pool's request in a job's list of variables.
-pub(super) fn mark_of(variables: &str) -> Option<(String, Option<u64>)> {
+/// The shape, the number of the pool's request, and the pool's id in a job's list of variables.
+pub(super) fn mark_of(variables: &str) -> Option<(String, Option<u64>, Option<String>)> {
     let mut variables = variables.split(',');
     let mark =
         variables.find_map(|variable| variable.trim().strip_prefix(MARK)?.strip_prefix('='))?;
-    match mark.split_once('.') {
-        Some((shape, demand)) => Some((shape.to_owned(), Some(demand.parse().ok()?))),
-        None => Some((mark.to_owned(), None)),
-    }
+    let mut parts = mark.split('.');
+    let shape = parts.next()?.to_owned();
+    let demand = parts.next().map(str::parse).transpose().ok()?;
+    Some((shape, demand, parts.next().map(str::to_owned)))
 }
 
 /// The resources of a node of this shape, in the form of `-l select`.
@@ -53,10 +53,11 @@ pub(super) fn render(
     section: &ClusterSection,
     shape: &ShapeSection,
     demand: Option<u64>,
+    owner: Option<&str>,
 ) -> String {
     let pbs = &section.pbs;
     let mut lines = vec!["#!/bin/bash".to_owned()];
-    lines.extend(options(section, shape, demand));
+    lines.extend(options(section, shape, demand, owner));
     lines.push(String::new());
     if let Some(folder) = &pbs.log_dir {
         let path = folder.join(format!("{PREFIX}-"));
@@ -67,10 +68,10 @@ pub(super) fn render(
         ));
     }
     lines.push(SIGNALS.to_owned());
-    if !pbs.setup.trim().is_empty() {
-        lines.push(pbs.setup.trim_end().to_owned());
-        // With a site's `set -e`, the first signal would end the script while its node drains.
-        lines.push("set +e".to_owned());
+    // `set -e` must not stay: the first signal would end the script while its node drains.
+    let setup = setup(&pbs.setup, "cluster.pbs");
+    if !setup.is_empty() {
+        lines.push(setup.trim_end().to_owned());
     }
     if shape.gpus > 0 && !pbs.exclusive {
         lines.push(GPUS.replace("STATUS", &NO_GPUS.to_string()));
@@ -113,10 +114,18 @@ done
 kill "$mp_timer" 2>/dev/null
 exit "$mp_status""#;
 
-fn options(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>) -> Vec<String> {
+fn options(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    demand: Option<u64>,
+    owner: Option<&str>,
+) -> Vec<String> {
     let pbs = &section.pbs;
     let mark = match demand {
-        Some(demand) => format!("{}.{demand}", shape.name),
+        Some(demand) => {
+            let owner = owner.map_or_else(String::new, |owner| format!(".{owner}"));
+            format!("{}.{demand}{owner}", shape.name)
+        }
         None => shape.name.clone(),
     };
     let place = if pbs.exclusive {

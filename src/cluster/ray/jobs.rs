@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub key: String,
     pub shape: String,
     pub demand: Option<u64>,
+    /// The pool that made the request.
+    pub owner: Option<String>,
     /// Ray's status: PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED.
     pub status: String,
     pub message: String,
@@ -112,6 +114,7 @@ pub(super) fn of_list(list: &Value, pool: &str) -> Result<Jobs, String> {
             key: key.to_owned(),
             shape: text(metadata, "shape"),
             demand: demand_of(key),
+            owner: metadata["owner"].as_str().map(str::to_owned),
             status,
             message: text(job, "message"),
             error_type: text(job, "error_type"),

@@ -37,6 +37,8 @@ const MAYBE_SUBMITTED: &str =
 
 pub struct Ray {
     section: ClusterSection,
+    /// The id of this pool. Another pool with the same name has another id.
+    pub(super) owner: Option<String>,
     client: RayClient,
     starts: Starts,
 }
@@ -46,6 +48,7 @@ impl Ray {
         Ray {
             client: RayClient::new(&section.ray),
             section: section.clone(),
+            owner: None,
             starts: Starts::default(),
         }
     }
@@ -139,7 +142,10 @@ impl Ray {
         left_out: &[String],
     ) -> Result<LeaseId, ClusterError> {
         let id = self.new_id(demand);
-        let body = submission::body(&self.section, shape, demand, &id, left_out);
+        let mut body = submission::body(&self.section, shape, demand, &id, left_out);
+        if let (Some(owner), Some(_)) = (&self.owner, demand) {
+            body["metadata"]["owner"] = owner.as_str().into();
+        }
         match self.client.post(JOBS, &body).await {
             Ok(_) => LeaseId::parse(&id),
             // The response to an earlier call for this demand was lost.
@@ -187,6 +193,7 @@ impl Ray {
             id,
             shape: job.shape,
             demand: job.demand,
+            owner: job.owner,
             state,
             time_limit: job.time_limit,
             starts_unix,
@@ -257,6 +264,10 @@ impl Cluster for Ray {
         } else {
             Ok(())
         }
+    }
+
+    fn names_node(&self, node: &str) -> bool {
+        submission::is_node_name(node)
     }
 
     async fn log_end(&self, id: &LeaseId) -> Option<String> {

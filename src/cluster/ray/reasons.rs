@@ -2,7 +2,7 @@
 
 use config::{ClusterSection, ShapeSection};
 
-use super::super::end_texts;
+use super::super::end_texts::{self, NO_AUTOSCALER};
 use super::super::program::one_line;
 use super::client::last_line;
 use super::jobs::Job;
@@ -27,16 +27,29 @@ pub(super) fn pending(
             machines.lacking(section, shape),
             bringing(&machines.autoscaler)
         ),
-        1 => "1 node is that large; the job starts when it is free".to_owned(),
-        many => format!("{many} nodes are that large; the job starts when one is free"),
+        1 => format!(
+            "1 node is that large; the job starts when it is free{}",
+            no_other(&machines.autoscaler)
+        ),
+        many => format!(
+            "{many} nodes are that large; the job starts when one is free{}",
+            no_other(&machines.autoscaler)
+        ),
     };
     format!("Ray has not found {needs} yet: {why}")
+}
+
+fn no_other(autoscaler: &Autoscaler) -> String {
+    match autoscaler {
+        Autoscaler::None => format!("; {NO_AUTOSCALER} to bring another"),
+        _ => String::new(),
+    }
 }
 
 fn bringing(autoscaler: &Autoscaler) -> String {
     match autoscaler {
         Autoscaler::None => {
-            "it has no autoscaler, so it starts when such a node joins Ray".to_owned()
+            format!("{NO_AUTOSCALER}, so it starts when such a node joins Ray")
         }
         Autoscaler::Broken(why) => format!("its autoscaler fails: {why}"),
         Autoscaler::Launching(what) => format!("its autoscaler starts {what}"),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use config::{ClusterSection, ShapeSection};
 use serde_json::{Value, json};
 
-use super::super::node_command::{data, node_command};
+use super::super::batch::is_numbered;
+use super::super::node_command::{data, node_command, setup};
 use super::start_line;
 
 const PREFIX: &str = "model-pool";
@@ -40,6 +41,10 @@ pub(super) fn demand_of(key: &str) -> Option<u64> {
 /// The name with which a job's node joins.
 pub(super) fn node_name(key: &str) -> String {
     format!("ray-{key}")
+}
+
+pub(super) fn is_node_name(name: &str) -> bool {
+    is_numbered(name, "ray-") || is_numbered(name, "ray-p")
 }
 
 pub(super) fn cancel_id(id: &str) -> String {
@@ -118,10 +123,7 @@ fn script(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>, i
     let key = key_of(id, &section.name).unwrap_or_default();
     let data = data(section, id, id);
     let node = node_command(section, &node_name(key), &data, demand);
-    let setup = match section.ray.setup.trim() {
-        "" => String::new(),
-        setup => format!("{setup}\n"),
-    };
+    let setup = setup(&section.ray.setup, "cluster.ray");
     let grace = section.ray.grace.duration().as_secs();
     let limit = shape.time_limit.duration().as_secs();
     let drains_after = limit.saturating_sub(grace).max(1);
@@ -130,8 +132,8 @@ fn script(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>, i
         "{says_start}
 unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH RAY_JOB_CONFIG_JSON_ENV_VAR
 ends=; trap 'ends=yes' TERM
-state=$(mktemp -d) && mkfifo \"$state/alive\" && exec 9<>\"$state/alive\" || exit 1
-{setup}( ( exec 8<\"$state/alive\" 9>&-
+{setup}state=$(mktemp -d) && mkfifo \"$state/alive\" && exec 9<>\"$state/alive\" || exit 1
+( ( exec 8<\"$state/alive\" 9>&-
   timeout --foreground --kill-after={grace} {drains_after} {node} 8<&- & node=$!
   ( read -r _ <&8; rm -rf \"$state\"; kill -KILL -$$ ) & watch=$!
   echo \"$node\" >\"$state/node\"; wait \"$node\"; status=$?

@@ -14,7 +14,25 @@ struct Partition {
     is_default: bool,
     is_up: bool,
     time_limit: String,
-    gres: Vec<String>,
+    nodes: Vec<NodeGroup>,
+}
+
+/// Nodes of a partition that have the same GPUs and state.
+struct NodeGroup {
+    gres: String,
+    /// Slurm's name of the state, such as `drained`, or `idle*` for nodes that do not respond.
+    state: String,
+    count: u64,
+}
+
+impl NodeGroup {
+    fn is_usable(&self) -> bool {
+        let word = self
+            .state
+            .trim_end_matches(|mark: char| !mark.is_ascii_alphanumeric());
+        let is_out = ["down", "drain", "fail", "maint", "inval"];
+        !self.state.ends_with('*') && !is_out.iter().any(|out| word.starts_with(out))
+    }
 }
 
 impl Slurm {
@@ -61,22 +79,28 @@ impl Slurm {
 
     async fn partitions(&self) -> Result<Vec<Partition>, ClusterError> {
         let separator = jobs::SEPARATOR;
-        let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
+        let fields = ["%P", "%a", "%l", "%G", "%T", "%D"];
+        let format = format!("--format={}", fields.join(&separator.to_string()));
         let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
         let ended = run(self.call("sinfo", arguments, "")).await?;
         let ended = ERRORS.checked("sinfo", ended)?;
         let mut partitions: Vec<Partition> = Vec::new();
         for line in ended.stdout.lines() {
             let fields: Vec<&str> = line.split(separator).collect();
-            let [name, available, limit, gres] = fields[..] else {
+            let [name, available, limit, gres, state, count] = fields[..] else {
                 continue;
+            };
+            let group = NodeGroup {
+                gres: gres.to_owned(),
+                state: state.to_ascii_lowercase(),
+                count: count.trim().parse().unwrap_or(1),
             };
             let plain = name.trim_end_matches('*');
             if let Some(known) = partitions
                 .iter_mut()
                 .find(|partition| partition.name == plain)
             {
-                known.gres.push(gres.to_owned());
+                known.nodes.push(group);
                 continue;
             }
             partitions.push(Partition {
@@ -84,7 +108,7 @@ impl Slurm {
                 is_default: name.ends_with('*'),
                 is_up: available == "up",
                 time_limit: limit.to_owned(),
-                gres: vec![gres.to_owned()],
+                nodes: vec![group],
             });
         }
         Ok(partitions)
@@ -233,11 +257,38 @@ fn partition_findings(shape: &ShapeSection, partition: &Partition) -> Vec<Findin
     }
     let gres = shape.gres.clone();
     let wanted = gres.unwrap_or_else(|| format!("gpu:{}", shape.gpus));
-    let fits = partition.gres.iter().any(|has| has_gpus(has, &wanted));
-    if !fits {
+    let groups = partition.nodes.iter();
+    let fitting: Vec<&NodeGroup> = groups
+        .filter(|group| has_gpus(&group.gres, &wanted))
+        .collect();
+    let total: u64 = fitting.iter().map(|group| group.count).sum();
+    let out: Vec<&&NodeGroup> = fitting.iter().filter(|group| !group.is_usable()).collect();
+    let lacking: u64 = out.iter().map(|group| group.count).sum();
+    let states: Vec<String> = out
+        .iter()
+        .map(|group| format!("{} {}", group.count, group.state))
+        .collect();
+    if fitting.is_empty() {
+        let mut all: Vec<&str> = partition
+            .nodes
+            .iter()
+            .map(|group| group.gres.as_str())
+            .collect();
+        all.sort_unstable();
+        all.dedup();
         findings.push(Finding::Problem(format!(
             "shape {name}: no node of the partition {place} has {wanted}; its nodes have: {}",
-            partition.gres.join(" | ")
+            all.join(" | ")
+        )));
+    } else if lacking == total {
+        findings.push(Finding::Problem(format!(
+            "shape {name}: all {total} nodes of the partition {place} with {wanted} are out of service ({}), so its jobs would wait; `sinfo -R` shows the reasons",
+            states.join(", ")
+        )));
+    } else if lacking > 0 {
+        findings.push(Finding::Note(format!(
+            "shape {name}: {lacking} of {total} nodes of the partition {place} with {wanted} are out of service ({}); `sinfo -R` shows the reasons",
+            states.join(", ")
         )));
     }
     let count = parse_gres(&wanted).map(|(_, _, count)| count);
@@ -303,6 +354,43 @@ fn split_list(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_take_no_jobs_are_known_by_their_state() {
+        let is_usable = |state: &str| {
+            let state = state.to_owned();
+            let gres = String::new();
+            NodeGroup {
+                gres,
+                state,
+                count: 1,
+            }
+            .is_usable()
+        };
+        for state in [
+            "idle",
+            "mixed",
+            "allocated",
+            "completing",
+            "idle~",
+            "planned",
+        ] {
+            assert!(is_usable(state), "{state}");
+        }
+        for state in [
+            "down",
+            "down*",
+            "drained",
+            "draining",
+            "draining@",
+            "fail",
+            "maint",
+            "idle*",
+            "drained*",
+        ] {
+            assert!(!is_usable(state), "{state}");
+        }
+    }
 
     #[test]
     fn gpus_of_nodes_are_compared_by_name_type_and_count() {

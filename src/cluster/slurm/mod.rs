@@ -17,6 +17,7 @@ use super::program::{Call, run};
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
+use script::Request;
 
 /// Limit of `squeue`'s JSON. Larger clusters use its text form, which lists only this account's jobs in every version.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
@@ -52,6 +53,8 @@ const ERRORS: Errors = Errors {
 
 pub struct Slurm {
     section: ClusterSection,
+    /// The id of this pool. Another pool with the same name has another id.
+    pub(super) owner: Option<String>,
     /// Set once `squeue --json` has failed.
     only_text: AtomicBool,
     /// Set if the cluster has no accounting.
@@ -62,6 +65,7 @@ impl Slurm {
     pub fn new(section: &ClusterSection) -> Slurm {
         Slurm {
             section: section.clone(),
+            owner: None,
             only_text: AtomicBool::new(false),
             no_accounting: AtomicBool::new(false),
         }
@@ -78,7 +82,12 @@ impl Slurm {
         exclude: &[String],
     ) -> Result<String, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
-        Ok(script::render(&self.section, shape, demand, exclude))
+        let request = Request {
+            demand,
+            owner: self.owner.as_deref(),
+            exclude,
+        };
+        Ok(script::render(&self.section, shape, &request))
     }
 
     async fn submit(
@@ -260,6 +269,10 @@ impl Cluster for Slurm {
             }
         }
         Ok(())
+    }
+
+    fn names_node(&self, node: &str) -> bool {
+        batch::is_numbered(node, "slurm-")
     }
 
     async fn log_end(&self, id: &LeaseId) -> Option<String> {

@@ -4,7 +4,7 @@
 use config::{ClusterSection, ShapeSection};
 
 use super::super::batch::{PREFIX, log_name};
-use super::super::node_command::{data, node_command};
+use super::super::node_command::{data, node_command, setup};
 
 /// The job name by which a pool finds its jobs.
 pub(super) fn job_name(section: &ClusterSection, shape: &str) -> String {
@@ -18,49 +18,58 @@ pub(super) fn shape_of<'a>(job_name: &'a str, pool: &str) -> Option<&'a str> {
     (!shape.is_empty() && !shape.contains(':')).then_some(shape)
 }
 
-/// A job's comment: its name, and the number of the pool's request.
-fn comment(section: &ClusterSection, shape: &str, demand: Option<u64>) -> String {
-    let name = job_name(section, shape);
-    demand.map_or_else(|| name.clone(), |demand| format!("{name}:{demand}"))
+/// A job's comment: its name, the number of the pool's request, and the pool's id.
+fn comment(section: &ClusterSection, shape: &str, request: &Request<'_>) -> String {
+    let mut comment = job_name(section, shape);
+    if let Some(demand) = request.demand {
+        comment += &format!(":{demand}");
+        comment += &request
+            .owner
+            .map_or_else(String::new, |owner| format!(":{owner}"));
+    }
+    comment
 }
 
-/// The number of the pool's request in a comment.
-pub(super) fn demand_of(comment: &str) -> Option<u64> {
-    let rest = comment.strip_prefix(PREFIX)?.strip_prefix(':')?;
-    let (_, demand) = rest.split_once(':')?.1.split_once(':')?;
-    demand.parse().ok()
+/// The number of the pool's request in a comment, and the pool's id.
+pub(super) fn request_of(comment: &str) -> (Option<u64>, Option<String>) {
+    // The prefix, the pool's name and the shape come first.
+    let mut parts = comment.split(':').skip(3);
+    let demand = parts.next().and_then(|demand| demand.parse().ok());
+    (demand, parts.next().map(str::to_owned))
+}
+
+/// The origin of a job, and the nodes that it avoids in addition to the configured ones.
+pub(super) struct Request<'a> {
+    pub demand: Option<u64>,
+    pub owner: Option<&'a str>,
+    pub exclude: &'a [String],
 }
 
 pub(super) fn render(
     section: &ClusterSection,
     shape: &ShapeSection,
-    demand: Option<u64>,
-    exclude: &[String],
+    request: &Request<'_>,
 ) -> String {
     let mut lines = vec!["#!/bin/bash".to_owned()];
-    lines.extend(options(section, shape, demand, exclude));
+    lines.extend(options(section, shape, request));
     lines.push(String::new());
     lines.push(
         "echo \"model-pool: job $SLURM_JOB_ID starts a node on ${SLURMD_NODENAME:-$(hostname)}\""
             .to_owned(),
     );
-    if !section.slurm.setup.trim().is_empty() {
-        lines.push(section.slurm.setup.trim_end().to_owned());
+    let setup = setup(&section.slurm.setup, "cluster.slurm");
+    if !setup.is_empty() {
+        lines.push(setup.trim_end().to_owned());
     }
     let name = "\"slurm-$SLURM_JOB_ID\"";
     let data = data(section, "$SLURM_JOB_ID", "model-pool-$SLURM_JOB_ID");
-    let node = node_command(section, name, &data, demand);
+    let node = node_command(section, name, &data, request.demand);
     lines.push(format!("exec {node}"));
     lines.push(String::new());
     lines.join("\n")
 }
 
-fn options(
-    section: &ClusterSection,
-    shape: &ShapeSection,
-    demand: Option<u64>,
-    exclude: &[String],
-) -> Vec<String> {
+fn options(section: &ClusterSection, shape: &ShapeSection, request: &Request<'_>) -> Vec<String> {
     let slurm = &section.slurm;
     let name = job_name(section, &shape.name);
     let minutes = shape.time_limit.duration().as_secs().div_ceil(60);
@@ -75,7 +84,7 @@ fn options(
     let partition = shape.partition.as_ref().or(slurm.partition.as_ref());
     let constraint = shape.constraint.as_ref().or(slurm.constraint.as_ref());
     let mut excluded: Vec<&str> = slurm.exclude.iter().map(String::as_str).collect();
-    excluded.extend(exclude.iter().map(String::as_str));
+    excluded.extend(request.exclude.iter().map(String::as_str));
     let requeue = slurm.requeue.map(|requeue| {
         if requeue {
             "--requeue".to_owned()
@@ -89,7 +98,7 @@ fn options(
         Some(format!("--job-name={name}")),
         Some(format!(
             "--comment={}",
-            comment(section, &shape.name, demand)
+            comment(section, &shape.name, request)
         )),
         Some("--nodes=1".to_owned()),
         value("partition", partition),

@@ -188,8 +188,12 @@ fn the_script_has_every_option_quoted_and_never_the_token() {
 #SBATCH --mem=200G
 
 echo "model-pool: job $SLURM_JOB_ID starts a node on ${SLURMD_NODENAME:-$(hostname)}"
+trap 'echo "model-pool: a command of cluster.slurm.setup failed with status $?, so the job ends" >&2' EXIT
+set -e
 module load cuda
-exec model-pool node --controller https://pool.example.org:8443 --name "slurm-$SLURM_JOB_ID" --token-file '/shared/the token' --fingerprint sha256:0000000000000000000000000000000000000000000000000000000000000000 --data '/scratch/a b/'"$SLURM_JOB_ID" --listen '0.0.0.0:0; rm -r /'
+set +e
+trap - EXIT
+exec model-pool node --controller https://pool.example.org:8443 --name "slurm-$SLURM_JOB_ID" --token-file '/shared/the token' --fingerprint sha256:0000000000000000000000000000000000000000000000000000000000000000 --data '/scratch/a b/'"$SLURM_JOB_ID" --remove-data --listen '0.0.0.0:0; rm -r /'
 "#;
     assert_eq!(script, expected);
     let unknown = Slurm::new(&section)

@@ -1,6 +1,7 @@
 //! The section `cluster`: the software that provides nodes, with the keys of each kind.
 
 mod batch;
+mod budget;
 mod command;
 mod kubernetes;
 mod pbs;
@@ -10,6 +11,7 @@ mod shape;
 mod slurm;
 mod text;
 
+pub use budget::BudgetSection;
 pub use command::CommandSection;
 pub use kubernetes::KubernetesSection;
 pub use pbs::PbsSection;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::budget::{self as cluster_budget, BudgetSection};
 use super::command::{ARGUMENTS_MAX, CommandSection};
 use super::kubernetes::KubernetesSection;
 use super::pbs::PbsSection;
@@ -20,6 +21,9 @@ use crate::problems::Problem;
 use crate::values::addresses::{check_address, is_fingerprint};
 use crate::values::{Addresses, Length, RenewBefore};
 use pool::Span;
+
+/// The controller accepts no more nodes.
+pub(super) const NODES_MAX: u32 = 1024;
 
 /// Nodes from a cluster (S2): docs/guides/slurm.md, docs/guides/pbs.md, docs/guides/kubernetes.md, docs/guides/ray.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +57,11 @@ pub struct ClusterSection {
     pub node_data: Option<String>,
     /// Further arguments of `model-pool node`.
     pub node_options: Vec<String>,
+    /// Maximum number of nodes that the pool holds or requests at a time, 0 to 1024. Nodes that a person has requested do not
+    /// count. Null: no limit.
+    pub max_nodes: Option<u32>,
+    /// Limits per day and month for the use of nodes that the pool requests.
+    pub budget: BudgetSection,
     /// The kinds of node that can be requested from the cluster.
     pub shapes: Vec<ShapeSection>,
     /// Job settings for kind `slurm`.
@@ -82,6 +91,8 @@ impl Default for ClusterSection {
             program: "model-pool".to_owned(),
             node_data: None,
             node_options: Vec::new(),
+            max_nodes: None,
+            budget: BudgetSection::default(),
             shapes: Vec::new(),
             slurm: SlurmSection::default(),
             pbs: PbsSection::default(),
@@ -184,6 +195,12 @@ pub(crate) fn problems(section: &ClusterSection) -> Vec<Problem> {
             wrong(&format!("node_options[{index}]"), message.to_owned());
         }
     }
+    if section.max_nodes.is_some_and(|most| most > NODES_MAX) {
+        let most = section.max_nodes.unwrap_or(0);
+        let message = format!("is {most}; allowed: 0 to {NODES_MAX}, or null for no limit");
+        problems.push(Problem::new("cluster.max_nodes", message));
+    }
+    problems.extend(cluster_budget::problems(section));
     problems.extend(cluster_shape::problems(section));
     problems.extend(cluster_slurm::problems(&section.slurm));
     problems.extend(cluster_pbs::problems(&section.pbs));
@@ -223,6 +240,8 @@ pub(crate) fn notices(section: &ClusterSection) -> Vec<String> {
             ),
             ("renew_before", section.renew_before != default.renew_before),
             ("join_within", section.join_within != default.join_within),
+            ("max_nodes", section.max_nodes != default.max_nodes),
+            ("budget", section.budget.is_set()),
         ] {
             if is_set {
                 notices.push(format!(

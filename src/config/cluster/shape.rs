@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::section::{ClusterKind, ClusterSection};
+use super::section::{ClusterKind, ClusterSection, NODES_MAX};
 use super::text::{argument_problem, is_name};
 use super::{pbs as cluster_pbs, ray as cluster_ray};
 use crate::problems::Problem;
@@ -31,7 +31,10 @@ pub struct ShapeSection {
     /// Time for which the cluster grants a node, 1m to 366 days. Required, except with Kubernetes, whose pods have no limit.
     #[serde(default = "no_limit", skip_serializing_if = "is_no_limit")]
     pub time_limit: Length,
-    /// The cost of a node per hour, in any currency; for `model-pool cluster status`.
+    /// Maximum number of nodes of this shape that the pool holds or requests at a time; null: only `cluster.max_nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u32>,
+    /// The cost of a node per hour, in any currency; for `model-pool cluster status` and `cluster.budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<f64>,
     /// With Slurm: the value of `--gres`; null: `gpu:` and the number of GPUs.
@@ -114,6 +117,10 @@ pub(crate) fn problems(section: &ClusterSection) -> Vec<Problem> {
             wrong("time_limit", message.to_owned());
         } else if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
             wrong("time_limit", format!("is {limit}; allowed: 1m to 366 days"));
+        }
+        if shape.max_nodes.is_some_and(|most| most > NODES_MAX) {
+            let most = shape.max_nodes.unwrap_or(0);
+            wrong("max_nodes", format!("is {most}; allowed: 0 to {NODES_MAX}"));
         }
         if let Some(cost) = shape.cost_per_hour
             && !(0.0..=COST_MAX).contains(&cost)

@@ -125,6 +125,8 @@ const CLASSES: &[(&str, Applies)] = &[
     ("cluster.program", ByRestart),
     ("cluster.node_data", ByRestart),
     ("cluster.node_options", ByRestart),
+    ("cluster.max_nodes", AtOnce),
+    ("cluster.budget", AtOnce),
     ("cluster.shapes", ByRestart),
     ("cluster.slurm", ByRestart),
     ("cluster.pbs", ByRestart),

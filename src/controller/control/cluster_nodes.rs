@@ -73,6 +73,13 @@ impl ClusterNodes {
         });
     }
 
+    /// Reports to the task that the node does not respond: its lease may have ended.
+    pub fn silent(&self, node: &str) {
+        self.order(ClusterOrder::Silent {
+            node: node.to_owned(),
+        });
+    }
+
     pub fn gone(&mut self, node: &str) {
         self.ends.remove(node);
         self.order(ClusterOrder::Gone {

@@ -314,16 +314,25 @@ impl Control {
             Report::Ended { message } => self.lost(replica, model, message),
             Report::Exited(exit) => {
                 let (was_ready, requested) = (facts.ready, exit.requested);
+                let with_node = self.ends_with_its_node(replica);
                 let is_measured = self.provider_of(replica) == Provider::Nvml;
                 self.measured_to_the_end(replica, model);
                 self.engines.remove(replica);
                 let message = exit.failure.tell(&exit.last_output, &exit.status);
                 if let Some(gate) = self.engines.drop_gate(replica) {
-                    gate.cut(CutReason::Crashed(message.clone()));
+                    gate.cut(
+                        with_node
+                            .clone()
+                            .unwrap_or(CutReason::Crashed(message.clone())),
+                    );
                 }
                 self.withdraw(replica, model);
                 let exit = match exit.oom {
-                    _ if exit.requested && was_ready => Exit::Requested,
+                    _ if (exit.requested || with_node.is_some()) && was_ready => Exit::Requested,
+                    _ if with_node.is_some() => Exit::Failed {
+                        message: "its node ended during the load".to_owned(),
+                        remedy: Remedy::Retry,
+                    },
                     // A larger reservation on a GPU makes no room in host memory.
                     Some(lack) if !exit.requested && lack.of_host && is_measured => Exit::Failed {
                         message: format!(
@@ -353,8 +362,11 @@ impl Control {
 
     /// Stops giving seats, even if parts of the replica are still to be removed.
     fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
+        let why = self
+            .ends_with_its_node(replica)
+            .unwrap_or(CutReason::Crashed(why));
         if let Some(gate) = self.engines.gate(replica) {
-            gate.cut(CutReason::Crashed(why));
+            gate.cut(why);
         }
         self.withdraw(replica, model);
         self.turn(Event::ReplicaLost { replica });

@@ -6,8 +6,14 @@ use tokio::task::JoinHandle;
 use crate::control::Control;
 use crate::control::cluster_nodes::shapes;
 use crate::messages::Message;
-use cluster::{ClusterNews, Follower, OpenedCluster};
+use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Spending};
 use pool::{DemandId, Event, Time};
+use store::{Store, StoreError, generate_key};
+
+/// The store's fact with the id of this pool.
+const POOL_ID: &str = "pool_id";
+/// The fact with the use of nodes.
+const SPENDING: &str = "node_spending";
 
 impl Control {
     /// Starts the cluster's task if the configuration has a cluster. It ends with the loop, after it has carried out all orders the
@@ -21,14 +27,28 @@ impl Control {
         let cluster = OpenedCluster::open(section)?;
         let (orders, waiting) = mpsc::unbounded_channel();
         let inbox = self.inbox.downgrade();
-        let follower = Follower::new(cluster, section.join_within.duration(), move |news| {
+        let report = move |news| {
             if let Some(inbox) = inbox.upgrade() {
                 let _ = inbox.send(Message::Cluster(news));
             }
-        });
+        };
         let shapes = section.shapes.iter().map(|shape| shape.name.clone());
         self.cluster.begin(shapes.collect(), orders);
-        Some(tokio::spawn(follower.run(waiting)))
+        let (store, section) = (self.journal.store(), section.clone());
+        Some(tokio::spawn(async move {
+            let owner = pool_id(&store).await;
+            let cluster = match owner.clone() {
+                Some(owner) => cluster.owned_by(owner),
+                None => cluster,
+            };
+            let settings = FollowerSettings {
+                section,
+                owner,
+                spending: spending(&store).await,
+            };
+            let follower = Follower::new(cluster, settings, report);
+            follower.run(waiting).await;
+        }))
     }
 
     /// The shapes that the cluster offers.
@@ -61,6 +81,60 @@ impl Control {
                     self.publish();
                 }
             }
+            ClusterNews::Spent(spending) => self.spent(&spending),
+            ClusterNews::Ended { node, why } => self.lease_ended(&node, &why),
         }
     }
+}
+
+impl Control {
+    fn spent(&mut self, spending: &Spending) {
+        let store = self.journal.store();
+        let text = serde_json::to_string(spending).unwrap_or_default();
+        self.tasks.spawn(async move {
+            if let Err(error) = store.save_meta(SPENDING, &text).await {
+                tracing::warn!(%error, "the use of nodes could not be saved");
+            }
+        });
+    }
+}
+
+/// The use of nodes as stored. Zero if the store cannot be read.
+async fn spending(store: &Store) -> Spending {
+    match store.meta(SPENDING).await {
+        Ok(text) => text
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(%error, "the use of nodes counts from now on");
+            Spending::default()
+        }
+    }
+}
+
+/// The id of this pool, made at its first use. Two pools of one account with the same `cluster.name` differ in it. `None` if the
+/// store cannot be used.
+async fn pool_id(store: &Store) -> Option<String> {
+    match known_pool_id(store).await {
+        Ok(id) => Some(id),
+        Err(error) => {
+            tracing::warn!(%error, "requests for nodes carry no id of this pool");
+            None
+        }
+    }
+}
+
+async fn known_pool_id(store: &Store) -> Result<String, StoreError> {
+    if let Some(id) = store.meta(POOL_ID).await? {
+        return Ok(id);
+    }
+    // Letters and digits only: it is a part of a job's comment.
+    let key = generate_key()?;
+    let letters = key.reveal().chars().skip(3);
+    let id: String = letters
+        .filter(char::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
+    store.save_meta(POOL_ID, &id).await?;
+    Ok(id)
 }

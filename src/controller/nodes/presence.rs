@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::control::nodes::node_id;
-use crate::control::{Control, ExpectedNode, MARGIN};
-use pool::{Command, Event, NodeId, Span, Time};
+use crate::control::{Control, ExpectedNode, MARGIN, Node};
+use crate::gates::CutReason;
+use pool::{Command, Event, NodeId, ReplicaId, Span, StopReason, Time};
 
 impl Control {
     /// Treats nodes that had joined when the last controller ended as silent until they join again.
@@ -14,6 +15,7 @@ impl Control {
         for (number, name) in nodes {
             let node = node_id(number);
             tracing::info!("node {name} is expected to return");
+            self.cluster.silent(&name);
             let expected = ExpectedNode {
                 name: name.clone(),
                 since,
@@ -112,6 +114,7 @@ impl Control {
             return None;
         }
         tracing::warn!("node {} is silent: {why}", known.name);
+        self.cluster.silent(&known.name);
         self.mark_away(node, true);
         Some(Event::NodeSilent { node })
     }
@@ -151,11 +154,37 @@ impl Control {
         });
     }
 
+    /// Handles the end of a silent node's lease, as the cluster reports it: its engines have ended with it. A node that has returned
+    /// in the meantime is not affected.
+    pub(super) fn lease_ended(&mut self, name: &str, why: &str) {
+        let is_silent = |node: &Node| node.name == name && node.link.is_none();
+        let silent = self.nodes.find(is_silent);
+        let expected = self.nodes.find_expected(name);
+        let why = format!("has ended ({why})");
+        if let Some(id) = silent {
+            self.node_gone(id, &why);
+        } else if let Some(id) = expected {
+            self.node_did_not_return(id, &why);
+        }
+    }
+
+    /// The reason for the end of an engine whose node leaves. A cluster that ends a job signals the engines too, which is not a crash.
+    pub(crate) fn ends_with_its_node(&self, replica: ReplicaId) -> Option<CutReason> {
+        let known = self.nodes.get(self.node_of(replica)?)?;
+        known.is_leaving.then(|| {
+            CutReason::Stopped(StopReason::NodeEnds {
+                node: known.name.clone(),
+                has_moved: false,
+            })
+        })
+    }
+
     fn node_did_not_return(&mut self, node: NodeId, why: &str) {
         let Some(expected) = self.nodes.no_longer_expect(node) else {
             return;
         };
         tracing::info!("node {} {why}", expected.name);
+        self.cluster.gone(&expected.name);
         self.turn(Event::NodeGone {
             node,
             why: why.to_owned(),

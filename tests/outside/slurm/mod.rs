@@ -1,6 +1,7 @@
 //! `model-pool cluster` and `check --slurm` on a real Slurm with two nodes of two fake GPUs. `.ci/slurm` installs it; without it
 //! these tests report that they were skipped.
 
+mod ends;
 mod lab;
 mod renewal;
 mod server;
@@ -38,6 +39,8 @@ impl<'a> Pool<'a> {
         fs::write(&node, program).unwrap();
         fs::set_permissions(&node, PermissionsExt::from_mode(0o755)).unwrap();
         fs::write(folder.join("token"), "secret-of-the-join").unwrap();
+        let mode = PermissionsExt::from_mode(0o600);
+        fs::set_permissions(folder.join("token"), mode).unwrap();
         let text = format!(
             "cluster:
   kind: slurm
@@ -329,6 +332,25 @@ fn check_slurm_says_what_is_there_and_what_is_missing() {
     });
     fs::write(&pool.file, good.collect::<Vec<_>>().join("\n")).unwrap();
     pool.run(&["check", "--slurm"]).has(0, &[]);
+    // A machine that takes no jobs.
+    let drain = |node: &str, state: &str| {
+        let (node, state) = (format!("nodename={node}"), format!("state={state}"));
+        slurm.client("scontrol", &["update", &node, &state, "reason=a-test"]);
+    };
+    drain("n0", "drain");
+    let checked = pool.run(&["check", "--slurm"]);
+    checked.has(0, &["note: shape both: 1 of 2 nodes of the partition gpu with gpu:2 are out of service (1 drained)"]);
+    drain("n1", "drain");
+    let checked = pool.run(&["check", "--slurm"]);
+    checked.has(1, &["error: shape both: all 2 nodes of the partition gpu with gpu:2 are out of service (2 drained)", "sinfo -R"]);
+    drain("n0", "resume");
+    drain("n1", "resume");
+    // Nodes refuse a token that others can read.
+    let token = pool.file.with_file_name("token");
+    fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).unwrap();
+    pool.run(&["check", "--slurm"])
+        .has(1, &["can be read by others (mode 0644)", "chmod 600"]);
+    fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).unwrap();
     fs::remove_file(pool.file.with_file_name("token")).unwrap();
     pool.run(&["check", "--slurm"])
         .has(1, &["cluster.token_file", "cannot be read"]);

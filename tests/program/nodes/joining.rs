@@ -143,3 +143,53 @@ fn a_node_that_has_its_controller_again_stays_however_long_that_lasts() {
         other.log()
     );
 }
+
+/// Internal numbers of nodes begin at 65536.
+#[test]
+fn a_node_is_called_by_its_name_on_every_route_and_in_the_log() {
+    let pool = pool_with(&[stub("a", &[])], "");
+    let mut machine = Node::start(&pool, "gpu-2");
+    until(&pool, "gpu-2", "joined");
+    assert_eq!(pool.post("/v1/chat/completions", &chat("a", false)).0, 200);
+    let key = pool.admin_key();
+    let get = |path: &str| pool.request("GET", path, "", Some(&key)).1;
+    let plan = pool
+        .request("POST", "/llm/admin/plan", r#"{"model": "a"}"#, Some(&key))
+        .1;
+    let drained = pool.request(
+        "POST",
+        "/llm/admin/nodes/drain",
+        r#"{"node": "gpu-2"}"#,
+        Some(&key),
+    );
+    assert_eq!(drained.0, 200, "{}", drained.1);
+    let shown = [
+        "/llm/admin/nodes",
+        "/llm/admin/devices",
+        "/llm/admin/models",
+        "/llm/admin/queue",
+        "/llm/admin/events?limit=500",
+        "/llm/admin/report?from=2020-01-01T00:00:00Z",
+        "/llm/hot-models",
+        "/metrics",
+    ];
+    let mut texts: Vec<(&str, String)> = shown.map(|path| (path, get(path))).into();
+    texts.push(("plan", plan));
+    texts.push(("drain", drained.1));
+    machine.signal("-TERM");
+    machine.ends();
+    wait_for("the node to be gone", || node(&pool, "gpu-2").is_null());
+    texts.push(("events at the end", get("/llm/admin/events?limit=500")));
+    texts.push(("log", pool.log()));
+    for (place, text) in &texts {
+        let words = text.split(|char: char| !char.is_ascii_alphanumeric());
+        let is_number = |word: &&str| {
+            let digits = word.strip_prefix('n').unwrap_or_default();
+            digits.parse::<u32>().is_ok_and(|number| number >= 65_536)
+        };
+        let numbers: Vec<&str> = words.filter(is_number).collect();
+        assert!(numbers.is_empty(), "{place} shows {numbers:?}: {text}");
+    }
+    let (_, devices) = &texts[1];
+    assert!(devices.contains(r#""node":"gpu-2""#), "{devices}");
+}

@@ -36,7 +36,7 @@ fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
     );
     assert_eq!(view.cost.highest_victim_priority, Some(1));
     assert_eq!(view.cost.evicted_bytes, 20 * GIB);
-    assert_eq!(view.candidates[0].place, "n0: gpu0");
+    assert_eq!(view.candidates[0].place, "gpu0");
     assert!(
         view.candidates[0].verdict.starts_with("chosen: evicts "),
         "{:?}",

@@ -38,8 +38,8 @@ mp_node= mp_sent= mp_ends= mp_again=yes
 "#;
     assert!(script.starts_with(expected), "{script}");
     for part in [
-        "\nmodule load cuda\nset +e\nif [ -z \"${CUDA_VISIBLE_DEVICES+set}\" ]; then\n",
-        "\nmodel-pool node --controller https://pool.example.org:8443 --name \"pbs-${PBS_JOBID%%.*}\" --token-file '/shared/the token' --demand 5 --data '/scratch/a b/'\"$PBS_JOBID\" --listen '0.0.0.0:0; rm -r /' &\nmp_node=$!\n",
+        "\nset -e\nmodule load cuda\nset +e\ntrap - EXIT\nif [ -z \"${CUDA_VISIBLE_DEVICES+set}\" ]; then\n",
+        "\nmodel-pool node --controller https://pool.example.org:8443 --name \"pbs-${PBS_JOBID%%.*}\" --token-file '/shared/the token' --demand 5 --data '/scratch/a b/'\"$PBS_JOBID\" --remove-data --listen '0.0.0.0:0; rm -r /' &\nmp_node=$!\n",
         "sleep 28681 &",
     ] {
         assert!(script.contains(part), "`{part}` is missing in:\n{script}");

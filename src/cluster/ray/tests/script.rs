@@ -107,7 +107,7 @@ fn a_node_gets_its_arguments_without_secrets_and_its_status_becomes_the_jobs() {
     assert_eq!(
         job.file("output").trim(),
         format!(
-            "yes node --controller https://pool.example.org:8443 --name ray-7 --token-file /shared/the token --demand 7 --data {}/model-pool.lab.7 --config it's",
+            "yes node --controller https://pool.example.org:8443 --name ray-7 --token-file /shared/the token --demand 7 --data {}/model-pool.lab.7 --remove-data --config it's",
             job.folder.path().display()
         )
     );
