@@ -35,7 +35,7 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
             }
         }
         let title = "the traces at 10, 20, 35 and 50 % of all models";
-        found.print(&format!("{}, {title}", on(devices)));
+        found.print(&format!("{}, {title}", bench::on(devices)));
     }
     for devices in DEVICES {
         let mut found = Found::new(seed, seeds);
@@ -43,13 +43,12 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
             shifting(seed, devices)
         })?;
         let share = SHIFTING_CAPACITY / 10;
-        found.print(&format!("{}, `{SHIFTING}` at {share} %", on(devices)));
+        found.print(&format!(
+            "{}, `{SHIFTING}` at {share} %",
+            bench::on(devices)
+        ));
     }
     Ok(())
-}
-
-fn on(devices: u32) -> String {
-    format!("{devices} device{}", if devices == 1 { "" } else { "s" })
 }
 
 /// Models like the bench's, with other requests.
@@ -144,6 +143,7 @@ fn cost(setup: &Setup, policy: Policy, label: &str) -> Result<Cost, String> {
         None => Ok(Cost {
             waited: front::wait_ms(&report, &scenario) * report.all.requests as f64,
             reload: report.all.reload.0 as f64,
+            p99: report.waits_of_all.p99.0 as f64,
             unserved: report.all.requests.saturating_sub(report.all.served),
             requests: report.all.requests,
         }),

@@ -48,6 +48,9 @@ pub struct SimulateArgs {
         allow_hyphen_values = true
     )]
     pub gpus: Option<String>,
+    /// The host memory of each node, in which engines sleep, such as `512GiB`. Default: that of this machine.
+    #[arg(long, value_name = "SIZE", requires = "pool")]
+    pub host_memory: Option<String>,
     /// Size the devices so that together they hold this share of all models, such as `35%`.
     #[arg(
         long,
@@ -133,6 +136,7 @@ impl SimulateArgs {
     pub(crate) fn as_configured(&self) -> SimulateArgs {
         SimulateArgs {
             gpus: None,
+            host_memory: None,
             keep_hot: None,
             priority: Vec::new(),
             set: Vec::new(),

@@ -109,13 +109,10 @@ impl Ratios {
 
 pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
     println!(
-        "Ratios to `lru` (least recently used on the device with most free memory): geometric means over capacities of 10, 20, 35 and 50 % of all models and {seeds} seeds from {seed}.\n"
+        "**Without keep-hot times**: ratios to `lru` (least recently used on the device with most free memory): geometric means over capacities of 10, 20, 35 and 50 % of all models and {seeds} seeds from {seed}.\n"
     );
     for count in DEVICES {
-        println!(
-            "\n**{count} device{}**\n",
-            if count == 1 { "" } else { "s" }
-        );
+        println!("\n**{}**\n", on(count));
         println!(
             "| trace | policy | reload | worst | wait | worst | inversions | cut | not served |"
         );
@@ -262,8 +259,12 @@ fn row(trace: &str, policy: &str, ratios: &Ratios) {
     );
 }
 
+pub(crate) fn on(devices: u32) -> String {
+    format!("{devices} device{}", if devices == 1 { "" } else { "s" })
+}
+
 /// The geometric mean.
-fn mean(ratios: &[f64]) -> f64 {
+pub(crate) fn mean(ratios: &[f64]) -> f64 {
     let sum: f64 = ratios.iter().map(|ratio| ratio.max(1e-9).ln()).sum();
     (sum / ratios.len().max(1) as f64).exp()
 }

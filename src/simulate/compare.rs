@@ -5,7 +5,7 @@ use super::setup::Setup;
 use pool::{Span, Time};
 use sim::replay::{
     BASELINES, Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, Options,
-    Report, run, run_baseline,
+    Report, Scenario, run, run_baseline,
 };
 
 /// The interval of the curve of waits.
@@ -25,25 +25,43 @@ pub fn one(
         curve_step: CURVE_STEP,
         ..Options::default()
     };
+    play(setup, &setup.scenario, policy, &options, progress)
+}
+
+/// The same on a changed scenario, with totals alone.
+pub(crate) fn on(
+    setup: &Setup,
+    scenario: &Scenario,
+    policy: &str,
+    progress: &mut dyn FnMut(u64, f64),
+) -> Result<Report, String> {
+    play(setup, scenario, policy, &Options::default(), progress)
+}
+
+fn play(
+    setup: &Setup,
+    scenario: &Scenario,
+    policy: &str,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, f64),
+) -> Result<Report, String> {
     let arrivals = || setup.arrivals().map_err(|fault| fault.to_string());
     let mut progress = |done: u64, now: Time| progress(done, now.0 as f64 / DAY_MS);
-    let (scenario, progress) = (&setup.scenario, &mut progress);
+    let progress = &mut progress;
     Ok(match policy {
-        "model-pool" => run(scenario, arrivals()?, &options, progress),
-        "lru" => run_baseline(scenario, Lru, arrivals()?, &options, progress),
-        "lru-best" => run_baseline(scenario, LruBest, arrivals()?, &options, progress),
-        "fifo" => run_baseline(scenario, Fifo, arrivals()?, &options, progress),
-        "llama-swap" => run_baseline(scenario, LlamaSwap, arrivals()?, &options, progress),
-        "llamacpp-router" => {
-            run_baseline(scenario, LlamaCppRouter, arrivals()?, &options, progress)
-        }
-        "ollama" => run_baseline(scenario, Ollama, arrivals()?, &options, progress),
-        "modelmesh" => run_baseline(scenario, ModelMesh, arrivals()?, &options, progress),
-        "ncsa" => run_baseline(scenario, Ncsa, arrivals()?, &options, progress),
+        "model-pool" => run(scenario, arrivals()?, options, progress),
+        "lru" => run_baseline(scenario, Lru, arrivals()?, options, progress),
+        "lru-best" => run_baseline(scenario, LruBest, arrivals()?, options, progress),
+        "fifo" => run_baseline(scenario, Fifo, arrivals()?, options, progress),
+        "llama-swap" => run_baseline(scenario, LlamaSwap, arrivals()?, options, progress),
+        "llamacpp-router" => run_baseline(scenario, LlamaCppRouter, arrivals()?, options, progress),
+        "ollama" => run_baseline(scenario, Ollama, arrivals()?, options, progress),
+        "modelmesh" => run_baseline(scenario, ModelMesh, arrivals()?, options, progress),
+        "ncsa" => run_baseline(scenario, Ncsa, arrivals()?, options, progress),
         "offline" => {
             let uses = arrivals()?.map(|arrival| (arrival.at, arrival.model));
             let rule = Offline::new(scenario.models.len(), uses);
-            run_baseline(scenario, rule, arrivals()?, &options, progress)
+            run_baseline(scenario, rule, arrivals()?, options, progress)
         }
         other => {
             return Err(format!(

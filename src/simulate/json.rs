@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::front;
 use super::setup::Setup;
+use super::table;
 use pool::ShadowCosts;
 use sim::replay::{Bound, Report, Tally, Waits};
 
@@ -25,6 +26,12 @@ struct Policy<'a> {
     device_seconds_held: u64,
     device_seconds_idle: u64,
     device_seconds_empty: u64,
+    /// Devices with nothing but sleepers on them.
+    device_seconds_asleep: u64,
+    /// Host memory held by sleepers.
+    host_gib_seconds: u64,
+    /// The modelled energy that devices with a model on them drew beyond empty ones.
+    energy_kwh: f64,
     by_priority: BTreeMap<String, WaitsOf>,
     by_key: BTreeMap<String, WaitsOf>,
     by_model: BTreeMap<&'a str, Counts<'a>>,
@@ -82,6 +89,7 @@ struct Counts<'a> {
     timed_out: u64,
     cold: u64,
     loads: u64,
+    wakes: u64,
     reload_ms: u64,
     evictions: &'a BTreeMap<String, u64>,
     wait_mean_ms: u64,
@@ -102,6 +110,7 @@ impl<'a> Counts<'a> {
             timed_out: tally.timed_out,
             cold: tally.cold,
             loads: tally.loads,
+            wakes: tally.wakes,
             reload_ms: tally.reload.0,
             evictions: &tally.evictions,
             wait_mean_ms: tally.waits.mean.0,
@@ -140,6 +149,9 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
             device_seconds_held: report.device_seconds_held,
             device_seconds_idle: report.device_seconds_idle,
             device_seconds_empty: report.device_seconds_empty,
+            device_seconds_asleep: report.device_seconds_asleep,
+            host_gib_seconds: report.host_gib_seconds,
+            energy_kwh: table::energy_kwh(report),
             by_priority: waits_of(&report.by_priority),
             by_key: waits_of(&report.by_key),
             by_model,

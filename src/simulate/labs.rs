@@ -1,25 +1,25 @@
 //! The small-lab benchmark: a few models on one to four devices, with loads of 30 ms to three minutes, from quiet to overloaded,
-//! under several rules. Draws the requests and replays them; `estimate` compares, `report` prints.
+//! under several rules. Replays the requests that `draw` draws; `estimate` compares, `report`, `heat_map` and `causes` print.
 //!
-//! Requests for a model come independently (Poisson) or in sessions of eight; models are chosen with Zipf weights. An unserved
-//! request counts with its full queue timeout, so refusing is not a way to look fast. Every rule gets the same requests with the
-//! same service times (common random numbers).
+//! An unserved request counts with its full queue timeout, so refusing is not a way to look fast. Every rule gets the same requests
+//! with the same service times (common random numbers).
 
+mod causes;
+mod draw;
 mod estimate;
+mod heat_map;
 mod report;
 
-use rand::Rng;
-use rand_pcg::Pcg64Mcg;
-
 pub use self::estimate::Estimate;
-pub use self::report::{ablation, heat_map, run_all, table};
+pub use self::heat_map::heat_map;
+pub use self::report::{ablation, run_all, table};
 
 use super::lru_best::LruBest;
 use super::models;
-use pool::{Bytes, KeyId, Loader, LoaderId, ModelId, ModelSpec, Part, Policy, Span, Time};
+use draw::arrivals;
+use pool::{Bytes, Loader, LoaderId, ModelSpec, Part, Policy, Span};
 use sim::replay::{
-    Arrival, Fifo, LlamaCppRouter, LlamaSwap, Lru, Ollama, Options, Report, Scenario, run,
-    run_baseline,
+    Fifo, LlamaCppRouter, LlamaSwap, Lru, Ollama, Options, Scenario, run, run_baseline,
 };
 
 const MODELS: [u32; 4] = [2, 4, 6, 10];
@@ -27,10 +27,48 @@ const DEVICES: [u32; 3] = [1, 2, 4];
 const LOADS: [Span; 4] = [Span(30), Span(3_000), Span(30_000), Span(180_000)];
 /// Requested seconds of service, per second and device.
 const USE_PERCENT: [u32; 3] = [30, 70, 120];
-const SERVICE_MS: f64 = 4_000.0;
-const SESSION: usize = 8;
-const HOUR_MS: f64 = 3_600_000.0;
 const QUEUE_TIMEOUT: Span = Span::from_secs(300);
+/// A client with a deadline waits this long, and two loads.
+const DEADLINE: Span = Span::from_secs(20);
+
+/// The shape of a lab's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Independent requests (Poisson).
+    Single,
+    /// Eight requests of a person who reads each response for twelve seconds.
+    Sessions,
+    /// Sixteen requests of a script within two seconds.
+    Bursts,
+    /// Independent requests of clients that give up soon.
+    Deadlines,
+    /// Bursts of clients that give up soon.
+    Rushes,
+}
+
+impl Shape {
+    pub const ALL: [Shape; 5] = [
+        Shape::Single,
+        Shape::Sessions,
+        Shape::Bursts,
+        Shape::Deadlines,
+        Shape::Rushes,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Single => "single",
+            Shape::Sessions => "sessions",
+            Shape::Bursts => "bursts",
+            Shape::Deadlines => "deadlines",
+            Shape::Rushes => "rushes",
+        }
+    }
+
+    fn has_deadline(self) -> bool {
+        matches!(self, Shape::Deadlines | Shape::Rushes)
+    }
+}
 
 /// A kind of lab.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +77,23 @@ pub struct Lab {
     pub devices: u32,
     pub load: Span,
     pub use_percent: u32,
-    pub sessions: bool,
+    pub shape: Shape,
+}
+
+impl Lab {
+    /// The time after which an unserved request is given up.
+    fn patience(self) -> Span {
+        if self.shape.has_deadline() {
+            Span(DEADLINE.0 + 2 * self.load.0).min(QUEUE_TIMEOUT)
+        } else {
+            QUEUE_TIMEOUT
+        }
+    }
 }
 
 /// All kinds of labs with more models than devices.
 pub fn all() -> impl Iterator<Item = Lab> {
-    let kinds = [false, true].into_iter().flat_map(|sessions| {
+    let kinds = Shape::ALL.into_iter().flat_map(|shape| {
         MODELS.into_iter().flat_map(move |models| {
             DEVICES.into_iter().flat_map(move |devices| {
                 LOADS.into_iter().flat_map(move |load| {
@@ -53,7 +102,7 @@ pub fn all() -> impl Iterator<Item = Lab> {
                         devices,
                         load,
                         use_percent,
-                        sessions,
+                        shape,
                     })
                 })
             })
@@ -91,6 +140,8 @@ pub struct Cost {
     /// The total wait of all requests in milliseconds, with the full timeout for each unserved request.
     pub waited: f64,
     pub reload: f64,
+    /// The wait that 99 of 100 requests do not exceed, in milliseconds.
+    pub p99: f64,
     pub unserved: u64,
     pub requests: u64,
 }
@@ -99,6 +150,7 @@ pub struct Cost {
 #[derive(Clone, Debug)]
 pub struct Compared {
     pub wait: Estimate,
+    pub p99: Estimate,
     pub reload: Estimate,
     /// The pool's unserved requests minus LRU's, per thousand requests.
     pub unserved_more: Estimate,
@@ -117,34 +169,41 @@ pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
             .map(|seed| cost(lab, rule, seed))
             .collect()
     };
-    let (ours, lru) = (costs("model-pool")?, costs("lru")?);
-    let pairs = |of: fn(&Cost) -> f64| -> Vec<(f64, f64)> {
-        let pair = |(ours, lru)| (of(ours), of(lru));
-        ours.iter().zip(&lru).map(pair).collect()
-    };
-    let sum = |of: fn(&Cost) -> u64, costs: &[Cost]| costs.iter().map(of).sum::<u64>();
-    let requests = sum(|cost| cost.requests, &ours);
-    let waited: f64 = ours.iter().map(|cost| cost.waited).sum();
-    let more: Vec<(f64, f64)> = ours
-        .iter()
-        .zip(&lru)
-        .map(|(ours, lru)| {
-            let more = ours.unserved as f64 - lru.unserved as f64;
-            (1_000.0 * more, ours.requests as f64)
-        })
-        .collect();
-    Ok(Compared {
-        // Adds a millisecond per request on both sides, to make the ratio defined when nothing waits.
-        wait: Estimate::of_ratio(&pairs(|cost| cost.waited + cost.requests as f64)),
-        reload: Estimate::of_ratio(&pairs(|cost| cost.reload + 1.0)),
-        unserved_more: Estimate::of_ratio(&more),
-        unserved: [
-            sum(|cost| cost.unserved, &ours),
-            sum(|cost| cost.unserved, &lru),
-        ],
-        requests,
-        mean_wait: Span((waited / requests.max(1) as f64) as u64),
-    })
+    Ok(Compared::new(&costs("model-pool")?, &costs("lru")?))
+}
+
+impl Compared {
+    /// Compares the costs of two rules for the same seeds.
+    pub fn new(ours: &[Cost], lru: &[Cost]) -> Compared {
+        let pairs = |of: fn(&Cost) -> f64| -> Vec<(f64, f64)> {
+            let pair = |(ours, lru)| (of(ours), of(lru));
+            ours.iter().zip(lru).map(pair).collect()
+        };
+        let sum = |of: fn(&Cost) -> u64, costs: &[Cost]| costs.iter().map(of).sum::<u64>();
+        let requests = sum(|cost| cost.requests, ours);
+        let waited: f64 = ours.iter().map(|cost| cost.waited).sum();
+        let more: Vec<(f64, f64)> = ours
+            .iter()
+            .zip(lru)
+            .map(|(ours, lru)| {
+                let more = ours.unserved as f64 - lru.unserved as f64;
+                (1_000.0 * more, ours.requests as f64)
+            })
+            .collect();
+        Compared {
+            // Adds a millisecond per request on both sides, to make the ratio defined when nothing waits.
+            wait: Estimate::of_ratio(&pairs(|cost| cost.waited + cost.requests as f64)),
+            p99: Estimate::of_ratio(&pairs(|cost| cost.p99 + 1.0)),
+            reload: Estimate::of_ratio(&pairs(|cost| cost.reload + 1.0)),
+            unserved_more: Estimate::of_ratio(&more),
+            unserved: [
+                sum(|cost| cost.unserved, ours),
+                sum(|cost| cost.unserved, lru),
+            ],
+            requests,
+            mean_wait: Span((waited / requests.max(1) as f64) as u64),
+        }
+    }
 }
 
 /// # Errors
@@ -177,19 +236,13 @@ pub fn cost(lab: Lab, rule: &str, seed: u64) -> Result<Cost, String> {
     match report.broken.first() {
         Some(broken) => Err(format!("{lab:?}, seed {seed}: {broken}")),
         None => Ok(Cost {
-            waited: waited(&report),
+            waited: report.waits_of_all.mean.0 as f64 * report.all.requests as f64,
             reload: report.all.reload.0 as f64,
+            p99: report.waits_of_all.p99.0 as f64,
             unserved: report.all.requests - report.all.served,
             requests: report.all.requests,
         }),
     }
-}
-
-/// The total wait of all requests in milliseconds.
-fn waited(report: &Report) -> f64 {
-    let all = &report.all;
-    let unserved = (all.requests - all.served) as f64;
-    all.waits.mean.0 as f64 * all.served as f64 + QUEUE_TIMEOUT.0 as f64 * unserved
 }
 
 fn scenario(lab: Lab) -> Scenario {
@@ -203,7 +256,7 @@ fn scenario(lab: Lab) -> Scenario {
             takes: lab.load,
         }),
         keep_hot: Span::from_secs(600),
-        queue_timeout: QUEUE_TIMEOUT,
+        queue_timeout: lab.patience(),
         ..ModelSpec::default()
     };
     let devices = models::devices(lab.devices, Bytes(10 * Bytes::GIB));
@@ -211,41 +264,6 @@ fn scenario(lab: Lab) -> Scenario {
         stop_takes: Span((lab.load.0 / 50).max(20)),
         ..models::scenario((0..lab.models).map(model).collect(), devices)
     }
-}
-
-fn arrivals(lab: Lab, random: &mut Pcg64Mcg) -> Vec<Arrival> {
-    let weight = |nth: u32| 1.0 / f64::from(nth + 1);
-    let weights: f64 = (0..lab.models).map(weight).sum();
-    let per_ms = f64::from(lab.use_percent * lab.devices) / 100.0 / SERVICE_MS;
-    // Long loads need a longer period to tell the rules apart.
-    let end = HOUR_MS * (lab.load.0 as f64 / 3_000.0).clamp(0.5, 12.0);
-    let burst = if lab.sessions { SESSION } else { 1 };
-    let mut times: Vec<(Time, ModelId)> = Vec::new();
-    for nth in 0..lab.models {
-        let mean_gap = burst as f64 / (per_ms * weight(nth) / weights);
-        let mut start = exponential(random, mean_gap);
-        while start < end {
-            let mut at = start;
-            for _ in 0..burst {
-                times.push((Time(at as u64), ModelId(nth)));
-                at += exponential(random, 3.0 * SERVICE_MS);
-            }
-            start += exponential(random, mean_gap);
-        }
-    }
-    times.sort();
-    let arrival = |(at, model): (Time, ModelId)| Arrival {
-        at,
-        model,
-        key: KeyId(u64::from(model.0)),
-        service: Span(exponential(random, SERVICE_MS) as u64 + 1),
-    };
-    times.into_iter().map(arrival).collect()
-}
-
-fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
-    let uniform: f64 = random.random_range(f64::MIN_POSITIVE..1.0);
-    -uniform.ln() * mean
 }
 
 #[cfg(test)]
@@ -262,7 +280,7 @@ mod tests {
                 devices: 1,
                 load: Span(30),
                 use_percent,
-                sessions: false,
+                shape: Shape::Single,
             };
             let requests = arrivals(lab, &mut models::seeded(seed));
             let options = Options::default();
@@ -278,7 +296,8 @@ mod tests {
     /// than a test has time for.
     #[test]
     fn a_small_lab_with_busy_devices_waits_no_longer_than_with_plain_lru() {
-        let tells = |lab: &Lab| lab.models == 6 && lab.load < Span(180_000);
+        let is_usual = |lab: &Lab| matches!(lab.shape, Shape::Single | Shape::Sessions);
+        let tells = |lab: &Lab| lab.models == 6 && lab.load < Span(180_000) && is_usual(lab);
         for lab in all().filter(tells) {
             let cell = compare(lab, 0, 2).expect("no rule is broken");
             assert!(cell.wait.value <= 1.1, "{lab:?}: {cell:?}");

@@ -5,6 +5,7 @@ mod ablation;
 mod args;
 pub mod bench;
 pub mod compare;
+mod environment;
 pub mod front;
 pub mod json;
 pub mod labs;
@@ -12,6 +13,7 @@ mod lru_best;
 pub mod models;
 pub mod page;
 mod setup;
+pub mod shipped;
 pub mod table;
 mod what_if;
 pub mod workload;
@@ -19,7 +21,7 @@ pub mod workload;
 use std::io::{IsTerminal, Write};
 
 pub use self::args::{SimulateArgs, UnknownModels};
-pub use self::setup::FindDevices;
+pub use self::environment::{Environment, Evenings, FindDevices, FindEvenings, MachineDevices};
 
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
@@ -32,8 +34,8 @@ name what to simulate, for example:
 
 /// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
 ///
-/// `find_devices` finds the devices of `--pool` on this machine.
-pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
+/// `environment` has the devices of `--pool` on this machine, its memory, and the evening schedule.
+pub fn run(args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), String> {
     if let Some(path) = &args.story {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -43,11 +45,11 @@ pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), Str
     }
     if let Some(folder) = &args.bench {
         let seeds = args.count.unwrap_or(2);
-        return if args.ablation {
-            ablation::run(folder, args.seed, seeds)
-        } else {
-            bench::run(folder, args.seed, seeds)
-        };
+        if args.ablation {
+            return ablation::run(folder, args.seed, seeds);
+        }
+        shipped::run(folder, args.seed, seeds, environment.evenings)?;
+        return bench::run(folder, args.seed, seeds);
     }
     if args.labs {
         let seeds = args.count.unwrap_or(8);
@@ -58,7 +60,7 @@ pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), Str
         };
     }
     if let Some(spec) = &args.workload {
-        return replay(spec, args, find_devices);
+        return replay(spec, args, environment);
     }
     match (args.count, args.seed) {
         (None, 0) => Err(WHAT_TO_SIMULATE.to_owned()),
@@ -66,8 +68,8 @@ pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), Str
     }
 }
 
-fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
-    let setup = setup::prepare(spec, args, find_devices)?;
+fn replay(spec: &str, args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), String> {
+    let setup = setup::prepare(spec, args, environment)?;
     for notice in &setup.notices {
         eprintln!("{notice}");
     }
@@ -122,7 +124,7 @@ fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Res
         None => print!("{}", table::text(&setup, &reports)),
     }
     if args.resample.is_some() {
-        print!("{}", what_if::compare(spec, args, &setup, find_devices)?);
+        print!("{}", what_if::compare(spec, args, &setup, environment)?);
     }
     if let Some(least) = least.filter(|_| args.json.is_none()) {
         println!(

@@ -4,7 +4,7 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use pool::{Bytes, DeviceId, DeviceReading, Limits, Loader, LoaderId, ModelSpec, NodeId, Span};
+use pool::{Bytes, DeviceId, DeviceReading, Loader, LoaderId, ModelSpec, NodeId, Span};
 use sim::replay::Scenario;
 
 /// Gigabytes of language models in use, from 0.8 to 32 billion parameters in two bytes each.
@@ -79,13 +79,9 @@ pub fn devices(count: u32, each: Bytes) -> Vec<(DeviceId, DeviceReading)> {
 /// A scenario without cleanups or administrators.
 pub fn scenario(models: Vec<ModelSpec>, devices: Vec<(DeviceId, DeviceReading)>) -> Scenario {
     Scenario {
-        hosts: Vec::new(),
         devices,
         models,
-        limits: Limits::default(),
         stop_takes: Span(500),
-        evenings: Vec::new(),
-        mornings: Vec::new(),
-        sets: Vec::new(),
+        ..Scenario::default()
     }
 }

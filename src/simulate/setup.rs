@@ -1,19 +1,20 @@
 //! The input of a replay: the workload's requests, the pool's configuration, and the what-if flags over both.
 
 mod devices;
+pub(crate) mod evening;
+mod hosts;
 
 use std::collections::BTreeMap;
 
 use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadError};
 use crate::args::{SimulateArgs, UnknownModels};
+use crate::environment::Environment;
 use catalog::Catalog;
 use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length};
 use pool::{KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, Priority, Span, UNTIL_NEEDED};
 use sim::replay::{Arrival, Scenario};
 use store::{ModelPast, PoolHistory};
-
-pub use devices::FindDevices;
 
 /// The bounds of adaptive keep-hot times.
 const ADAPTIVE: KeepHotBounds = KeepHotBounds {
@@ -43,7 +44,7 @@ impl Setup {
 pub fn prepare(
     spec: &str,
     args: &SimulateArgs,
-    find_devices: FindDevices<'_>,
+    environment: &Environment<'_>,
 ) -> Result<Setup, String> {
     let mut variables: BTreeMap<String, String> = std::env::vars().collect();
     for text in &args.set {
@@ -79,12 +80,12 @@ pub fn prepare(
     };
     let workload = Workload::open(spec, reading).map_err(|fault| fault.to_string())?;
     let (mut specs, mapping) = match_models(&workload, known, args, &config, &mut notices)?;
-    let stop_takes = match workload.past() {
+    let (stop_takes, park_times) = match workload.past() {
         Some(past) => {
             use_history(past, &workload, &mapping, &mut specs, &mut notices);
-            past.stop()
+            (past.stop(), park_times(past, &specs))
         }
-        None => None,
+        None => (None, BTreeMap::new()),
     };
     for text in &args.priority {
         set_priority(text, &mut specs)?;
@@ -102,11 +103,19 @@ pub fn prepare(
             }
         }
     }
-    let find = || devices::of_pool(args, &config, workload.past(), find_devices);
+    let find = || devices::of_pool(args, &config, workload.past(), environment.devices);
     let devices = devices::devices(&specs, args, find, &mut notices)?;
-    let mut scenario = models::scenario(specs, devices);
+    let memory = environment.memory;
+    let hosts = hosts::of_pool(&specs, args, &config, &devices, memory, &mut notices)?;
+    let mut scenario = models::scenario(specs, devices.all);
+    scenario.hosts = hosts;
     scenario.limits = config.limits();
     scenario.stop_takes = stop_takes.unwrap_or(scenario.stop_takes);
+    scenario.park_times = park_times;
+    if args.pool.is_some() {
+        let find = environment.evenings;
+        evening::add(&mut scenario, &config, &workload, find, &mut notices)?;
+    }
     Ok(Setup {
         scenario,
         workload,
@@ -198,7 +207,7 @@ fn match_models(
 }
 
 /// A drawn model with all configuration keys that control how models share the devices.
-fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
+pub(crate) fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
     let pool = &config.pool;
     let bounds = KeepHotBounds {
         least: pool.keep_hot_least.0,
@@ -238,6 +247,9 @@ fn use_history(
             spec.devices_per_replica = devices;
             spec.bytes_per_device = bytes;
         }
+        if let (Some(parking), Some(wake)) = (&mut spec.parking, known.and_then(ModelPast::wake)) {
+            parking.wakes_in = wake;
+        }
         let Some(load) = known.and_then(ModelPast::load) else {
             guessed.push(format!("{name} ({})", spec.reload));
             continue;
@@ -262,6 +274,15 @@ fn use_history(
             guessed.join(", ")
         ));
     }
+}
+
+/// The measured times of falling asleep.
+fn park_times(past: &PoolHistory, specs: &[ModelSpec]) -> BTreeMap<ModelId, Span> {
+    let of_model = |(spec, nth): (&ModelSpec, u32)| {
+        let model = past.models.get(&spec.name)?;
+        Some((ModelId(nth), model.park()?))
+    };
+    specs.iter().zip(0..).filter_map(of_model).collect()
 }
 
 /// Converts `pool.keep_hot=30m` to the environment variable that sets the same key.

@@ -6,6 +6,8 @@ use super::front;
 use super::setup::Setup;
 use pool::{ShadowCosts, Span};
 use sim::replay::{Report, Waits};
+use terminal::style::Style;
+use terminal::table::{Cell, column, table};
 
 pub fn text(setup: &Setup, reports: &[Report]) -> String {
     let mut out = String::new();
@@ -53,28 +55,13 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         "vs lru: reload",
         "wait",
     ];
-    let mut rows: Vec<Vec<String>> = vec![head.iter().map(|name| (*name).to_owned()).collect()];
-    rows.extend(reports.iter().map(|report| row(report, lru)));
-    let widths: Vec<usize> = (0..head.len())
-        .map(|nth| {
-            rows.iter()
-                .map(|row| row[nth].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (nth, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[nth] - cell.chars().count());
-            if nth == 0 {
-                let _ = write!(line, "{cell}{pad}");
-            } else {
-                let _ = write!(line, "  {pad}{cell}");
-            }
-        }
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
+    let rows = reports.iter().map(|report| {
+        let cells = row(report, lru).into_iter();
+        cells.map(Cell::from).collect()
+    });
+    let mut columns = head.map(|name| column(name).right());
+    columns[0] = column(head[0]);
+    out += &table(&columns, rows, "", Style::PLAIN);
     for report in reports {
         let reasons = |counts: &std::collections::BTreeMap<String, u64>| {
             let texts: Vec<String> = counts
@@ -120,15 +107,35 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
 /// held.
 const LOADED_DEVICE_WATTS: f64 = 46.0;
 
+/// The energy that devices with a model on them drew beyond empty ones.
+pub fn energy_kwh(report: &Report) -> f64 {
+    let seconds = report.device_seconds_in_all() as f64 - report.device_seconds_empty as f64;
+    seconds.max(0.0) / 3600.0 * LOADED_DEVICE_WATTS / 1000.0
+}
+
 fn memory_held(report: &Report) -> String {
     let empty = report.device_seconds_empty as f64 / 3600.0;
     let all = report.device_seconds_in_all() as f64 / 3600.0;
     format!(
-        "{}: devices were empty for {empty:.1} of {all:.1} GPU·h ({:.1} %), models held {:.1} GiB·h, and devices with a model on them drew {:.2} kWh more than empty ones (modelled with {LOADED_DEVICE_WATTS} W each)",
+        "{}: devices were empty for {empty:.1} of {all:.1} GPU·h ({:.1} %), models held {:.1} GiB·h, and devices with a model on them drew {:.2} kWh more than empty ones (modelled with {LOADED_DEVICE_WATTS} W each){}",
         report.policy,
         100.0 * empty / all.max(f64::MIN_POSITIVE),
         report.all.held_gib_seconds as f64 / 3600.0,
-        (all - empty) * LOADED_DEVICE_WATTS / 1000.0,
+        energy_kwh(report),
+        asleep(report),
+    )
+}
+
+fn asleep(report: &Report) -> String {
+    let Some(slept) = report.all.evictions.get("sleep") else {
+        return String::new();
+    };
+    format!(
+        "; engines fell asleep {slept} times, {} of {} loads woke one, sleepers held {:.1} GiB·h of host memory, and nothing else was on the devices for {:.1} GPU·h",
+        report.all.wakes,
+        report.all.loads,
+        report.host_gib_seconds as f64 / 3600.0,
+        report.device_seconds_asleep as f64 / 3600.0,
     )
 }
 

@@ -6,8 +6,9 @@ use std::fmt::Write;
 use rand::Rng;
 
 use super::args::SimulateArgs;
+use super::environment::Environment;
 use super::models;
-use super::setup::{self, FindDevices, Setup};
+use super::setup::{self, Setup};
 use super::table::short;
 use pool::{Span, Time};
 use sim::replay::{Arrival, Options, Report, run};
@@ -74,10 +75,10 @@ pub fn compare(
     spec: &str,
     args: &SimulateArgs,
     changed: &Setup,
-    find_devices: FindDevices<'_>,
+    environment: &Environment<'_>,
 ) -> Result<String, String> {
     let samples = args.resample.unwrap_or(0);
-    let configured = setup::prepare(spec, &args.as_configured(), find_devices)?;
+    let configured = setup::prepare(spec, &args.as_configured(), environment)?;
     let requests = [all_of(&configured)?, all_of(changed)?];
     let scenes = [&configured.scenario, &changed.scenario];
     let end = requests[0].last().map_or(Time(0), |last| last.at);

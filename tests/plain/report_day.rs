@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use model_pool::pool::{
-    Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Priority, Span, Time,
+    Bytes, DeviceId, DeviceReading, KeyId, ModelId, ModelSpec, Priority, Span, Time,
 };
 use model_pool::sim::Random;
 use model_pool::sim::replay::{Arrival, Options, Report, Scenario, run};
@@ -33,10 +33,8 @@ fn scenario() -> Scenario {
         ..ModelSpec::default()
     });
     Scenario {
-        hosts: Vec::new(),
         devices: (0..3).map(device).collect(),
         models: models.collect(),
-        limits: Limits::default(),
         stop_takes: Span::from_secs(1),
         evenings: vec![MIDNIGHT + Span(21 * HOUR)],
         mornings: vec![MIDNIGHT + Span(7 * HOUR)],
@@ -44,6 +42,7 @@ fn scenario() -> Scenario {
             (MIDNIGHT + Span(12 * HOUR), ModelId(1), Priority(2)),
             (MIDNIGHT + Span(12 * HOUR), ModelId(4), Priority(1)),
         ],
+        ..Scenario::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `model-pool simulate --bench --ablation`: recorded traces with single parts of the policy turned off.
+//! `model-pool simulate --bench`: recorded traces with the default configuration, and with single parts of the policy turned off.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -16,8 +16,8 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-#[test]
-fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_all_of_them() {
+/// A folder with all traces of the bench, with 40 requests or little more in each.
+fn short_traces() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let at = folder.path();
     let requests: String = (0..40)
@@ -38,6 +38,53 @@ fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_al
         let file = clients.join(format!("chunk-{client}-trace.csv"));
         std::fs::write(file, "0,0.05,1,,0,0\n").expect("written");
     }
+    folder
+}
+
+#[test]
+fn the_bench_begins_with_the_default_configuration_and_peers_as_they_ship() {
+    let folder = short_traces();
+    let output = simulate(folder.path(), &["--bench", ".", "--count", "1"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.starts_with("**As shipped**"), "{text}");
+    let (shipped, others) = text
+        .split_once("**Without keep-hot times**")
+        .expect("both parts");
+    let rows: Vec<Vec<&str>> = shipped
+        .lines()
+        .filter(|line| line.starts_with("| **all**"))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[1]).collect();
+    let each = [
+        "model-pool",
+        "model-pool, keep_hot_scope: device",
+        "model-pool, adaptive",
+        "model-pool, until_needed",
+        "llamacpp-router",
+        "ollama",
+        "llama-swap",
+        "modelmesh",
+        "ncsa",
+    ];
+    assert_eq!(names, [each, each].concat(), "one and four devices");
+    // The default is compared with itself, and until_needed leaves fewer empty devices.
+    for of_devices in rows.chunks(each.len()) {
+        assert_eq!(of_devices[0][3..6], ["1.00", "1.00", "1.00"]);
+        let empty = |row: usize| -> f64 {
+            let share = of_devices[row][7].trim_end_matches(" %");
+            share.parse().expect("a share")
+        };
+        assert!(empty(3) <= empty(0), "{shipped}");
+    }
+    assert!(others.contains("| **all** | lru-best |"), "{others}");
+}
+
+#[test]
+fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_all_of_them() {
+    let folder = short_traces();
+    let at = folder.path();
     let output = simulate(at, &["--bench", ".", "--ablation", "--count", "1"]);
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).expect("UTF-8");

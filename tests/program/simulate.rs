@@ -2,6 +2,7 @@
 
 mod configuration;
 mod devices;
+mod night;
 mod seconds;
 
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::values::{IdleProbe, IdleYields, KeepHot, Length, MaxTurn, MemoryPart, MinResident};
+use pool::{Bytes, HostReading};
 
 /// Rules for sharing the devices between models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -164,6 +165,29 @@ impl Default for ParkingSection {
             reserve: MemoryPart::Share(1_000),
             keep: Length::from_secs(3600),
             read_ahead: true,
+        }
+    }
+}
+
+impl ParkingSection {
+    /// The host memory for sleeping engines on each of `nodes` nodes that share a machine. Without `has_room`, only engines that need no
+    /// memory outside their device can sleep: a device that is host memory itself has no other place for weights.
+    pub fn host_reading(
+        &self,
+        total: Bytes,
+        available: Bytes,
+        nodes: usize,
+        has_room: bool,
+    ) -> HostReading {
+        let each = |bytes: Bytes| Bytes(bytes.0 / nodes.max(1) as u64);
+        HostReading {
+            capacity: if has_room {
+                each(self.host_memory.resolve(total))
+            } else {
+                Bytes::ZERO
+            },
+            reserve: each(self.reserve.resolve(total)),
+            available: each(available),
         }
     }
 }

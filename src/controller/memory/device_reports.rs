@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::messages::Readings;
 use config::Provider;
 use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, Link, MachineMemory};
-use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
+use pool::{Bytes, DeviceId, Event, NodeId, ReplicaId};
 
 impl Control {
     pub(crate) fn readings(&mut self, readings: Readings) {
@@ -100,16 +100,8 @@ impl Control {
         }
         let nodes: BTreeSet<NodeId> = all().map(|device| device.info.node).collect();
         let parking = &self.config.parking;
-        let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
-        let reading = HostReading {
-            capacity: if has_room {
-                each(parking.host_memory.resolve(machine.total))
-            } else {
-                Bytes::ZERO
-            },
-            reserve: each(parking.reserve.resolve(machine.total)),
-            available: each(machine.available),
-        };
+        let MachineMemory { total, available } = machine;
+        let reading = parking.host_reading(total, available, nodes.len(), has_room);
         nodes
             .iter()
             .map(|&node| Event::HostRead { node, reading })

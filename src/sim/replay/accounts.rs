@@ -3,66 +3,18 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use super::report::{Holding, KEYS_MAX, Report, Tally, Waits};
 use super::scenario::Scenario;
 use super::spread::Spread;
+use super::stay::{Occupied, Stay};
+use alloc::vec::Vec;
 use pool::{Bytes, DeviceId, KeyId, ModelId, Priority, Record, Span, Time};
-
-/// The holdings of a replica during its stay.
-#[derive(Clone, Debug)]
-pub(super) struct Stay {
-    pub model: ModelId,
-    pub devices: Vec<DeviceId>,
-    pub bytes_per_device: Bytes,
-    pub from: Time,
-    pub ready: Option<Time>,
-    /// Set while it is ready and idle.
-    pub idle_since: Option<Time>,
-    pub idle: Span,
-}
-
-impl Stay {
-    pub fn new(model: ModelId, devices: Vec<DeviceId>, bytes: Bytes, from: Time) -> Stay {
-        Stay {
-            model,
-            devices,
-            bytes_per_device: bytes,
-            from,
-            ready: None,
-            idle_since: None,
-            idle: Span::ZERO,
-        }
-    }
-
-    /// A sleeper holds no counted memory.
-    pub fn asleep(model: ModelId, devices: Vec<DeviceId>, from: Time) -> Stay {
-        Stay {
-            ready: Some(from),
-            ..Stay::new(model, devices, Bytes::ZERO, from)
-        }
-    }
-
-    pub fn is_ready(&mut self, now: Time) {
-        self.ready = Some(now);
-        self.idle_since = Some(now);
-    }
-
-    pub fn busy(&mut self, now: Time) {
-        if let Some(since) = self.idle_since.take() {
-            self.idle = Span(self.idle.0 + now.since(since).0);
-        }
-    }
-
-    pub fn idle(&mut self, now: Time) {
-        self.idle_since.get_or_insert(now);
-    }
-}
 
 #[derive(Debug, Default)]
 struct ModelCounts {
     priority: Priority,
+    queue_timeout: Span,
     tally: Tally,
     waits: Spread,
     held: u128,
@@ -72,11 +24,16 @@ struct ModelCounts {
 pub(super) struct Accounts {
     models: Vec<ModelCounts>,
     waits: Spread,
+    /// The same with unserved requests, each with its full queue timeout.
+    waits_of_all: Spread,
     /// Milliseconds that devices were held, and held while idle.
     device_held: u128,
     device_idle: u128,
-    /// The times in which each device held a replica, without overlaps.
-    occupied: BTreeMap<DeviceId, Vec<(Time, Time)>>,
+    /// The times in which each device held a replica that was awake, and any replica.
+    awake: BTreeMap<DeviceId, Occupied>,
+    present: BTreeMap<DeviceId, Occupied>,
+    /// Byte·milliseconds of host memory held by sleepers.
+    host_held: u128,
     devices: u64,
     by_priority: BTreeMap<Priority, Spread>,
     by_key: BTreeMap<KeyId, Spread>,
@@ -99,13 +56,17 @@ impl Accounts {
                 .iter()
                 .map(|spec| ModelCounts {
                     priority: spec.priority,
+                    queue_timeout: spec.queue_timeout,
                     ..ModelCounts::default()
                 })
                 .collect(),
             waits: Spread::default(),
+            waits_of_all: Spread::default(),
             device_held: 0,
             device_idle: 0,
-            occupied: BTreeMap::new(),
+            awake: BTreeMap::new(),
+            present: BTreeMap::new(),
+            host_held: 0,
             devices: scenario.devices.len() as u64,
             by_priority: BTreeMap::new(),
             by_key: BTreeMap::new(),
@@ -141,17 +102,20 @@ impl Accounts {
             self.by_key.entry(key).or_default().add(wait);
         }
         self.waits.add(wait);
+        self.waits_of_all.add(wait);
         self.curve_point(arrived, wait);
     }
 
     pub fn timed_out(&mut self, model: ModelId, arrived: Time, now: Time) {
         self.models[model.0 as usize].tally.timed_out += 1;
+        self.waits_of_all.add(now.since(arrived));
         self.curve_point(arrived, now.since(arrived));
     }
 
     pub fn refused(&mut self, model: ModelId, why: &str) {
-        let refused = &mut self.models[model.0 as usize].tally.refused;
-        *refused.entry(why.to_owned()).or_default() += 1;
+        let counts = &mut self.models[model.0 as usize];
+        *counts.tally.refused.entry(why.to_owned()).or_default() += 1;
+        self.waits_of_all.add(counts.queue_timeout);
     }
 
     pub fn evicted(&mut self, model: ModelId, why: &str) {
@@ -179,24 +143,37 @@ impl Accounts {
         self.models[model.0 as usize].tally.loads += 1;
     }
 
+    /// A load that wakes a sleeper.
+    pub fn wake_began(&mut self, model: ModelId) {
+        self.load_began(model);
+        self.models[model.0 as usize].tally.wakes += 1;
+    }
+
     /// The replica is gone; counts what it held.
     pub fn left(&mut self, stay: Stay, now: Time, reason: &str) {
         let held = now.since(stay.from);
         let loading = stay.ready.unwrap_or(now).since(stay.from);
         let idle = Span(stay.idle.0 + stay.idle_since.map_or(0, |since| now.since(since).0));
+        let is_asleep = stay.asleep.is_some();
         let devices = stay.devices.len() as u128;
         let bytes = u128::from(stay.bytes_per_device.0) * devices;
         let tally = &mut self.models[stay.model.0 as usize];
         tally.tally.reload = Span(tally.tally.reload.0 + loading.0);
         tally.held += u128::from(held.0) * bytes;
         tally.idle += u128::from(idle.0) * bytes;
-        self.device_held += u128::from(held.0) * devices;
-        self.device_idle += u128::from(idle.0) * devices;
+        if let Some(host) = stay.asleep {
+            self.host_held += u128::from(held.0) * u128::from(host.0);
+        } else {
+            self.device_held += u128::from(held.0) * devices;
+            self.device_idle += u128::from(idle.0) * devices;
+        }
         self.report.to = self.report.to.max(now);
-        // A sleeper holds no memory that is counted here.
-        if bytes > 0 {
-            for device in &stay.devices {
-                occupy(self.occupied.entry(*device).or_default(), stay.from, now);
+        for device in stay.devices.iter().filter(|_| bytes > 0) {
+            let present = self.present.entry(*device).or_default();
+            present.add(stay.from, now);
+            if !is_asleep {
+                let awake = self.awake.entry(*device).or_default();
+                awake.add(stay.from, now);
             }
         }
         if self.keep_holdings {
@@ -244,8 +221,11 @@ impl Accounts {
         all.held_gib_seconds = whole(held, GIB_SECOND);
         all.idle_gib_seconds = whole(idle, GIB_SECOND);
         let from = self.report.from.min(self.report.to);
-        let within = |(start, end): &(Time, Time)| u128::from(end.since(from.max(*start)).0);
-        let occupied: u128 = self.occupied.values().flatten().map(within).sum();
+        let held = |devices: &BTreeMap<DeviceId, Occupied>| {
+            let each = devices.values().map(|device| device.since(from));
+            each.sum::<u128>()
+        };
+        let (awake, present) = (held(&self.awake), held(&self.present));
         let total = u128::from(self.report.to.since(from).0) * u128::from(self.devices);
         let step = self.curve_step;
         let point = |(nth, (count, sum)): (u64, (u64, u128))| {
@@ -256,7 +236,10 @@ impl Accounts {
             all,
             device_seconds_held: whole(self.device_held, 1000),
             device_seconds_idle: whole(self.device_idle, 1000),
-            device_seconds_empty: whole(total.saturating_sub(occupied), 1000),
+            device_seconds_empty: whole(total.saturating_sub(present), 1000),
+            device_seconds_asleep: whole(present.saturating_sub(awake), 1000),
+            host_gib_seconds: whole(self.host_held, GIB_SECOND),
+            waits_of_all: self.waits_of_all.waits(),
             by_priority: waits_of(self.by_priority),
             by_key: waits_of(self.by_key),
             wait_curve: self.curve.into_iter().map(point).collect(),
@@ -272,20 +255,13 @@ fn waits_of<K: Ord>(spreads: BTreeMap<K, Spread>) -> BTreeMap<K, Waits> {
     spreads.map(|(key, waits)| (key, waits.waits())).collect()
 }
 
-/// Adds a stay to disjoint stays in the order of their ends. No later stay ends earlier.
-fn occupy(stays: &mut Vec<(Time, Time)>, mut from: Time, to: Time) {
-    while let Some(last) = stays.pop_if(|last| last.1 >= from) {
-        from = from.min(last.0);
-    }
-    stays.push((from, to));
-}
-
 fn add(all: &mut Tally, one: &Tally) {
     all.requests += one.requests;
     all.served += one.served;
     all.timed_out += one.timed_out;
     all.cold += one.cold;
     all.loads += one.loads;
+    all.wakes += one.wakes;
     all.reload = Span(all.reload.0 + one.reload.0);
     for (why, count) in &one.refused {
         *all.refused.entry(why.clone()).or_default() += count;

@@ -6,11 +6,12 @@ use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::accounts::{Accounts, Stay};
+use super::accounts::Accounts;
 use super::report::Report;
 use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
 use super::scenario::{Arrival, Scenario};
+use super::stay::Stay;
 use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time, UNTIL_NEEDED};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,7 @@ enum Due {
     Gone(ModelId, u64),
     Idle(ModelId, u64),
     Patience,
+    Evening,
 }
 
 /// A load that waits for its victims.
@@ -85,6 +87,11 @@ pub fn run_baseline(
         accounts: Accounts::new(rule.name(), scenario, options.holdings, options.curve_step),
         rule,
     };
+    if world.rule.keeps_evening() {
+        for &at in &scenario.evenings {
+            world.push(at, Due::Evening);
+        }
+    }
     let mut count = 0;
     for arrival in arrivals {
         world.until(arrival.at);
@@ -181,6 +188,7 @@ impl<R: Rule> World<'_, R> {
                 }
             }
             Due::Patience => self.patience_ends(),
+            Due::Evening => self.cleanup(),
             _ => {}
         }
     }
@@ -419,6 +427,19 @@ impl<R: Rule> World<'_, R> {
     /// A load over several nodes, which no engine does, counts on the first.
     fn node(&self, pending: &Pending) -> NodeId {
         self.nodes[&pending.devices[0]]
+    }
+
+    /// Every loaded model leaves once its requests have ended. A loading one serves its waiting requests and stays.
+    fn cleanup(&mut self) {
+        let residents = self.residents.values();
+        let stay = |resident: &&Resident| resident.loading || resident.leaving;
+        let leaving: Vec<ModelId> = residents
+            .filter(|resident| !stay(resident))
+            .map(|resident| resident.model)
+            .collect();
+        for model in leaving {
+            self.leaves(model, "cleanup");
+        }
     }
 
     fn patience_ends(&mut self) {

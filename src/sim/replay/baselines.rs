@@ -113,6 +113,16 @@ impl Rule for LlamaSwap {
         "llama-swap"
     }
 
+    /// Its models stay until another one needs their memory: `globalTTL` and `models.*.ttl` are 0 by default, which never unloads
+    /// (docs/kb/guides/model-runtime/ttl-and-unloading.md).
+    fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
+        None
+    }
+
+    fn keeps_evening(&self) -> bool {
+        false
+    }
+
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let (count, needs) = facts.needs(model);
         let fitting = facts.large_enough(needs);
@@ -171,6 +181,15 @@ pub struct LlamaCppRouter;
 impl Rule for LlamaCppRouter {
     fn name(&self) -> &'static str {
         "llamacpp-router"
+    }
+
+    /// An idle model stays: `--sleep-idle-seconds` is -1 by default, which disables it (tools/server/README.md).
+    fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
+        None
+    }
+
+    fn keeps_evening(&self) -> bool {
+        false
     }
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
@@ -255,8 +274,13 @@ impl Rule for Ollama {
         })
     }
 
+    /// `OLLAMA_KEEP_ALIVE` is 5m by default (envconfig/config.go).
     fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
         Some(Span::from_secs(300))
+    }
+
+    fn keeps_evening(&self) -> bool {
+        false
     }
 
     fn strict(&self) -> bool {
@@ -297,6 +321,10 @@ impl Rule for ModelMesh {
 
     fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
         None // It leaves only for space.
+    }
+
+    fn keeps_evening(&self) -> bool {
+        false
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::Random;
-use pool::{Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Span, Time};
+use pool::{Bytes, DeviceId, DeviceReading, KeyId, ModelId, ModelSpec, Span, Time};
 
 const MEMORY_GIB: u64 = 10;
 
@@ -37,14 +37,10 @@ fn case(seed: u64) -> (Scenario, Vec<Arrival>) {
     });
     let arrivals = arrivals.collect();
     let scenario = Scenario {
-        hosts: Vec::new(),
         devices: vec![(DeviceId(0), device)],
         models,
-        limits: Limits::default(),
         stop_takes: Span::ZERO,
-        evenings: Vec::new(),
-        mornings: Vec::new(),
-        sets: Vec::new(),
+        ..Scenario::default()
     };
     (scenario, arrivals)
 }

@@ -9,11 +9,15 @@ mod bound;
 mod bound_tests;
 mod clients;
 mod engines;
+mod evening;
 mod report;
 mod rule;
 mod run;
 mod scenario;
+#[cfg(test)]
+mod sleep_tests;
 mod spread;
+mod stay;
 #[cfg(test)]
 mod tests;
 

@@ -28,10 +28,14 @@ pub struct Tally {
     pub timed_out: u64,
     /// Requests that had to wait for a load.
     pub cold: u64,
+    /// Loads, including wakes of sleepers.
     pub loads: u64,
+    /// Wakes of sleepers.
+    pub wakes: u64,
     /// Total time of loads.
     pub reload: Span,
-    /// Evictions by the reason's name: `preempted`, `turn_ended`, `equal_idle`, `keep_hot`, `cleanup`, …
+    /// Evictions by the reason's name: `preempted`, `turn_ended`, `equal_idle`, `keep_hot`, `cleanup`, …; `sleep` if the engine
+    /// fell asleep instead of ending.
     pub evictions: BTreeMap<String, u64>,
     pub waits: Waits,
     /// GiB·seconds held by replicas, in total and without a request inside.
@@ -70,6 +74,12 @@ pub struct Report {
     pub device_seconds_idle: u64,
     /// GPU·seconds without any replica, from the first request to the end.
     pub device_seconds_empty: u64,
+    /// GPU·seconds with nothing but sleepers that keep a part of their memory on the device.
+    pub device_seconds_asleep: u64,
+    /// GiB·seconds of host memory held by sleepers.
+    pub host_gib_seconds: u64,
+    /// Waits of all requests; an unserved one counts with its full queue timeout.
+    pub waits_of_all: Waits,
     /// Waits by the priority of the catalogue, and by the key of the request for the first `KEYS_MAX` keys.
     pub by_priority: BTreeMap<Priority, Waits>,
     pub by_key: BTreeMap<KeyId, Waits>,

@@ -60,6 +60,10 @@ pub trait Rule {
     fn keep_hot(&self, facts: &Facts<'_>, model: ModelId) -> Option<Span> {
         Some(facts.scenario.models[model.0 as usize].keep_hot)
     }
+    /// The system empties itself at the evening cleanup of the scenario.
+    fn keeps_evening(&self) -> bool {
+        true
+    }
     /// The models with waiting requests, in the order in which they are served.
     fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
         let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();

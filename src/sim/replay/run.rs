@@ -7,17 +7,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::accounts::{Accounts, Stay};
+use super::accounts::Accounts;
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
+use super::stay::Stay;
 use pool::{
-    Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, KeyId, ModelId, OrderId,
+    Action, Bytes, Command, Event, Exit, GateMode, GateReading, KeyId, ModelId, NodeId, OrderId,
     Override, OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
 
 /// The interval at which gates are read while they are used and no other event occurs.
 const READ_GATES_EVERY: Span = Span::from_secs(1);
-const EVENING_DRAIN: Span = Span::from_secs(600);
 
 /// Optional data and checks of a replay.
 #[derive(Clone, Debug)]
@@ -110,10 +110,14 @@ pub(super) struct Play<'a> {
     sequence: u64,
     pub(super) live: BTreeMap<ReplicaId, Live>,
     of_model: Vec<Vec<ReplicaId>>,
+    /// The nodes whose host memory sleepers hold, and how much of it.
+    pub(super) sleepers: BTreeMap<ReplicaId, (NodeId, Bytes)>,
     changed: Vec<ReplicaId>,
     waiting: BTreeMap<Ticket, Waiting>,
     tickets: u64,
     orders: u64,
+    /// The last cleanup, until it has ended.
+    pub(super) cleanup: Option<OrderId>,
     pub(super) names: BTreeMap<String, ModelId>,
     pub(super) accounts: Accounts,
     keeps_records: bool,
@@ -125,7 +129,11 @@ impl<'a> Play<'a> {
     pub(super) fn new(scenario: &'a Scenario, options: &Options) -> Play<'a> {
         let mut play = Play {
             scenario,
-            pool: Pool::new(scenario.limits.clone(), false, ReplicaId(1)),
+            pool: Pool::new(
+                scenario.limits.clone(),
+                scenario.starts_at_night,
+                ReplicaId(1),
+            ),
             now: Time(0),
             wake: None,
             idle_matters: false,
@@ -136,10 +144,12 @@ impl<'a> Play<'a> {
             sequence: 0,
             live: BTreeMap::new(),
             of_model: vec![Vec::new(); scenario.models.len()],
+            sleepers: BTreeMap::new(),
             changed: Vec::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
             orders: 0,
+            cleanup: None,
             names: BTreeMap::new(),
             accounts: Accounts::new("model-pool", scenario, options.holdings, options.curve_step),
             keeps_records: options.records,
@@ -179,7 +189,14 @@ impl<'a> Play<'a> {
     /// The time of the next event other than a request.
     pub(super) fn next(&self) -> Option<Time> {
         let due = self.heap.peek().map(|Reverse((due, ..))| *due);
-        due.into_iter().chain(self.wake).min()
+        due.into_iter().chain(self.next_turn()).min()
+    }
+
+    /// The time of the core's next turn without an event: its wake, or when used gates are read.
+    fn next_turn(&self) -> Option<Time> {
+        let read =
+            (!self.changed.is_empty()).then(|| (self.stepped + READ_GATES_EVERY).max(self.now));
+        self.wake.into_iter().chain(read).min()
     }
 
     /// Processes everything up to and including a time.
@@ -190,7 +207,7 @@ impl<'a> Play<'a> {
                 break;
             };
             self.now = self.now.max(next);
-            if self.wake.is_some_and(|wake| wake <= next) && due.is_none_or(|due| due > next) {
+            if due.is_none_or(|due| due > next) {
                 self.step(vec![Event::TimerFired]);
                 continue;
             }
@@ -198,9 +215,6 @@ impl<'a> Play<'a> {
             self.happens(due);
         }
         self.now = self.now.max(at);
-        if !self.changed.is_empty() && self.now.since(self.stepped) >= READ_GATES_EVERY {
-            self.step(vec![Event::TimerFired]);
-        }
     }
 
     pub(super) fn arrives(&mut self, arrival: Arrival) {
@@ -274,12 +288,16 @@ impl<'a> Play<'a> {
                 let now = self.now;
                 if let Some(live) = self.live.get_mut(&id).filter(|live| !live.stopping) {
                     live.stay.is_ready(now);
-                    self.step(vec![Event::ReplicaReady { replica: id }]);
+                    let mut events = vec![Event::ReplicaReady { replica: id }];
+                    events.extend(self.leaves_host(id));
+                    self.step(events);
                 }
             }
             Due::Asleep(id) => {
                 if self.live.get(&id).is_some_and(|live| !live.stopping) {
-                    self.step(vec![Event::ReplicaAsleep { replica: id }]);
+                    let mut events = vec![Event::ReplicaAsleep { replica: id }];
+                    events.extend(self.is_in_host(id));
+                    self.step(events);
                 }
             }
             Due::Gone(id) => {
@@ -288,18 +306,15 @@ impl<'a> Play<'a> {
                 self.changed.retain(|replica| *replica != id);
                 self.accounts.left(live.stay, self.now, live.reason);
                 let exit = Exit::Requested;
-                self.step(vec![Event::ReplicaExited { replica: id, exit }]);
+                let mut events = vec![Event::ReplicaExited { replica: id, exit }];
+                events.extend(self.leaves_host(id));
+                self.step(events);
             }
-            Due::Evening => {
-                let scope = CleanupScope::All;
-                let drain = EVENING_DRAIN;
-                self.order(Command::Cleanup {
-                    scope,
-                    drain,
-                    begun: None,
-                });
+            Due::Evening => self.cleans_up(),
+            Due::Morning => {
+                let order = self.next_order();
+                self.order(order, Command::Reopen);
             }
-            Due::Morning => self.order(Command::Reopen),
             Due::Set(nth) => {
                 let (_, model, priority) = self.scenario.sets[nth];
                 let over = Override {
@@ -307,14 +322,18 @@ impl<'a> Play<'a> {
                     ..Override::default()
                 };
                 let change = OverrideChange::replace_all(over);
-                self.order(Command::Set { model, change });
+                let order = self.next_order();
+                self.order(order, Command::Set { model, change });
             }
         }
     }
 
-    fn order(&mut self, command: Command) {
-        let order = OrderId(self.orders);
+    pub(super) fn next_order(&mut self) -> OrderId {
         self.orders += 1;
+        OrderId(self.orders - 1)
+    }
+
+    pub(super) fn order(&mut self, order: OrderId, command: Command) {
         self.step(vec![Event::OrderReceived { order, command }]);
     }
 
@@ -465,7 +484,8 @@ impl<'a> Play<'a> {
                 }
                 None
             }
-            Action::Keep { .. } | Action::Settle { .. } | Action::Finished => None,
+            Action::Settle { order, .. } => self.settled(order),
+            Action::Keep { .. } | Action::Finished => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The input of a replay: devices, models, limits, and the individual requests. Plain data.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use pool::{
@@ -20,7 +21,7 @@ pub struct Arrival {
 }
 
 /// Everything except the requests. Load times are `ModelSpec::reload`: a load takes exactly the expected time in a replay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scenario {
     pub devices: Vec<(DeviceId, DeviceReading)>,
     /// The host memory for sleepers on each node; empty if nothing sleeps.
@@ -30,8 +31,15 @@ pub struct Scenario {
     pub limits: Limits,
     /// The time between SIGTERM and the memory being free.
     pub stop_takes: Span,
-    /// Cleanups and mornings, as times of the replay; empty: none.
+    /// Measured times of falling asleep. Every other model takes as long as for waking.
+    pub park_times: BTreeMap<ModelId, Span>,
+    /// The replay begins between a cleanup and the morning after it: no model is always-hot yet (E2).
+    pub starts_at_night: bool,
+    /// Cleanups, as times of the replay. Each drains for `Limits::unload_drain`.
     pub evenings: Vec<Time>,
+    /// A cleanup leaves replicas with requests (`evening.mode: idle`).
+    pub cleanups_spare_busy: bool,
+    /// Reopenings. Without any, the pool reopens as soon as a cleanup has ended.
     pub mornings: Vec<Time>,
     /// Changes of priority at a time.
     pub sets: Vec<(Time, ModelId, Priority)>,

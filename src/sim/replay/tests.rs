@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::Random;
-use pool::{
-    Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Priority, Span, Time,
-};
+use pool::{Bytes, DeviceId, DeviceReading, KeyId, ModelId, ModelSpec, Priority, Span, Time};
 
 const GIB: u64 = Bytes::GIB;
 
@@ -23,7 +21,7 @@ fn spec(nth: usize, gibibytes: u64, reload_s: u64) -> ModelSpec {
 }
 
 /// Devices of 10 GiB, and models of (GiB, seconds of load).
-fn scenario(devices: u32, models: &[(u64, u64)]) -> Scenario {
+pub(super) fn scenario(devices: u32, models: &[(u64, u64)]) -> Scenario {
     let device = |nth: u32| {
         let reading = DeviceReading {
             name: format!("gpu{nth}"),
@@ -34,19 +32,15 @@ fn scenario(devices: u32, models: &[(u64, u64)]) -> Scenario {
     };
     let model = |(nth, &(gibibytes, reload)): (usize, &(u64, u64))| spec(nth, gibibytes, reload);
     Scenario {
-        hosts: Vec::new(),
         devices: (0..devices).map(device).collect(),
         models: models.iter().enumerate().map(model).collect(),
-        limits: Limits::default(),
         stop_takes: Span::ZERO,
-        evenings: Vec::new(),
-        mornings: Vec::new(),
-        sets: Vec::new(),
+        ..Scenario::default()
     }
 }
 
 /// Requests of one second as (second, model).
-fn asks(list: &[(u64, u32)]) -> Vec<Arrival> {
+pub(super) fn asks(list: &[(u64, u32)]) -> Vec<Arrival> {
     let ask = |&(at, model): &(u64, u32)| Arrival {
         at: Time(at * 1000),
         model: ModelId(model),
@@ -63,7 +57,7 @@ fn checked() -> Options {
     }
 }
 
-fn ours(scenario: &Scenario, arrivals: &[Arrival]) -> Report {
+pub(super) fn ours(scenario: &Scenario, arrivals: &[Arrival]) -> Report {
     let report = run(
         scenario,
         arrivals.iter().copied(),
@@ -74,7 +68,7 @@ fn ours(scenario: &Scenario, arrivals: &[Arrival]) -> Report {
     report
 }
 
-fn baseline(scenario: &Scenario, rule: impl Rule, arrivals: &[Arrival]) -> Report {
+pub(super) fn baseline(scenario: &Scenario, rule: impl Rule, arrivals: &[Arrival]) -> Report {
     let arrivals = arrivals.iter().copied();
     run_baseline(
         scenario,

@@ -1,8 +1,8 @@
-//! Prints the small-lab benchmark: the table of ratios with their certainty, and the heat map of labs by rules.
+//! Prints the small-lab benchmark: the table of ratios with their certainty, and the ablation.
 
 use std::fmt::Write;
 
-use super::{Compared, Cost, Estimate, LOADS, Lab, PARTS, RULES, USE_PERCENT, all, compare, cost};
+use super::{Compared, Cost, Estimate, Lab, PARTS, USE_PERCENT, all, compare, cost};
 
 /// Prints the table of docs/internals/policy.md.
 ///
@@ -23,7 +23,7 @@ pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
                 load,
                 ..
             } = lab;
-            print!("| {} | {models} | {devices} | {load} |", kind(lab));
+            print!("| {} | {models} | {devices} | {load} |", lab.shape.name());
         }
         let cell = compare(lab, seed, seeds)?;
         let certain = match (cell.wait.is_above(1.0), cell.wait.high < 1.0) {
@@ -41,10 +41,6 @@ pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
     summary(&cells);
     worse(&labs, &cells);
     Ok(())
-}
-
-fn kind(lab: Lab) -> &'static str {
-    if lab.sessions { "sessions" } else { "single" }
 }
 
 fn summary(cells: &[Compared]) {
@@ -110,7 +106,7 @@ fn worse(labs: &[Lab], cells: &[Compared]) {
     );
 }
 
-fn called(lab: Lab) -> String {
+pub(super) fn called(lab: Lab) -> String {
     let Lab {
         models,
         devices,
@@ -120,7 +116,7 @@ fn called(lab: Lab) -> String {
     } = lab;
     format!(
         "{} {models} on {devices}, {load}, {use_percent} %:",
-        kind(lab)
+        lab.shape.name()
     )
 }
 
@@ -129,45 +125,6 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
         (sum + ratio.ln(), count + 1.0)
     });
     (sum / f64::max(count, 1.0)).exp()
-}
-
-/// Darker for longer waits, relative to `lru`.
-const SHADES: [(f64, char); 6] = [
-    (0.90, '.'),
-    (0.98, '-'),
-    (1.02, '='),
-    (1.10, '+'),
-    (1.50, '#'),
-    (f64::INFINITY, '@'),
-];
-
-fn shade(ratio: f64) -> char {
-    let of = SHADES.iter().find(|(below, _)| ratio < *below);
-    of.map_or('@', |(_, shade)| *shade)
-}
-
-/// The number of rules side by side in a line.
-const SIDE_BY_SIDE: usize = 4;
-
-/// Prints every rule's wait relative to `lru` as one character per lab, and the totals.
-///
-/// # Errors
-/// A rule that the pool broke.
-pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
-    let labs: Vec<Lab> = all().collect();
-    let rules: Vec<String> = RULES.map(str::to_owned).to_vec();
-    let found = Found::new(&labs, rules, "lru", seed, seeds)?;
-    println!(
-        "Waits relative to `lru`, {seeds} seeds from {seed}: `.` below 0.90, `-` below 0.98, `=` below 1.02, `+` below 1.10, `#` below 1.50, `@` above. Columns: loads of 30 ms, 3 s, 30 s and 3 min, each with 30, 70 and 120 % of the devices' time requested.\n"
-    );
-    println!("```text");
-    let shown: Vec<usize> = (0..found.rules.len()).collect();
-    for rules in shown.chunks(SIDE_BY_SIDE) {
-        found.map(&labs, rules);
-    }
-    println!("```\n");
-    print!("{}", table(&found.rules, &found.costs, found.base));
-    Ok(())
 }
 
 /// Prints the cost of the pool without each of its parts, relative to the complete rule.
@@ -185,16 +142,14 @@ pub fn ablation(seed: u64, seeds: u64) -> Result<(), String> {
 }
 
 /// The costs by rule, lab and seed.
-struct Found {
-    rules: Vec<String>,
-    costs: Vec<Vec<Vec<Cost>>>,
-    /// The wait relative to the rule of comparison.
-    waits: Vec<Vec<f64>>,
-    base: usize,
+pub(super) struct Found {
+    pub(super) rules: Vec<String>,
+    pub(super) costs: Vec<Vec<Vec<Cost>>>,
+    pub(super) base: usize,
 }
 
 impl Found {
-    fn new(
+    pub(super) fn new(
         labs: &[Lab],
         rules: Vec<String>,
         base: &str,
@@ -212,43 +167,7 @@ impl Found {
         let of_rule = |rule: &String| labs.iter().map(|lab| of_lab(lab, rule)).collect();
         let costs: Vec<Vec<Vec<Cost>>> =
             rules.iter().map(of_rule).collect::<Result<_, String>>()?;
-        let waits = ratios(&costs, base, waited);
-        Ok(Found {
-            rules,
-            costs,
-            waits,
-            base,
-        })
-    }
-
-    /// Prints these rules side by side.
-    fn map(&self, labs: &[Lab], rules: &[usize]) {
-        print!("{:<25}", "");
-        for nth in rules {
-            print!("{:<17}", self.rules[*nth]);
-        }
-        println!();
-        let width = LOADS.len() * USE_PERCENT.len();
-        for row in (0..labs.len()).step_by(width) {
-            let Lab {
-                models, devices, ..
-            } = labs[row];
-            let plural = if devices == 1 { "" } else { "s" };
-            let on = format!(
-                "{} {models:>2} on {devices} device{plural}",
-                kind(labs[row])
-            );
-            print!("{on:<25}");
-            for nth in rules {
-                let of_row = self.waits[*nth][row..row + width].chunks(USE_PERCENT.len());
-                let line: Vec<String> = of_row
-                    .map(|ratios| ratios.iter().map(|ratio| shade(*ratio)).collect())
-                    .collect();
-                print!("{:<17}", line.join(" "));
-            }
-            println!();
-        }
-        println!();
+        Ok(Found { rules, costs, base })
     }
 }
 
@@ -277,12 +196,16 @@ pub fn table(rules: &[String], costs: &[Vec<Vec<Cost>>], base: usize) -> String 
 }
 
 /// Adds a millisecond per request, as in the table of ratios.
-fn waited(cost: &Cost) -> f64 {
+pub(super) fn waited(cost: &Cost) -> f64 {
     cost.waited + cost.requests as f64
 }
 
 /// The ratios to the rule at `base`, by rule and lab.
-fn ratios(costs: &[Vec<Vec<Cost>>], base: usize, of: impl Fn(&Cost) -> f64) -> Vec<Vec<f64>> {
+pub(super) fn ratios(
+    costs: &[Vec<Vec<Cost>>],
+    base: usize,
+    of: impl Fn(&Cost) -> f64,
+) -> Vec<Vec<f64>> {
     let sum = |seeds: &Vec<Cost>| seeds.iter().map(&of).sum::<f64>();
     let of_rule = |labs: &Vec<Vec<Cost>>| {
         let pairs = labs.iter().zip(&costs[base]);
@@ -296,18 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_wait_has_a_darker_shade() {
-        let shades: String = [0.5, 0.95, 1.0, 1.05, 1.2, 9.0].map(shade).iter().collect();
-        assert_eq!(shades, ".-=+#@");
-    }
-
-    #[test]
     fn a_table_has_what_each_rule_costs_by_the_one_it_is_compared_with() {
         let cost = |waited: f64, reload: f64, unserved: u64| Cost {
             waited,
             reload,
             unserved,
             requests: 1,
+            ..Cost::default()
         };
         // Two labs with two seeds each.
         let all = vec![

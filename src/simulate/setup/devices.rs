@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::args::SimulateArgs;
+use crate::environment::FindDevices;
 use crate::models;
 use config::{Config, Provider};
-use pool::{Bytes, DeviceId, DeviceReading, ModelSpec};
+use pool::{Bytes, DeviceId, DeviceReading, ModelSpec, NodeId};
 use store::PoolHistory;
-
-/// Finds the devices that the pool of a configuration has on this machine, as `serve` does.
-pub type FindDevices<'a> = &'a dyn Fn(&Config) -> Result<Vec<DeviceReading>, String>;
 
 type Devices = Vec<(DeviceId, DeviceReading)>;
 
@@ -21,7 +19,17 @@ const COUNT_MAX: u32 = 65_536;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     devices: Devices,
+    has_gpus: bool,
     notice: Option<String>,
+}
+
+/// The devices of a replay.
+pub(super) struct PlayedDevices {
+    pub all: Devices,
+    /// Host memory is separate from the devices, so a sleeping engine can keep its weights there.
+    pub have_own_memory: bool,
+    /// The number of nodes on the machine of the configuration.
+    pub nodes_here: usize,
 }
 
 /// The devices of the replayed pool, or the reason why they are unknown.
@@ -34,7 +42,8 @@ pub(super) fn of_pool(
     if args.pool.is_none() {
         return Err("--pool is not set".to_owned());
     }
-    let found = find(config)?;
+    let machine = find(config)?;
+    let found = machine.readings;
     let is_written = config.inventory.provider == Provider::Fixed;
     let had = past.map(PoolHistory::devices).unwrap_or_default();
     let is_here = |name: &str| found.iter().any(|device| device.name == name);
@@ -64,6 +73,7 @@ pub(super) fn of_pool(
     let devices = numbered.map(|(device, nth)| (DeviceId(nth), device));
     Ok(Found {
         devices: devices.collect(),
+        has_gpus: is_written || machine.has_gpus,
         notice,
     })
 }
@@ -81,7 +91,7 @@ pub(super) fn devices(
     args: &SimulateArgs,
     find: impl FnOnce() -> Result<Found, String>,
     notices: &mut Vec<String>,
-) -> Result<Devices, String> {
+) -> Result<PlayedDevices, String> {
     let (count, size) = match &args.gpus {
         Some(text) => parse_gpus(text)?,
         None => (Count::Unchanged, None),
@@ -89,6 +99,7 @@ pub(super) fn devices(
     let found = match size {
         Some(_) => Ok(Found {
             devices: Vec::new(),
+            has_gpus: true,
             notice: None,
         }),
         None => find(),
@@ -99,10 +110,12 @@ pub(super) fn devices(
             more.saturating_add(1)
         ));
     }
-    let (known, notice, unknown) = match found {
-        Ok(found) => (found.devices, found.notice, None),
-        Err(unknown) => (Vec::new(), None, Some(unknown)),
+    let (known, has_gpus, notice, unknown) = match found {
+        Ok(found) => (found.devices, found.has_gpus, found.notice, None),
+        Err(unknown) => (Vec::new(), true, None, Some(unknown)),
     };
+    let nodes_here: BTreeSet<NodeId> = known.iter().map(|(_, device)| device.node).collect();
+    let have_own_memory = has_gpus || args.capacity.is_some();
     let total = match count {
         Count::Unchanged => known.len().max(1),
         Count::Exactly(count) => count as usize,
@@ -136,7 +149,11 @@ pub(super) fn devices(
     if names.len() < devices.len() {
         Err("two devices have the same name".to_owned())
     } else {
-        Ok(devices)
+        Ok(PlayedDevices {
+            all: devices,
+            have_own_memory,
+            nodes_here: nodes_here.len(),
+        })
     }
 }
 
@@ -230,6 +247,7 @@ fn resized(known: Devices, count: u32) -> Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::MachineDevices;
     use clap::Parser;
     use store::ModelPast;
 
@@ -239,8 +257,11 @@ mod tests {
         simulate: SimulateArgs,
     }
 
-    fn found_host(_: &Config) -> Result<Vec<DeviceReading>, String> {
-        Ok(vec![device("host")])
+    fn found_host(_: &Config) -> Result<MachineDevices, String> {
+        Ok(MachineDevices {
+            readings: vec![device("host")],
+            has_gpus: false,
+        })
     }
 
     /// The devices of a pool whose models were on devices with these names.

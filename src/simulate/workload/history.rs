@@ -29,6 +29,8 @@ const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 #[derive(Debug)]
 pub struct History {
     names: Vec<String>,
+    /// The start of the first minute, in milliseconds since 1970.
+    first_ms: u64,
     /// The minutes in the order of time.
     minutes: Vec<Minute>,
     past: PoolHistory,
@@ -181,10 +183,15 @@ impl History {
         History {
             stays: names.iter().map(stays_of).collect(),
             knows_waits,
+            first_ms,
             names,
             minutes,
             past,
         }
+    }
+
+    pub fn first_ms(&self) -> u64 {
+        self.first_ms
     }
 
     pub fn past(&self) -> &PoolHistory {

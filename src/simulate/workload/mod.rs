@@ -29,6 +29,8 @@ use sim::replay::Arrival;
 pub const MODELS_OF_CROWD: u32 = 40;
 /// A trace of clients is thinned to about this many requests.
 const SERVEGEN_REQUESTS: f64 = 100_000.0;
+/// Times above this are dates: it is a day of 1973.
+const DATES_FROM_MS: u64 = 100_000_000_000;
 /// The popularity skew of models in a trace without names.
 const CROWD_SKEW: f64 = 1.0;
 
@@ -186,6 +188,17 @@ impl Workload {
             source,
             reading,
         }
+    }
+
+    /// The time of day of the replay's start, in milliseconds since 1970; `None` if the workload has no dates.
+    pub fn start_ms(&self) -> Option<u64> {
+        let first = match &self.source {
+            Source::History(history) => Some(history.first_ms()),
+            // Smaller numbers count from the start of a trace.
+            Source::Records { first_ms, .. } => Some(*first_ms).filter(|ms| *ms > DATES_FROM_MS),
+            Source::Generated(_) | Source::Clients { .. } => None,
+        };
+        first.map(|first| first.saturating_add(self.reading.from.0))
     }
 
     /// The store's knowledge of its models; `None` if the workload is not a store.

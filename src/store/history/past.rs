@@ -14,9 +14,13 @@ use pool::{Bytes, Span, Time};
 /// One model's past.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelPast {
-    /// Number and total time of the loads that ended with a ready replica.
+    /// Number and total time of the loads that ended with a ready replica, without wakes.
     pub loads: u64,
     pub loading: Span,
+    /// Number and total time of wakes, and the total time that the woken engines took to fall asleep before.
+    pub wakes: u64,
+    pub waking: Span,
+    pub parking: Span,
     /// The last replica's number of devices, and the memory on each.
     pub placed: Option<(u32, Bytes)>,
     /// The names of the devices whose memory its last replica held; empty if it runs on none of the pool's.
@@ -51,6 +55,16 @@ impl ModelPast {
     pub fn load(&self) -> Option<Span> {
         self.loading.0.checked_div(self.loads).map(Span)
     }
+
+    /// The mean time of waking a sleeper.
+    pub fn wake(&self) -> Option<Span> {
+        self.waking.0.checked_div(self.wakes).map(Span)
+    }
+
+    /// The mean time of falling asleep, for engines that were woken later.
+    pub fn park(&self) -> Option<Span> {
+        self.parking.0.checked_div(self.wakes).map(Span)
+    }
 }
 
 impl PoolHistory {
@@ -81,6 +95,9 @@ impl Store {
         let mut past = PoolHistory::default();
         // For each present replica, the index of its stay, and true if it has become ready.
         let mut open: BTreeMap<(String, i64), (usize, bool)> = BTreeMap::new();
+        // The time that each sleeper took to fall asleep. A replica that failed to fall asleep ends after its record.
+        let mut asleep: BTreeMap<(String, i64), u64> = BTreeMap::new();
+        let mut waking: BTreeMap<(String, i64), u64> = BTreeMap::new();
         for row in &rows {
             let (kind, name): (String, String) = (row.get("kind"), row.get("model"));
             let at = Time(from_integer(row.get("at")));
@@ -107,6 +124,9 @@ impl Store {
                         }
                         !dropped
                     });
+                    if let Some(parking) = asleep.remove(&replica) {
+                        waking.insert(replica.clone(), parking);
+                    }
                     let is_adopted = kind == "adopt";
                     let before = open.insert(replica, (model.stays.len(), is_adopted));
                     // Another process continues with the replica.
@@ -125,10 +145,23 @@ impl Store {
                         *ready = true;
                         model.stays[*nth].ready.get_or_insert(at);
                     }
-                    model.loads += 1;
-                    model.loading = Span(model.loading.0.saturating_add(took.unwrap_or(0)));
+                    let took = took.unwrap_or(0);
+                    if let Some(parking) = waking.remove(&replica) {
+                        model.wakes += 1;
+                        model.waking = Span(model.waking.0.saturating_add(took));
+                        model.parking = Span(model.parking.0.saturating_add(parking));
+                    } else {
+                        model.loads += 1;
+                        model.loading = Span(model.loading.0.saturating_add(took));
+                    }
                 }
                 other => {
+                    if other == "sleep" {
+                        asleep.insert(replica.clone(), took.unwrap_or(0));
+                    } else {
+                        asleep.remove(&replica);
+                        waking.remove(&replica);
+                    }
                     if let Some((nth, _)) = open.remove(&replica) {
                         model.stays[nth].left = Some(at);
                     }
@@ -184,5 +217,26 @@ mod tests {
         assert_eq!(past.stop(), Some(Span(500)));
         let devices: Vec<&str> = past.devices().into_iter().collect();
         assert_eq!(devices, ["gpu1"], "those whose memory is the pool's");
+    }
+
+    #[tokio::test]
+    async fn waking_a_sleeper_is_no_load_and_a_failed_sleep_is_no_sleep() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let statements = [
+            "CREATE TABLE history (id INTEGER PRIMARY KEY, at INTEGER, kind TEXT, model TEXT, \
+             replica INTEGER, placement TEXT, took_ms INTEGER)",
+            "INSERT INTO history (at, kind, model, replica, placement, took_ms) VALUES \
+             (1000, 'load', 'a', 1, '[]', NULL), (61000, 'ready', 'a', 1, '[]', 60000), \
+             (70000, 'sleep', 'a', 1, '[]', 700), (80000, 'load', 'a', 1, '[]', NULL), \
+             (82000, 'ready', 'a', 1, '[]', 2000), (90000, 'sleep', 'a', 1, '[]', 900), \
+             (91000, 'gone', 'a', 1, '[]', 100), (95000, 'load', 'a', 2, '[]', NULL), \
+             (135000, 'ready', 'a', 2, '[]', 40000)",
+        ];
+        let path = file_after(folder.path(), &statements).await;
+        let past = Store::read_past(&path).await.expect("read");
+        let model = &past.models["a"];
+        assert_eq!(model.load(), Some(Span(50_000)));
+        assert_eq!(model.wake(), Some(Span(2_000)));
+        assert_eq!(model.park(), Some(Span(700)));
     }
 }

@@ -30,9 +30,8 @@ fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
         ModelPast {
             loads: 1,
             loading: Span(1_000),
-            placed: None,
-            devices: Vec::new(),
             stays: vec![stay],
+            ..ModelPast::default()
         },
     );
     let minutes = rows.iter().map(row).collect();
@@ -65,12 +64,11 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
         ModelPast {
             loads: 2,
             loading: Span(600),
-            placed: None,
-            devices: Vec::new(),
             stays: vec![
                 stay(at(10), None, Some(at(20))),
                 stay(at(40), None, Some(at(50))),
             ],
+            ..ModelPast::default()
         },
     );
     let names = vec!["a".to_owned(), "b".to_owned()];
