@@ -58,7 +58,7 @@ pub(crate) async fn run(
                 fault: None,
                 lost: Vec::new(),
                 owners,
-                machine: inventory::machine_memory(),
+                machine: reader.memory_for_sleepers(),
             };
             for (device, reading) in reader.measure(&ours) {
                 match reading {
