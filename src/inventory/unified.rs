@@ -40,7 +40,7 @@ impl Gpus {
             }
         }
         let own = self.own(device.id, used, &listed, ours);
-        // The machine has `available` for the pool; the rest of the device is somebody else's.
+        // The machine has `available` for the pool; other processes use the rest of the device.
         let foreign = device.total.saturating_sub(machine.available + own);
         Ok(DeviceUse {
             id: device.id,

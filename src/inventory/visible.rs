@@ -1,5 +1,5 @@
 //! The GPUs that the environment leaves to this process: `CUDA_VISIBLE_DEVICES`, in the format of the CUDA programming guide. Slurm,
-//! Ray and administrators of shared machines lend some of a machine's GPUs through it, and may lend the others to somebody else.
+//! Ray and administrators of shared machines lend some of a machine's GPUs through it, and may lend the others to other jobs.
 //! Indices count in PCI order, as in `nvidia-smi`.
 
 use super::{DeviceInfo, InventoryError};
