@@ -5,7 +5,7 @@
 mod catalog;
 mod cluster;
 mod database;
-mod documents;
+pub mod documents;
 mod embedded;
 mod mistakes;
 mod need;

@@ -13,22 +13,12 @@ fn url(folder: &Path) -> String {
 }
 
 fn record(at: u64) -> Record {
-    Record {
-        at: Time(at),
-        kind: RecordKind::Load,
-        model: Some("org/a".into()),
-        replica: None,
-        order: None,
-        reason: "1 waiting".into(),
-        priority: None,
-        placement: vec![],
-        candidates: vec![],
-        memory: vec![],
-        took: None,
-        cause: None,
-        asked_by: None,
-        explanation: None,
-    }
+    Record::new(
+        Time(at),
+        RecordKind::Load,
+        Some("org/a".into()),
+        "1 waiting".into(),
+    )
 }
 
 fn gpu(device: DeviceId) -> String {

@@ -58,20 +58,14 @@ impl<S: Subscriber> Layer<S> for Statements {
 
 fn record(at: u64) -> Record {
     Record {
-        at: Time(at),
-        kind: RecordKind::Refuse,
-        model: Some("a".into()),
         replica: Some(ReplicaId(at)),
         order: Some(OrderId(at)),
-        reason: "full".into(),
-        priority: None,
-        placement: vec![],
-        candidates: vec![],
-        memory: vec![],
-        took: None,
-        cause: None,
-        asked_by: None,
-        explanation: None,
+        ..Record::new(
+            Time(at),
+            RecordKind::Refuse,
+            Some("a".into()),
+            "full".into(),
+        )
     }
 }
 

@@ -15,22 +15,12 @@ use super::state::State;
 const ROWS: u64 = 1_234;
 
 fn record(at: u64) -> Record {
-    Record {
-        at: Time(at),
-        kind: RecordKind::Load,
-        model: Some("org/a".into()),
-        replica: None,
-        order: None,
-        reason: format!("{at} waiting"),
-        priority: None,
-        placement: vec![],
-        candidates: vec![],
-        memory: vec![],
-        took: None,
-        cause: None,
-        asked_by: None,
-        explanation: None,
-    }
+    Record::new(
+        Time(at),
+        RecordKind::Load,
+        Some("org/a".into()),
+        format!("{at} waiting"),
+    )
 }
 
 /// Rows in most tables, and ids that were assigned and deleted.

@@ -19,20 +19,9 @@ async fn step(store: &Store, at: u64) {
     };
     store.save_load("org/a", Some(&load)).await.unwrap();
     let record = |kind| Record {
-        at: Time(at),
-        kind,
-        model: Some("org/a".into()),
         replica: Some(ReplicaId(at)),
         order: Some(OrderId(at)),
-        reason: "1 waiting".into(),
-        priority: None,
-        placement: vec![],
-        candidates: vec![],
-        memory: vec![],
-        took: None,
-        cause: None,
-        asked_by: None,
-        explanation: None,
+        ..Record::new(Time(at), kind, Some("org/a".into()), "1 waiting".into())
     };
     let records = [RecordKind::Load, RecordKind::Evict, RecordKind::Ready].map(record);
     let name = |device: DeviceId| device.to_string();

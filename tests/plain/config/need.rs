@@ -12,7 +12,7 @@ use model_pool::config::{Config, KeepHot, Length};
 use model_pool::pool::{Bytes, KeepHotBounds, KeepHotScope, ModelSpec, Span, UNTIL_NEEDED};
 use serde_json::{Value, json};
 
-use super::assert_has;
+use super::{assert_has, documents};
 
 /// Writes a safetensors file with this header and `data` bytes of data.
 fn safetensors(path: &Path, header: &Value, data: usize) {
@@ -58,12 +58,7 @@ fn entry(engine: &str, folder: Option<&Path>, pool: Value) -> Entry {
     if engine == "CommandEngine" {
         document["engine_config"]["command"] = json!(["serve", "{{ port }}"]);
     }
-    let read = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    );
+    let read = documents::read(&document);
     read.unwrap().0
 }
 
@@ -199,13 +194,7 @@ fn a_need_is_divided_over_the_devices_and_rounded_up() {
 fn the_context_comes_from_the_model_when_the_file_does_not_say() {
     let folder = model_folder();
     let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
-    let (model, _) = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    )
-    .unwrap();
+    let (model, _) = documents::read(&document).unwrap();
     let with_256 = entry("CandleEngine", Some(folder.path()), json!({}));
     let more = CACHE_PER_TOKEN * 256 * 4 * 4;
     assert_eq!(need(&model, None).0, need(&with_256, None).0 + more);

@@ -3,32 +3,16 @@
 
 use std::path::Path;
 
-use model_pool::catalog::{Demand, EngineKind, Entry, GPU_OVERHEAD, Recipe, Reference, Source};
+use model_pool::catalog::{Demand, EngineKind, Entry, GPU_OVERHEAD, Recipe};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
+pub(super) use support::folder::tiny_model as model_folder;
 
 use super::{assert_has, gguf};
+use crate::config::documents;
 
 pub(super) const GIB: u64 = Bytes::GIB;
-
-/// Weights of 1 MiB, and a cache of 2 layers × 4 heads × 16 numbers.
-pub(super) fn model_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let header =
-        json!({"w": {"dtype": "BF16", "shape": [1024, 512], "data_offsets": [0, 1 << 20]}});
-    let header = header.to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header.as_bytes());
-    file.resize(file.len() + (1 << 20), 0);
-    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
-    let config = json!({
-        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "hidden_size": 128, "max_position_embeddings": 1000,
-    });
-    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    folder
-}
 
 pub(super) const PER_TOKEN: u64 = 2 * 2 * 4 * 16 * 2;
 pub(super) const WEIGHTS: u64 = 1 << 20;
@@ -49,12 +33,7 @@ pub(super) fn entry(model: &str, command: &[&str], beside: Value) -> Entry {
         section.remove("model_path");
         section.insert("hf_model_id".to_owned(), json!(model));
     }
-    let read = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    );
+    let read = documents::read(&document);
     read.unwrap().0
 }
 
@@ -304,13 +283,7 @@ fn a_model_that_only_the_command_names_is_found() {
         "model_id": "m", "type": "CommandEngine",
         "command": ["llama-server", "-m", model, "--port", "{{ port }}"],
     }});
-    let (entry, _) = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    )
-    .unwrap();
+    let (entry, _) = documents::read(&document).unwrap();
     assert_eq!(
         demand(&entry),
         Demand::Bytes(Bytes(2848 + GIB + PER_TOKEN * 512))

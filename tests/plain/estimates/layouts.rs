@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model_pool::catalog::{Entry, GPU_OVERHEAD, Layout, MeasuredNeed, Reference, Source};
+use model_pool::catalog::{Entry, GPU_OVERHEAD, Layout, MeasuredNeed};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::json;
 
 use super::commands::{GIB, PER_TOKEN, WEIGHTS, entry, local, model_folder};
+use crate::config::documents;
 
 fn layouts(entry: &Entry) -> Vec<(u32, u64)> {
     let layouts = entry.layouts(&BTreeMap::new(), None).unwrap();
@@ -156,13 +157,7 @@ fn a_share_of_a_device_is_the_same_in_every_layout() {
 fn the_embedded_engine_has_one_layout() {
     let folder = model_folder();
     let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
-    let (model, _) = Entry::from_document(
-        &document,
-        Source::Registered,
-        &Config::default(),
-        &Reference::default(),
-    )
-    .unwrap();
+    let (model, _) = documents::read(&document).unwrap();
     let layouts = layouts(&model);
     assert_eq!(layouts.len(), 1);
     let (spec, _) = model.spec(&Config::default(), None).unwrap();
