@@ -134,6 +134,7 @@ mod tests {
             uuid: None,
             total: 1,
             installed: 1,
+            is_unified: false,
             headroom: 0,
             product_name: None,
             product: 0,
