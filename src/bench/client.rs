@@ -58,7 +58,7 @@ impl Client {
     /// Returns an idle connection, or opens a new one.
     pub async fn connection(&self) -> Result<Connection, String> {
         loop {
-            let idle = crate::locked(&self.idle).pop();
+            let idle = crate::locking::locked(&self.idle).pop();
             let Some(mut connection) = idle else { break };
             if connection.is_usable().await {
                 return Ok(connection);
@@ -70,7 +70,7 @@ impl Client {
     }
 
     pub fn give_back(&self, connection: Connection) {
-        crate::locked(&self.idle).push(connection);
+        crate::locking::locked(&self.idle).push(connection);
     }
 
     /// Sends one request. A reusable connection is left in `connection`.

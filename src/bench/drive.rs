@@ -164,7 +164,7 @@ impl Drive {
     }
 
     fn count(&self, response: RequestResult) {
-        let mut tally = crate::locked(&self.tally);
+        let mut tally = crate::locking::locked(&self.tally);
         let fault = response.fault.as_ref();
         let is_unknown = fault.is_some_and(|fault| fault.label == UNKNOWN_MODEL);
         // After a success, either the model was removed or some of several endpoints lack it: the other responses count.

@@ -47,11 +47,11 @@ pub struct HeldStreams {
 
 impl HeldStreams {
     pub fn faults(&self) -> BTreeMap<String, (u64, String)> {
-        crate::locked(&self.faults).clone()
+        crate::locking::locked(&self.faults).clone()
     }
 
     fn failed(&self, fault: RequestError) {
-        let mut faults = crate::locked(&self.faults);
+        let mut faults = crate::locking::locked(&self.faults);
         faults.entry(fault.label).or_insert((0, fault.message)).0 += 1;
     }
 

@@ -6,6 +6,7 @@ mod client;
 mod connection;
 mod drive;
 mod held_streams;
+mod locking;
 mod plan;
 mod progress;
 mod prompts;
@@ -16,14 +17,15 @@ mod tally;
 mod target;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::args::BenchArgs;
 use self::client::{Client, now};
 use self::drive::Drive;
 use self::held_streams::HeldStreams;
+use self::locking::locked;
 use self::plan::{Load, Plan, StopCondition};
 use self::prompts::Prompts;
 use self::report::Report;
@@ -67,11 +69,6 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
         Load::Held { streams } => run.hold(args, streams, stop).await,
         _ => run.measure(args, stop).await,
     }
-}
-
-/// Locks what tasks share. A task that panicked leaves it usable.
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A plan with its model and its prompts.

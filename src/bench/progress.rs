@@ -23,7 +23,7 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
         let passed = now() - began;
         let ended = drive.ended.load(Ordering::Relaxed);
         let failed = {
-            let tally = crate::locked(&drive.tally);
+            let tally = crate::locking::locked(&drive.tally);
             tally.failures()
         };
         match &shown.0 {

@@ -2,67 +2,20 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use reqwest::{Method, RequestBuilder, Response, Url, header};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::{ClientError, Refusal, chain, error_of};
-use crate::events::{Event, Message, Parser};
+use crate::response::{ApiResponse, Patience};
 use crate::settings::{Key, Settings};
+use crate::stream::Stream;
 use crate::trust;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const PROBE_MAX: Duration = Duration::from_secs(2);
 /// Text of the TLS library's error for bytes that are not TLS.
 const NOT_TLS: &str = "InvalidContentType";
-
-/// Time limit for a complete response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// For requests that the server answers without waiting: 30 s.
-    Short,
-    /// For polls that are repeated soon: 2 s.
-    Glance,
-    /// For requests during which the server asks the hub: 90 s.
-    Hub,
-    /// For loads, drains and inference: no limit here, because the server enforces their deadlines.
-    Long,
-}
-
-impl Patience {
-    fn limit(self) -> Option<Duration> {
-        let seconds = match self {
-            Patience::Short => 30,
-            Patience::Glance => 2,
-            Patience::Hub => 90,
-            Patience::Long => return None,
-        };
-        Some(Duration::from_secs(seconds))
-    }
-}
-
-/// A successful response with a JSON body.
-#[derive(Debug)]
-pub struct ApiResponse {
-    path: String,
-    /// The body, unchanged.
-    pub text: String,
-}
-
-impl ApiResponse {
-    /// Parses the body as `T`.
-    ///
-    /// # Errors
-    /// `ClientError::Shape` if the body does not match `T`.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
-        serde_json::from_str(&self.text).map_err(|source| ClientError::Shape {
-            path: self.path.clone(),
-            source,
-        })
-    }
-}
 
 /// A client of one pool. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -273,13 +226,7 @@ impl Client {
             let excerpt = format!("a response of the type {media_type:?}");
             return Err(self.not_the_pool(path, status, &excerpt));
         }
-        let bytes = response.bytes_stream();
-        Ok(Stream {
-            bytes: bytes.map(|chunk| chunk.map(Vec::from)).boxed(),
-            parser: Parser::default(),
-            ready: Vec::new().into_iter(),
-            client: self.clone(),
-        })
+        Ok(Stream::new(response, self.clone()))
     }
 
     fn request(
@@ -336,7 +283,7 @@ impl Client {
         })))
     }
 
-    fn lost(&self, source: reqwest::Error) -> ClientError {
+    pub(crate) fn lost(&self, source: reqwest::Error) -> ClientError {
         let server = self.settings.base.clone();
         if source.is_builder() {
             return ClientError::Request { server, source };
@@ -421,60 +368,4 @@ fn chain_contains(error: &reqwest::Error, text: &str) -> bool {
 fn text_of(response: &Response, header: &str) -> Option<String> {
     let value = response.headers().get(header)?.to_str().ok()?;
     Some(value.to_owned())
-}
-
-/// A stream of server-sent events. Dropping it cancels the request.
-pub struct Stream {
-    bytes: BoxStream<'static, Result<Vec<u8>, reqwest::Error>>,
-    parser: Parser,
-    ready: std::vec::IntoIter<Event>,
-    client: Client,
-}
-
-impl Stream {
-    /// Returns the next event or comment, or `None` if the server has ended the stream. Cancel safe.
-    ///
-    /// # Errors
-    /// `Unreachable` if the connection broke, `EventTooLong` for an event beyond the limit.
-    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
-        loop {
-            if let Some(event) = self.ready.next() {
-                return Ok(Some(event));
-            }
-            match self.bytes.next().await {
-                Some(Ok(chunk)) => {
-                    let events = self.parser.push(&chunk);
-                    self.ready = events.map_err(|_| ClientError::EventTooLong)?.into_iter();
-                }
-                Some(Err(error)) => return Err(self.client.lost(error)),
-                None => return Ok(None),
-            }
-        }
-    }
-
-    /// Returns the next event with data, or `None` if the server has ended the stream, or was silent for `silence_max`: a
-    /// connection can disappear without an error.
-    ///
-    /// # Errors
-    /// As `next`.
-    pub async fn message(
-        &mut self,
-        silence_max: Option<Duration>,
-    ) -> Result<Option<Message>, ClientError> {
-        loop {
-            let next = self.next();
-            let event = match silence_max {
-                None => next.await?,
-                Some(limit) => match tokio::time::timeout(limit, next).await {
-                    Ok(event) => event?,
-                    Err(_) => return Ok(None),
-                },
-            };
-            match event {
-                Some(Event::Message(message)) => return Ok(Some(message)),
-                Some(Event::Comment(_)) => {}
-                None => return Ok(None),
-            }
-        }
-    }
 }

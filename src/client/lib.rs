@@ -4,11 +4,15 @@
 mod error;
 mod events;
 mod http;
+mod response;
 mod settings;
+mod stream;
 mod trust;
 
 pub use error::{ClientError, Refusal, error_of, root_cause};
 pub use events::{Event, Message};
-pub use http::{ApiResponse, Client, Patience, Stream};
+pub use http::Client;
 pub use reqwest::Method;
+pub use response::{ApiResponse, Patience};
 pub use settings::{Key, KeyKind, LOCAL_KEY_FILE, ServerOptions, Settings, key_in};
+pub use stream::Stream;

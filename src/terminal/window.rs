@@ -30,14 +30,14 @@ pub(crate) fn may_colour() -> bool {
 
 impl Style {
     pub fn of_stdout() -> Style {
-        Style::of(io::stdout().is_terminal())
+        Style::for_output(io::stdout().is_terminal())
     }
 
     pub fn of_stderr() -> Style {
-        Style::of(io::stderr().is_terminal())
+        Style::for_output(io::stderr().is_terminal())
     }
 
-    fn of(terminal: bool) -> Style {
+    fn for_output(terminal: bool) -> Style {
         Style {
             colour: terminal && may_colour(),
             columns: if terminal { window().0 } else { 100 },
