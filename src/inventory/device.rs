@@ -27,7 +27,7 @@ pub struct DeviceInfo {
     pub total: Bytes,
     /// The device's memory; more than `total` when the configuration limits it.
     pub installed: Bytes,
-    /// The GPU has no memory of its own and shares the machine's, as GB10 and Jetson do.
+    /// The GPU has no separate memory and shares the machine's, as GB10 and Jetson do.
     pub is_unified: bool,
     pub headroom: Bytes,
     /// For example `NVIDIA H100 80GB HBM3`.

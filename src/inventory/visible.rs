@@ -21,7 +21,7 @@ pub(super) fn names(value: &str) -> Vec<&str> {
 /// The named GPUs in the order of the variable, renumbered. A UUID may be shortened, as in CUDA.
 ///
 /// # Errors
-/// [`InventoryError::NotVisible`] if a name matches no GPU, several, or one that is named already.
+/// [`InventoryError::NotVisible`] if a name matches no GPU, several GPUs, or the GPU of an earlier name.
 pub(super) fn visible(
     found: &[DeviceInfo],
     value: &str,

@@ -20,7 +20,7 @@ pub struct Environment<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineDevices {
     pub readings: Vec<DeviceReading>,
-    /// Sleeping engines keep their weights in host memory only if the devices have memory of their own.
+    /// Sleeping engines keep their weights in host memory only if the devices have separate memory.
     pub has_gpus: bool,
 }
 

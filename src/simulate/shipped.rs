@@ -1,4 +1,4 @@
-//! `--bench`, the first tables: the pool with its default configuration and with other keep-hot settings, beside peers with the
+//! The first tables of `--bench`: the pool with its default configuration and with other keep-hot settings, and peers with the
 //! settings that they ship with (`sim::replay` names the sources), on every trace. Prints Markdown.
 
 use std::path::Path;

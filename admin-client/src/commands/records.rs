@@ -1,4 +1,4 @@
-//! What the pool has recorded: `why`, `report`, `audit`, `leaderboard`.
+//! The records of the pool: `why`, `report`, `audit`, `leaderboard`.
 
 use crate::cli::{AuditArgs, ReportArgs};
 use crate::commands::Session;

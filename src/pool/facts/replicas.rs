@@ -1,4 +1,4 @@
-//! The replicas by id, with the sleepers and those that leave later. Reads like a map. Ids are never reused. Makes no choices.
+//! The replicas by id, the sleepers, and the replicas that leave later. Reads like a map. Ids are never reused. Makes no choices.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Deref;

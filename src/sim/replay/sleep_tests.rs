@@ -91,7 +91,7 @@ fn a_sleeper_that_wakes_or_leaves_returns_its_host_memory() {
 
 #[test]
 fn a_measured_time_of_falling_asleep_delays_the_memory_that_it_frees() {
-    // Model 1 needs the memory of model 0 at once.
+    // Model 1 needs the memory of model 0 immediately.
     let wait = |park: u64| {
         let mut scenario = scenario(1, &[(8, 30), (8, 10)]);
         let sleeper = sleepy(10, 0);

@@ -1,4 +1,4 @@
-//! The evening cleanups of a replay: those of `--pool`, at their times of day.
+//! The evening cleanups of a replay: the cleanups of the configuration of `--pool`, at their times of day.
 
 use crate::environment::{Evenings, FindEvenings};
 use crate::workload::Workload;

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(own, expected);
         let shared = reading(2, true);
         assert_eq!((shared.capacity, shared.available), (gib(25), gib(50)));
-        // On a device that is host memory, only engines without weights elsewhere can sleep.
+        // A sleeping engine frees no memory of a device that shares the host memory.
         assert_eq!(reading(1, false).capacity, Bytes::ZERO);
         assert_eq!(size("512GiB"), Ok(gib(512)));
         assert!(size("plenty").is_err());
