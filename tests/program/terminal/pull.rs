@@ -325,8 +325,8 @@ fn the_hub_is_searched_by_words_and_offers_what_it_has_where_a_name_is_wrong() {
     assert_eq!(
         lines,
         [
-            "lab/Small-Chat-GGUF   19.0k  gguf         text-generation",
-            "other/small-chat      16.0k  safetensors  text-generation",
+            "lab/Small-Chat-GGUF  19.0k  gguf         text-generation",
+            "other/small-chat     16.0k  safetensors  text-generation",
             "Next: model-pool pull lab/Small-Chat-GGUF",
         ]
     );
