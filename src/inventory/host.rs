@@ -10,14 +10,13 @@ use std::path::Path;
 
 use super::device::machine_name;
 use super::machine::{MachineMemory, field, own_memory};
-use super::source::Source;
 use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError};
 use pool::{Bytes, DeviceId, NodeId};
 
 #[derive(Debug)]
 pub(super) struct Host;
 
-pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), InventoryError> {
+pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Host), InventoryError> {
     if budget == Bytes::ZERO {
         return Err(InventoryError::NoHostMemory);
     }
@@ -39,7 +38,7 @@ pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Source), Inventory
         links: Vec::new(),
         labels: Vec::new(),
     };
-    Ok((vec![device], Source::Host(Host)))
+    Ok((vec![device], Host))
 }
 
 impl Host {

@@ -109,10 +109,15 @@ impl Inventory {
             Some(value) => Err(InventoryError::NoneVisible {
                 value: value.to_owned(),
             }),
-            None => nvml::open(settings.nvml_library.as_deref(), deadline),
+            None => nvml::open(settings.nvml_library.as_deref(), deadline)
+                .map(|(found, gpus)| (found, Source::Nvml(Box::new(gpus)))),
+        };
+        let host = || {
+            let (devices, host) = host::open(settings.host_memory)?;
+            Ok((devices, Source::Host(host)))
         };
         let (mut devices, source) = match settings.provider {
-            Provider::Host => host::open(settings.host_memory)?,
+            Provider::Host => host()?,
             Provider::Fixed => (fixed_devices::devices(&settings.devices)?, Source::Fixed),
             Provider::Nvml => nvml()?,
             Provider::Auto => match nvml() {
@@ -127,7 +132,7 @@ impl Inventory {
                     } else {
                         tracing::info!(%reason, "no NVIDIA GPU here; the pool uses the host's memory");
                     }
-                    host::open(settings.host_memory)?
+                    host()?
                 }
             },
         };

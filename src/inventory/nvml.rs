@@ -23,8 +23,7 @@ use super::connection::Connection;
 use super::device::machine_name;
 use super::events::{self, Watch};
 use super::links::{self, find};
-use super::source::Source;
-use super::unified;
+use super::machine::machine_memory;
 use super::{DeviceError, DeviceEvent, DeviceInfo, DeviceKind, DeviceUse, InventoryError, Reading};
 use pool::{Bytes, DeviceId, NodeId};
 
@@ -59,7 +58,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn open(
     library: Option<&Path>,
     deadline: Duration,
-) -> Result<(Vec<DeviceInfo>, Source), InventoryError> {
+) -> Result<(Vec<DeviceInfo>, Gpus), InventoryError> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
     let (devices, connection) = within_deadline(deadline, move || {
         let connection = Connection::open(library.as_deref())?;
@@ -73,7 +72,7 @@ pub(super) fn open(
         connection: Arc::new(connection),
         memory: Arc::default(),
     };
-    Ok((devices, Source::Nvml(Box::new(gpus))))
+    Ok((devices, gpus))
 }
 
 /// Runs a call of NVML on a separate thread, because it cannot be cancelled. A thread that does not return in
@@ -107,7 +106,12 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
         let known = nvml.device_by_index(index).and_then(|gpu| {
             let memory = match gpu.memory_info() {
                 Ok(memory) => (Bytes(memory.total), false),
-                Err(error) => (unified::machine(&error).ok_or(error)?.total, true),
+                // A GPU without memory of its own shares the machine's (`unified.rs`).
+                Err(NvmlError::NotSupported) => {
+                    let machine = machine_memory().ok_or(NvmlError::NotSupported)?;
+                    (machine.total, true)
+                }
+                Err(error) => return Err(error),
             };
             let pci = gpu.pci_info().ok().map(|pci| pci.bus_id);
             Ok((gpu.uuid().ok(), gpu.name().ok(), pci, memory))

@@ -5,19 +5,10 @@ use std::collections::BTreeSet;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::NvmlError;
 
-use super::machine::{MachineMemory, machine_memory, own_memory};
+use super::machine::{machine_memory, own_memory};
 use super::nvml::{Gpus, ProcessList};
 use super::{DeviceInfo, DeviceUse};
 use pool::Bytes;
-
-/// The machine's memory, if this error of a memory query means that the GPU has none of its own.
-pub(super) fn machine(error: &NvmlError) -> Option<MachineMemory> {
-    if matches!(error, NvmlError::NotSupported) {
-        machine_memory()
-    } else {
-        None
-    }
-}
 
 impl Gpus {
     /// A GPU that shares the machine's memory. File pages count as available. The memory of our processes is what NVML reports for
