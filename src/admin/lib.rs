@@ -10,6 +10,7 @@ mod devices;
 mod event_streams;
 mod events;
 mod history_filters;
+mod key_requests;
 mod keys;
 mod live;
 mod live_view;

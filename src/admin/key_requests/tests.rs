@@ -1,4 +1,4 @@
-//! Tests of `keys.rs`.
+//! Tests of `key_requests.rs`.
 
 use super::*;
 
