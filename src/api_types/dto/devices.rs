@@ -303,7 +303,7 @@ mod tests {
         let devices = serde_json::to_value(DeviceList::from_snapshot(&of_pool(&pool))).unwrap();
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
-                "device": "gpu0", "name": "Test GPU", "node": "n0", "uuid": null, "total_bytes": 24 * GIB,
+                "device": "gpu0", "name": "Test GPU", "node": "here", "uuid": null, "total_bytes": 24 * GIB,
                 "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
                 "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,

@@ -52,10 +52,10 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_not_known_nothing_is_said() {
-        assert_eq!(
-            details(&ModelCard::default(), ""),
-            json!({"parent_model": ""})
-        );
+    fn unknown_fields_are_empty() {
+        let expected = json!({
+            "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "", "quantization_level": "",
+        });
+        assert_eq!(details(&ModelCard::default(), ""), expected);
     }
 }

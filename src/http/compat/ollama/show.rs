@@ -198,7 +198,7 @@ mod tests {
         );
         assert_eq!(entries["details"]["parameter_size"], "1.5B");
         assert_eq!(entries["model_info"]["llama.context_length"], 8192);
-        assert_eq!(entries["details"].get("quantization_level"), None);
+        assert_eq!(entries["details"]["quantization_level"], "");
     }
 
     #[test]
