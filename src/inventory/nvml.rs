@@ -106,7 +106,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
         let known = nvml.device_by_index(index).and_then(|gpu| {
             let memory = match gpu.memory_info() {
                 Ok(memory) => (Bytes(memory.total), false),
-                // A GPU without memory of its own shares the machine's (`unified.rs`).
+                // A GPU without separate memory shares the machine's (`unified.rs`).
                 Err(NvmlError::NotSupported) => {
                     let machine = machine_memory().ok_or(NvmlError::NotSupported)?;
                     (machine.total, true)
