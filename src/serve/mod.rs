@@ -1,16 +1,20 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from the configuration, and
 //! connects them. The order of the start reads from top to bottom; `shutdown` contains the end.
 
+mod adoption;
 pub(crate) mod evening;
 mod files;
 mod limits;
 pub(crate) mod lock;
 pub(crate) mod log;
+mod machine;
 mod memory;
 mod notify;
 mod opening;
+mod records;
 mod reload;
 mod seats;
+mod service;
 mod shutdown;
 mod standby;
 mod starting;
@@ -20,40 +24,29 @@ mod tasks;
 mod telemetry;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-use chrono::Utc;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
 use crate::stop_signal::stop_signal;
 use crate::{cuda, fetch_settings};
-use config::{Config, LiveConfig, OnRestart};
-use controller::{Clock, EarlierSeats, Parts};
-use engine::{GuardianSettings, Guardians};
-use http::{App, Edge, Keys, LastLines, Listener, Metrics, Reload, Seal, Server, SocketFile};
-use pool::Span;
+use config::{Config, LiveConfig};
+use controller::{Clock, Parts};
+use http::{LastLines, Listener, SocketFile};
 use source::Sources;
 use store::Store;
 
+use adoption::Adoption;
 use lock::StateLock;
 use log::LevelSwitch;
-use opening::{absolute, describe, line, open_catalog, open_inventory, open_sign_on, take_over};
+use machine::Machine;
+use opening::{describe, line, open_catalog, take_over};
+use records::{Access, PoolRecords, Records};
 use reload::Reloader;
-use seats::OtherProcesses;
-use shutdown::Serving;
+use service::{Core, Observation, task};
 use standby::{LeaderStore, StandbyResult};
-use starting::{
-    FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed,
-};
-use takeover::TakeoverSocket;
-use tasks::start;
-
-/// Time that a leader on another machine may still stream after it has lost the lead, before it ends on its own.
-const LOST_LEADER_WITHIN: Span = Span::from_secs(10);
+use starting::{FIGURES_WITHIN, LeaderStart, OPEN_WITHIN, Progress, deposed};
+use takeover::InheritedSocket;
 
 /// Serves until a signal stops it. An error is one line for the user.
 pub fn run(args: &ServeArgs) -> Result<(), String> {
@@ -73,60 +66,36 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
 }
 
 async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(), String> {
-    let takeover = args.takeover;
     for notice in config.notices() {
         tracing::warn!("{notice}");
     }
     let live = LiveConfig::new(config);
     let config = live.get();
     let clock = Clock::start();
-    // Must be the same after a restart, because guardians are found there.
-    let state_dir = absolute(&config.state.dir)?;
-    let runtime_dir = state_dir.join("run");
     // Steps that can fail come first, while an old process still serves.
-    let inventory = open_inventory(&config).await?;
-    let cuda_program = cuda::find(&config).await?;
-    let evening = evening::from_config(&config)?;
-    let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
-    let _log = LastLines(Arc::clone(&edge));
+    let machine = Machine::open(&config, clock).await?;
+    let _log = LastLines(Arc::clone(&machine.edge));
     let telemetry = telemetry::open(&config)?;
-    let mut inherited = if takeover {
-        take_over(&config, &runtime_dir, args.strict).await?
+    let mut inherited = if args.takeover {
+        take_over(&config, &machine.runtime_dir, args.strict).await?
     } else {
         None
     };
     // The manager may be inherited from the process that this one replaces.
     let progress = Progress::begin(clock, notify::heartbeat());
-    let lock = StateLock::take(&config.state.dir, takeover).await?;
-    let old = inherited.as_ref();
-    let listen = &config.server.listen;
-    let inherits = old.map(|old| old.listener(listen)).transpose();
-    let listener = match inherits.map_err(line)?.flatten() {
-        Some(listener) => listener,
-        None => Listener::bind(&config.server).await.map_err(line)?,
-    };
-    let socket_file = SocketFile::new(listen);
-    let led = match &config.state.standby {
-        None => {
-            progress.step("opening the database", OPEN_WITHIN);
-            let url = config.database_url().reveal();
-            LeaderStore::alone(Store::open(&url).await.map_err(line)?)
-        }
-        Some(section) => {
-            let waiting = standby::until_leader(
-                &config,
-                section,
-                &listener,
-                &edge,
-                clock,
-                &progress,
-                &mut inherited,
-            );
-            match waiting.await? {
-                StandbyResult::Leads(led) => led,
-                StandbyResult::Stopped => return Ok(()),
-            }
-        }
+    let lock = StateLock::take(&config.state.dir, args.takeover).await?;
+    let listener = machine::open_listener(&config, inherited.as_ref()).await?;
+    let socket_file = SocketFile::new(&config.server.listen);
+    let led = lead(
+        &config,
+        &listener,
+        &machine,
+        clock,
+        &progress,
+        &mut inherited,
+    );
+    let Some(led) = led.await? else {
+        return Ok(());
     };
     let LeaderStore {
         store,
@@ -134,220 +103,107 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         left: _left,
         has_followed,
     } = led;
-    let executable = std::env::current_exe()
-        .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
-    let guardians = Arc::new(Guardians::new(GuardianSettings {
-        executable: executable.clone(),
-        runtime_dir: runtime_dir.clone(),
-        journal_dir: state_dir.join("engines"),
-        keep: config.pool.on_restart == OnRestart::Adopt,
-        adopt_within: Duration::from_millis(config.pool.adopt_within.0.0),
-    }));
+    let executable = machine::executable()?;
+    let guardians = Arc::new(machine.guardians(executable.clone(), &config));
     let leader = LeaderStart {
         progress: &progress,
         store: &store,
         guardians: &guardians,
     };
-    let first = config.auth.first_admin_key_file.as_deref();
-    let key_file = config.admin_key_file();
-    let keys = Keys::open(Arc::clone(&store), clock, &key_file, first);
-    let keys = leader.step("reading the keys", keys).await?;
-    let keys = Arc::new(keys.map_err(line)?);
-    let seal = Seal::open(&config.state.dir.join("reasoning.key")).map_err(line)?;
-    let oidc = open_sign_on(&config);
-    let oidc = leader.step("preparing the single sign-on", oidc).await??;
+    let access = Access::open(&leader, &config, clock).await?;
     let catalog = open_catalog(&config, &store, args.strict);
     let catalog = leader.step("reading the catalogue", catalog).await??;
-    describe(&catalog, &inventory);
-    cuda::log(&cuda_program, &catalog);
-
-    let due = evening::due(evening, &store);
-    let mut due = leader.step("reading the schedule", due).await??;
-    let closed_since = due.begin(Utc::now());
-    let wishes = leader.step("reading the wishes", store.wishes()).await?;
-    let mut wishes = wishes.map_err(line)?;
-    if let Some(cleanup) = closed_since {
-        evening::forget_loads_before(cleanup, &mut wishes);
-    }
-    tracing::info!("{}", evening::outlook(&config));
-    let numbers = leader.step("reading the last numbers", store.last_numbers());
-    let (last_replica, last_order) = numbers.await?.map_err(line)?;
-    // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded before adoption has been
-    // decided.
-    let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
-    let found = engine::resolve(&guardians, refuse);
-    let mut found = leader.step("finding engines", found).await?;
-    // Declared after the engines to be dropped before them.
-    let failing = LeaveOnFailure::new(&guardians);
-    let other_processes = OtherProcesses::find(&runtime_dir);
-    let other_processes = leader.step("finding other processes", other_processes);
-    let other_processes = other_processes.await?;
-    let now = clock.now();
-    let unseen_until = if has_followed {
-        now + LOST_LEADER_WITHIN
-    } else {
-        now
-    };
-    let streams_until = now + config.unload_drain();
-    let earlier_seats = EarlierSeats::new(other_processes.taken(), streams_until, unseen_until);
-    let former_file = state_dir.join("ray-serve.json");
-    let serve_writers = controller::open_serve_writers(&store, &former_file);
-    let serve_writers = leader.step("reading the Rays", serve_writers).await?;
-    let serve_writers = Arc::new(serve_writers.map_err(line)?);
-    let recipe_of = |model: &str, arguments: &str| {
-        controller::recipe_of_application(model, arguments, &catalog)
-    };
-    let remembered_places = serve_writers.remembered(&config.cluster.name);
-    let places = controller::ray_places(&catalog, &config, remembered_places);
-    let within = Span(RAY_WITHIN.0 * places.len().max(1) as u64);
-    let applications = engine::resolve_applications(
-        &serve_writers,
-        &places,
-        config.pool.on_restart == OnRestart::Adopt,
-        recipe_of,
-        |replica| earlier_seats.may_stream(replica, clock.now()),
-        &mut found,
+    describe(&catalog, &machine.inventory);
+    cuda::log(&machine.cuda, &catalog);
+    let records = Records::read(&leader, machine.evening.clone(), &config).await?;
+    let adoption = Adoption::find(
+        &leader,
+        &guardians,
+        &config,
+        clock,
+        &machine,
+        &catalog,
+        has_followed,
     );
-    let name = "finding applications in Ray";
-    leader.step_within(name, within, applications).await?;
+    let adoption = adoption.await?;
     let spare = guardians.prepare();
     leader.step("starting a guardian", spare).await?;
-    // With a new data folder, applications of an older one may be adopted, and their numbers are taken.
-    let taken = found
-        .applications
-        .iter()
-        .map(|application| application.replica.0);
-    let last_replica = taken.fold(last_replica, u64::max);
-    let measurements = leader.step("reading measurements", store.measurements());
-    let measurements = measurements.await?.map_err(line)?;
-    let remembered = leader.step("reading what models need", store.remembered());
-    let remembered = remembered.await?.map_err(line)?;
-    let cordons = leader.step("reading cordons", store.cordons()).await?;
-    let cordons = cordons.map_err(line)?;
-    let nodes = store.nodes_with_credentials(controller::NODES_MAX);
-    let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
+    let last_replica = adoption.last_replica(records.last_replica);
+    let known = PoolRecords::read(&leader).await?;
     // The last step before the loop, whose decisions require the lead.
     let done = progress.part_done();
-    let figures = controller::first_figures(&catalog, &config, &measurements, &inventory, done);
+    let figures = controller::first_figures(
+        &catalog,
+        &config,
+        &known.measurements,
+        &machine.inventory,
+        done,
+    );
     let name = "computing what the models need";
     let figures = leader.step_within(name, FIGURES_WITHIN, figures);
     let figures = figures.await??;
-    let parts = Parts {
+    let (handle, controller) = controller::spawn(Parts {
         last_replica,
-        last_order,
-        measurements,
-        remembered,
+        last_order: records.last_order,
+        measurements: known.measurements,
+        remembered: known.remembered,
         catalog,
         figures,
-        wishes,
-        cordons,
-        nodes,
-        inventory,
-        night: closed_since.is_some(),
+        wishes: records.wishes,
+        cordons: known.cordons,
+        nodes: known.nodes,
+        inventory: machine.inventory,
+        night: records.closed_since.is_some(),
         executable,
-        cuda: cuda_program,
-        runtime_dir: runtime_dir.clone(),
+        cuda: machine.cuda,
+        runtime_dir: machine.runtime_dir.clone(),
         sources: Arc::new(Sources::new(fetch_settings::settings(&config))),
         guardians: Arc::clone(&guardians),
-        serve_writers: Arc::clone(&serve_writers),
-        found,
-        seats: earlier_seats,
+        serve_writers: Arc::clone(&adoption.serve_writers),
+        found: adoption.found,
+        seats: adoption.seats,
         heartbeat: notify::heartbeat(),
-        log_dir: state_dir.join("logs"),
+        log_dir: machine.state_dir.join("logs"),
         clock,
         config: live.clone(),
         store: Arc::clone(&store),
-    };
-    let (handle, controller) = controller::spawn(parts);
+    });
     progress.loop_turns();
-    other_processes.follow(&handle);
-    let metrics = Metrics::new(&handle);
-    let base = config.server.base_path.as_str();
-    let traces = telemetry
-        .as_ref()
-        .map(|telemetry| telemetry.traces(&handle, base));
+    adoption.other_processes.follow(&handle);
+    let observation = Observation::new(telemetry, &handle, &config);
     let limits = limits::open(&config, &store, clock);
     let limits = leader.step("reading the limits", limits).await??;
-    let schedule = evening::start(due, &handle, &live, &store);
+    let schedule = evening::start(records.due, &handle, &live, &store);
     let schedule = leader.step("starting the schedule", schedule).await??;
-    let schedule = Arc::new(schedule);
     let reloader = Arc::new(Reloader {
         file: args.config.config.clone(),
         config: live.clone(),
         handle: handle.clone(),
-        edge: Arc::clone(&edge),
-        limits: Arc::clone(&limits),
-        schedule: Arc::clone(&schedule),
+        edge: Arc::clone(&machine.edge),
+        limits,
+        schedule: Arc::new(schedule),
         level,
         turn: tokio::sync::Mutex::default(),
     });
-    let app = App::new(
-        handle.clone(),
-        live.clone(),
-        Arc::clone(&reloader) as Arc<dyn Reload>,
-        Arc::clone(&keys),
-        Arc::clone(&limits),
-        oidc,
-        seal,
-        metrics,
-        traces,
-        edge,
-    );
-    let upkeep =
-        AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
-    let noted =
-        AbortOnDropHandle::new(start(evening::stay_noted(live.clone(), Arc::clone(&store))));
-    let follow = AbortOnDropHandle::new(start(keys.follow_commands()));
-    let cleaning = async move { serve_writers.keep_clean().await };
-    let cleaning = AbortOnDropHandle::new(start(cleaning));
-    let stop = CancellationToken::new();
-    let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
-    let address = listener.shown(scheme).map_err(line)?;
-    let takeover_socket = TakeoverSocket::open(&runtime_dir).map_err(|error| {
-        format!(
-            "cannot create the takeover socket in {}: {error}",
-            runtime_dir.display()
-        )
-    })?;
-    let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
-    let ending = app.ending();
-    let responses = app.responses();
-    let usages = app.usages();
-    let counting = AbortOnDropHandle::new(start(Arc::clone(&usages).keep_writing()));
-    let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
-    let server = start(Server::new(listener, app).serve(stop.clone()));
-    tracing::info!("serving {address}/v1, Swagger UI at {address}{base}/docs");
-    failing.started();
+    let core = Core {
+        handle,
+        controller,
+        store: Arc::clone(&store),
+        guardians: Arc::clone(&guardians),
+        serve_writers: adoption.serve_writers,
+        config,
+        live,
+        runtime_dir: machine.runtime_dir,
+    };
+    let (mut serving, listening) =
+        core.serve(access, machine.edge, observation, &reloader, listener)?;
+    adoption.failing.started();
     drop(progress);
     notify::ready();
-    let _forgetting = AbortOnDropHandle::new(start(memory::forget_the_start()));
+    let _forgetting = task(memory::forget_the_start());
     if let Some(inherited) = inherited {
         inherited.serving();
     }
-    let mut serving = Serving {
-        server,
-        storing,
-        counting,
-        usages,
-        responses,
-        ending,
-        takeover_socket,
-        stop,
-        cleaning,
-        follow,
-        noted,
-        upkeep,
-        schedule,
-        limits,
-        controller,
-        handle,
-        telemetry,
-        guardians: Arc::clone(&guardians),
-        store: Arc::clone(&store),
-        config,
-        live,
-        runtime_dir,
-    };
     let successor = tokio::select! {
         () = stop_signal() => None,
         () = stopped.cancelled() => None,
@@ -366,4 +222,29 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         }
         None => serving.stop(lock).await,
     }
+}
+
+/// Opens the store as the only controller, with a standby once this process leads. `None` if a signal came first.
+async fn lead(
+    config: &Arc<Config>,
+    listener: &Listener,
+    machine: &Machine,
+    clock: Clock,
+    progress: &Progress,
+    inherited: &mut Option<InheritedSocket>,
+) -> Result<Option<LeaderStore>, String> {
+    let Some(section) = &config.state.standby else {
+        progress.step("opening the database", OPEN_WITHIN);
+        let url = config.database_url().reveal();
+        return Ok(Some(LeaderStore::alone(
+            Store::open(&url).await.map_err(line)?,
+        )));
+    };
+    let edge = &machine.edge;
+    let waiting =
+        standby::until_leader(config, section, listener, edge, clock, progress, inherited);
+    Ok(match waiting.await? {
+        StandbyResult::Leads(led) => Some(led),
+        StandbyResult::Stopped => None,
+    })
 }

@@ -170,8 +170,8 @@ impl SlowSteps {
 /// The start of a leader.
 pub(super) struct LeaderStart<'a> {
     pub progress: &'a Progress,
-    pub store: &'a Store,
-    pub guardians: &'a Guardians,
+    pub store: &'a Arc<Store>,
+    pub guardians: &'a Arc<Guardians>,
 }
 
 impl LeaderStart<'_> {
