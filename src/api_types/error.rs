@@ -201,6 +201,16 @@ impl Failure {
             Refusal::UnknownModel => (ErrorKind::NotFound, "model_not_found", None),
             Refusal::QueueFull { retry, .. } => (ErrorKind::TooMany, "queue_full", Some(*retry)),
             Refusal::TimedOut { retry, .. } => (unavailable, "queue_timeout", Some(*retry)),
+            Refusal::NoNode {
+                refusal: other,
+                retry,
+                ..
+            } => {
+                let mut failure = Failure::of_refusal(model, other, order);
+                failure.body.error.message = format!("{model}: {refusal}");
+                failure.retry = retry.or(failure.retry);
+                return failure;
+            }
             Refusal::NeverFits { .. } => (unavailable, "never_fits", None),
             Refusal::NoDevices { .. } => (unavailable, "no_devices", Some(NO_ROOM_RETRY)),
             Refusal::NoRoom { .. } => (unavailable, "no_room", Some(NO_ROOM_RETRY)),

@@ -127,6 +127,9 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     /// Runs until the sender of orders is dropped. Carries out all orders sent before.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ClusterOrder>) {
+        if self.spending != Spending::default() {
+            (self.news)(ClusterNews::Spent(self.spending.clone()));
+        }
         loop {
             let is_due = self.is_busy() || self.spends || !self.ends.is_empty() || !self.has_looked;
             // A new day begins at zero even if there is nothing to poll.

@@ -34,4 +34,4 @@ pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
 pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;
-pub use spending::Spending;
+pub use spending::{Period, Spending};

@@ -54,7 +54,9 @@ pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, KeepHotScope, Layout, Limits, LoadWish, Loader, ModelSpec,
     Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
-pub use types::node_demand::{NodeShape, PendingNode};
+pub use types::node_demand::{
+    NodeAmounts, NodeBudget, NodeShape, NodeUse, NodesSpent, PendingNode,
+};
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 pub use types::policy::{Part, Policy};

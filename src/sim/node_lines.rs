@@ -7,14 +7,24 @@ use alloc::vec::Vec;
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
-    Command, DemandId, Event, KindId, NodeId, NodeShape, Pool, ReplicaId, ShapeId, Share, Span,
-    Time,
+    Command, DemandId, Event, KindId, NodeId, NodeShape, NodeUse, NodesSpent, Pool, ReplicaId,
+    ShapeId, Share, Span, Time,
 };
 
 impl StoryRunner {
-    /// `shape 1 SIZE x4 80GiB [cost 120]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the id of a request is the time it was made,
+    /// `shape 1 SIZE x4 80GiB [cost 120] [most 2]`, `spent 2h [cents 300]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the id of a request is the time it was made,
     /// in milliseconds.
     pub(super) fn demand_event(&mut self, what: &str, rest: &[&str]) -> Result<Event, String> {
+        if what == "spent" {
+            let options = Options::from_args(&rest[1..])?;
+            let day = NodeUse {
+                gpu_seconds: span(rest.first().ok_or("how long?")?)?.0 / 1000,
+                cents: options.number("cents")?.unwrap_or(0),
+            };
+            let month = NodeUse::default();
+            let spent = NodesSpent { day, month };
+            return Ok(Event::NodesSpent { spent });
+        }
         if what != "shape" {
             let demand = DemandId(number(rest.first())?);
             let text = rest[1..].join(" ");
@@ -35,6 +45,7 @@ impl StoryRunner {
             devices: number(count.as_ref())? as u32,
             bytes_per_device: bytes(size)?,
             kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
+            nodes_max: options.number("most")?.map(|most| most as u32),
             cost_per_hour_cents: options.number("cost")?.map(|cents| cents as u32),
         });
         let shapes = self.shapes.clone();

@@ -26,9 +26,9 @@
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
 //! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
-//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
+//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [policy lru] [objective reload] [yields never]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [policy lru] [objective reload] [yields never]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -44,9 +44,9 @@ use super::narration::shares;
 use super::world::World;
 use pool::{
     Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
-    IdleYields, KeyId, Limits, Link, LoadOrder, ModelId, NodeId, NodeShape, Objective, OrderId,
-    Override, OverrideChange, Policy, Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time,
-    check,
+    IdleYields, KeyId, Limits, Link, LoadOrder, ModelId, NodeAmounts, NodeBudget, NodeId,
+    NodeShape, Objective, OrderId, Override, OverrideChange, Policy, Pool, Priority, Remedy,
+    ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// An invalid line of a story.
@@ -306,7 +306,7 @@ impl StoryRunner {
             "joins" | "expected" | "holds" | "allows" | "silent" | "gone" | "weights" | "ends"
             | "leaves" => self.node_event(what, rest)?,
             "adopts" => self.adopts(rest)?,
-            "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
+            "shape" | "pending" | "refuses" | "spent" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {
                 let options = Options::from_args(rest)?;
@@ -321,6 +321,14 @@ impl StoryRunner {
                         unload_drain: or("drain", usual.unload_drain)?,
                         keep_asleep: or("asleep", usual.keep_asleep)?,
                         node_renew_before: options.get("renew").map(span).transpose()?,
+                        nodes_max: options.number("nodes")?.map(|most| most as u32),
+                        node_budget: NodeBudget {
+                            day: NodeAmounts {
+                                gpu_seconds: options.number("gpu_hours")?.map(|hours| hours * 3600),
+                                cents: options.number("cents")?,
+                            },
+                            ..NodeBudget::default()
+                        },
                         policy: match options.get("policy") {
                             Some("lru") => Policy::LRU,
                             Some(other) => return Err(format!("no policy {other}")),

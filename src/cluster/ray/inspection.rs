@@ -48,6 +48,7 @@ impl Ray {
         }
         let machines = match self.machines().await {
             Ok(alive) => Machines {
+                held: std::collections::BTreeMap::new(),
                 autoscaler: self.autoscaler().await,
                 alive,
             },

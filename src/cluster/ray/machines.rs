@@ -30,6 +30,8 @@ pub(super) enum Autoscaler {
 pub(super) struct Machines {
     pub alive: Vec<Machine>,
     pub autoscaler: Autoscaler,
+    /// GPUs that this pool's running jobs hold, by Ray's id of the node.
+    pub held: BTreeMap<String, u32>,
 }
 
 impl Machine {
@@ -73,6 +75,15 @@ impl Machines {
             .iter()
             .filter(|machine| machine.fits(section, shape))
             .count()
+    }
+
+    /// Returns true if this pool's own jobs leave the shape no room on any machine. Other users' jobs do not count: they may end soon.
+    pub fn are_held(&self, section: &ClusterSection, shape: &ShapeSection) -> bool {
+        let has_room = |machine: &Machine| {
+            let held = self.held.get(&machine.node_id).copied().unwrap_or(0);
+            machine.fits(section, shape) && machine.gpus() >= f64::from(held + shape.gpus)
+        };
+        !self.alive.iter().any(has_room)
     }
 
     /// The resources and labels that no machine has, for a shape that fits on none.

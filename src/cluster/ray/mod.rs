@@ -10,7 +10,7 @@ mod start_line;
 mod starts;
 mod submission;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::{ClusterSection, ShapeSection};
@@ -174,6 +174,20 @@ impl Ray {
         }
     }
 
+    /// The GPUs that running jobs of this pool hold on each of Ray's nodes.
+    fn held(&self, jobs: &[Job]) -> BTreeMap<String, u32> {
+        let mut held = BTreeMap::new();
+        let running = jobs
+            .iter()
+            .filter(|job| job.has_started() && !job.has_ended());
+        for job in running {
+            if let Ok(shape) = find_shape(&self.section, &job.shape) {
+                *held.entry(job.node_id.clone()).or_default() += shape.gpus;
+            }
+        }
+        held
+    }
+
     fn lease(
         &self,
         job: Job,
@@ -235,6 +249,7 @@ impl Cluster for Ray {
             match self.machines().await {
                 Err(_) => None,
                 Ok(alive) => Some(Machines {
+                    held: self.held(&jobs),
                     autoscaler: self.autoscaler().await,
                     alive,
                 }),

@@ -29,20 +29,22 @@ pub(super) fn pending(
         ),
         1 => format!(
             "1 node is that large; the job starts when it is free{}",
-            no_other(&machines.autoscaler)
+            no_other(section, shape, machines)
         ),
         many => format!(
             "{many} nodes are that large; the job starts when one is free{}",
-            no_other(&machines.autoscaler)
+            no_other(section, shape, machines)
         ),
     };
     format!("Ray has not found {needs} yet: {why}")
 }
 
-fn no_other(autoscaler: &Autoscaler) -> String {
-    match autoscaler {
-        Autoscaler::None => format!("; {NO_AUTOSCALER} to bring another"),
-        _ => String::new(),
+/// Suffix of a reason: the pool itself holds the GPUs, and no others come.
+fn no_other(section: &ClusterSection, shape: &ShapeSection, machines: &Machines) -> String {
+    if machines.autoscaler == Autoscaler::None && machines.are_held(section, shape) {
+        format!("; this pool holds all of them, and {NO_AUTOSCALER} to bring another")
+    } else {
+        String::new()
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::{ClusterKind, ClusterSection};
 use crate::problems::Problem;
+use pool::{NodeAmounts, NodeBudget};
 
 /// A larger amount is a mistake.
 const MAX: f64 = 1e9;
@@ -25,6 +26,21 @@ pub struct BudgetSection {
 }
 
 impl BudgetSection {
+    /// The amounts for the core.
+    pub fn limits(&self) -> NodeBudget {
+        let scaled = |amount: Option<f64>, by: f64| amount.map(|amount| (amount * by) as u64);
+        NodeBudget {
+            day: NodeAmounts {
+                gpu_seconds: scaled(self.gpu_hours_per_day, 3600.0),
+                cents: scaled(self.cost_per_day, 100.0),
+            },
+            month: NodeAmounts {
+                gpu_seconds: scaled(self.gpu_hours_per_month, 3600.0),
+                cents: scaled(self.cost_per_month, 100.0),
+            },
+        }
+    }
+
     pub(crate) fn is_set(&self) -> bool {
         *self != BudgetSection::default()
     }

@@ -98,6 +98,8 @@ impl Config {
                 PoolObjective::Reload => pool::Objective::RELOAD,
             },
             node_patience: self.cluster.patience.0,
+            nodes_max: self.cluster.max_nodes,
+            node_budget: self.cluster.budget.limits(),
             node_scale_down_after: self.cluster.scale_down_after.0,
             node_renew_before: self.cluster.renew_before.span(),
             ..Limits::default()

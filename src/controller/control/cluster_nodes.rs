@@ -137,6 +137,7 @@ pub(crate) fn shapes(config: &Config) -> Vec<NodeShape> {
             bytes_per_device: memory.saturating_sub(config.inventory.headroom.resolve(memory)),
             // The devices of a shape are known only after a node has joined; these numbers match no real kind.
             kind: KindId(u32::MAX - alike.map_or(number, |index| index as u32)),
+            nodes_max: shape.max_nodes,
             cost_per_hour_cents: shape
                 .cost_per_hour
                 .map(|cost| (cost * 100.0).round() as u32),

@@ -6,8 +6,8 @@ use tokio::task::JoinHandle;
 use crate::control::Control;
 use crate::control::cluster_nodes::shapes;
 use crate::messages::Message;
-use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Spending};
-use pool::{DemandId, Event, Time};
+use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Period, Spending};
+use pool::{DemandId, Event, NodeUse, NodesSpent, Time};
 use store::{Store, StoreError, generate_key};
 
 /// The store's fact with the id of this pool.
@@ -89,6 +89,15 @@ impl Control {
 
 impl Control {
     fn spent(&mut self, spending: &Spending) {
+        let of = |period: &Period| NodeUse {
+            gpu_seconds: period.gpu_seconds,
+            cents: (period.cost * 100.0) as u64,
+        };
+        let spent = NodesSpent {
+            day: of(spending.day()),
+            month: of(spending.month()),
+        };
+        self.turn(Event::NodesSpent { spent });
         let store = self.journal.store();
         let text = serde_json::to_string(spending).unwrap_or_default();
         self.tasks.spawn(async move {

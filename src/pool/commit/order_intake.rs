@@ -133,6 +133,7 @@ impl Pool {
                 actions.record(record);
             }
             Command::Reset => {
+                self.node_demand.reset();
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
                 self.forget_wishes(None);

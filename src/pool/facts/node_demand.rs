@@ -1,11 +1,12 @@
 //! The node sizes that a cluster can bring, the open request for a node, and the requested nodes that are idle or given back (S2).
 //! Makes no choices.
 
+use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use crate::types::ids::{Bytes, DemandId, ModelId, NodeId, Priority, ShapeId, Span, Time};
-use crate::types::node_demand::{NodeShape, PendingNode};
+use crate::types::node_demand::{NodeShape, NodesSpent, PendingNode};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeDemand {
@@ -13,6 +14,9 @@ pub(crate) struct NodeDemand {
     pending: Option<PendingNode>,
     /// Sizes that failed, and the time until which they are not requested again.
     failed: BTreeMap<ShapeId, Time>,
+    /// The reason why each size failed last.
+    reasons: BTreeMap<ShapeId, String>,
+    spent: NodesSpent,
     /// The last id given to a request.
     last: DemandId,
     /// Requested nodes with nothing loaded or planned, and the time since which they are idle.
@@ -35,6 +39,20 @@ impl NodeDemand {
     /// Sizes that failed, and the time until which they are not requested again.
     pub fn failed(&self) -> &BTreeMap<ShapeId, Time> {
         &self.failed
+    }
+
+    /// The reason why the size failed last.
+    pub fn reason(&self, shape: ShapeId) -> &str {
+        self.reasons.get(&shape).map_or("", String::as_str)
+    }
+
+    /// The use by requested nodes.
+    pub fn spent(&self) -> NodesSpent {
+        self.spent
+    }
+
+    pub fn spend(&mut self, spent: NodesSpent) {
+        self.spent = spent;
     }
 
     /// Idle nodes, and the time since which they are idle.
@@ -97,9 +115,10 @@ impl NodeDemand {
     }
 
     /// The request has failed; its size is not requested again before `until`. Returns the size.
-    pub fn fail(&mut self, demand: DemandId, until: Time) -> Option<ShapeId> {
+    pub fn fail(&mut self, demand: DemandId, until: Time, why: &str) -> Option<ShapeId> {
         let pending = self.pending.take_if(|pending| pending.demand == demand)?;
         self.failed.insert(pending.shape, until);
+        self.reasons.insert(pending.shape, why.to_owned());
         Some(pending.shape)
     }
 
@@ -149,6 +168,11 @@ impl NodeDemand {
         let before = self.failed.len();
         self.failed.retain(|_, until| *until > now);
         self.failed.len() < before
+    }
+
+    /// Forgets all failures.
+    pub fn reset(&mut self) {
+        self.failed.clear();
     }
 
     /// Sets the nodes that are idle now. Nodes that were idle before keep their time.

@@ -96,6 +96,10 @@ impl Pool {
             Event::NodeLeaves { node, at } => self.node_ends(node, at, true, actions),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
             Event::ShapesSet { shapes } => self.shapes_set(shapes),
+            Event::NodesSpent { spent } => {
+                self.node_demand.spend(spent);
+                self.touch_everything();
+            }
             Event::NodePending { demand, reason } => self.node_pending(demand, reason),
             Event::NodeRefused { demand, why } => self.node_refused(demand, &why, actions),
             Event::WeightsOn { node, models } => self.weights_are_on(node, models),

@@ -101,6 +101,21 @@ impl Pool {
                 },
                 _,
             ) => (RecordKind::LoadFailed, reason.to_string()),
+            // The shell reports the end of an engine whose node ends, too, as requested.
+            (
+                Phase::Ready { .. }
+                | Phase::Draining { .. }
+                | Phase::Parking { .. }
+                | Phase::Asleep { .. }
+                | Phase::Stopping {
+                    reason: StopReason::Crashed { .. },
+                    ..
+                },
+                Exit::Requested,
+            ) => (
+                RecordKind::Gone,
+                "its node ends, and its engine with it (N3)".to_string(),
+            ),
             (
                 Phase::Stopping {
                     reason: StopReason::Crashed { .. },

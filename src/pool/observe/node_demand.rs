@@ -23,7 +23,7 @@ impl Pool {
 
     pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Actions) {
         let until = self.now + self.limits.node_retry;
-        let Some(shape) = self.node_demand.fail(demand, until) else {
+        let Some(shape) = self.node_demand.fail(demand, until, why) else {
             return;
         };
         let name = self.node_demand.shape_name(shape);

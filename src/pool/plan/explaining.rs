@@ -79,6 +79,7 @@ pub(crate) fn of_refusal(
             devices,
             obstacles,
         } => (*needs, *devices, obstacles.as_slice()),
+        Refusal::NoNode { refusal, .. } => return of_refusal(pool, load, priority, refusal),
         Refusal::NeverFits { needs, devices, .. } => (*needs, *devices, &[][..]),
         Refusal::TimedOut {
             stall: StallReason::NoRoom { obstacles },

@@ -181,6 +181,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
             order: pending.order,
         };
     };
+    let refusal = node_demand::explained(pool, &pending.requirements, refusal);
     let waits = match rank.class {
         Class::Order => {
             let order = pending.order.expect("an order's want names it");

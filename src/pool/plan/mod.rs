@@ -15,6 +15,7 @@ pub(crate) mod measurement;
 pub(crate) mod moving;
 pub(crate) mod next;
 pub(crate) mod node_demand;
+pub(crate) mod node_limits;
 pub(crate) mod obstacles;
 pub(crate) mod order_refusals;
 pub(crate) mod orders;

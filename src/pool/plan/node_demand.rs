@@ -1,16 +1,24 @@
 //! Decides when to request another node instead of evicting, and when to give one back (S2). Part of `plan::next`; changes nothing.
 
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
+use crate::plan::node_limits;
 use crate::plan::place::place;
 use crate::types::decision::{Decision, Plan};
 use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ShapeId, Time};
 use crate::types::node_demand::NodeShape;
 use crate::types::rank::DemandRank;
+use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
+
+/// The number of sizes that a refusal explains.
+const SIZES_EXPLAINED_MAX: usize = 4;
 
 /// The decision for a demand that would have to evict or fits nowhere. `None` if it is planned without another node.
 pub(crate) fn instead(
@@ -186,22 +194,59 @@ fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
 /// The cheapest size that fits, excluding sizes that failed recently and larger ones of the same kind.
 fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
     let demand = &pool.node_demand;
-    let failed = |shape: &NodeShape| {
-        demand.failed().iter().any(|(id, until)| {
-            let smaller = demand.shapes().get(id);
-            *until > pool.now
-                && smaller.is_some_and(|smaller| {
-                    smaller.kind == shape.kind && smaller.devices <= shape.devices
-                })
-        })
+    let may = |shape: &NodeShape| {
+        failure(pool, shape).is_none() && node_limits::reached(pool, shape).is_none()
     };
     let fitting = demand.shapes().values();
-    let fitting = fitting.filter(|shape| fits(shape) && !failed(shape));
+    let fitting = fitting.filter(|shape| fits(shape) && may(shape));
     let best = fitting.min_by_key(|shape| {
         let cost = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
         (cost, shape.devices, shape.bytes_per_device, shape.shape)
     });
     best.map(|shape| shape.shape)
+}
+
+/// The failure that keeps this size from being requested now, of the size itself or of a smaller size of its kind, and the end of the
+/// pause.
+fn failure(pool: &Pool, shape: &NodeShape) -> Option<(ShapeId, Time)> {
+    let demand = &pool.node_demand;
+    let stops = |id: &ShapeId| {
+        let smaller = demand.shapes().get(id);
+        smaller
+            .is_some_and(|smaller| smaller.kind == shape.kind && smaller.devices <= shape.devices)
+    };
+    let mut failed = demand.failed().iter();
+    let found = failed.find(|(id, until)| **until > pool.now && stops(id));
+    found.map(|(id, until)| (*id, *until))
+}
+
+/// The refusal, with the reasons why no node is requested for it.
+pub(crate) fn explained(pool: &Pool, requirements: &Requirements, refusal: Refusal) -> Refusal {
+    let demand = &pool.node_demand;
+    let shapes = demand.shapes().values();
+    let fitting = shapes.filter(|shape| holds(pool, requirements, shape));
+    let (mut why, mut retry) = (Vec::new(), None);
+    for shape in fitting.take(SIZES_EXPLAINED_MAX) {
+        let failed = failure(pool, shape);
+        let reason = match (node_limits::reached(pool, shape), failed) {
+            (Some(limit), _) => limit.to_string(),
+            (None, Some((id, _))) => demand.reason(id).to_owned(),
+            (None, None) => continue,
+        };
+        retry = retry
+            .into_iter()
+            .chain(failed.map(|(_, until)| until))
+            .min();
+        why.push(format!("no node of size {}: {reason}", shape.name));
+    }
+    if why.is_empty() {
+        return refusal;
+    }
+    Refusal::NoNode {
+        refusal: Box::new(refusal),
+        why: why.join("; "),
+        retry: retry.map(|at| at.since(pool.now)),
+    }
 }
 
 /// Returns true if an empty node of this kind could hold it.

@@ -151,7 +151,7 @@ pub(crate) fn no_room(
     let refusal = plan.refusal.as_ref()?;
     let waits = load.waits && plan.prospect <= Prospect::Soon;
     let is_final = !waits && !node_demand::may_serve(pool, requirements);
-    is_final.then(|| refusal.clone())
+    is_final.then(|| node_demand::explained(pool, requirements, refusal.clone()))
 }
 
 /// Returns true if the accepted load waits for replicas that leave soon: it was ordered to wait, a replica of it was placed before,

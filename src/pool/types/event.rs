@@ -11,7 +11,7 @@ use crate::types::ids::{
 use crate::types::keep_alive::KeepAlive;
 use crate::types::link::Link;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
-use crate::types::node_demand::NodeShape;
+use crate::types::node_demand::{NodeShape, NodesSpent};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 
@@ -197,6 +197,10 @@ pub enum Event {
     /// The node sizes that a cluster can bring; replaces the earlier list. If it is empty, no node is requested (S2).
     ShapesSet {
         shapes: Vec<NodeShape>,
+    },
+    /// The use by requested nodes in the current day and month (S2).
+    NodesSpent {
+        spent: NodesSpent,
     },
     /// The cluster has accepted the request and reports why the node is not there yet.
     NodePending {

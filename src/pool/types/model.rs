@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::node_demand::NodeBudget;
 use crate::types::objective::Objective;
 use crate::types::policy::Policy;
 
@@ -308,6 +309,10 @@ pub struct Limits {
     pub node_scale_down_after: Span,
     /// The time for which a node size that failed is not requested again (S2).
     pub node_retry: Span,
+    /// The number of nodes that the pool may hold or request at a time (S2).
+    pub nodes_max: Option<u32>,
+    /// The limits for the use of requested nodes per day and month (S2).
+    pub node_budget: NodeBudget,
     /// The time within which all devices of a requested node must be reported after it has joined (S2).
     pub node_devices_within: Span,
     /// The time before the end of a node at which its models move; `None` for the expected duration (N7).
@@ -349,6 +354,8 @@ impl Default for Limits {
             node_patience: Span::from_secs(180),
             node_scale_down_after: Span::from_secs(1200),
             node_retry: Span::from_secs(300),
+            nodes_max: None,
+            node_budget: NodeBudget::default(),
             node_devices_within: Span::from_secs(30),
             node_renew_before: None,
             silent_grace: Span::from_secs(15),

@@ -2,6 +2,7 @@
 //! by number.
 //! One file because it is the list of all reasons with their texts, which keeps their wording consistent.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -177,6 +178,13 @@ pub enum Refusal {
     NoDevices {
         /// The node that left last, and the reason.
         last: Option<(String, String)>,
+    },
+    /// It does not fit, and no node is requested for it (S2).
+    NoNode {
+        refusal: Box<Refusal>,
+        why: String,
+        /// The time after which a node may be requested again.
+        retry: Option<Span>,
     },
     /// No allowed eviction frees enough memory.
     NoRoom {
@@ -422,6 +430,17 @@ impl fmt::Display for Refusal {
             Refusal::NoDevices {
                 last: Some((node, why)),
             } => write!(f, "the pool has no devices now: node {node} {why} (N3)"),
+            Refusal::NoNode {
+                refusal,
+                why,
+                retry,
+            } => {
+                write!(f, "{refusal}; {why}")?;
+                retry.map_or(Ok(()), |retry| {
+                    write!(f, "; a node is requested again in {retry}")
+                })?;
+                write!(f, " (S2)")
+            }
             Refusal::NoRoom {
                 needs,
                 devices,
@@ -461,7 +480,7 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
             Refusal::NoSuchDevice { device } => write!(f, "there is no device {device}"),
             Refusal::NotCordoned { device } => write!(f, "{device} is not cordoned"),
-            Refusal::NoSuchNode { node } => write!(f, "there is no node {node}"),
+            Refusal::NoSuchNode { .. } => write!(f, "the node has left the pool"),
             Refusal::NodeServes { node } => write!(f, "node {node} does not drain"),
             Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
             Refusal::TooManyDevices { requested, have } => {

@@ -79,6 +79,7 @@ impl Refusal {
             Refusal::UnknownModel => "unknown_model",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::TimedOut { .. } => "timed_out",
+            Refusal::NoNode { refusal, .. } => refusal.name(),
             Refusal::NeverFits { .. } => "never_fits",
             Refusal::NoRoom { .. } => "no_room",
             Refusal::LoadFailed { .. } => "load_failed",

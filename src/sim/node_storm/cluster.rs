@@ -47,6 +47,7 @@ pub(super) fn shapes() -> Vec<NodeShape> {
         devices,
         bytes_per_device: BYTES_PER_DEVICE,
         kind: KindId(9),
+        nodes_max: None,
         cost_per_hour_cents: Some(devices * 100),
     };
     Vec::from([shape(0, 1), shape(1, 2)])

@@ -170,6 +170,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("cluster.scale_down_after", "9m", ""),
     ("cluster.renew_before", "20m", ""),
     ("cluster.join_within", "5m", ""),
+    ("cluster.max_nodes", "3", ""),
+    ("cluster.budget", "{gpu_hours_per_day: 100}", ""),
     ("cluster.controller", "https://pool.example.org:8443", ""),
     ("cluster.fingerprint", FINGERPRINT, ""),
     ("cluster.token_file", "/shared/token", ""),

@@ -70,7 +70,13 @@ impl Cluster {
     }
 
     fn pool(&self) -> Pool {
-        Pool::with_devices(&[stub("a", &[])], &self.config())
+        self.pool_with("")
+    }
+
+    /// `more` contains additional lines of the section `cluster`.
+    fn pool_with(&self, more: &str) -> Pool {
+        let config = format!("{}{more}", self.config());
+        Pool::with_devices(&[stub("a", &[])], &config)
     }
 
     fn lease(&self, id: &str) -> Option<Value> {
@@ -239,4 +245,63 @@ fn s2_a_pool_that_ends_takes_its_open_request_back() {
     });
     assert!(pool.wait(Duration::from_secs(60)));
     assert_eq!(cluster.state("vm-1").as_deref(), Some("ended"));
+}
+
+/// The seconds of `Retry-After`.
+fn retry_after(head: &str) -> Option<u64> {
+    let head = head.to_ascii_lowercase();
+    let line = head
+        .lines()
+        .find_map(|line| line.strip_prefix("retry-after:"))?;
+    line.trim().parse().ok()
+}
+
+#[test]
+fn s2_a_refusal_names_the_failed_lease_and_a_reset_forgets_it() {
+    let cluster = Cluster::new();
+    fs::write(cluster.path("full"), "").unwrap();
+    let pool = cluster.pool();
+    let body = chat("a", false);
+    for _ in 0..2 {
+        let (status, text, head) = pool.request("POST", "/v1/chat/completions", &body, None);
+        assert_eq!(status, 503, "{text}");
+        assert!(
+            text.contains("no node of size one: ") && text.contains("quota of the lab is used up"),
+            "{text}"
+        );
+        let retry = retry_after(&head);
+        assert!(
+            retry.is_some_and(|retry| (1..=300).contains(&retry)),
+            "{head}"
+        );
+    }
+    fs::remove_file(cluster.path("full")).unwrap();
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request("POST", "/llm/admin/reset", "", Some(&key));
+    assert_eq!(status, 200, "{text}");
+    thread::scope(|scope| {
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &body));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        let machine = cluster.starts(&pool, "vm-1");
+        let (status, text) = response.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+    });
+}
+
+#[test]
+fn s2_no_node_is_requested_beyond_a_limit_and_the_refusal_names_it() {
+    for (limit, name) in [
+        ("  max_nodes: 0\n", "cluster.max_nodes"),
+        (
+            "  budget: {gpu_hours_per_month: 0}\n",
+            "cluster.budget.gpu_hours_per_month",
+        ),
+    ] {
+        let cluster = Cluster::new();
+        let pool = cluster.pool_with(limit);
+        let (status, text) = pool.post("/v1/chat/completions", &chat("a", false));
+        assert_eq!(status, 503, "{text}");
+        assert!(text.contains(name), "{text}");
+        assert_eq!(cluster.leases(), 0, "{name}");
+    }
 }

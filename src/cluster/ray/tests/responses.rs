@@ -68,6 +68,7 @@ fn jobs_of_others_may_have_any_form_and_a_list_is_needed() {
 
 fn machines(autoscaler: &str) -> Machines {
     Machines {
+        held: std::collections::BTreeMap::new(),
         alive: machines::of_nodes(&fixture("nodes-2.60.json")).expect("read"),
         autoscaler: machines::of_status(&fixture(autoscaler)),
     }
@@ -88,6 +89,25 @@ fn a_pending_job_names_the_missing_machine_and_its_source() {
         reason(1, "autoscaler-none.json"),
         "Ray has not found a node with 1 free GPU yet: 2 nodes are that large; the job starts when one is free"
     );
+    // The pool's own jobs hold the GPUs, so none becomes free while they run.
+    for (autoscaler, is_final) in [
+        ("autoscaler-none.json", true),
+        ("autoscaler-v1-idle.json", false),
+    ] {
+        let mut machines = machines(autoscaler);
+        let all = machines.alive.iter();
+        machines.held = all
+            .map(|machine| (machine.node_id.clone(), machine.gpus() as u32))
+            .collect();
+        let reason = pending(&section, &shape("a", 1, 28_800), &machines);
+        let end = "; this pool holds all of them, and it has no autoscaler to bring another";
+        assert_eq!(reason.ends_with(end), is_final, "{reason}");
+        // Room on one of the machines.
+        machines.held.pop_first();
+        machines.held.pop_first();
+        let reason = pending(&section, &shape("a", 1, 28_800), &machines);
+        assert!(!reason.ends_with(end), "{reason}");
+    }
     let lacks =
         "Ray has not found a node with 8 free GPUs yet: no node has 8 GPUs, the largest has 2; ";
     for (autoscaler, end) in [
