@@ -1,5 +1,5 @@
-//! The admin API, the dashboard, browser sessions and votes. Every admin route requires an admin key, parses its request strictly, then submits an order or reads the snapshot, and
-//! is recorded in the audit log. Loads and evictions are decided by the pool.
+//! The admin API, the dashboard, browser sessions and votes. Every admin route requires an admin key, parses its request strictly,
+//! then submits an order or reads the snapshot, and is recorded in the audit log. The pool decides loads and evictions.
 
 mod audit;
 pub mod audit_layer;

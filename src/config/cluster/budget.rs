@@ -10,7 +10,7 @@ use pool::{NodeAmounts, NodeBudget};
 /// A larger amount is a mistake.
 const MAX: f64 = 1e9;
 
-/// Limits for the use of nodes that the pool requests. Days and months are those of the controller's time zone. After an amount is used up,
+/// Limits for the use of nodes that the pool requests. Days and months follow the controller's time zone. After an amount is used up,
 /// no more nodes are requested; nodes that exist stay until they are idle or their time limit ends. Null: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -102,7 +102,7 @@ fn a_pending_job_names_the_missing_machine_and_its_source() {
         let reason = pending(&section, &shape("a", 1, 28_800), &machines);
         let end = "; this pool holds all of them, and it has no autoscaler to bring another";
         assert_eq!(reason.ends_with(end), is_final, "{reason}");
-        // Room on one of the machines.
+        // A machine has room.
         machines.held.pop_first();
         machines.held.pop_first();
         let reason = pending(&section, &shape("a", 1, 28_800), &machines);
