@@ -1,8 +1,9 @@
 //! The labs on which the pool is beyond its limits relative to `lru`, each with the part of the rule that causes it: the lab is
 //! played again without each part, and the cause is the part without which the figure is lowest.
 
+use super::estimate::Estimate;
+use super::lab::{Compared, Cost, Lab, PARTS, cost};
 use super::report::called;
-use super::{Compared, Cost, Estimate, Lab, PARTS, cost};
 
 /// The limits relative to `lru`. Unserved requests may not be more with 90 % confidence.
 const WAIT_MAX: f64 = 1.05;

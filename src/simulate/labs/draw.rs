@@ -4,7 +4,7 @@
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
-use super::{Lab, Shape};
+use super::lab::{Lab, Shape};
 use pool::{KeyId, ModelId, Span, Time};
 use sim::replay::Arrival;
 

@@ -1,8 +1,11 @@
 //! `--labs --heat-map`: one character for each lab. The pool's wait, p99 and unserved requests relative to `lru`, then the waits of
 //! the other rules, the totals of all rules, and the labs beyond the limits with the part of the rule that causes each.
 
+use std::fmt::Write;
+
+use super::causes;
+use super::lab::{LOADS, Lab, RULES, USE_PERCENT, all};
 use super::report::{Found, ratios, table, waited};
-use super::{LOADS, Lab, RULES, USE_PERCENT, all, causes};
 
 /// Darker for more, relative to `lru`.
 const SHADES: [(f64, char); 6] = [
@@ -101,11 +104,11 @@ fn more_unserved(found: &Found, rule: usize, lab: usize) -> f64 {
 }
 
 fn print_maps(labs: &[Lab], maps: &[Map]) {
-    print!("{:<26}", "");
-    for map in maps {
-        print!("{:<17}", map.title);
-    }
-    println!();
+    let titles = maps.iter().map(|map| format!("{:<17}", map.title));
+    println!(
+        "{}",
+        format!("{:<26}{}", "", titles.collect::<String>()).trim_end()
+    );
     let width = LOADS.len() * USE_PERCENT.len();
     for row in (0..labs.len()).step_by(width) {
         let Lab {
@@ -114,13 +117,13 @@ fn print_maps(labs: &[Lab], maps: &[Map]) {
         let plural = if devices == 1 { "" } else { "s" };
         let shape = labs[row].shape.name();
         let on = format!("{shape:<9} {models:>2} on {devices} device{plural}");
-        print!("{on:<26}");
+        let mut line = format!("{on:<26}");
         for map in maps {
             let of_row = map.cells[row..row + width].chunks(USE_PERCENT.len());
-            let line: Vec<String> = of_row.map(|cells| cells.iter().collect()).collect();
-            print!("{:<17}", line.join(" "));
+            let of_row: Vec<String> = of_row.map(|cells| cells.iter().collect()).collect();
+            let _ = write!(line, "{:<17}", of_row.join(" "));
         }
-        println!();
+        println!("{}", line.trim_end());
     }
     println!();
 }

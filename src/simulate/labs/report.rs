@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Compared, Cost, Estimate, Lab, PARTS, USE_PERCENT, all, compare, cost};
+use super::estimate::Estimate;
+use super::lab::{Compared, Cost, Lab, PARTS, USE_PERCENT, all, compare, cost};
 
 /// Prints the table of docs/internals/policy.md.
 ///
