@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use super::labs::{self, Cost, PARTS};
+use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
-use super::{bench, clear_progress, front, models, progress};
+use super::{bench, front, models};
 use pool::{ModelId, Policy, Span, Time};
 use sim::replay::{Options, run as replay};
 

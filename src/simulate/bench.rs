@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::compare;
 use super::models;
+use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
-use super::{clear_progress, compare, progress};
 use pool::{ModelId, Span};
 use sim::replay::{Report, bound};
 

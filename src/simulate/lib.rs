@@ -12,17 +12,17 @@ pub mod labs;
 mod lru_best;
 pub mod models;
 pub mod page;
+mod progress;
 mod setup;
 pub mod shipped;
 pub mod table;
 mod what_if;
 pub mod workload;
 
-use std::io::{IsTerminal, Write};
-
 pub use self::args::{SimulateArgs, UnknownModels};
 pub use self::environment::{Environment, Evenings, FindDevices, FindEvenings, MachineDevices};
 
+use progress::{clear_progress, progress};
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
 
@@ -134,21 +134,6 @@ fn replay(spec: &str, args: &SimulateArgs, environment: &Environment<'_>) -> Res
         );
     }
     Ok(())
-}
-
-fn progress(policy: &str, done: u64, day: f64) {
-    let mut out = std::io::stderr();
-    if out.is_terminal() {
-        let _ = write!(out, "\r{policy}: {done} requests, day {day:.1}   ");
-        let _ = out.flush();
-    }
-}
-
-fn clear_progress() {
-    let mut out = std::io::stderr();
-    if out.is_terminal() {
-        let _ = write!(out, "\r{:60}\r", "");
-    }
 }
 
 fn storms(first: u64, count: u64) -> Result<(), String> {

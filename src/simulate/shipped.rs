@@ -6,10 +6,11 @@ use std::path::Path;
 use serde_json::json;
 
 use super::bench::{self, CAPACITIES};
+use super::compare;
 use super::environment::FindEvenings;
+use super::progress::{clear_progress, progress};
 use super::setup::{Setup, evening, with_keys};
 use super::table::{energy_kwh, short};
-use super::{clear_progress, compare, progress};
 use config::Config;
 use pool::{Span, Time};
 use sim::replay::{Report, Scenario};
