@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, RequestBuilder, Response, Url, header};
+use reqwest::{Method, RequestBuilder, Response, header};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -11,6 +11,7 @@ use crate::response::{ApiResponse, Patience};
 use crate::settings::{Key, Settings};
 use crate::stream::Stream;
 use crate::trust;
+use crate::urls;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const PROBE_MAX: Duration = Duration::from_secs(2);
@@ -235,16 +236,7 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<RequestBuilder, ClientError> {
-        let server = &self.settings.base;
-        let invalid = |why: &str| ClientError::Usage(format!("{server:?} is not a URL: {why}"));
-        let mut url = Url::parse(server).map_err(|error| invalid(&error.to_string()))?;
-        url.path_segments_mut()
-            .map_err(|()| invalid("it has no path"))?
-            .pop_if_empty()
-            .extend(path.split('/'));
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
+        let url = urls::url_of(&self.settings.base, path, query)?;
         let request = self.http.request(method, url);
         Ok(match &self.settings.key {
             Some(key) => request.bearer_auth(&key.0),

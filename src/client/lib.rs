@@ -8,6 +8,7 @@ mod response;
 mod settings;
 mod stream;
 mod trust;
+mod urls;
 
 pub use error::{ClientError, Refusal, error_of, root_cause};
 pub use events::{Event, Message};

@@ -98,14 +98,15 @@ impl CommandError {
     }
 
     fn advice(&self) -> Option<String> {
-        match self {
-            CommandError::Advised { advice, .. } => Some(advice.clone()),
-            CommandError::Client(failure) => match failure.refusal() {
-                Some(refusal) => advice_of(refusal).or_else(|| failure.advice()),
-                None => failure.advice(),
-            },
-            _ => None,
-        }
+        let (failure, advice) = match self {
+            CommandError::Advised { refused, advice } => (refused, Some(advice.clone())),
+            CommandError::Client(failure) => (failure, failure.refusal().and_then(advice_of)),
+            _ => return None,
+        };
+        // The second line names the request in the server's log.
+        let lines = [advice, failure.advice()].into_iter().flatten();
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 }
 
@@ -150,5 +151,15 @@ mod tests {
         assert!(text.ends_with("\nNo key was sent."), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
         assert_eq!(refused.exit_status(), 1);
+        let full = CommandError::Client(ClientError::Refused(Box::new(Refusal {
+            status: 503,
+            message: "no seat".to_owned(),
+            retry_after: Some(3),
+            request_id: Some("r-7".to_owned()),
+            ..Refusal::default()
+        })));
+        let text = full.explain().expect("it is explained");
+        let lines = "\nTry again in 3 s.\nSee the server's log for request r-7.";
+        assert!(text.ends_with(lines), "{text}");
     }
 }

@@ -16,7 +16,8 @@ export const live = createStore({ status: 'connecting', since: ticks(), failure:
   models: [], devices: [], queue: NONE, queue_at: 0, evening: null, store: null });
 
 export const byName = new Map();
-const deviceOrder = (one, other) => one.node.localeCompare(other.node, 'en', { numeric: true }) || one.device.localeCompare(other.device, 'en', { numeric: true });
+/** The server's own devices first: only those of other nodes have a node in their names. */
+const deviceOrder = (one, other) => one.device.includes('/') - other.device.includes('/') || one.node.localeCompare(other.node, 'en', { numeric: true }) || one.device.localeCompare(other.device, 'en', { numeric: true });
 const modelOrder = (one, other) => one.model < other.model ? -1 : one.model > other.model ? 1 : 0;
 
 function merged(list, change, key, order) {
