@@ -1,6 +1,8 @@
 //! Leases that have to be given back and are not yet.
 
-use super::super::{LeaseId, NodeLease, Release};
+use super::messages::ClusterNews;
+use super::{ENDING_MAX, Follower, MISSING_MAX};
+use crate::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 
 /// Selects the lease that has to end.
 pub(super) enum LeaseSelector {
@@ -38,6 +40,47 @@ impl LeaseReturn {
             is_cancel: false,
             missing: 0,
             complained: String::new(),
+        }
+    }
+}
+
+impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
+    /// Records the lease to give back, and gives back immediately what the cluster lists.
+    pub(super) async fn end(&mut self, ending: LeaseReturn) {
+        if self.ending.len() < ENDING_MAX {
+            self.ending.push(ending);
+        }
+        match self.leases().await {
+            Ok(leases) => self.end_leases(&leases).await,
+            Err(error) => tracing::warn!("cannot list the leases to give one back: {error}"),
+        }
+    }
+
+    pub(super) async fn end_leases(&mut self, leases: &[NodeLease]) {
+        for mut ending in std::mem::take(&mut self.ending) {
+            let mut found = leases.iter().filter(|lease| ending.which.is(lease));
+            let Some(lease) = found.find(|lease| !lease.has_ended()) else {
+                ending.missing += 1;
+                if ending.missing < MISSING_MAX {
+                    self.ending.push(ending);
+                }
+                continue;
+            };
+            if ending.is_cancel && self.joined.contains(&lease.node) {
+                continue;
+            }
+            match self.cluster.release(&lease.id, ending.how).await {
+                Ok(()) => tracing::info!("lease {} is given back", lease.id),
+                Err(ClusterError::WrongId { .. }) => {}
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != ending.complained {
+                        tracing::warn!("lease {} cannot be given back yet: {text}", lease.id);
+                        ending.complained = text;
+                    }
+                    self.ending.push(ending);
+                }
+            }
         }
     }
 }

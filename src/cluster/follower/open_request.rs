@@ -2,8 +2,10 @@
 
 use tokio::time::Instant;
 
+use super::lease_return::{LeaseReturn, LeaseSelector};
 use super::messages::ClusterNews;
-use crate::{LeaseId, NodeLease, is_node_of};
+use super::{Follower, HOST_EXCLUDED_FOR, MISSING_MAX, STUCK_FOR, now};
+use crate::{Cluster, LeaseId, LeaseState, NodeLease, Release, is_node_of};
 
 /// Limit of attempts to send a request that the cluster does not know afterwards.
 const SENT_MAX: u32 = 4;
@@ -75,5 +77,87 @@ impl Open {
             let demand = self.demand;
             news(ClusterNews::Pending { demand, reason });
         }
+    }
+}
+
+impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
+    /// Compares the open request with the leases, reports its progress, and settles it.
+    pub(super) async fn look_at_open(&mut self, leases: &[NodeLease]) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        let demand = open.demand;
+        let found = leases.iter().find(|lease| open.is_of(lease));
+        let refused = |why: String| (self.news)(ClusterNews::Refused { demand, why });
+        let Some(lease) = found else {
+            open.missing += 1;
+            if open.missing < MISSING_MAX {
+                self.open = Some(open);
+            } else if open.may_be_sent_again() {
+                // The cluster was unreachable and responds again. If it accepted the first request after all, that lease is left
+                // over.
+                self.has_looked = false;
+                self.open = self.submitted(open).await;
+            } else if let Some(unknown) = open.unknown {
+                refused(unknown);
+            } else if let Some(id) = open.lease {
+                refused(format!("the cluster no longer knows its lease {id}"));
+            }
+            return;
+        };
+        open.missing = 0;
+        open.lease = Some(lease.id.clone());
+        if open.node.as_ref() != Some(&lease.node) {
+            open.name_node(lease.node.clone(), &self.news);
+        }
+        if self.joined.contains(&lease.node) {
+            return;
+        }
+        match &lease.state {
+            LeaseState::Ended { why } => {
+                refused(format!("lease {} has ended: {why}", lease.id));
+                return;
+            }
+            LeaseState::Pending { reason } => {
+                open.running_since = None;
+                if !lease.cannot_start() {
+                    open.stuck_since = None;
+                } else if open.stuck_since.get_or_insert_with(now).elapsed() >= STUCK_FOR {
+                    refused(format!("lease {} cannot start: {reason}", lease.id));
+                    let which = LeaseSelector::Lease(lease.id.clone());
+                    self.ending.push(LeaseReturn::new(which, Release::Now));
+                    return;
+                }
+                open.report(format!("lease {}: {reason}", lease.id), &self.news);
+            }
+            LeaseState::Starting { host, .. } | LeaseState::Running { host } => {
+                let since = *open.running_since.get_or_insert_with(now);
+                let waits = match &lease.state {
+                    LeaseState::Starting { reason, .. } => Some(reason),
+                    _ => None,
+                };
+                if since.elapsed() >= self.join_within {
+                    let seconds = self.join_within.as_secs();
+                    let why = waits.map_or_else(String::new, |reason| format!(" ({reason})"));
+                    let log = match self.cluster.log_end(&lease.id).await {
+                        Some(line) => format!("its log ends with: {line}; "),
+                        None => "check its log, and ".to_owned(),
+                    };
+                    refused(format!(
+                        "lease {} has run on {host} for {seconds} s and its node {} has not joined{why}; it is given back: {log}raise cluster.join_within if it needs longer",
+                        lease.id, lease.node
+                    ));
+                    let until = now() + HOST_EXCLUDED_FOR;
+                    self.excluded.push((host.clone(), until));
+                    let which = LeaseSelector::Lease(lease.id.clone());
+                    self.ending.push(LeaseReturn::new(which, Release::Now));
+                    return;
+                }
+                let what = waits.map_or("its node starts", String::as_str);
+                let text = format!("lease {} runs on {host}; {what}", lease.id);
+                open.report(text, &self.news);
+            }
+        }
+        self.open = Some(open);
     }
 }

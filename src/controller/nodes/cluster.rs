@@ -1,19 +1,26 @@
 //! Starts the task that calls the cluster, next to the loop, and turns its reports into events (S2).
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::clock::Clock;
 use crate::control::Control;
 use crate::control::cluster_nodes::shapes;
 use crate::messages::Message;
 use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Period, Spending};
-use pool::{DemandId, Event, NodeUse, NodesSpent, Time};
+use pool::{DemandId, Event, NodeUse, NodesSpent, Span, Time};
 use store::{Store, StoreError, generate_key};
 
 /// The store's fact with the id of this pool.
 const POOL_ID: &str = "pool_id";
 /// The fact with the use of nodes.
 const SPENDING: &str = "node_spending";
+/// A token with less time left is reported.
+const EXPIRES_SOON: Span = Span::from_secs(3 * 86_400);
+const TOKEN_EVERY: Duration = Duration::from_secs(3600);
 
 impl Control {
     /// Starts the cluster's task if the configuration has a cluster. It ends with the loop, after it has carried out all orders the
@@ -35,6 +42,7 @@ impl Control {
         let shapes = section.shapes.iter().map(|shape| shape.name.clone());
         self.cluster.begin(shapes.collect(), orders);
         let (store, section) = (self.journal.store(), section.clone());
+        let clock = self.clock;
         Some(tokio::spawn(async move {
             let owner = pool_id(&store).await;
             let cluster = match owner.clone() {
@@ -46,8 +54,12 @@ impl Control {
                 owner,
                 spending: spending(&store).await,
             };
+            let token_file = settings.section.token_file.clone();
             let follower = Follower::new(cluster, settings, report);
-            follower.run(waiting).await;
+            tokio::select! {
+                () = follower.run(waiting) => {}
+                () = watch_token(&store, token_file, clock) => {}
+            }
         }))
     }
 
@@ -105,6 +117,34 @@ impl Control {
                 tracing::warn!(%error, "the use of nodes could not be saved");
             }
         });
+    }
+}
+
+/// Warns before the token of the nodes expires, once an hour. Only the nodes may be able to read its file.
+async fn watch_token(store: &Store, file: Option<PathBuf>, clock: Clock) {
+    let Some(file) = file else {
+        return std::future::pending().await;
+    };
+    loop {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Ok(Some(token)) = store.node_token(text.trim()).await {
+            let left = token.expires.since(clock.wall());
+            let problem = if token.revoked {
+                Some("is revoked".to_owned())
+            } else if left == Span::ZERO {
+                Some("has expired".to_owned())
+            } else {
+                (left < EXPIRES_SOON).then(|| format!("expires in {left}"))
+            };
+            if let Some(problem) = problem {
+                tracing::warn!(
+                    "the token t{} in cluster.token_file {} {problem}; nodes cannot join without a valid one: write a new token there (admin-client nodes token --expires 90d)",
+                    token.id,
+                    file.display()
+                );
+            }
+        }
+        tokio::time::sleep(TOKEN_EVERY).await;
     }
 }
 

@@ -194,7 +194,7 @@ fn hosts(snapshot: &Snapshot, text: &mut Text) {
     let help = "Memory of each node's host: limit for sleeping replicas, used by them, and available on the system.";
     text.family("host_memory_bytes", Kind::Gauge, help);
     for host in &snapshot.pool.hosts {
-        let node = host.node.to_string();
+        let node = dto::node_name(host.node, snapshot);
         let known = [
             ("capacity", host.capacity),
             ("held", host.held),

@@ -18,6 +18,9 @@ const BYTES_PER_DEVICE: Bytes = Bytes(80 * Bytes::GIB);
 /// The time for which a size is not requested again after a refusal (S2).
 const NOT_AGAIN: Span = Span::from_secs(300);
 
+/// The limit of nodes that the pool may hold and request at a time.
+pub(super) const NODES_MAX: u32 = 3;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     pub shapes: Vec<NodeShape>,
@@ -60,6 +63,13 @@ impl Play {
 
     pub(super) fn is_requested(&mut self, at: Time, demand: DemandId, shape: ShapeId) {
         self.report.requested += 1;
+        let nodes = self.world.pool.view(at).nodes;
+        let held = nodes.iter().filter(|node| node.demand.is_some()).count();
+        if held >= NODES_MAX as usize {
+            self.breaks(format!(
+                "{demand} is requested with {held} nodes, the limit"
+            ));
+        }
         if let Some((open, _)) = self.leases.open {
             self.breaks(format!("{demand} is requested while {open} is open"));
         }

@@ -380,6 +380,7 @@ impl Play {
 fn limits() -> Limits {
     Limits {
         nodes_may_join: true,
+        nodes_max: Some(cluster::NODES_MAX),
         ..Limits::default()
     }
 }

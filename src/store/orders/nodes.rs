@@ -245,6 +245,17 @@ impl Store {
         Ok(rows.iter().map(token_of).collect())
     }
 
+    /// The token with this text, valid or not. Does not count as a use.
+    pub async fn node_token(&self, text: &str) -> Result<Option<NodeToken>, StoreError> {
+        let hash = hash_key(text).0.to_vec();
+        let row = query("SELECT * FROM node_tokens WHERE hash = ?")
+            .bind(&hash[..])
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(self.failed("read a token of nodes"))?;
+        Ok(row.as_ref().map(token_of))
+    }
+
     /// Revokes a token. Returns true if it exists. Nodes that have joined with it stay.
     pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreError> {
         let revoked = self

@@ -305,3 +305,22 @@ fn s2_no_node_is_requested_beyond_a_limit_and_the_refusal_names_it() {
         assert_eq!(cluster.leases(), 0, "{name}");
     }
 }
+
+#[test]
+fn a_token_that_expires_soon_is_reported_at_the_start() {
+    let cluster = Cluster::new();
+    let mut pool = cluster.pool();
+    for (expires, is_reported) in [("90d", false), ("2d", true)] {
+        let text = token(&pool, json!({ "expires": expires }));
+        fs::write(cluster.path("token"), text).unwrap();
+        pool.kill_and_restart();
+        let reported = |pool: &Pool| pool.log().contains("in cluster.token_file");
+        if is_reported {
+            wait_for("the warning", || reported(&pool));
+            assert!(pool.log().contains("expires in 47 h"), "{}", pool.log());
+        } else {
+            assert_eq!(pool.post("/v1/chat/completions", "{}").0, 400);
+            assert!(!reported(&pool), "{}", pool.log());
+        }
+    }
+}
