@@ -30,8 +30,6 @@ const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
 const ROLL_EVERY: Duration = Duration::from_secs(60);
 /// A request with a reason that does not pass is given back after this time. Ray reports such a reason briefly while it starts a job.
 const STUCK_FOR: Duration = Duration::from_secs(10);
-/// A lease missing from this many consecutive responses has ended. A single response may be older than the request.
-const MISSING_MAX: u32 = 2;
 /// Time for which requests avoid a machine whose node did not join.
 const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 /// If nodes fail to join on more machines than this, the machines are not the cause.

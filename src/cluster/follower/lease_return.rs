@@ -1,7 +1,8 @@
 //! Leases that have to be given back and are not yet.
 
 use super::messages::ClusterNews;
-use super::{ENDING_MAX, Follower, MISSING_MAX};
+use super::silent_nodes::MISSING_MAX;
+use super::{ENDING_MAX, Follower};
 use crate::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 
 /// Selects the lease that has to end.

@@ -4,7 +4,8 @@ use tokio::time::Instant;
 
 use super::lease_return::{LeaseReturn, LeaseSelector};
 use super::messages::ClusterNews;
-use super::{Follower, HOST_EXCLUDED_FOR, MISSING_MAX, STUCK_FOR, now};
+use super::silent_nodes::MISSING_MAX;
+use super::{Follower, HOST_EXCLUDED_FOR, STUCK_FOR, now};
 use crate::{Cluster, LeaseId, LeaseState, NodeLease, Release, is_node_of};
 
 /// Limit of attempts to send a request that the cluster does not know afterwards.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::super::{LeaseState, NodeLease, is_node_of};
-use super::MISSING_MAX;
 
+/// A lease missing from this many consecutive responses has ended. A single response may be older than the request.
+pub(super) const MISSING_MAX: u32 = 2;
 /// Limit of tracked nodes.
 const NODES_MAX: usize = 4096;
 
