@@ -232,6 +232,15 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             tests: &["what_is_not_written_is_found_by_its_holder_until_it_is_old_or_in_the_way"],
         },
         SharedLimit {
+            bounds: "simultaneous looks for programs of engines",
+            size: "8".to_owned(),
+            share: "none: administrators choose the programs".to_owned(),
+            eviction: "a look that waits longer than 1 s is left out",
+            others: "a first request waits up to 1 s longer while a file system hangs",
+            code: &["src/controller/programs.rs"],
+            tests: &[],
+        },
+        SharedLimit {
             bounds: "weights that nodes send each other",
             size: "`node.peers_at_once`; 16,384 connections of a relay".to_owned(),
             share: "none: nodes alone reach them, with a token for each transfer".to_owned(),

@@ -11,8 +11,9 @@ const END: &str = "<!-- shared limits: end -->";
 /// Crates without callers that share anything: a load generator, and a rate of a load over time.
 const WITHOUT_CALLERS: [&str; 2] = ["bench", "schedule"];
 /// The constructs of shared limits.
-const CONSTRUCTS: [&str; 5] = [
+const CONSTRUCTS: [&str; 6] = [
     "Semaphore::new(",
+    "Semaphore::const_new(",
     "Shares::new(",
     "Failures::new(",
     "Rate::new(",
