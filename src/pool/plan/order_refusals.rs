@@ -36,7 +36,7 @@ pub(crate) fn refusal_of(
             }
             let name = pool.node_name(*node);
             let undrains = matches!(command, Command::UndrainNode { .. });
-            let serves = undrains && !pool.nodes.drain(&name).is_some();
+            let serves = undrains && pool.nodes.drain(&name).is_none();
             return serves.then_some((Refusal::NodeServes { node: name }, None));
         }
         _ => return None,

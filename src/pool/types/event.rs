@@ -16,10 +16,6 @@ use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "events are handled one at a time, and a box would cost an allocation per model at each reload"
-)]
 pub enum Event {
     /// The machine's clock jumped and is now `ahead` milliseconds ahead of the step clock. Leases follow it.
     WallClockJumped {
