@@ -37,6 +37,8 @@ impl Pool {
         fs::write(&node, program).unwrap();
         fs::set_permissions(&node, PermissionsExt::from_mode(0o755)).unwrap();
         fs::write(folder.join("token"), "secret-of-the-join").unwrap();
+        let mode = PermissionsExt::from_mode(0o600);
+        fs::set_permissions(folder.join("token"), mode).unwrap();
         let text = format!(
             "cluster:
   kind: ray
