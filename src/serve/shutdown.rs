@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lock::StateLock;
-use crate::stop_signal::stop_signal;
 use super::starting::deposed;
 use super::stop_time::{self, CONNECTIONS_WITHIN};
 use super::takeover::{Successor, TakeoverSocket};
 use super::telemetry::{self, Telemetry};
 use super::{evening, limits, notify, seats, tasks};
+use crate::stop_signal::stop_signal;
 use access::limits::Limits;
 use config::{Config, LiveConfig};
 use controller::Handle;

@@ -17,11 +17,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::notify;
 use super::opening::line;
-use crate::stop_signal::stop_signal;
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::stop_time::CONNECTIONS_WITHIN;
 use super::takeover::InheritedSocket;
 use super::tasks::start;
+use crate::stop_signal::stop_signal;
 use config::{Config, StandbySection};
 use controller::Clock;
 use http::{Edge, Listener, Standby};
