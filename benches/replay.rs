@@ -2,6 +2,7 @@
 //! without its shadows, with another system's rule, and with the lower bound. A plain program, because the promise is about a run
 //! of known length: `cargo bench --bench replay [requests]`.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use model_pool::pool::{
@@ -49,7 +50,10 @@ fn scenario() -> Scenario {
         models: (0..MODELS).map(model).collect(),
         limits: Limits::default(),
         stop_takes: Span(500),
+        park_times: BTreeMap::new(),
+        starts_at_night: false,
         evenings: Vec::new(),
+        cleanups_spare_busy: false,
         mornings: Vec::new(),
         sets: Vec::new(),
     }
