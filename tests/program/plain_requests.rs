@@ -181,8 +181,8 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
         number(&text, &format!("candle_engine_{name} "))
     };
     let before = own("sampled_tokens_total");
-    // Each choice is as long as the context allows.
-    let body = json!({"model": "tiny", "n": 8, "ignore_eos": true, "messages": [{"role": "user", "content": "Hi"}]});
+    // Each choice is as long as the context allows: 500 tokens.
+    let body = json!({"model": "tiny", "n": 64, "ignore_eos": true, "messages": [{"role": "user", "content": "Hi"}]});
     let mut socket = connect(&pool);
     socket
         .write_all(post(&body.to_string()).as_bytes())
@@ -190,11 +190,8 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
     wait_for("tokens", || own("sampled_tokens_total") > before);
     drop(socket);
     wait_for("the work to end", || own("requests_running") == 0);
-    let done = own("sampled_tokens_total");
-    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
-    assert_eq!(status, 200, "{text}");
-    let whole = own("sampled_tokens_total") - done;
-    assert!(done - before < whole, "{} of {whole}", done - before);
+    let sampled = own("sampled_tokens_total") - before;
+    assert!(sampled < 64 * 400, "{sampled} tokens");
 }
 
 #[test]

@@ -184,9 +184,10 @@ impl Pool {
         };
         // If waking fails, no request is refused: the next replica is loaded instead.
         let woken = replica.parked.is_some();
+        // The last output of an engine that was being stopped says nothing about the next load.
+        let was_stopped = matches!(replica.phase, Phase::Stopping { .. });
         let again = match exit {
-            // The last output of an engine that was being stopped says nothing about the next load.
-            _ if woken || kind != RecordKind::LoadFailed => false,
+            _ if woken || was_stopped || kind != RecordKind::LoadFailed => false,
             Exit::OutOfMemory { .. } => self.plans_again(replica.model),
             _ => remedy == Remedy::Retry && self.tries_again(replica.model),
         };
