@@ -164,7 +164,7 @@ fn a_plain_client_that_leaves_stops_the_work() {
 
 #[test]
 fn a_plain_client_that_leaves_stops_the_embedded_engine() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-guide");
     let text = format!(
         "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {folder:?}, engine_kwargs: {{threads: 1, concurrency: 8}}}}\n"
     );
@@ -180,18 +180,24 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
         socket.read_to_string(&mut text).expect("a response");
         number(&text, &format!("candle_engine_{name} "))
     };
-    let before = own("sampled_tokens_total");
     // Each choice is as long as the context allows: 500 tokens.
-    let body = json!({"model": "tiny", "n": 64, "ignore_eos": true, "messages": [{"role": "user", "content": "Hi"}]});
-    let mut socket = connect(&pool);
-    socket
-        .write_all(post(&body.to_string()).as_bytes())
-        .expect("sent");
-    wait_for("tokens", || own("sampled_tokens_total") > before);
-    drop(socket);
-    wait_for("the work to end", || own("requests_running") == 0);
-    let sampled = own("sampled_tokens_total") - before;
-    assert!(sampled < 64 * 400, "{sampled} tokens");
+    let body = json!({"model": "tiny", "n": 8, "ignore_eos": true, "messages": [{"role": "user", "content": "Hi"}]});
+    // On a busy machine the request may end before its client has left.
+    let stops_early = || {
+        let before = own("sampled_tokens_total");
+        let mut socket = connect(&pool);
+        socket
+            .write_all(post(&body.to_string()).as_bytes())
+            .expect("sent");
+        wait_for("tokens", || own("sampled_tokens_total") > before);
+        drop(socket);
+        wait_for("the work to end", || own("requests_running") == 0);
+        own("sampled_tokens_total") - before < 8 * 400
+    };
+    assert!(
+        (0..5).any(|_| stops_early()),
+        "every request ran to its end"
+    );
 }
 
 #[test]
