@@ -79,7 +79,7 @@ impl StateLock {
         let failed = |error: std::io::Error| LockProblem {
             holder: None,
             why: format!(
-                "cannot use the data folder {}: {error}; state.dir names it, for a node --data",
+                "cannot use the data folder {}: {error}; make it writable, or name another one in state.dir (for a node with --data)",
                 folder.display()
             ),
         };

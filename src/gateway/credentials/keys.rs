@@ -57,8 +57,7 @@ impl Keys {
         if !early.is_empty() {
             tracing::warn!(
                 keys = early.join(", "),
-                "the machine's clock shows a time before the creation of {} keys that expire; they are refused until the clock is correct",
-                early.len()
+                "the machine's clock shows a time before the creation of keys that expire; they are refused until the clock is correct"
             );
         }
         let has_admin = keys
