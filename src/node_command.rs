@@ -54,10 +54,10 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let may_remove = args.remove_data && is_for_node(&data);
     let held = std::cell::OnceCell::new();
     let ended = runtime.block_on(async {
-        let _lock = StateLock::take(&data, false).await?;
-        let _ = held.set(());
+        let _ = held.set(StateLock::take(&data, false).await?);
         let mut settings = devices::settings(&config);
         let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
         if settings.visible.is_none() && reads_gpus && settings.choices.is_empty() {
@@ -94,14 +94,28 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     });
     // Does not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    // Only a node that held the folder's lock may remove it.
-    if args.remove_data
+    // Only a node that holds the folder's lock may remove it.
+    if may_remove
         && held.get().is_some()
         && let Err(error) = std::fs::remove_dir_all(&data)
     {
         tracing::warn!("{} cannot be removed: {error}", data.display());
+    } else if args.remove_data && !may_remove {
+        tracing::warn!(
+            "{} stays: it held other files before this node; name a new folder in --data",
+            data.display()
+        );
     }
     ended
+}
+
+/// Returns true if the folder is absent or empty, or belonged to a node before. Nothing else is removed with its content.
+fn is_for_node(data: &Path) -> bool {
+    let is_free = match std::fs::read_dir(data) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    is_free || data.join("lock").is_file()
 }
 
 /// The controllers, with the fingerprints of their certificates: one for all of them, or one for each.
@@ -222,5 +236,16 @@ mod tests {
                 .expect_err("empty")
                 .contains("nodes token")
         );
+    }
+
+    #[test]
+    fn only_a_folder_of_a_node_is_removed_with_its_content() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(is_for_node(&folder.path().join("absent")));
+        assert!(is_for_node(folder.path()));
+        std::fs::write(folder.path().join("thesis.tex"), "x").expect("written");
+        assert!(!is_for_node(folder.path()), "a person's files");
+        std::fs::write(folder.path().join("lock"), "").expect("written");
+        assert!(is_for_node(folder.path()), "left by a node");
     }
 }

@@ -1,6 +1,8 @@
 //! Assembles the events of an engine's stream into the complete response for a client that did not request streaming. Translations
 //! into other APIs read its result. Their streams read the same events through [`crate::dialect`] and produce the same calls.
 //!
+//! One file because the rules below and their code are read together.
+//!
 //! Engines write chunks in many ways. The response is assembled by these rules:
 //!
 //! 1. A field is unknown while it is absent, null or empty. Later chunks fill unknown fields and never erase known ones.

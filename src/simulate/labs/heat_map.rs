@@ -90,7 +90,7 @@ pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
     causes::print(&labs, &found.costs[ours], &found.costs[found.base], seed)
 }
 
-/// The unserved requests of a rule beyond those of the rule of comparison, in a thousand requests.
+/// The additional unserved requests of a rule, compared with another rule, in a thousand requests.
 fn more_unserved(found: &Found, rule: usize, lab: usize) -> f64 {
     let sum = |rule: usize| -> f64 {
         let costs = found.costs[rule][lab].iter();
