@@ -28,7 +28,7 @@ impl StoryRunner {
             }
             Action::Fetch { model } => format!("fetch {}", self.name(*model)),
             Action::EndFetch { model } => format!("end the fetch of {}", self.name(*model)),
-            Action::Park { replica } => format!("park {replica}"),
+            Action::Park { replica, reason } => format!("park {replica}: {reason}"),
             Action::Wake { replica, deadline } => format!("wake {replica} within {deadline}"),
             Action::CloseGate {
                 replica,

@@ -38,7 +38,7 @@ impl Control {
             }
             Action::Fetch { model } => return self.fetch(model),
             Action::EndFetch { model } => self.end_fetch(model),
-            Action::Park { replica } => return self.park(replica),
+            Action::Park { replica, .. } => return self.park(replica),
             Action::Wake { replica, deadline } => {
                 self.load_timeline.launched(replica, self.timers.turned());
                 return self.wake_engine(replica, deadline);

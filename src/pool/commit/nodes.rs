@@ -7,7 +7,7 @@ use crate::commit::actions::Actions;
 use crate::commit::order_start::leave;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, RecordKind, Wish};
-use crate::types::ids::{ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
+use crate::types::ids::{DemandId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, Presence};
 use crate::types::reason::plural;
@@ -32,12 +32,21 @@ impl Pool {
         self.grows_everywhere();
     }
 
-    pub(crate) fn cancel_node(&mut self, actions: &mut Actions) {
-        if let Some(pending) = self.node_demand.end() {
-            let demand = pending.demand;
+    pub(crate) fn cancel_node(&mut self, demand: DemandId, actions: &mut Actions) {
+        if self.node_demand.end(demand).is_some() {
             actions.push(Action::CancelNode { demand });
             self.grows_everywhere();
         }
+    }
+
+    /// Gives back a request that does not start. Its size counts as refused.
+    pub(crate) fn give_up_node(&mut self, demand: DemandId, actions: &mut Actions) {
+        let Some(pending) = self.node_demand.request_of(demand) else {
+            return;
+        };
+        let why = format!("it cannot start: {}", pending.reason);
+        self.node_refused(demand, &why, actions);
+        actions.push(Action::CancelNode { demand });
     }
 
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {
@@ -135,9 +144,14 @@ impl Pool {
                     actions.push(Action::Wake { replica, deadline });
                 }
             }
-            Phase::Parking { deadline, .. } => {
+            Phase::Parking {
+                deadline, reason, ..
+            } => {
                 *deadline = *deadline + silent_for;
-                actions.push(Action::Park { replica: id });
+                actions.push(Action::Park {
+                    replica: id,
+                    reason: reason.clone(),
+                });
             }
             Phase::Stopping { reason, .. } => {
                 let grace = self.models[&replica.model].spec.stop_grace;

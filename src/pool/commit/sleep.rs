@@ -36,7 +36,7 @@ impl Pool {
         replica.phase = Phase::Parking {
             since: now,
             deadline,
-            reason,
+            reason: reason.clone(),
         };
         let awake = replica.shares.clone();
         for share in &keeps {
@@ -52,7 +52,10 @@ impl Pool {
         let model = replica.model;
         self.nodes.host_mut(node).expect("it has room").give(host);
         self.touch_model(model);
-        actions.push(Action::Park { replica: id });
+        actions.push(Action::Park {
+            replica: id,
+            reason,
+        });
     }
 
     /// Starts a planned load that wakes a sleeper. The replica holds all its memory again.

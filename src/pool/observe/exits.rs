@@ -165,7 +165,10 @@ impl Pool {
             && let Some(took) = record.took
         {
             let model = self.models.get_mut(&replica.model).expect("stays");
-            model.stop_takes = Span(model.stop_takes.0.midpoint(took.0));
+            model.stop_takes = match model.stop_takes {
+                Span::ZERO => took,
+                known => Span(known.0.midpoint(took.0)),
+            };
             self.grows_at_model(replica.model);
         }
         actions.record(record);
@@ -308,7 +311,7 @@ mod tests {
             Event::RequestArrived { ticket, model, key },
         ];
         pool.step_all(now, events);
-        for (is_ready, learned) in [(false, Span::ZERO), (true, Span(TAKES.0 / 2))] {
+        for (is_ready, learned) in [(false, Span::ZERO), (true, TAKES)] {
             let replica = *pool.replicas.keys().next().expect("launched");
             if is_ready {
                 pool.step(now, Event::ReplicaReady { replica });

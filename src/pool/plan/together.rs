@@ -1,10 +1,10 @@
-//! Decides when an idle victim leaves for a load that also waits for busy victims (P8). It serves until they have nearly finished,
-//! and all of them free their memory at about the same time.
+//! Decides when an idle victim leaves for a load that also waits for other victims (P8). It serves until they have nearly ended, and
+//! all of them free their memory at about the same time.
 //!
 //! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that
-//! is longer: a request that has lasted a minute rarely ends in the next second. An idle victim leaves once that time is no longer
-//! than its own stop, and at the latest when the last busy victim has finished. A request that it serves then delays the load by the
-//! rest of that request.
+//! is longer: a request that has lasted a minute rarely ends in the next second. Then it takes as long to stop as its model's stops
+//! took. An idle victim leaves once the slowest of the others is expected to need no longer than its own stop, and at the latest when
+//! the last busy victim has finished. A request that it serves then delays the load by the rest of that request.
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Drain, Plan, Victim};
@@ -12,7 +12,12 @@ use crate::types::ids::{ReplicaId, Span, Time};
 use crate::types::policy::Part;
 use crate::types::replica::{Phase, Planned, Replica};
 
-/// Returns true if the victim stays until the others of its plan have nearly finished. A victim of higher priority leaves now: it
+/// A stop that was never measured counts as this long, or as the model's `stop_grace` if that is shorter.
+const UNMEASURED_STOP: Span = Span::from_secs(2);
+/// Without a busy victim, an idle one serves on only if the slowest stop takes this much longer than its own.
+const WORTH_SERVING: Span = Span::from_secs(1);
+
+/// Returns true if the victim stays until the others of its plan have nearly ended. A victim of higher priority leaves now: it
 /// yields because it is idle, and that may change.
 pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
     let is_idle = !victim.busy && !victim.planned && !victim.asleep;
@@ -22,13 +27,17 @@ pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
     let Some(replica) = pool.replicas.get(&victim.replica) else {
         return false;
     };
-    let needs = time_to_leave(pool, replica);
-    let busy = plan.victims.iter().filter(|other| other.busy);
-    let busy = busy.filter_map(|other| pool.replicas.get(&other.replica));
-    let last = busy
-        .map(|other| pool.now + finishes_in(pool, other, pool.now, None))
-        .max();
-    last.is_some_and(|last| last > pool.now + needs)
+    let needs = stops_in(pool, replica);
+    let others = || {
+        let others = plan.victims.iter().filter(|other| !other.planned);
+        others.filter_map(|other| Some((other, pool.replicas.get(&other.replica)?)))
+    };
+    let finishes = |(_, other)| finishes_in(pool, other, pool.now, None);
+    let busy = others().filter(|(other, _)| other.busy).map(finishes).max();
+    let stops = others().filter(|(other, _)| !other.busy && !other.asleep);
+    let slowest = stops.map(|(_, other)| stops_in(pool, other)).max();
+    busy.is_some_and(|last| last > needs)
+        || slowest.is_some_and(|slowest| slowest >= needs + WORTH_SERVING)
 }
 
 /// The decision for a ready replica that is to leave with the other victims of a load.
@@ -85,7 +94,7 @@ fn is_protected_now(pool: &Pool, replica: &Replica, planned: &Planned) -> bool {
     pool.is_protected(replica.model) || is_above || (is_leased && is_equal)
 }
 
-/// The time to leave. The current time if no victim of the load still serves.
+/// The time to leave. The current time if no victim of the load still serves or stops.
 fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
     let victims = planned
         .victims
@@ -95,9 +104,11 @@ fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
         Phase::Draining {
             since, deadline, ..
         } if victim.in_flight > 0 => Some(pool.now + finishes_in(pool, victim, since, deadline)),
+        Phase::Draining { .. } => Some(pool.now + stops_in(pool, victim)),
+        Phase::Stopping { since, .. } => Some(since + stops_in(pool, victim)),
         _ => None,
     });
-    let needs = time_to_leave(pool, replica);
+    let needs = stops_in(pool, replica);
     last.max()
         .map_or(pool.now, |last| Time(last.0.saturating_sub(needs.0)))
 }
@@ -110,10 +121,14 @@ fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time
     let lasted = pool.now.since(victim.entered_at).0;
     let serves = Span(left.max(lasted));
     let cut = deadline.map_or(serves, |deadline| deadline.since(pool.now));
-    serves.min(cut) + model.stop_takes
+    serves.min(cut) + stops_in(pool, victim)
 }
 
-/// The time that an idle victim takes to stop.
-fn time_to_leave(pool: &Pool, replica: &Replica) -> Span {
-    pool.models[&replica.model].stop_takes
+/// The expected time from the order to stop a replica until it has ended.
+fn stops_in(pool: &Pool, replica: &Replica) -> Span {
+    let model = &pool.models[&replica.model];
+    match model.stop_takes {
+        Span::ZERO => UNMEASURED_STOP.min(model.spec.stop_grace),
+        measured => measured,
+    }
 }

@@ -46,6 +46,7 @@ pub enum Action {
     /// `SleepFailed`.
     Park {
         replica: ReplicaId,
+        reason: StopReason,
     },
     /// Makes a sleeper take its memory again. Answered by `ReplicaReady` or `ReplicaExited`.
     Wake {

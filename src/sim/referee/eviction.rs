@@ -306,7 +306,20 @@ impl Referee {
             self.broken.push(format!("{replica} was stopped twice"));
         }
         seen.stopping = Some(reason.clone());
-        let seen = seen.clone();
+        self.reason_holds(now, replica, reason, in_flight);
+    }
+
+    /// The rule that a reason names permits that the replica ends or falls asleep now.
+    pub(super) fn reason_holds(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        reason: &StopReason,
+        in_flight: u32,
+    ) {
+        let Some(seen) = self.replicas.get(&replica).cloned() else {
+            return;
+        };
         let model = seen.model;
         let mut wrong = |text: String| self.broken.push(format!("{text} ({replica}: {reason})"));
         match reason {

@@ -349,7 +349,10 @@ impl Referee {
             }
             Action::Fetch { model } => self.fetch_begins(now, *model),
             Action::EndFetch { model } => self.fetch_is_to_end(*model),
-            Action::Park { replica } => self.parked(*replica, in_flight(*replica)),
+            Action::Park { replica, reason } => {
+                self.parked(*replica, in_flight(*replica));
+                self.reason_holds(now, *replica, reason, in_flight(*replica));
+            }
             Action::Wake { replica, .. } => self.woken(now, *replica),
             Action::SetGate { replica, .. } => {
                 if let Some(seen) = self.replicas.get_mut(replica) {

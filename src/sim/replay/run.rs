@@ -445,7 +445,7 @@ impl<'a> Play<'a> {
             | Action::RequestNode { .. }
             | Action::CancelNode { .. }
             | Action::ReleaseNode { .. } => None,
-            Action::Park { replica } => {
+            Action::Park { replica, .. } => {
                 self.parks(replica);
                 None
             }

@@ -267,7 +267,7 @@ impl Play {
             }
             Action::Fetch { model } => self.fetches(at, *model),
             Action::EndFetch { model } => self.fetch_is_to_end(at, *model),
-            Action::Park { replica } => self.parks(at, *replica),
+            Action::Park { replica, .. } => self.parks(at, *replica),
             Action::Wake { replica, .. } => self.wakes(at, *replica),
             Action::Save { order, .. } => {
                 let slow = self.random.below(200);
