@@ -1,8 +1,6 @@
 //! Assembles the events of an engine's stream into the complete response for a client that did not request streaming. Translations
 //! into other APIs read its result. Their streams read the same events through [`crate::dialect`] and produce the same calls.
 //!
-//! One file because the rules below and their code are read together.
-//!
 //! Engines write chunks in many ways. The response is assembled by these rules:
 //!
 //! 1. A field is unknown while it is absent, null or empty. Later chunks fill unknown fields and never erase known ones.
@@ -19,24 +17,27 @@
 //! 9. The response is complete at `[DONE]`, or at a proper end of the body once each choice has its `finish_reason`.
 //! 10. A body that is a single JSON object is the response itself.
 //!
-//! Each byte is read a bounded number of times, and memory is proportional to the bytes received.
-//! One file because its functions implement these rules.
+//! Each byte is read a bounded number of times, and memory is proportional to the bytes received. Responses list their fields in
+//! OpenAI's order.
 
 pub(crate) mod calls;
+mod draft;
 mod merge;
-mod token;
+mod objects;
+mod text_chunk;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use self::calls::{CallDelta, CallTable, arguments_text, calls_in};
-use self::merge::{Level, is_unknown, merge, merge_object};
+use self::draft::Draft;
+use self::objects::Objects;
+use self::text_chunk::TextChunk;
 use crate::as_chat::AsChat;
 use crate::damaged::Damaged;
 use crate::events::{BodyForm, Unended, data_of, event_end_from};
 use crate::repeated::Repeated;
-use crate::usage::{Usage, usage_of};
+use crate::usage::Usage;
 
 /// Largest response that is assembled, in bytes.
 pub const ANSWER_MAX: usize = 64 << 20;
@@ -50,10 +51,9 @@ pub struct Assembler {
     json: Vec<u8>,
     /// The parsed `json`.
     complete: Option<Value>,
-    head: Option<Map<String, Value>>,
-    choices: Vec<Choice>,
-    /// The position of each choice index in `choices`.
-    places: BTreeMap<u64, usize>,
+    /// The chunks received so far, until one needs `objects`.
+    draft: Draft,
+    objects: Option<Objects>,
     /// The number of choices that were requested.
     choices_max: usize,
     repeated: Repeated,
@@ -62,14 +62,9 @@ pub struct Assembler {
     /// An error object received in the stream.
     pub error: Option<Value>,
     pub done: bool,
-}
-
-#[derive(Debug, Default)]
-struct Choice {
-    fields: Map<String, Value>,
-    calls: CallTable,
-    /// Part of a message has been received.
-    has_message: bool,
+    /// Merges every chunk as an object.
+    #[cfg(test)]
+    merges_objects: bool,
 }
 
 impl Assembler {
@@ -83,6 +78,7 @@ impl Assembler {
     }
 
     /// Returns the number of bytes that [`Assembler::push`] would process for `more`: 0 while they only continue an event.
+    #[inline]
     pub fn bytes_read_with(&self, more: &[u8]) -> usize {
         match memchr::memchr(b'\n', more) {
             Some(_) => self.unended.len() + more.len(),
@@ -102,28 +98,40 @@ impl Assembler {
             self.json.extend_from_slice(bytes);
             return Ok(true);
         }
-        let mut has_data = false;
-        let mut unended = std::mem::take(&mut self.unended);
-        let (bytes, mut from) = unended.with(bytes);
-        let mut used = 0;
-        while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
-            let event = &bytes[used..used + length];
-            used += length;
-            match &mut self.as_chat {
-                Some(chat) => {
-                    let event = chat.event(event.to_vec());
-                    has_data |= self.event(&event)?;
-                }
-                None => has_data |= self.event(event)?,
-            }
-            // Ignores bytes after a complete response.
-            if self.done {
-                return Ok(has_data);
-            }
+        if self.unended.is_empty() {
+            let (used, has_data) = self.events(bytes, 0)?;
+            self.unended.with(&bytes[used..]);
+            self.unended.used(0)?;
+            return Ok(has_data);
         }
+        let mut unended = std::mem::take(&mut self.unended);
+        let (bytes, from) = unended.with(bytes);
+        let (used, has_data) = self.events(bytes, from)?;
         unended.used(used)?;
         self.unended = unended;
         Ok(has_data)
+    }
+
+    /// Processes the complete events of `bytes`, of which the first ends after `from`. Returns their length, and true if one has
+    /// data.
+    fn events(&mut self, bytes: &[u8], mut from: usize) -> Result<(usize, bool), Damaged> {
+        let (mut used, mut has_data) = (0, false);
+        while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
+            let event = &bytes[used..used + length];
+            used += length;
+            has_data |= match &mut self.as_chat {
+                Some(chat) => {
+                    let event = chat.event(event.to_vec());
+                    self.event(&event)?
+                }
+                None => self.event(event)?,
+            };
+            // Ignores bytes after a complete response.
+            if self.done {
+                return Ok((bytes.len(), has_data));
+            }
+        }
+        Ok((used, has_data))
     }
 
     /// Ends the body. The response is then `done` if it is complete.
@@ -140,13 +148,10 @@ impl Assembler {
         if !self.unended.is_empty() {
             self.push(b"\n\n")?;
         }
-        let is_finished = |choice: &Choice| {
-            choice
-                .fields
-                .get("finish_reason")
-                .is_some_and(Value::is_string)
+        self.done |= match &self.objects {
+            None => self.draft.is_finished(),
+            Some(objects) => objects.is_finished(),
         };
-        self.done |= !self.choices.is_empty() && self.choices.iter().all(is_finished);
         Ok(())
     }
 
@@ -181,148 +186,82 @@ impl Assembler {
             self.done = true;
             return Ok(false);
         }
-        if !self.repeated.take(&data) {
-            self.add_taken();
+        if let Some((nth, text)) = self.repeated.take(&data)
+            && let Some(known) = self.text_mut(nth)
+        {
+            known.push_str(&text);
+        } else {
             self.read(&data)?;
         }
         Ok(true)
     }
 
-    /// Adds the texts of repeated events to their choices.
-    fn add_taken(&mut self) {
-        for (choice, more) in self.repeated.taken() {
-            let merged = self.choices.get_mut(choice);
-            if let Some(Value::String(text)) = merged.and_then(|choice| text_of(&mut choice.fields))
-            {
-                text.push_str(&more);
-            }
-        }
-    }
-
     fn read(&mut self, data: &[u8]) -> Result<(), Damaged> {
-        if self.plain_token(data) {
+        // A keep-alive.
+        if data.is_empty() || self.read_text(data) {
             return Ok(());
         }
         self.repeated.forget();
-        match serde_json::from_slice(data) {
-            Ok(Value::Object(chunk)) => self.chunk(chunk),
-            // A keep-alive.
-            _ if data.is_empty() => Ok(()),
-            _ => Err(Damaged::NotJson),
-        }
-    }
-
-    /// Fast path for the most common chunk, which only adds text to an existing choice: reads it without building its JSON.
-    fn plain_token(&mut self, data: &[u8]) -> bool {
-        let Some(head) = &self.head else {
-            return false;
+        let Ok(Value::Object(chunk)) = serde_json::from_slice(data) else {
+            return Err(Damaged::NotJson);
         };
-        let Some(token) = token::read(data, head) else {
-            return false;
-        };
-        let Some(nth) = self.places.get(&token.index).copied() else {
-            return false;
-        };
-        let fields = &mut self.choices[nth].fields;
-        let has_message = fields.contains_key("message");
-        if token.is_delta != has_message {
-            return false;
-        }
-        let place = if token.is_delta {
-            let message = fields.get_mut("message").and_then(Value::as_object_mut);
-            let message = message.filter(|message| !token.has_role || message.contains_key("role"));
-            message.and_then(|message| message.get_mut("content"))
-        } else {
-            fields.get_mut("text")
-        };
-        let Some(Value::String(known)) = place else {
-            return false;
-        };
-        known.push_str(&token.text);
-        if let std::borrow::Cow::Borrowed(text) = token.text {
-            self.repeated.learn(data, text, nth);
-        }
-        true
-    }
-
-    pub fn usage(&self) -> Option<Usage> {
-        let usage = match &self.complete {
-            Some(complete) => complete.get("usage"),
-            None => self.head.as_ref()?.get("usage"),
-        };
-        usage_of(&json!({ "usage": usage? }))
-    }
-
-    pub fn has_begun(&self) -> bool {
-        self.head.is_some() || self.complete.is_some()
-    }
-
-    fn chunk(&mut self, mut chunk: Map<String, Value>) -> Result<(), Damaged> {
         if let Some(error) = error_of(&chunk) {
             self.error.get_or_insert(error);
             return Ok(());
         }
-        if let Some(Value::Array(choices)) = chunk.remove("choices") {
-            for (position, choice) in choices.into_iter().enumerate() {
-                if let Value::Object(choice) = choice {
-                    self.choice(position as u64, choice)?;
-                }
-            }
-        }
-        let head = self.head.get_or_insert_default();
-        for (name, value) in chunk {
-            match (name.as_str(), value) {
-                // The counts so far.
-                ("usage" | "timings", Value::Object(more)) => {
-                    if let Value::Object(known) = head.entry(name).or_insert_with(|| json!({})) {
-                        merge_object(known, more, Level::Choice);
-                    }
-                }
-                ("usage" | "timings" | "error", _) => {}
-                (_, value) => merge(head, name, value, Level::Response),
-            }
-        }
-        Ok(())
+        let choices_max = self.choices_max;
+        self.objects_mut().push(chunk, choices_max)
     }
 
-    /// The position of the choice with this index. Adds the choice if it is new.
-    fn place_of(&mut self, index: u64) -> Result<usize, Damaged> {
-        if let Some(known) = self.places.get(&index) {
-            return Ok(*known);
+    /// The text of a choice to which later chunks append.
+    fn text_mut(&mut self, nth: usize) -> Option<&mut String> {
+        match &mut self.objects {
+            None => self.draft.text_mut(nth),
+            Some(objects) => objects.text_mut(nth),
         }
-        let nth = self.choices.len();
-        if nth >= self.choices_max {
-            return Err(Damaged::TooManyResponses(self.choices_max));
-        }
-        let fields = Map::from_iter([("index".to_owned(), json!(index))]);
-        self.choices.push(Choice {
-            fields,
-            ..Choice::default()
-        });
-        self.places.insert(index, nth);
-        Ok(nth)
     }
 
-    fn choice(&mut self, position: u64, choice: Map<String, Value>) -> Result<(), Damaged> {
-        let index = choice.get("index").and_then(Value::as_u64);
-        let nth = self.place_of(index.unwrap_or(position))?;
-        let known = &mut self.choices[nth];
-        for (name, value) in choice {
-            match (name.as_str(), value) {
-                ("delta", Value::Object(delta)) => known.delta(delta)?,
-                ("message", Value::Object(message)) => known.message(message)?,
-                ("index" | "delta" | "message", _) => {}
-                ("text", Value::String(text)) => append(&mut known.fields, "text", &text),
-                ("finish_reason" | "stop_reason", value) if !is_unknown(&value) => {
-                    drop(known.fields.insert(name, value));
-                }
-                ("finish_reason", _) => {
-                    known.fields.entry(name).or_insert(Value::Null);
-                }
-                (_, value) => merge(&mut known.fields, name, value, Level::Choice),
-            }
+    fn objects_mut(&mut self) -> &mut Objects {
+        let draft = &mut self.draft;
+        self.objects
+            .get_or_insert_with(|| std::mem::take(draft).into_objects())
+    }
+
+    /// Adds a chunk of text without building its JSON. Returns false for any other chunk.
+    fn read_text(&mut self, data: &[u8]) -> bool {
+        #[cfg(test)]
+        if self.merges_objects {
+            return false;
         }
-        Ok(())
+        let Some(chunk) = TextChunk::read(data) else {
+            return false;
+        };
+        let nth = match &mut self.objects {
+            None => self.draft.push(&chunk, self.choices_max),
+            Some(objects) => objects.push_text(&chunk).map(Some),
+        };
+        if let (Some(Some(nth)), Some(Cow::Borrowed(text))) = (nth, chunk.only_text()) {
+            self.repeated.learn(data, text, nth);
+        }
+        nth.is_some()
+    }
+
+    #[inline]
+    pub fn usage(&self) -> Option<Usage> {
+        let usage = match (&self.complete, &self.objects) {
+            (Some(complete), _) => complete.get("usage")?.as_object()?,
+            (None, None) => self.draft.usage()?,
+            (None, Some(objects)) => objects.head.as_ref()?.get("usage")?.as_object()?,
+        };
+        Some(Usage::from_fields(usage))
+    }
+
+    #[inline]
+    pub fn has_begun(&self) -> bool {
+        let objects = self.objects.as_ref();
+        self.complete.is_some()
+            || self.draft.has_begun()
+            || objects.is_some_and(|objects| objects.head.is_some())
     }
 
     /// Returns the response, or `None` if nothing was received.
@@ -330,150 +269,16 @@ impl Assembler {
         if self.complete.is_some() {
             return self.complete;
         }
-        self.add_taken();
-        let mut response = self.head?;
-        let counts = ["usage", "timings"].map(|name| (name, response.shift_remove(name)));
-        let kind = response.get("object").and_then(Value::as_str);
-        if let Some(kind) = kind.and_then(|kind| kind.strip_suffix(".chunk")) {
-            let kind = kind.to_owned();
-            response.insert("object".to_owned(), json!(kind));
-        }
-        let mut choices: Vec<Map<String, Value>> = self
-            .choices
-            .into_iter()
-            .map(|choice| choice.fields)
-            .collect();
-        choices.sort_by_key(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0));
-        // OpenAI sends these fields in every response, and strict clients require them.
-        for choice in &mut choices {
-            choice.entry("logprobs").or_insert(Value::Null);
-            if let Some(Value::Object(message)) = choice.get_mut("message") {
-                message.entry("role").or_insert_with(|| json!("assistant"));
-                message.entry("content").or_insert(Value::Null);
-                message.entry("refusal").or_insert(Value::Null);
-            }
-        }
-        response.insert("choices".to_owned(), json!(choices));
-        for (name, counts) in counts {
-            if let Some(counts) = counts {
-                response.insert(name.to_owned(), counts);
-            }
-        }
-        Some(Value::Object(response))
-    }
-}
-
-impl Choice {
-    fn delta(&mut self, delta: Map<String, Value>) -> Result<(), Damaged> {
-        self.has_message = true;
-        let message = self.fields.entry("message").or_insert_with(|| json!({}));
-        let Value::Object(message) = message else {
-            return Ok(());
-        };
-        for (name, value) in delta {
-            match (name.as_str(), value) {
-                ("tool_calls", calls) => merge_calls(message, &mut self.calls, &calls)?,
-                ("function_call", Value::Object(function)) => {
-                    let known = message.entry(name).or_insert_with(|| json!({}));
-                    if let Value::Object(known) = known {
-                        merge_function(known, &function, true);
-                    }
-                }
-                (_, value) => merge(message, name, value, Level::Message),
-            }
-        }
-        Ok(())
+        std::mem::take(self.objects_mut()).finish()
     }
 
-    /// Merges a `message` sent in place of a `delta` (rule 7).
-    fn message(&mut self, message: Map<String, Value>) -> Result<(), Damaged> {
-        if !self.has_message {
-            return self.delta(message);
+    /// Like [`Assembler::finish`], but returns the response as JSON.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        if self.draft.has_begun() {
+            return Some(self.draft.into_bytes());
         }
-        let known = self
-            .fields
-            .get_mut("message")
-            .and_then(Value::as_object_mut);
-        let known = known.into_iter().flatten();
-        let unknown: Vec<String> = known
-            .filter(|(_, value)| is_unknown(value))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let is_new = |name: &str| {
-            let known = self.fields.get("message").and_then(|known| known.get(name));
-            known.is_none() || unknown.iter().any(|unknown| unknown == name)
-        };
-        let more: Map<String, Value> = message
-            .into_iter()
-            .filter(|(name, _)| is_new(name))
-            .collect();
-        self.delta(more)
-    }
-}
-
-fn append(map: &mut Map<String, Value>, name: &str, text: &str) {
-    match map.get_mut(name) {
-        Some(Value::String(known)) => known.push_str(text),
-        _ => drop(map.insert(name.to_owned(), json!(text))),
-    }
-}
-
-fn merge_calls(
-    message: &mut Map<String, Value>,
-    table: &mut CallTable,
-    deltas: &Value,
-) -> Result<(), Damaged> {
-    for (position, delta) in calls_in(deltas).iter().enumerate() {
-        let Some(fields) = delta.as_object() else {
-            continue;
-        };
-        let placed = table.place(&CallDelta::read(delta, position))?;
-        let merged = message.entry("tool_calls").or_insert_with(|| json!([]));
-        let Value::Array(merged) = merged else {
-            return Ok(());
-        };
-        if placed.position == merged.len() {
-            merged.push(json!({}));
-        }
-        let Some(Value::Object(known)) = merged.get_mut(placed.position) else {
-            return Ok(());
-        };
-        for (name, value) in fields {
-            match (name.as_str(), value) {
-                ("index", _) => {}
-                ("id", id) => {
-                    if placed.sets_id {
-                        known.insert(name.clone(), id.clone());
-                    }
-                }
-                ("function", Value::Object(function)) => {
-                    let into = known.entry("function").or_insert_with(|| json!({}));
-                    if let Value::Object(into) = into {
-                        merge_function(into, function, placed.sets_name);
-                    }
-                }
-                (_, Value::Null) => {}
-                (_, value) => {
-                    let more = Map::from_iter([(name.clone(), value.clone())]);
-                    merge_object(known, more, Level::Message);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// `sets_name`: the function's name becomes the name of the call.
-fn merge_function(known: &mut Map<String, Value>, function: &Map<String, Value>, sets_name: bool) {
-    for (part, value) in function {
-        match part.as_str() {
-            "name" if !sets_name || value.is_null() => {}
-            "arguments" => append(known, part, &arguments_text(Some(value))),
-            _ => {
-                let more = Map::from_iter([(part.clone(), value.clone())]);
-                merge_object(known, more, Level::Message);
-            }
-        }
+        let response = self.finish()?;
+        Some(response.to_string().into_bytes())
     }
 }
 
@@ -485,15 +290,6 @@ fn error_of(chunk: &Map<String, Value>) -> Option<Value> {
             is_error.then(|| json!(chunk))
         }
         Some(error) => Some(error.clone()),
-    }
-}
-
-/// The text of a chat or completion choice.
-fn text_of(choice: &mut Map<String, Value>) -> Option<&mut Value> {
-    if choice.contains_key("message") {
-        choice.get_mut("message")?.get_mut("content")
-    } else {
-        choice.get_mut("text")
     }
 }
 

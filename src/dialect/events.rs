@@ -19,6 +19,7 @@ pub enum BodyForm {
 
 impl BodyForm {
     /// Detects the format from the first bytes. `None` while only white space has arrived.
+    #[inline]
     pub fn read(bytes: &[u8]) -> Option<BodyForm> {
         let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
         bytes.trim_ascii_start().first().map(|first| match first {
@@ -29,6 +30,7 @@ impl BodyForm {
 }
 
 /// Returns the contents of the event's `data:` lines, joined by line ends. `None` for comments.
+#[inline]
 pub fn data_of(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut rest = event.strip_prefix(MARK).unwrap_or(event);
     let mut data: Option<Cow<'_, [u8]>> = None;
@@ -72,19 +74,23 @@ pub struct Unended {
 }
 
 impl Unended {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Appends bytes. Returns everything buffered, and the offset from which to search for an event's end.
+    #[inline]
     pub fn with(&mut self, more: &[u8]) -> (&[u8], usize) {
         let known = self.bytes.len();
         self.bytes.extend_from_slice(more);
@@ -92,6 +98,7 @@ impl Unended {
     }
 
     /// Removes `count` bytes of complete events from the front.
+    #[inline]
     pub fn used(&mut self, count: usize) -> Result<(), TooLong> {
         self.bytes.drain(..count);
         // Releases the memory of a long event; most events are short.
@@ -119,11 +126,13 @@ pub fn is_whole(unended: &[u8]) -> bool {
 }
 
 /// Returns the length of the first event, including its empty line, or `None` if it is incomplete. Accepts both kinds of line ends.
+#[inline]
 pub fn event_end(bytes: &[u8]) -> Option<usize> {
     event_end_from(bytes, 0)
 }
 
 /// Like [`event_end`], if no event is known to end before `from`.
+#[inline]
 pub fn event_end_from(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &bytes[from..]).find_map(|at| {
         let line = &bytes[..=from + at];

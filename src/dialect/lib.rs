@@ -118,6 +118,7 @@ impl Teller {
     }
 
     /// Notes that the request has its seat.
+    #[inline]
     pub fn seated(&self) {
         if let Teller::Ollama(output) = self {
             output.seated();
@@ -125,6 +126,7 @@ impl Teller {
     }
 
     /// Notes that the engine has started its response.
+    #[inline]
     pub fn begun(&self) {
         if let Teller::Ollama(output) = self {
             output.begun();
@@ -143,6 +145,7 @@ impl Teller {
 
     /// The keep-alive to send while the model is silent. `None` if the client would read it as a response, or receives the engine's
     /// own keep-alive.
+    #[inline]
     pub fn pause(&self) -> Option<&'static str> {
         match self {
             Teller::Anthropic(_) => Some(anthropic::PING),
@@ -232,6 +235,7 @@ impl Telling {
     }
 
     /// Returns true if the engine's response has ended and the last event waits for [`Telling::closed`].
+    #[inline]
     pub fn is_held(&self) -> bool {
         matches!(&self.teller, Teller::Responses(response) if response.is_held())
     }
@@ -250,6 +254,7 @@ impl Telling {
     }
 
     /// Returns true if [`Telling::event`] changes events.
+    #[inline]
     pub fn changes(&self) -> bool {
         self.as_chat.is_some() || !matches!(self.teller, Teller::Plain)
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Number of choices with a pattern. Events of further choices are parsed completely.
 const CHOICES_MAX: usize = 8;
 
-/// The bytes around the text of one choice's tokens, and the texts received since.
+/// The bytes around the text of one choice's tokens.
 #[derive(Debug)]
 struct Pattern {
     choice: usize,
@@ -16,7 +16,6 @@ struct Pattern {
     before: Vec<u8>,
     /// From the text's closing quote.
     after: Vec<u8>,
-    text: String,
 }
 
 /// A JSON string.
@@ -24,24 +23,18 @@ struct Pattern {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Pattern {
-    fn take(&mut self, data: &[u8]) -> bool {
-        let Some(end) = data.len().checked_sub(self.after.len()) else {
-            return false;
-        };
+    /// The text of an event that matches.
+    fn text<'a>(&self, data: &'a [u8]) -> Option<Cow<'a, str>> {
+        let end = data.len().checked_sub(self.after.len())?;
         if end < self.before.len()
             || !data.starts_with(&self.before)
             || !data.ends_with(&self.after)
         {
-            return false;
+            return None;
         }
         // Parsed with its quotes: an unescaped quote or an invalid escape inside is an error.
-        match serde_json::from_slice::<Text<'_>>(&data[self.before.len() - 1..=end]) {
-            Ok(Text(text)) => {
-                self.text.push_str(&text);
-                true
-            }
-            Err(_) => false,
-        }
+        let text = serde_json::from_slice::<Text<'_>>(&data[self.before.len() - 1..=end]);
+        text.ok().map(|Text(text)| text)
     }
 }
 
@@ -52,16 +45,10 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Takes the text of an event that matches a pattern. Returns false for any other event.
-    pub fn take(&mut self, data: &[u8]) -> bool {
-        self.patterns.iter_mut().any(|pattern| pattern.take(data))
-    }
-
-    /// Drains the texts taken so far, each with the position of its choice.
-    pub fn taken(&mut self) -> impl Iterator<Item = (usize, String)> + '_ {
-        let patterns = self.patterns.iter_mut();
-        let taken = patterns.map(|pattern| (pattern.choice, std::mem::take(&mut pattern.text)));
-        taken.filter(|(_, text)| !text.is_empty())
+    /// Returns the text of an event that matches a pattern, and the position of its choice.
+    pub fn take<'a>(&self, data: &'a [u8]) -> Option<(usize, Cow<'a, str>)> {
+        let mut patterns = self.patterns.iter();
+        patterns.find_map(|pattern| Some((pattern.choice, pattern.text(data)?)))
     }
 
     /// Learns the pattern of an event that only adds `text` to this choice. `text` is a part of `data` without escapes.
@@ -77,7 +64,6 @@ impl Repeated {
             choice,
             before: data[..from].to_vec(),
             after: data[to..].to_vec(),
-            text: String::new(),
         };
         let known = self
             .patterns
@@ -110,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_event_with_another_text_is_known_whatever_the_text() {
-        let mut events = known(br#"{"text":"one","n":1}"#, "one");
+        let events = known(br#"{"text":"one","n":1}"#, "one");
         for text in [
             "two",
             "",
@@ -121,17 +107,15 @@ mod tests {
             "\",\\\"",
         ] {
             let event = format!(r#"{{"text":"{text}","n":1}}"#);
-            let is_a_string = serde_json::from_str::<String>(&format!("\"{text}\"")).is_ok();
-            assert_eq!(events.take(event.as_bytes()), is_a_string, "{event}");
+            let read = serde_json::from_str::<String>(&format!("\"{text}\"")).ok();
+            let taken = events.take(event.as_bytes());
+            assert_eq!(taken, read.map(|text| (0, text.into())), "{event}");
         }
-        let taken: Vec<_> = events.taken().collect();
-        assert_eq!(taken, [(0, "twoa \"b\"\u{e9}\u{e9}\n".to_owned())]);
-        assert_eq!(events.taken().count(), 0);
     }
 
     #[test]
     fn an_event_that_says_more_is_not_known() {
-        let mut events = known(br#"{"text":"one","n":1}"#, "one");
+        let events = known(br#"{"text":"one","n":1}"#, "one");
         for event in [
             r#"{"text":"two","n":2}"#,
             r#"{"text":"two","x":"y","n":1}"#,
@@ -141,15 +125,15 @@ mod tests {
             r#"{"text":","n":1}"#,
             "",
         ] {
-            assert!(!events.take(event.as_bytes()), "{event}");
+            assert_eq!(events.take(event.as_bytes()), None, "{event}");
         }
-        assert!(!events.take(b"{\"text\":\"\xff\",\"n\":1}"));
+        assert_eq!(events.take(b"{\"text\":\"\xff\",\"n\":1}"), None);
     }
 
     #[test]
     fn a_text_that_stands_elsewhere_teaches_nothing() {
         let mut events = Repeated::default();
         events.learn(br#"{"text":"one"}"#, "one", 0);
-        assert!(!events.take(br#"{"text":"two"}"#));
+        assert_eq!(events.take(br#"{"text":"two"}"#), None);
     }
 }

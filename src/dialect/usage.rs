@@ -1,7 +1,7 @@
 //! The token counts that an engine reports for a request.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Token counts of a response, or of a stream so far.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -15,17 +15,24 @@ pub struct Usage {
 const TOKENS_MAX: u64 = 1 << 32;
 
 impl Usage {
+    /// Reads the counts of a `usage` object. Missing counts are 0.
+    #[inline]
+    pub fn from_fields(usage: &Map<String, Value>) -> Usage {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+        Usage {
+            prompt_tokens: count("prompt_tokens"),
+            completion_tokens: count("completion_tokens"),
+        }
+    }
+
     /// Returns false for counts that no engine can have reached.
+    #[inline]
     pub fn is_plausible(self) -> bool {
         self.prompt_tokens <= TOKENS_MAX && self.completion_tokens <= TOKENS_MAX
     }
 }
 
+#[inline]
 pub fn usage_of(chunk: &Value) -> Option<Usage> {
-    let usage = chunk.get("usage")?.as_object()?;
-    let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
-    Some(Usage {
-        prompt_tokens: count("prompt_tokens"),
-        completion_tokens: count("completion_tokens"),
-    })
+    Some(Usage::from_fields(chunk.get("usage")?.as_object()?))
 }
