@@ -93,6 +93,7 @@ impl Frames {
     }
 
     /// The number of pieces that the client has taken.
+    #[inline]
     pub fn taken(&self) -> u64 {
         locked(&self.0).taken
     }
@@ -181,6 +182,7 @@ pub struct Fed {
 }
 
 /// Creates a queue and returns its two ends.
+#[inline]
 pub fn frames() -> (Frames, Feed) {
     let queue = Arc::default();
     (Frames(Arc::clone(&queue)), Feed(queue))

@@ -1,5 +1,6 @@
-//! Counts the program's memory allocations: for a plain chat on a warm connection, and for each token of a stream. The test runs
-//! the program's `serve` in a second process of itself, with a counting allocator.
+//! Counts the program's memory allocations: for a plain chat on a warm connection, for a chat that is assembled from the engine's
+//! stream, and for each token of a stream. The test runs the program's `serve` in a second process of itself, with a counting
+//! allocator.
 
 mod counting;
 
@@ -22,6 +23,14 @@ const PER_PLAIN_CHAT_MAX: f64 = 20.0;
 /// A token needs no allocation. When several arrive together, as on a busy machine, buffers grow and are freed afterwards: this
 /// allows for up to ten such cases in total.
 const PER_TOKEN_MAX: f64 = 0.25;
+/// Allocations for a chat of two tokens that is assembled from a stream, and for each further token. The pieces of a stream grow
+/// its text a few times.
+const PER_ASSEMBLED_CHAT_MAX: f64 = 60.0;
+const PER_ASSEMBLED_TOKEN_MAX: f64 = 0.25;
+
+/// The pool sends `PLAIN` requests without a stream, and `ASSEMBLED` always requests as streams.
+const PLAIN: &str = "m";
+const ASSEMBLED: &str = "s";
 
 /// Address to which the second process sends its count.
 const SOCKET: &str = "ALLOCATIONS_SOCKET";
@@ -65,8 +74,8 @@ fn measure() {
     let least = |mut once: Box<dyn FnMut() -> f64 + '_>| {
         (0..ROUNDS).map(|_| once()).fold(f64::INFINITY, f64::min)
     };
-    let plain = {
-        let request = request(false, 2);
+    let [plain, assembled] = [PLAIN, ASSEMBLED].map(|model| {
+        let request = request(model, false, 2);
         let mut round = |times: u32| {
             let before = program.allocations();
             for _ in 0..times {
@@ -76,28 +85,43 @@ fn measure() {
         };
         round(50);
         least(Box::new(move || round(CHATS_PER_ROUND)))
-    };
-    let [short, long] = STREAM_TOKENS.map(|tokens| request(true, tokens));
-    let mut stream = |request: &str| {
-        let before = program.allocations();
-        client.ask(request, "[DONE]");
-        (program.allocations() - before) as f64
-    };
-    stream(&long);
-    let of_short = least(Box::new(|| stream(&short)));
-    let of_long = least(Box::new(|| stream(&long)));
+    });
     let [few, many] = STREAM_TOKENS;
-    let token = (of_long - of_short) / f64::from(many - few);
+    let mut token = |model: &str, is_stream: bool| {
+        let [short, long] = STREAM_TOKENS.map(|tokens| request(model, is_stream, tokens));
+        let end = if is_stream { "[DONE]" } else { "\"usage\"" };
+        let mut chat = |request: &str| {
+            let before = program.allocations();
+            client.ask(request, end);
+            (program.allocations() - before) as f64
+        };
+        chat(&long);
+        let of_short = least(Box::new(|| chat(&short)));
+        let of_long = least(Box::new(|| chat(&long)));
+        println!(
+            "{model}, stream {is_stream}: {of_short:.0} for {few} tokens, {of_long:.0} for {many}"
+        );
+        (of_long - of_short) / f64::from(many - few)
+    };
+    let (streamed, merged) = (token(PLAIN, true), token(ASSEMBLED, false));
     println!(
-        "a plain chat: {plain:.1} allocations; a stream of {few} tokens: {of_short:.0}, of {many}: {of_long:.0}; a token: {token:.3}"
+        "a plain chat: {plain:.1} allocations, {assembled:.1} if assembled; a token: {streamed:.3}, {merged:.3} if assembled"
     );
     assert!(plain <= PER_PLAIN_CHAT_MAX, "{plain} for a plain chat");
-    assert!(token <= PER_TOKEN_MAX, "{token} for a token");
+    assert!(streamed <= PER_TOKEN_MAX, "{streamed} for a token");
+    assert!(
+        assembled <= PER_ASSEMBLED_CHAT_MAX,
+        "{assembled} for an assembled chat"
+    );
+    assert!(
+        merged <= PER_ASSEMBLED_TOKEN_MAX,
+        "{merged} for a token of an assembled chat"
+    );
 }
 
-fn request(is_stream: bool, tokens: u32) -> String {
+fn request(model: &str, is_stream: bool, tokens: u32) -> String {
     let body = format!(
-        r#"{{"model":"m","messages":[{{"role":"user","content":"Hi"}}],"stream":{is_stream},"max_tokens":{tokens}}}"#
+        r#"{{"model":"{model}","messages":[{{"role":"user","content":"Hi"}}],"stream":{is_stream},"max_tokens":{tokens}}}"#
     );
     let length = body.len();
     format!(
@@ -105,7 +129,7 @@ fn request(is_stream: bool, tokens: u32) -> String {
     )
 }
 
-/// The second process, with one model that runs vLLM's double.
+/// The second process, with two models that run vLLM's double.
 struct Program {
     folder: tempfile::TempDir,
     child: Child,
@@ -118,12 +142,14 @@ impl Program {
         let at = |name: &str| folder.path().join(name);
         let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", 80 * GIB);
         fs::create_dir(at("models")).expect("a new folder");
-        let model = format!(
-            "engine_config:\n  model_id: m\n  type: VLLMEngine\n  hf_model_id: org/m\n  fetch: engine\n  program: {:?}\n  max_total_tokens: 4096\n  env: {{MODEL_POOL_FAKE_NVML: {:?}, VLLM_DOUBLE_LOAD_MS: '20', VLLM_DOUBLE_TOKENS: '1000', VLLM_DOUBLE_TOKEN_MS: '1'}}\npool_config: {{memory_gib: 40}}\n",
-            vllm_double().display().to_string(),
-            machine.state_file().display().to_string()
-        );
-        fs::write(at("models/m.yaml"), model).expect("a new file");
+        for (name, form) in [(PLAIN, ""), (ASSEMBLED, ", plain_requests: false")] {
+            let model = format!(
+                "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  hf_model_id: org/m\n  fetch: engine\n  program: {:?}\n  max_total_tokens: 4096\n  env: {{MODEL_POOL_FAKE_NVML: {:?}, VLLM_DOUBLE_LOAD_MS: '20', VLLM_DOUBLE_TOKENS: '1000', VLLM_DOUBLE_TOKEN_MS: '1'}}\npool_config: {{memory_gib: 30{form}}}\n",
+                vllm_double().display().to_string(),
+                machine.state_file().display().to_string()
+            );
+            fs::write(at("models").join(format!("{name}.yaml")), model).expect("a new file");
+        }
         let config = format!(
             "server: {{listen: \"127.0.0.1:0\"}}\nstate: {{dir: {:?}}}\ncatalog: {{models_dir: {:?}}}\ninventory: {{provider: nvml}}\nevening: {{cleanup: null, reopen: null}}\n",
             at("data"),
@@ -156,7 +182,9 @@ impl Program {
             !program.address.is_empty()
         });
         let mut client = Client::new(&program);
-        client.ask(&request(false, 2), "\"usage\"");
+        for model in [PLAIN, ASSEMBLED] {
+            client.ask(&request(model, false, 2), "\"usage\"");
+        }
         // After the pool has read the engine's own counter, it sends plain requests.
         wait_for("the engine's numbers", || {
             let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use serde_json::json;
 
@@ -56,7 +57,7 @@ pub struct Call {
 }
 
 /// A response that the engine has begun.
-pub type Reached = (InFlightRequest, hyper::Response<Incoming>);
+pub(crate) type Reached = (InFlightRequest, hyper::Response<Incoming>);
 
 /// An engine's refusal, read completely. Boxed because it is rare, and large within each request's future.
 pub struct Refused {
@@ -398,7 +399,6 @@ impl Call {
                         assembled.push(&data)
                     } else {
                         // Large pushes run on another thread to keep this one free for other requests.
-
                         let mut whole = assembled;
                         let work = move || {
                             let pushed = whole.push(&data);
@@ -416,9 +416,13 @@ impl Call {
                         self.begun(&served);
                     }
                     if assembled.done {
-                        let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
-                        // Boxed because the timer would be part of each request's future.
-                        let _ = Box::pin(tokio::time::timeout(stream::OPEN_MAX, rest)).await;
+                        // Most engines send the end of the body together with the last event.
+                        let next = upstream.frame().now_or_never();
+                        if !matches!(next, Some(None | Some(Err(_)))) {
+                            let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
+                            // Boxed because the timer would be part of each request's future.
+                            let _ = Box::pin(tokio::time::timeout(stream::OPEN_MAX, rest)).await;
+                        }
                         break;
                     }
                 }
@@ -427,13 +431,18 @@ impl Call {
                     return Err(why(&served).await);
                 }
                 None => {
-                    let ended = move || {
+                    let ended = if size <= AT_ONCE_BYTES {
+                        assembled.end()
+                    } else {
                         let mut whole = assembled;
-                        let ended = whole.end();
-                        Ok((whole, ended))
+                        let work = move || {
+                            let ended = whole.end();
+                            Ok((whole, ended))
+                        };
+                        let (whole, ended) = Box::pin(self.app.reading.apart(size, work)).await?;
+                        assembled = whole;
+                        ended
                     };
-                    let (whole, ended) = Box::pin(self.app.reading.run(size, ended)).await?;
-                    assembled = whole;
                     if let Err(damaged) = ended {
                         served.lease.worked(false);
                         return Err(Failure::engine(&self.request.model, damaged));
@@ -461,8 +470,20 @@ impl Call {
         if let Some(usage) = assembled.usage() {
             served.tokens(usage);
         }
-        let (model, teller) = (Arc::clone(&self.request.model), self.request.teller.clone());
         let is_remote = remote::of_lease(&served.lease).is_some();
+        if matches!(self.request.teller, Teller::Plain) && !is_remote {
+            let body = if size <= AT_ONCE_BYTES {
+                assembled.into_bytes()
+            } else {
+                let written = move || Ok(assembled.into_bytes());
+                Box::pin(self.app.reading.apart(size, written)).await?
+            };
+            let body =
+                body.ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
+            served.responded(200);
+            return Ok(([(header::CONTENT_TYPE, JSON)], body).into_response());
+        }
+        let (model, teller) = (Arc::clone(&self.request.model), self.request.teller.clone());
         let translated = move || {
             let response = assembled.finish();
             let mut response =
