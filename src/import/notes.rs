@@ -70,6 +70,15 @@ impl Notes {
         }
     }
 
+    /// Warns of a key that was left out. `table` has keys without a counterpart, separated by spaces, with the alternative.
+    pub fn warn_without(&mut self, path: &str, key: &str, table: &[(&str, &str)], otherwise: &str) {
+        let is_listed = |keys: &str| keys.split(' ').any(|known| known == key);
+        match table.iter().find(|(keys, _)| is_listed(keys)) {
+            Some((_, instead)) => self.warn(path, format!("has no counterpart: {instead}")),
+            None => self.warn(path, otherwise),
+        }
+    }
+
     /// Sorts by position in the file.
     pub fn sort(&mut self) {
         self.warnings.sort_by_key(|note| note.line);

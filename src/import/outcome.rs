@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::notes::Note;
+use crate::notes::{Note, Notes, Problem};
 
 /// A model with the document for its file.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,38 @@ pub struct Import {
     pub warnings: Vec<Note>,
     /// Models that could not be translated, each with the reason.
     pub left_out: Vec<Note>,
+}
+
+/// Models, and sections of the configuration.
+pub(crate) type Translation = (Vec<ImportedModel>, Map<String, Value>);
+
+impl Import {
+    /// Parses a file and translates it.
+    pub(crate) fn read(
+        program: &'static str,
+        path: &Path,
+        text: &str,
+        translate: impl FnOnce(&Value, &mut Notes) -> Result<Translation, Problem>,
+    ) -> Result<Import, ImportError> {
+        let source = path.to_owned();
+        let document = match reading::yaml(text) {
+            Ok(document) => document,
+            Err(flaw) => return Err(ImportError::Parse { path: source, flaw }),
+        };
+        let mut notes = Notes::from_path(path, text);
+        let translated = translate(&document, &mut notes);
+        let (models, settings) =
+            translated.map_err(|problem| ImportError::Note(notes.note(problem)))?;
+        notes.sort();
+        Ok(Import {
+            program,
+            source,
+            models,
+            settings,
+            warnings: notes.warnings,
+            left_out: notes.left_out,
+        })
+    }
 }
 
 /// The environment that the imported file may depend on.

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Reader;
 use super::providers::{CLOUDFLARE, GITHUB, provider_of};
+use super::{LEFT_OUT, Reader};
 use crate::fields::Fields;
 use crate::files;
 use crate::notes::Problem;
@@ -36,19 +36,11 @@ const READ: [&str; 8] = [
 /// Keys of `litellm_params` without a counterpart, with the alternative.
 const WITHOUT: &[(&str, &str)] = &[
     (
-        "timeout",
+        "timeout stream_timeout",
         "pool_config.first_token_after and stall_after define when an endpoint counts as dead",
     ),
     (
-        "stream_timeout",
-        "pool_config.first_token_after and stall_after define when an endpoint counts as dead",
-    ),
-    (
-        "max_retries",
-        "loads are retried, but requests are not: clients retry them",
-    ),
-    (
-        "num_retries",
+        "max_retries num_retries",
         "loads are retried, but requests are not: clients retry them",
     ),
     (
@@ -63,10 +55,11 @@ const WITHOUT: &[(&str, &str)] = &[
         "litellm_credential_name",
         "set engine_config.api_key_env to the variable of the key",
     ),
-    ("weight", "a model has one endpoint"),
-    ("order", "a model has one endpoint"),
-    ("input_cost_per_token", "costs are not tracked"),
-    ("output_cost_per_token", "costs are not tracked"),
+    ("weight order", "a model has one endpoint"),
+    (
+        "input_cost_per_token output_cost_per_token",
+        "costs are not tracked",
+    ),
 ];
 
 impl Reader<'_> {
@@ -323,14 +316,8 @@ impl Reader<'_> {
             .keys()
             .filter(|key| !READ.contains(key) && !is_default(key))
         {
-            match WITHOUT.iter().find(|(known, _)| *known == key) {
-                Some((_, instead)) => self
-                    .notes
-                    .warn(&params.path(key), format!("has no counterpart: {instead}")),
-                None => self
-                    .notes
-                    .warn(&params.path(key), "has no counterpart, and was left out"),
-            }
+            self.notes
+                .warn_without(&params.path(key), key, WITHOUT, LEFT_OUT);
         }
         let path = entry.path("model_info");
         let info = Fields::from_path(&path, entry.get("model_info"))?;
@@ -341,7 +328,7 @@ impl Reader<'_> {
                 "max_input_tokens" | "max_tokens" | "max_output_tokens" => {
                     "has no counterpart: the endpoint has its own limits; engine_config.max_total_tokens sets the context length"
                 }
-                _ => "has no counterpart, and was left out",
+                _ => LEFT_OUT,
             };
             self.notes.warn(&info.path(key), message);
         }
@@ -349,8 +336,7 @@ impl Reader<'_> {
             .keys()
             .filter(|key| !["model_name", "litellm_params", "model_info"].contains(key))
         {
-            self.notes
-                .warn(&entry.path(key), "has no counterpart, and was left out");
+            self.notes.warn(&entry.path(key), LEFT_OUT);
         }
         Ok(())
     }

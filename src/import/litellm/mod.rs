@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::fields::{Fields, scalar};
 use crate::names::Names;
 use crate::notes::{Notes, Problem};
-use crate::outcome::{Import, ImportError, ImportedModel};
+use crate::outcome::{Import, ImportError, ImportedModel, Translation};
 
 /// # Errors
 /// [`ImportError`] if the file cannot be read at all. Entries that cannot be translated are listed in `left_out`.
@@ -21,31 +21,16 @@ pub fn litellm(
     text: &str,
     environment: &BTreeMap<String, String>,
 ) -> Result<Import, ImportError> {
-    let mut notes = Notes::from_path(path, text);
-    let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
-        path: path.to_owned(),
-        flaw,
-    })?;
-    let reader = Reader {
-        names: Names::default(),
-        models: Vec::new(),
-        limits: Map::new(),
-        first: BTreeMap::new(),
-        environment,
-        notes: &mut notes,
-    };
-    let (models, settings) = match reader.read(&document) {
-        Ok(read) => read,
-        Err(problem) => return Err(ImportError::Note(notes.note(problem))),
-    };
-    notes.sort();
-    Ok(Import {
-        program: "LiteLLM",
-        source: path.to_owned(),
-        models,
-        settings,
-        warnings: notes.warnings,
-        left_out: notes.left_out,
+    Import::read("LiteLLM", path, text, |document, notes| {
+        let reader = Reader {
+            names: Names::default(),
+            models: Vec::new(),
+            limits: Map::new(),
+            first: BTreeMap::new(),
+            environment,
+            notes,
+        };
+        reader.read(document)
     })
 }
 
@@ -61,6 +46,8 @@ struct Reader<'a> {
     notes: &'a mut Notes,
 }
 
+/// The warning for other keys.
+const LEFT_OUT: &str = "has no counterpart, and was left out";
 /// Sections and keys without a counterpart, with the alternative. A section's keys are listed individually.
 const WITHOUT: &[(&str, &str)] = &[
     (
@@ -72,39 +59,19 @@ const WITHOUT: &[(&str, &str)] = &[
         "pool_config.first_token_after and stall_after in a model file, and x-request-timeout in a request",
     ),
     (
-        "litellm_settings.num_retries",
+        "litellm_settings.num_retries router_settings.num_retries",
         "loads are retried, but requests are not: clients retry them",
     ),
     (
-        "litellm_settings.fallbacks",
+        "litellm_settings.fallbacks litellm_settings.context_window_fallbacks litellm_settings.default_fallbacks router_settings.fallbacks",
         "a request is served by the model that it names, or refused",
     ),
     (
-        "litellm_settings.context_window_fallbacks",
-        "a request is served by the model that it names, or refused",
-    ),
-    (
-        "litellm_settings.default_fallbacks",
-        "a request is served by the model that it names, or refused",
-    ),
-    (
-        "litellm_settings.cache",
+        "litellm_settings.cache litellm_settings.cache_params",
         "responses are not cached; engines cache the beginnings of conversations",
     ),
     (
-        "litellm_settings.cache_params",
-        "responses are not cached; engines cache the beginnings of conversations",
-    ),
-    (
-        "litellm_settings.success_callback",
-        "metrics are on /metrics, and the history records the pool's actions",
-    ),
-    (
-        "litellm_settings.failure_callback",
-        "metrics are on /metrics, and the history records the pool's actions",
-    ),
-    (
-        "litellm_settings.callbacks",
+        "litellm_settings.success_callback litellm_settings.failure_callback litellm_settings.callbacks",
         "metrics are on /metrics, and the history records the pool's actions",
     ),
     (
@@ -116,23 +83,11 @@ const WITHOUT: &[(&str, &str)] = &[
         "a model has one endpoint; the replicas of an engine in this pool share requests by load",
     ),
     (
-        "router_settings.num_retries",
-        "loads are retried, but requests are not: clients retry them",
-    ),
-    (
         "router_settings.timeout",
         "pool_config.first_token_after and stall_after in a model file",
     ),
     (
-        "router_settings.fallbacks",
-        "a request is served by the model that it names, or refused",
-    ),
-    (
-        "router_settings.redis_host",
-        "limits.redis lets several gateways count together",
-    ),
-    (
-        "router_settings.redis_port",
+        "router_settings.redis_host router_settings.redis_port",
         "limits.redis lets several gateways count together",
     ),
     (
@@ -176,10 +131,8 @@ const WITHOUT: &[(&str, &str)] = &[
     ("callback_settings", "metrics are on /metrics"),
 ];
 
-type ImportResult = (Vec<ImportedModel>, Map<String, Value>);
-
 impl Reader<'_> {
-    fn read(mut self, document: &Value) -> Result<ImportResult, Problem> {
+    fn read(mut self, document: &Value) -> Result<Translation, Problem> {
         let Value::Object(root) = document else {
             return Err(Problem::at(
                 "the file",
@@ -247,23 +200,15 @@ impl Reader<'_> {
                 "litellm_settings" | "router_settings" | "general_settings"
             );
             if !has_keys {
-                self.without(section);
+                self.notes.warn_without(section, section, WITHOUT, LEFT_OUT);
                 continue;
             }
             let fields = Fields::from_path(section, root.get(section))?;
             for key in fields.keys().filter(|key| *key != "model_group_alias") {
-                self.without(&fields.path(key));
+                let path = fields.path(key);
+                self.notes.warn_without(&path, &path, WITHOUT, LEFT_OUT);
             }
         }
         Ok(())
-    }
-
-    fn without(&mut self, key: &str) {
-        match WITHOUT.iter().find(|(known, _)| *known == key) {
-            Some((_, instead)) => self
-                .notes
-                .warn(key, format!("has no counterpart: {instead}")),
-            None => self.notes.warn(key, "has no counterpart, and was left out"),
-        }
     }
 }

@@ -15,11 +15,13 @@ use crate::fields::Fields;
 use crate::macros::Macros;
 use crate::names::Names;
 use crate::notes::{Notes, Problem};
-use crate::outcome::{Import, ImportContext, ImportError, ImportedModel};
+use crate::outcome::{Import, ImportContext, ImportError, ImportedModel, Translation};
 
 /// Represents llama-swap's "never": the longest duration that the pool accepts.
 const NEVER: &str = "365days";
 
+/// The warning for other keys.
+const UNKNOWN: &str = "is not known to this version, and was left out";
 /// Keys without a counterpart, with the alternative.
 const WITHOUT: &[(&str, &str)] = &[
     (
@@ -74,30 +76,15 @@ pub fn llama_swap(
     text: &str,
     around: &ImportContext<'_>,
 ) -> Result<Import, ImportError> {
-    let mut notes = Notes::from_path(path, text);
-    let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
-        path: path.to_owned(),
-        flaw,
-    })?;
-    let read = Reader {
-        around,
-        names: Names::default(),
-        models: Vec::new(),
-        settings: Map::new(),
-        notes: &mut notes,
-    };
-    let (models, settings) = match read.read(&document) {
-        Ok(read) => read,
-        Err(problem) => return Err(ImportError::Note(notes.note(problem))),
-    };
-    notes.sort();
-    Ok(Import {
-        program: "llama-swap",
-        source: path.to_owned(),
-        models,
-        settings,
-        warnings: notes.warnings,
-        left_out: notes.left_out,
+    Import::read("llama-swap", path, text, |document, notes| {
+        let reader = Reader {
+            around,
+            names: Names::default(),
+            models: Vec::new(),
+            settings: Map::new(),
+            notes,
+        };
+        reader.read(document)
     })
 }
 
@@ -122,10 +109,8 @@ struct Defaults {
     persistent: BTreeSet<String>,
 }
 
-type ImportResult = (Vec<ImportedModel>, Map<String, Value>);
-
 impl Reader<'_> {
-    fn read(mut self, document: &Value) -> Result<ImportResult, Problem> {
+    fn read(mut self, document: &Value) -> Result<Translation, Problem> {
         let Value::Object(root) = document else {
             return Err(Problem::at(
                 "the file",
@@ -246,14 +231,7 @@ impl Reader<'_> {
             .keys()
             .filter(|key| !READ.contains(key) && !key.starts_with("x-"))
         {
-            match WITHOUT.iter().find(|(known, _)| *known == key) {
-                Some((_, instead)) => self
-                    .notes
-                    .warn(key, format!("has no counterpart: {instead}")),
-                None => self
-                    .notes
-                    .warn(key, "is not known to this version, and was left out"),
-            }
+            self.notes.warn_without(key, key, WITHOUT, UNKNOWN);
         }
         Ok(())
     }

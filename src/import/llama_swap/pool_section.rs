@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::model::Parts;
-use super::{Defaults, NEVER, Reader};
+use super::{Defaults, NEVER, Reader, UNKNOWN};
 use crate::fields::{Fields, scalar};
 use crate::files;
 use crate::macros::Macros;
@@ -37,9 +37,8 @@ const WITHOUT: &[(&str, &str)] = &[
         "unlisted",
         "every model is in the list, for keys that may use it (admin-client keys create NAME --models …)",
     ),
-    ("metadata", "the list of models has no additional fields"),
     (
-        "capabilities",
+        "metadata capabilities",
         "the list of models has no additional fields",
     ),
     (
@@ -158,15 +157,8 @@ impl Reader<'_> {
             .keys()
             .filter(|key| !READ.contains(key) && !key.starts_with("x-"))
         {
-            match WITHOUT.iter().find(|(known, _)| *known == key) {
-                Some((_, instead)) => self
-                    .notes
-                    .warn(&model.path(key), format!("has no counterpart: {instead}")),
-                None => self.notes.warn(
-                    &model.path(key),
-                    "is not known to this version, and was left out",
-                ),
-            }
+            self.notes
+                .warn_without(&model.path(key), key, WITHOUT, UNKNOWN);
         }
         Ok(())
     }
