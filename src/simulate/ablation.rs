@@ -7,8 +7,8 @@ use super::labs::{self, Cost, PARTS};
 use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
-use super::{bench, front, models};
-use pool::{ModelId, Policy, Span, Time};
+use super::{bench, front};
+use pool::{Policy, Span, Time};
 use sim::replay::{Options, run as replay};
 
 /// The devices' memory as a share of all models, in thousandths; the same as the bench.
@@ -63,21 +63,7 @@ fn shifting(seed: u64, devices: u32) -> Result<Setup, String> {
         crowd: MODELS_OF_CROWD,
     };
     let workload = Workload::open(SHIFTING, reading).map_err(|fault| fault.to_string())?;
-    let mut random = models::seeded(seed + 500);
-    let specs: Vec<_> = workload
-        .models
-        .iter()
-        .map(|name| models::drawn(name, &mut random))
-        .collect();
-    let places = models::devices_for(&specs, devices, SHIFTING_CAPACITY);
-    Ok(Setup {
-        mapping: (0..specs.len())
-            .map(|nth| Some(ModelId(nth as u32)))
-            .collect(),
-        scenario: models::scenario(specs, places),
-        workload,
-        notices: Vec::new(),
-    })
+    Ok(Setup::drawn(workload, seed, devices, SHIFTING_CAPACITY))
 }
 
 /// The costs by rule, workload and seed.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::compare;
-use super::models;
 use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
-use pool::{ModelId, Span};
+use pool::Span;
 use sim::replay::{Report, bound};
 
 /// The devices' memory as a share of all models, in thousandths.
@@ -184,21 +183,7 @@ fn prepared(
     let spec = folder.join(trace.file);
     let workload =
         Workload::open(&spec.to_string_lossy(), reading).map_err(|fault| fault.to_string())?;
-    let mut random = models::seeded(seed + 500);
-    let specs: Vec<_> = workload
-        .models
-        .iter()
-        .map(|name| models::drawn(name, &mut random))
-        .collect();
-    let places = models::devices_for(&specs, devices, capacity);
-    Ok(Setup {
-        mapping: (0..specs.len())
-            .map(|nth| Some(ModelId(nth as u32)))
-            .collect(),
-        scenario: models::scenario(specs, places),
-        workload,
-        notices: Vec::new(),
-    })
+    Ok(Setup::drawn(workload, seed, devices, capacity))
 }
 
 fn cell(

@@ -32,6 +32,21 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// A workload whose models are drawn from the seed, on devices that hold `capacity` thousandths of them.
+    pub fn drawn(workload: Workload, seed: u64, devices: u32, capacity: u64) -> Setup {
+        let mut random = models::seeded(seed + 500);
+        let names = workload.models.iter();
+        let specs: Vec<ModelSpec> = names.map(|name| models::drawn(name, &mut random)).collect();
+        let places = models::devices_for(&specs, devices, capacity);
+        let models = (0..specs.len()).map(|nth| Some(ModelId(nth as u32)));
+        Setup {
+            mapping: models.collect(),
+            scenario: models::scenario(specs, places),
+            workload,
+            notices: Vec::new(),
+        }
+    }
+
     pub fn arrivals(&self) -> Result<impl Iterator<Item = Arrival> + '_, WorkloadError> {
         let arrivals = self.workload.arrivals()?;
         Ok(arrivals.filter_map(|arrival| {
