@@ -1,8 +1,9 @@
-//! Obtains the list of a type's keys from the type itself, which avoids a second copy of the list.
+//! Obtains the list of a type's keys from the type itself, and the keys that a value sets, which avoids a second copy of the list.
 
 use serde::de::value::Error;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Visitor};
-use serde::forward_to_deserialize_any;
+use serde::{Serialize, forward_to_deserialize_any};
+use serde_json::{Map, Value};
 
 /// The keys of a section; empty for a type without fixed keys.
 pub(crate) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
@@ -10,6 +11,14 @@ pub(crate) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     // Only the requested field names matter; the deserializer returns no values.
     let _nothing: Result<T, Error> = Deserialize::deserialize(FieldNames(&mut fields));
     fields
+}
+
+/// The keys that a section sets, with their values. Sections leave out absent keys when they are written.
+pub(crate) fn given_keys(section: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(section) {
+        Ok(Value::Object(keys)) => keys,
+        _ => Map::new(),
+    }
 }
 
 /// A deserializer that records the fields a type requests and returns no values.

@@ -23,36 +23,33 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A model file. Absent keys stay absent when it is written again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelDocument {
-    pub engine_config: EngineConfig,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub pool_config: PoolConfig,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub scaling_config: ScalingConfig,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub deployment_config: DeploymentConfig,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub lora_config: LoraConfig,
-    /// RayLLM's section for one key of `lora_config`.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub multiplex_config: MultiplexConfig,
-}
-
-/// Defines a section of optional keys; absent keys are left out when written.
+/// Defines a section of optional keys, after those in brackets, which are required. Absent keys are left out when written.
 macro_rules! optional_keys {
-    ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $key:ident: $type:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $([$required:ident: $required_type:ty])* $($(#[$attribute:meta])* $key:ident: $type:ty,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(deny_unknown_fields)]
         pub struct $name {
-            $($(#[$attribute])* #[serde(skip_serializing_if = "is_default")] pub $key: $type,)*
+            $(pub $required: $required_type,)*
+            $($(#[$attribute])* #[serde(default, skip_serializing_if = "is_default")] pub $key: $type,)*
         }
     };
+}
+
+optional_keys! {
+    /// A model file. Absent keys stay absent when it is written again.
+    ModelDocument {
+        [engine_config: EngineConfig]
+        pool_config: PoolConfig,
+        scaling_config: ScalingConfig,
+        deployment_config: DeploymentConfig,
+        enabled: Option<bool>,
+        lora_config: LoraConfig,
+        /// RayLLM's section for one key of `lora_config`.
+        multiplex_config: MultiplexConfig,
+    }
 }
 
 optional_keys! {
@@ -84,113 +81,74 @@ optional_keys! {
     }
 }
 
-/// The program that runs the model, and its settings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EngineConfig {
-    pub model_id: String,
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hf_model_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_path: Option<String>,
-    /// CandleEngine: the model's file in the repository `hf_model_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gguf_file: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_total_tokens: Option<i64>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    /// The engine's own options, which differ between engines.
-    pub engine_kwargs: Map<String, Value>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub env: BTreeMap<String, Secret>,
+optional_keys! {
+    /// The program that runs the model, and its settings.
+    EngineConfig {
+        [model_id: String]
+        #[serde(rename = "type")]
+        engine: Option<String>,
+        hf_model_id: Option<String>,
+        model_path: Option<String>,
+        /// CandleEngine: the model's file in the repository `hf_model_id`.
+        gguf_file: Option<String>,
+        max_total_tokens: Option<i64>,
+        /// The engine's own options, which differ between engines.
+        engine_kwargs: Map<String, Value>,
+        env: BTreeMap<String, Secret>,
 
-    // For engines that are separate programs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command_prefix: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision: Option<String>,
-    /// LoRA adapters that the engine serves along with the model.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub lora_adapters: Vec<LoraAdapter>,
-    /// The component that downloads weights that are not local.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fetch: Option<Fetcher>,
-    /// If true, `model_path` is the pool's download folder.
-    #[serde(skip)]
-    pub is_fetched: bool,
-    // For CommandEngine only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listen: Option<Listen>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub served_model_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub working_dir: Option<String>,
-    /// Command that puts the engine to sleep, with programs such as cuda-checkpoint or criu.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sleep_command: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wake_command: Option<Vec<String>>,
+        // For engines that are separate programs.
+        program: Option<String>,
+        command_prefix: Option<Vec<String>>,
+        revision: Option<String>,
+        /// LoRA adapters that the engine serves along with the model.
+        lora_adapters: Vec<LoraAdapter>,
+        /// The component that downloads weights that are not local.
+        fetch: Option<Fetcher>,
+        /// If true, `model_path` is the pool's download folder.
+        #[serde(skip)]
+        is_fetched: bool,
+        // For CommandEngine only.
+        command: Option<Vec<String>>,
+        listen: Option<Listen>,
+        ready_path: Option<String>,
+        served_model_name: Option<String>,
+        working_dir: Option<String>,
+        /// Command that puts the engine to sleep, with programs such as cuda-checkpoint or criu.
+        sleep_command: Option<Vec<String>>,
+        wake_command: Option<Vec<String>>,
 
-    // For RemoteEngine only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_key_env: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_key_file: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_path: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub headers: BTreeMap<String, Secret>,
+        // For RemoteEngine only.
+        url: Option<String>,
+        api_key_env: Option<String>,
+        api_key_file: Option<String>,
+        health_path: Option<String>,
+        headers: BTreeMap<String, Secret>,
 
-    // For RayServeEngine only.
-    // Ray's dashboard, if it differs from that of `cluster.ray`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
-    /// The file that contains Ray's token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_file: Option<String>,
-    /// Serve's HTTP proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proxy: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accelerator_type: Option<String>,
-    /// A custom application that replaces `ray.serve.llm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub import_path: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub args: Map<String, Value>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub deployments: Vec<Value>,
+        // For RayServeEngine only.
+        // Ray's dashboard, if it differs from that of `cluster.ray`.
+        address: Option<String>,
+        /// The file that contains Ray's token.
+        token_file: Option<String>,
+        /// Serve's HTTP proxy.
+        proxy: Option<String>,
+        accelerator_type: Option<String>,
+        /// A custom application that replaces `ray.serve.llm`.
+        import_path: Option<String>,
+        args: Map<String, Value>,
+        deployments: Vec<Value>,
 
-    // RayLLM's keys, accepted for compatibility with its files, without effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_type: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokenizer_id: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub s3_mirror_config: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gcs_mirror_config: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime_env: Option<RuntimeEnv>,
-    /// Variables of the pool's environment to pass to the engine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env_vars_to_propogate: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_url: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_description: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<Value>,
+        // RayLLM's keys, accepted for compatibility with its files, without effect.
+        model_type: Option<Value>,
+        tokenizer_id: Option<Value>,
+        s3_mirror_config: Option<Value>,
+        gcs_mirror_config: Option<Value>,
+        runtime_env: Option<RuntimeEnv>,
+        /// Variables of the pool's environment to pass to the engine.
+        env_vars_to_propogate: Option<Vec<String>>,
+        model_url: Option<Value>,
+        model_description: Option<Value>,
+        generation: Option<Value>,
+    }
 }
 
 /// Ray's environment of a worker. Values may be tokens.

@@ -76,14 +76,6 @@ impl FailureClass {
             FailureClass::WrongFlags => "wrong_flags",
         }
     }
-
-    /// Returns true if the same start may succeed later without a change by the administrator.
-    pub fn may_pass(self) -> bool {
-        matches!(
-            self,
-            FailureClass::OutOfMemory | FailureClass::PortInUse | FailureClass::ModelMissing
-        )
-    }
 }
 
 impl fmt::Display for FailureClass {

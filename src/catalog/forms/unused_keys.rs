@@ -1,69 +1,45 @@
 //! Keys of RayLLM's form that are accepted without effect. Each one used in a document causes a warning with its replacement.
 
+use crate::documents::fields::given_keys;
 use crate::documents::{Diagnostics, ModelDocument};
 use crate::forms::dropped_keys;
 use crate::forms::dropped_keys::OUTSIDE_OF_RAY;
 
 const CLUSTER: &str = "the pool places replicas by GPU memory alone";
 
-/// A key, a test for its presence, and its replacement.
-struct UnusedKey {
-    key: &'static str,
-    is_present: fn(&ModelDocument) -> bool,
-    instead: &'static str,
-}
-
-const IDLE: &[UnusedKey] = &[
-    UnusedKey {
-        key: "engine_config.model_type",
-        is_present: |document| document.engine_config.model_type.is_some(),
-        instead: "the engine reads it from the model",
-    },
-    UnusedKey {
-        key: "engine_config.tokenizer_id",
-        is_present: |document| document.engine_config.tokenizer_id.is_some(),
-        instead: "the tokenizer in the model's folder is used",
-    },
-    UnusedKey {
-        key: "engine_config.model_url",
-        is_present: |document| document.engine_config.model_url.is_some(),
-        instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
-    },
-    UnusedKey {
-        key: "engine_config.model_description",
-        is_present: |document| document.engine_config.model_description.is_some(),
-        instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
-    },
-    UnusedKey {
-        key: "scaling_config.num_cpus_per_worker",
-        is_present: |document| document.scaling_config.num_cpus_per_worker.is_some(),
-        instead: CLUSTER,
-    },
-    UnusedKey {
-        key: "scaling_config.placement_strategy",
-        is_present: |document| document.scaling_config.placement_strategy.is_some(),
-        instead: "all GPUs of a replica are of one machine",
-    },
-    UnusedKey {
-        key: "scaling_config.resources_per_worker",
-        is_present: |document| document.scaling_config.resources_per_worker.is_some(),
-        instead: CLUSTER,
-    },
-    UnusedKey {
-        key: "scaling_config.pg_timeout_s",
-        is_present: |document| document.scaling_config.pg_timeout_s.is_some(),
-        instead: "pool_config.load_deadline limits a load",
-    },
-    UnusedKey {
-        key: "deployment_config.ray_actor_options",
-        is_present: |document| document.deployment_config.ray_actor_options.is_some(),
-        instead: CLUSTER,
-    },
-    UnusedKey {
-        key: "pool_config.labels",
-        is_present: |document| !document.pool_config.labels.is_empty(),
-        instead: "they are kept, but only `capabilities` has an effect: lists of models show it",
-    },
+/// Keys with their sections, and their replacements.
+const IDLE: &[(&str, &str)] = &[
+    (
+        "engine_config.model_type",
+        "the engine reads it from the model",
+    ),
+    (
+        "engine_config.tokenizer_id",
+        "the tokenizer in the model's folder is used",
+    ),
+    (
+        "engine_config.model_url",
+        "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
+    ),
+    (
+        "engine_config.model_description",
+        "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
+    ),
+    ("scaling_config.num_cpus_per_worker", CLUSTER),
+    (
+        "scaling_config.placement_strategy",
+        "all GPUs of a replica are of one machine",
+    ),
+    ("scaling_config.resources_per_worker", CLUSTER),
+    (
+        "scaling_config.pg_timeout_s",
+        "pool_config.load_deadline limits a load",
+    ),
+    ("deployment_config.ray_actor_options", CLUSTER),
+    (
+        "pool_config.labels",
+        "they are kept, but only `capabilities` has an effect: lists of models show it",
+    ),
 ];
 
 /// Values without effect for keys whose other values have one, with the replacement.
@@ -98,14 +74,9 @@ pub fn table_of_keys_without_effect() -> String {
         (format!("`{}`{place}", keys.join("`, `")), dropped.instead)
     };
     let of_forms = dropped_keys::all().map(form);
-    let own = IDLE
-        .iter()
-        .map(|idle| (format!("`{}`", idle.key), idle.instead));
-    let values = IDLE_VALUES
-        .iter()
-        .map(|(key, instead)| (format!("`{key}`"), *instead));
+    let own = IDLE.iter().chain(IDLE_VALUES);
     let mut rows: Vec<String> = own
-        .chain(values)
+        .map(|(key, instead)| (format!("`{key}`"), *instead))
         .chain(of_forms)
         .map(|(key, instead)| format!("| {key} | {instead} |\n"))
         .collect();
@@ -119,9 +90,15 @@ pub(crate) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     for key in environment.flat_map(|environment| environment.rest.keys()) {
         notes.warn(&format!("engine_config.runtime_env.{key}"), OUTSIDE_OF_RAY);
     }
-    for idle in IDLE.iter().filter(|idle| (idle.is_present)(document)) {
-        let message = format!("has no effect in this version: {}", idle.instead);
-        notes.warn(idle.key, message);
+    let given = given_keys(document);
+    for (key, instead) in IDLE {
+        let (section, name) = key.split_once('.').unwrap_or(("", key));
+        if given
+            .get(section)
+            .is_some_and(|section| section.get(name).is_some())
+        {
+            notes.warn(key, format!("has no effect in this version: {instead}"));
+        }
     }
     if document.pool_config.preload == Some(true) {
         notes.warn(

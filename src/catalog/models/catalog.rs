@@ -82,12 +82,6 @@ impl Catalog {
             .filter(|_| self.get(name).is_none())
     }
 
-    /// The problem with the current file of a model that is still served from its last good version.
-    pub fn changed_for_the_worse(&self, name: &str) -> Option<&BrokenModel> {
-        let mut broken = self.broken.iter().filter(|model| model.serves_last_good);
-        broken.find(|model| model.name == name)
-    }
-
     /// The model with this name or alias.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries

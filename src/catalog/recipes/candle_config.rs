@@ -8,7 +8,7 @@ use serde_json::Value;
 use config::{Config, Provider};
 
 use super::candle_models::ModelTask;
-use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
+use super::engine_fields::{COMMAND, context, only_of_servers, refuse_engine_keys, warn_of_paths};
 use super::recipe::{CandleRecipe, JoiningRule, TokenBudgets};
 use super::server_config::EntryContext;
 use super::speculation::SpeculativeConfig;
@@ -42,22 +42,12 @@ pub(crate) fn candle(
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<CandleRecipe, CatalogError> {
-    only_of_servers(engine, false, notes)?;
-    let foreign = [
-        ("command", engine.command.is_some()),
-        ("listen", engine.listen.is_some()),
-        ("ready_path", engine.ready_path.is_some()),
-        ("served_model_name", engine.served_model_name.is_some()),
-        ("working_dir", engine.working_dir.is_some()),
-        ("sleep_command", engine.sleep_command.is_some()),
-        ("wake_command", engine.wake_command.is_some()),
-    ];
-    if let Some((key, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
-        return Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is read with type: {COMMAND} only; remove it, or change the type"),
-        ));
-    }
+    only_of_servers(engine, "program command_prefix revision", notes)?;
+    let foreign =
+        "command listen ready_path served_model_name working_dir sleep_command wake_command";
+    refuse_engine_keys(engine, foreign, notes, |_| {
+        format!("is read with type: {COMMAND} only; remove it, or change the type")
+    })?;
     let Some(path) = engine
         .model_path
         .as_deref()

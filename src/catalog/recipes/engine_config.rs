@@ -3,14 +3,16 @@
 use config::Config;
 
 use super::candle_config::candle;
-use super::engine_fields::{CANDLE, COMMAND, context, only_of_servers, program, warn_of_paths};
+use super::engine_fields::{
+    CANDLE, COMMAND, context, only_of_servers, program, refuse_engine_keys, warn_of_paths,
+};
 use super::engine_names::{not_run, what_is_run};
-use super::ray_serve_keys::RAY_SERVE;
+use super::ray_serve::RAY_SERVE;
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::REMOTE;
 use super::server_config::EntryContext;
 use super::weights_config::Downloader;
-use super::{ray_serve, ray_serve_keys, remote, server_config, weights_config};
+use super::{ray_serve, remote, server_config, weights_config};
 use crate::documents::{CatalogError, Diagnostics, EngineConfig, Secret};
 use crate::engines;
 use crate::weights::Fetch;
@@ -39,10 +41,16 @@ pub(crate) fn recipe(
     }
     let kind = engine.engine.as_deref().or(reference_engine);
     if ![Some(REMOTE), Some(RAY_SERVE)].contains(&kind) {
-        remote::refuse_remote_keys(&engine, notes)?;
+        let keys = "url api_key_env api_key_file health_path headers";
+        refuse_engine_keys(&engine, keys, notes, |_| {
+            format!("is read with type: {REMOTE} only; remove it, or change the type")
+        })?;
     }
     if kind != Some(RAY_SERVE) {
-        ray_serve_keys::refuse_ray_serve_keys(&engine, notes)?;
+        let keys = "address token_file proxy accelerator_type import_path args deployments";
+        refuse_engine_keys(&engine, keys, notes, |_| {
+            format!("is read with type: {RAY_SERVE} only; remove it, or change the type")
+        })?;
     }
     let kind = kind.map(str::to_owned);
     if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {
@@ -140,7 +148,8 @@ pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -
 }
 
 fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandRecipe, CatalogError> {
-    only_of_servers(engine, true, notes)?;
+    let keys = "program command_prefix revision lora_adapters";
+    only_of_servers(engine, keys, notes)?;
     if !engine.engine_kwargs.is_empty() {
         return Err(notes.refuse(
             "engine_config.engine_kwargs",

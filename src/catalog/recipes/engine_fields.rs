@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::documents::fields::{fields_of, given_keys};
 use crate::documents::{CONTEXT_MAX, CatalogError, Diagnostics, EngineConfig, limits};
 
 pub(crate) const CANDLE: &str = "CandleEngine";
@@ -22,41 +26,51 @@ pub(crate) fn context(
         .transpose()
 }
 
-/// Keys that only engines from the table read.
+/// Refuses the first of these keys, separated by spaces, that a section sets. `message` gets the key.
+pub(super) fn refuse_keys<T: DeserializeOwned + Serialize>(
+    name: &str,
+    section: &T,
+    keys: &str,
+    notes: &Diagnostics,
+    message: impl FnOnce(&str) -> String,
+) -> Result<(), CatalogError> {
+    let is_key = |key| fields_of::<T>().contains(&key);
+    debug_assert!(keys.split(' ').all(is_key), "{keys}");
+    let given = given_keys(section);
+    match keys.split(' ').find(|key| given.contains_key(*key)) {
+        None => Ok(()),
+        Some(key) => Err(notes.refuse(&format!("{name}.{key}"), message(key))),
+    }
+}
+
+/// Refuses the first of these keys that `engine_config` sets.
+pub(super) fn refuse_engine_keys(
+    engine: &EngineConfig,
+    keys: &str,
+    notes: &Diagnostics,
+    message: impl FnOnce(&str) -> String,
+) -> Result<(), CatalogError> {
+    refuse_keys("engine_config", engine, keys, notes, message)
+}
+
+/// Refuses keys that only engines from the table read.
 pub(super) fn only_of_servers(
     engine: &EngineConfig,
-    is_command: bool,
+    keys: &str,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    let foreign_keys = [
-        (
-            "program",
-            engine.program.is_some(),
-            "write the program into engine_config.command",
-        ),
-        (
-            "command_prefix",
-            engine.command_prefix.is_some(),
-            "write it into engine_config.command",
-        ),
-        (
-            "revision",
-            engine.revision.is_some(),
-            "write it into engine_config.command",
-        ),
-        (
-            "lora_adapters",
-            is_command && !engine.lora_adapters.is_empty(),
-            "write them into engine_config.command, and their names into pool_config.aliases",
-        ),
-    ];
-    match foreign_keys.iter().find(|(_, foreign_keys, _)| *foreign_keys) {
-        Some((key, _, instead)) => Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is not read with type: {CANDLE} or {COMMAND}; remove it, or with {COMMAND} {instead}"),
-        )),
-        None => Ok(()),
-    }
+    refuse_engine_keys(engine, keys, notes, |key| {
+        let instead = match key {
+            "program" => "write the program into engine_config.command",
+            "lora_adapters" => {
+                "write them into engine_config.command, and their names into pool_config.aliases"
+            }
+            _ => "write it into engine_config.command",
+        };
+        format!(
+            "is not read with type: {CANDLE} or {COMMAND}; remove it, or with {COMMAND} {instead}"
+        )
+    })
 }
 
 pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diagnostics) {

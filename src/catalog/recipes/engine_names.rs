@@ -1,7 +1,7 @@
 //! Engine names as used in files, and the error for an unknown name.
 
 use super::engine_fields::{CANDLE, COMMAND};
-use super::ray_serve_keys::RAY_SERVE;
+use super::ray_serve::RAY_SERVE;
 use super::remote::REMOTE;
 use crate::engines;
 use crate::engines::ENGINES;

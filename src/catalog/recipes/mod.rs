@@ -10,7 +10,6 @@ mod engine_fields;
 pub(crate) mod engine_names;
 pub(crate) mod engine_options;
 pub(crate) mod ray_serve;
-mod ray_serve_keys;
 mod ray_serve_llm;
 pub(crate) mod recipe;
 pub(crate) mod remote;

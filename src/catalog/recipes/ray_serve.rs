@@ -10,15 +10,19 @@ use serde_json::{Map, Value};
 use config::Config;
 use pool::Scaling;
 
-use super::ray_serve_keys::RAY_SERVE;
+use super::engine_fields::{refuse_engine_keys, refuse_keys};
 use super::remote::KeySource;
 use super::remote_url::RemoteUrl;
 use super::server_config::EntryContext;
-use super::{ray_serve_keys, ray_serve_llm as llm, remote};
+use super::{ray_serve_llm as llm, remote};
 use crate::documents::{
     CONTEXT_MAX, CatalogError, Diagnostics, EngineConfig, ModelDocument, Secret, Source, limits,
 };
 
+pub(crate) const RAY_SERVE: &str = "RayServeEngine";
+/// Keys for local programs and weights: the pool starts no program, and the weights are not on its machine.
+const KEYS_OF_ENGINES: &str = "url command listen program command_prefix revision fetch s3_mirror_config gcs_mirror_config \
+    lora_adapters sleep_command wake_command ready_path working_dir";
 /// Simultaneous requests per replica, unless the file sets them.
 pub(crate) const RAY_SERVE_SEATS: u32 = 32;
 /// Maximum applications of one model, each with separate GPUs.
@@ -110,7 +114,22 @@ pub(crate) fn read(
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<RayServeRecipe, CatalogError> {
-    ray_serve_keys::refuse_keys_of_engines(engine, notes)?;
+    refuse_engine_keys(engine, KEYS_OF_ENGINES, notes, |key| {
+        let instead = match key {
+            "url" => "; engine_config.proxy names Serve's HTTP proxy",
+            "command_prefix" => "; a container is engine_config.runtime_env.image_uri",
+            "revision" => "; with ray.serve.llm it is engine_config.engine_kwargs.revision",
+            "s3_mirror_config" | "gcs_mirror_config" => {
+                "; name the model in engine_config.hf_model_id or model_path"
+            }
+            "ready_path" => "; engine_config.health_path is probed instead",
+            "working_dir" => "; code for Ray's machines is engine_config.runtime_env.working_dir",
+            _ => "",
+        };
+        format!(
+            "has no meaning for a {RAY_SERVE}: Ray starts it on its own machines; remove it{instead}"
+        )
+    })?;
     let place = place(engine, config, notes)?;
     let head = RemoteUrl::parse_with(&place.address, "").map_err(|why| {
         let why = if place.is_of_model {
@@ -205,18 +224,10 @@ fn own(
             format!("`{import_path}` is not the path of an application; write one like my_package.my_module:build"),
         ));
     }
-    let foreign_keys = [
-        ("engine_kwargs", !engine.engine_kwargs.is_empty()),
-        ("accelerator_type", engine.accelerator_type.is_some()),
-        ("hf_model_id", engine.hf_model_id.is_some()),
-        ("model_path", engine.model_path.is_some()),
-    ];
-    if let Some((key, _)) = foreign_keys.iter().find(|(_, is_given)| *is_given) {
-        return Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            "is read for ray.serve.llm only, without engine_config.import_path; write it into engine_config.args, as the application reads it",
-        ));
-    }
+    let keys = "engine_kwargs accelerator_type hf_model_id model_path";
+    refuse_engine_keys(engine, keys, notes, |_| {
+        "is read for ray.serve.llm only, without engine_config.import_path; write it into engine_config.args, as the application reads it".to_owned()
+    })?;
     if around.devices_in_document > 1 {
         return Err(notes.refuse(
             "pool_config.gpus_per_replica",
@@ -244,35 +255,27 @@ pub(crate) fn check_document(
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let pool = &document.pool_config;
-    let foreign_keys = [
-        ("memory_gib", pool.memory_gib.is_some(), ""),
-        (
-            "devices",
-            pool.devices.is_some(),
-            "; engine_config.accelerator_type chooses the kind of GPU",
-        ),
-        ("idle_probe", pool.idle_probe.is_some(), ""),
-    ];
-    if let Some((key, _, instead)) = foreign_keys.iter().find(|(_, is_given, _)| *is_given) {
-        return Err(notes.refuse(
-            &format!("pool_config.{key}"),
-            format!("has no meaning for a {RAY_SERVE}: Ray places it, and the pool does not see its memory; remove it{instead}"),
-        ));
-    }
-    let engine = &document.engine_config;
-    let only_in_files = [
-        ("address", engine.address.is_some()),
-        ("token_file", engine.token_file.is_some()),
-        ("proxy", engine.proxy.is_some()),
-    ];
-    if *source == Source::Registered
-        && let Some((key, _)) = only_in_files.iter().find(|(_, is_given)| *is_given)
-    {
+    refuse_keys(
+        "pool_config",
+        pool,
+        "memory_gib devices idle_probe",
+        notes,
+        |key| {
+            let instead = match key {
+                "devices" => "; engine_config.accelerator_type chooses the kind of GPU",
+                _ => "",
+            };
+            format!(
+                "has no meaning for a {RAY_SERVE}: Ray places it, and the pool does not see its memory; remove it{instead}"
+            )
+        },
+    )?;
+    if *source == Source::Registered {
         // Otherwise Ray's token and the prompts would be sent to any address in the document.
-        return Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            "is not accepted over the API; write a model file, or set cluster.ray in the configuration",
-        ));
+        let engine = &document.engine_config;
+        refuse_engine_keys(engine, "address token_file proxy", notes, |_| {
+            "is not accepted over the API; write a model file, or set cluster.ray in the configuration".to_owned()
+        })?;
     }
     let scaling = document.deployment_config.autoscaling_config.as_ref();
     let of_scaling = scaling.and_then(|scaling| scaling.max_replicas);

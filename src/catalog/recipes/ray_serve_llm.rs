@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::engine_fields::refuse_engine_keys;
 use super::ray_serve::{ServeApplication, is_accelerator};
 use super::server_config::EntryContext;
 use crate::documents::{CatalogError, Diagnostics, EngineConfig};
@@ -17,17 +18,9 @@ pub(crate) fn read(
     seats: u32,
     notes: &mut Diagnostics,
 ) -> Result<ServeApplication, CatalogError> {
-    for (key, is_given) in [
-        ("args", !engine.args.is_empty()),
-        ("deployments", !engine.deployments.is_empty()),
-    ] {
-        if is_given {
-            return Err(notes.refuse(
-                &format!("engine_config.{key}"),
-                "is read with engine_config.import_path only; the arguments of ray.serve.llm are engine_config.engine_kwargs",
-            ));
-        }
-    }
+    refuse_engine_keys(engine, "args deployments", notes, |_| {
+        "is read with engine_config.import_path only; the arguments of ray.serve.llm are engine_config.engine_kwargs".to_owned()
+    })?;
     let source = match (&engine.model_path, &engine.hf_model_id) {
         (Some(path), _) if path.starts_with('/') => path,
         (Some(path), _) => {

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::engine_fields::{refuse_engine_keys, refuse_keys};
 use super::remote_url::RemoteUrl;
 use crate::documents::{
-    CONTEXT_MAX, CatalogError, Diagnostics, EngineConfig, ModelDocument, PoolConfig, ScalingConfig,
-    Secret, Source, limits,
+    CONTEXT_MAX, CatalogError, Diagnostics, EngineConfig, ModelDocument, ScalingConfig, Secret,
+    Source, limits,
 };
 
 pub(super) const REMOTE: &str = "RemoteEngine";
 /// Simultaneous requests to the endpoint, unless the file sets them.
 pub(crate) const REMOTE_SEATS: u32 = 20;
 const HEALTH_PATH: &str = "/models";
+/// Keys of engines on this machine.
+const KEYS_OF_ENGINES: &str = "hf_model_id model_path engine_kwargs env command listen program command_prefix revision fetch \
+    s3_mirror_config gcs_mirror_config lora_adapters sleep_command wake_command ready_path working_dir";
 /// Headers that the pool sets itself, or that concern a single connection.
 const HEADERS_OF_THE_POOL: [&str; 13] = [
     "authorization",
@@ -55,32 +59,11 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// Refuses keys for remote endpoints in a model file for a local engine.
-pub(super) fn refuse_remote_keys(
-    engine: &EngineConfig,
-    notes: &Diagnostics,
-) -> Result<(), CatalogError> {
-    let foreign_keys = [
-        ("url", engine.url.is_some()),
-        ("api_key_env", engine.api_key_env.is_some()),
-        ("api_key_file", engine.api_key_file.is_some()),
-        ("health_path", engine.health_path.is_some()),
-        ("headers", !engine.headers.is_empty()),
-    ];
-    match foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
-        None => Ok(()),
-        Some((key, _)) => Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is read with type: {REMOTE} only; remove it, or change the type"),
-        )),
-    }
-}
-
 pub(crate) fn read(
     engine: &EngineConfig,
     notes: &mut Diagnostics,
 ) -> Result<RemoteRecipe, CatalogError> {
-    refuse_keys_of_engines(engine, notes)?;
+    refuse_engine_keys(engine, KEYS_OF_ENGINES, notes, not_here)?;
     let Some(url) = engine.url.as_deref() else {
         return Err(notes.refuse(
             "engine_config.url",
@@ -204,48 +187,15 @@ pub(crate) fn headers(
     Ok(headers)
 }
 
-/// Nothing is loaded here, so these keys have no meaning.
-fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<(), CatalogError> {
-    let foreign_keys = [
-        ("hf_model_id", engine.hf_model_id.is_some()),
-        ("model_path", engine.model_path.is_some()),
-        ("engine_kwargs", !engine.engine_kwargs.is_empty()),
-        ("env", !engine.env.is_empty()),
-        ("command", engine.command.is_some()),
-        ("listen", engine.listen.is_some()),
-        ("program", engine.program.is_some()),
-        ("command_prefix", engine.command_prefix.is_some()),
-        ("revision", engine.revision.is_some()),
-        ("fetch", engine.fetch.is_some()),
-        ("s3_mirror_config", engine.s3_mirror_config.is_some()),
-        ("gcs_mirror_config", engine.gcs_mirror_config.is_some()),
-        ("lora_adapters", !engine.lora_adapters.is_empty()),
-        ("sleep_command", engine.sleep_command.is_some()),
-        ("wake_command", engine.wake_command.is_some()),
-        ("ready_path", engine.ready_path.is_some()),
-        ("working_dir", engine.working_dir.is_some()),
-    ];
-    let instead = |key| match key {
+/// The message for a key that has no meaning here, since nothing is loaded.
+fn not_here(key: &str) -> String {
+    let instead = match key {
         "hf_model_id" | "model_path" => "; engine_config.served_model_name names the model there",
         "ready_path" => "; engine_config.health_path is probed instead",
         _ => "",
     };
-    match foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
-        None => Ok(()),
-        Some((key, _)) => Err(refuse_not_here(
-            &format!("engine_config.{key}"),
-            instead(key),
-            notes,
-        )),
-    }
-}
-
-fn refuse_not_here(field: &str, instead: &str, notes: &Diagnostics) -> CatalogError {
-    notes.refuse(
-        field,
-        format!(
-            "has no meaning for a {REMOTE}, which runs on another server and takes no device and no memory here; remove it{instead}"
-        ),
+    format!(
+        "has no meaning for a {REMOTE}, which runs on another server and takes no device and no memory here; remove it{instead}"
     )
 }
 
@@ -256,28 +206,13 @@ pub(crate) fn check_document(
     source: &Source,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    let PoolConfig {
-        gpus_per_replica,
-        memory_gib,
-        devices,
-        stop_grace,
-        idle_probe,
-        ..
-    } = &document.pool_config;
-    let foreign_keys = [
-        ("pool_config.gpus_per_replica", gpus_per_replica.is_some()),
-        ("pool_config.memory_gib", memory_gib.is_some()),
-        ("pool_config.devices", devices.is_some()),
-        ("pool_config.stop_grace", stop_grace.is_some()),
-        (
-            "scaling_config",
-            document.scaling_config != ScalingConfig::default(),
-        ),
-    ];
-    if let Some((field, _)) = foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
-        return Err(refuse_not_here(field, "", notes));
+    let pool = &document.pool_config;
+    let keys = "gpus_per_replica memory_gib devices stop_grace";
+    refuse_keys("pool_config", pool, keys, notes, not_here)?;
+    if document.scaling_config != ScalingConfig::default() {
+        return Err(notes.refuse("scaling_config", not_here("")));
     }
-    if idle_probe.is_some() {
+    if pool.idle_probe.is_some() {
         return Err(notes.refuse(
             "pool_config.idle_probe",
             format!(

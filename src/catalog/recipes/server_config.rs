@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::engine_fields::{context, program, warn_of_paths};
+use super::engine_fields::{context, program, refuse_engine_keys, warn_of_paths};
 use super::{adapters, candle_models};
 use crate::documents::{CatalogError, Diagnostics, EngineConfig, Listen, SEATS_MAX, Sleep, limits};
 use crate::engines::{CheckedFlags, Engine, ServerRecipe};
@@ -35,18 +35,12 @@ pub(crate) fn server(
     notes: &mut Diagnostics,
 ) -> Result<ServerRecipe, CatalogError> {
     let name = kind.name();
-    let foreign = [
-        ("command", engine.command.is_some()),
-        ("ready_path", engine.ready_path.is_some()),
-        ("sleep_command", engine.sleep_command.is_some()),
-        ("wake_command", engine.wake_command.is_some()),
-    ];
-    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
-        return Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is read with type: CommandEngine only; {name} knows its own. Options go into engine_config.engine_kwargs, another program into engine_config.program"),
-        ));
-    }
+    let foreign = "command ready_path sleep_command wake_command";
+    refuse_engine_keys(engine, foreign, notes, |_| {
+        format!(
+            "is read with type: CommandEngine only; {name} knows its own. Options go into engine_config.engine_kwargs, another program into engine_config.program"
+        )
+    })?;
     for (key, text) in [
         ("program", &engine.program),
         ("revision", &engine.revision),

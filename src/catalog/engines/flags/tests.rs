@@ -64,14 +64,3 @@ fn a_wrong_value_is_refused_with_what_is_allowed() {
         );
     }
 }
-
-#[test]
-fn what_is_dangerous_is_taken_with_a_warning_and_off_is_not_dangerous() {
-    let warnings = |value: Value| {
-        let words = FLAGS.check(value.as_object().expect("an object"));
-        words.expect("taken").warnings.len()
-    };
-    assert_eq!(warnings(json!({"eager": true})), 1);
-    assert_eq!(warnings(json!({"eager": false})), 0);
-    assert_eq!(warnings(json!({"eager": null})), 0);
-}
