@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::view::{DeviceSnapshot, Staleness};
 use config::Provider;
 use inventory::{DeviceInfo, DeviceUse, Inventory};
-use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
+use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Share, Time};
 
 /// Maximum number of products with a separate kind. Nodes choose the names, and the controller forgets none.
 const KINDS_MAX: usize = 4096;
@@ -123,6 +123,13 @@ impl Devices {
                 device.stale = Some(Staleness { since, why });
             }
         }
+    }
+
+    /// The node of a replica's devices.
+    pub fn node_of(&self, placement: &[Share]) -> NodeId {
+        let first = placement.first();
+        let device = first.and_then(|share| self.known.get(&share.device));
+        device.map_or(NodeId(0), |device| device.info.node)
     }
 
     /// All existing devices.

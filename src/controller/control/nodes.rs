@@ -188,7 +188,7 @@ impl Nodes {
     }
 
     /// Notes that models must be computed for devices that have come.
-    pub fn has_new_devices(&mut self) {
+    pub fn note_new_devices(&mut self) {
         self.has_new_devices = true;
     }
 

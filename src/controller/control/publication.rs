@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::gates::{Route, Routes};
+use crate::gates::{Gate, Route, Routes};
 use crate::view::{LoadPath, Snapshot};
-use pool::{ModelId, Span, Time};
+use pool::{ModelId, ReplicaId, Span, Time};
 
 /// Minimum pause between snapshots. Readers may lag by this much under load.
 const PUBLISH_EVERY: Span = Span(20);
@@ -80,6 +80,19 @@ impl Publishing {
 
     pub fn route(&self, model: ModelId) -> Option<Arc<Route>> {
         self.routes.load().route(model).cloned()
+    }
+
+    /// Changes the gates of a model in the routing table.
+    pub fn change_gates(&self, model: ModelId, change: impl FnOnce(&mut Vec<Arc<Gate>>)) {
+        if let Some(route) = self.route(model) {
+            let mut gates = route.gates.load().as_ref().clone();
+            change(&mut gates);
+            route.gates.store(Arc::new(gates));
+        }
+    }
+
+    pub fn withdraw(&self, replica: ReplicaId, model: ModelId) {
+        self.change_gates(model, |gates| gates.retain(|gate| gate.replica != replica));
     }
 }
 

@@ -171,10 +171,11 @@ impl Control {
         }
         self.read_ahead_of_load();
         self.publishing.outdated();
-        if self.orders.has_settled() {
+        let settled = self.orders.take_settled();
+        if !settled.is_empty() {
             // Callers that wait for an order must be able to see its effects.
             self.publish();
-            self.orders.respond_to_settled();
+            self.journal.write(Job::Settled(settled));
         }
     }
 

@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use crate::control::Control;
-
 use crate::gates::SeatCounts;
 use crate::gates::seat_counts::guests_of;
 use crate::journal::Job;
-use crate::messages::Message;
+use crate::view::ProcessFacts;
 use catalog::{Catalog, Entry};
-use engine::{AdoptedEngine, AdoptionResult, Fate, LaunchFacts, ReplicaLog, UnadoptedEngine};
+use engine::{
+    AdoptedEngine, AdoptionResult, Endpoint, Fate, LaunchFacts, ReplicaLog, UnadoptedEngine, Watch,
+};
 use inventory::{DeviceInfo, Inventory};
-use pool::{Bytes, Event, ModelId, Record, RecordKind, Share, Time};
+use pool::{Bytes, Event, ModelId, Record, RecordKind, ReplicaId, Share, Span, Time};
 
 /// The key under which the store and the journal know a device: its UUID, which stays when indices change, or its name.
 fn key_of(info: &DeviceInfo) -> &str {
@@ -27,13 +26,7 @@ pub fn refusal(
     catalog: &Catalog,
     inventory: &Inventory,
 ) -> Option<String> {
-    let Some(entry) = catalog.entries().get(&record.model) else {
-        return Some(match catalog.broken_model(&record.model) {
-            Some(_) => "its model file is broken".to_owned(),
-            None => "the model is no longer in the catalogue".to_owned(),
-        });
-    };
-    if let Some(problem) = arguments_problem(&record.arguments, entry) {
+    if let Err(problem) = entry_of(&record.model, &record.arguments, catalog) {
         return Some(problem);
     }
     let known = |device: &str| {
@@ -46,12 +39,38 @@ pub fn refusal(
     gone.map(|share| format!("its device {} is not there", share.device))
 }
 
+/// The catalogue's entry of an engine of an earlier run, or the reason the engine no longer fits it.
+pub(super) fn entry_of<'a>(
+    model: &str,
+    arguments: &str,
+    catalog: &'a Catalog,
+) -> Result<&'a Entry, String> {
+    let Some(entry) = catalog.entries().get(model) else {
+        return Err(match catalog.broken_model(model) {
+            Some(_) => "its model file is broken".to_owned(),
+            None => "the model is no longer in the catalogue".to_owned(),
+        });
+    };
+    arguments_problem(arguments, entry).map_or(Ok(entry), Err)
+}
+
 /// Returns a problem if an engine started with `arguments` no longer matches its model's file.
 pub(crate) fn arguments_problem(arguments: &str, entry: &Entry) -> Option<String> {
     // Replaced weights are accepted: the loaded ones keep serving.
     let rest = arguments.strip_prefix(&entry.arguments());
     rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' '))
         .then(|| "its model file specifies another engine or other arguments now".to_owned())
+}
+
+/// A replica that kept running without the controller.
+pub(super) struct RunningReplica {
+    pub replica: ReplicaId,
+    pub model: ModelId,
+    pub placement: Vec<Share>,
+    pub endpoint: Endpoint,
+    /// `None` if unknown: it counts as ready from now on.
+    pub ready_at: Option<Time>,
+    pub last_end: Option<Time>,
 }
 
 impl Control {
@@ -88,72 +107,83 @@ impl Control {
         events
     }
 
-    fn take_adopted(&mut self, adopted: AdoptedEngine, seats: &[SeatCounts]) -> Option<Event> {
-        let record = adopted.record.clone();
-        // The catalogue is the one this record was checked against.
-        let model = *self.models.ids.get(&record.model)?;
-        let replica = record.replica();
-        let placement: Vec<Share> = record
-            .placement
-            .iter()
-            .filter_map(|share| {
-                let key = |info: &DeviceInfo| key_of(info) == share.device;
-                let device = self
-                    .devices
-                    .known
-                    .values()
-                    .find(|device| key(&device.info))?
-                    .info
-                    .id;
-                let bytes = Bytes(share.bytes);
-                Some(Share { device, bytes })
-            })
-            .collect();
-        let log = Arc::new(ReplicaLog::adopted(record.log_file.clone()));
-        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
-        self.know(replica, model, &placement, &log, &watch.activity);
-        if let Some(facts) = self.engines.get_mut(replica) {
-            // Describes the weights that are loaded, which may differ from the files on disk now.
-            facts.arguments = record.arguments.clone();
-            facts.pid = Some(adopted.pid());
-            facts.stage = None;
-            facts.ready = true;
+    /// Makes a replica that kept running without the controller known, with its gate, and returns the event for the pool. `facts`
+    /// completes its record.
+    pub(super) fn take_running(
+        &mut self,
+        found: RunningReplica,
+        (log, watch): (&Arc<ReplicaLog>, &Watch),
+        seats: &[SeatCounts],
+        facts: impl FnOnce(&mut ProcessFacts),
+    ) -> Event {
+        let RunningReplica {
+            replica,
+            model,
+            placement,
+            endpoint,
+            ready_at,
+            last_end,
+        } = found;
+        self.know(replica, model, &placement, log, &watch.activity);
+        if let Some(known) = self.engines.get_mut(replica) {
+            known.stage = None;
+            known.ready = true;
+            facts(known);
         }
-        self.make_gate(replica, model, adopted.endpoint());
+        self.make_gate(replica, model, endpoint);
         let in_flight = guests_of(replica, seats);
         if let Some(gate) = self.engines.gate(replica) {
             gate.set_guests(in_flight);
         }
         self.offer(replica, model);
-        let (stop, stopped) = oneshot::channel();
-        self.engines.stop_with(replica, stop);
-        let inbox = self.inbox.clone();
-        let report = move |report| {
-            let _ = inbox.send(Message::Report { replica, report });
-        };
         let now = self.clock.now();
-        let ready_at = record.ready_at_ms.map_or(now, Time);
         let reported = seats.iter().find(|taken| taken.replica == replica);
-        let last_end = adopted
-            .last_end_ms
-            .map(Time)
-            .max(reported.and_then(|seats| seats.last_end))
-            .map(|at| at.min(now));
+        let last_end = last_end.max(reported.and_then(|seats| seats.last_end));
+        Event::ReplicaAdopted {
+            replica,
+            model,
+            placement,
+            ready_for: ready_at.map_or(Span::ZERO, |at| now.since(at)),
+            in_flight,
+            last_end: last_end.map(|at| at.min(now)),
+        }
+    }
+
+    fn take_adopted(&mut self, adopted: AdoptedEngine, seats: &[SeatCounts]) -> Option<Event> {
+        let record = adopted.record.clone();
+        // The catalogue is the one this record was checked against.
+        let model = *self.models.ids.get(&record.model)?;
+        let replica = record.replica();
+        let placement = record.placement.iter().filter_map(|share| {
+            let mut devices = self.devices.known.values();
+            let device = devices.find(|device| key_of(&device.info) == share.device)?;
+            let (device, bytes) = (device.info.id, Bytes(share.bytes));
+            Some(Share { device, bytes })
+        });
+        let found = RunningReplica {
+            replica,
+            model,
+            placement: placement.collect(),
+            endpoint: adopted.endpoint(),
+            ready_at: record.ready_at_ms.map(Time),
+            last_end: adopted.last_end_ms.map(Time),
+        };
+        let log = Arc::new(ReplicaLog::adopted(record.log_file));
+        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
+        let event = self.take_running(found, (&log, &watch), seats, |facts| {
+            // Describes the weights that are loaded, which may differ from the files on disk now.
+            facts.arguments = record.arguments;
+            facts.pid = Some(adopted.pid());
+        });
         tracing::info!(
             "adopted {} ({replica}), process {}, which kept running without us (D2)",
             record.model,
             adopted.pid()
         );
+        let (stopped, report) = self.connect(replica);
         self.tasks
             .spawn(engine::run_adopted(adopted, watch, log, stopped, report));
-        Some(Event::ReplicaAdopted {
-            replica,
-            model,
-            placement,
-            ready_for: now.since(ready_at),
-            in_flight,
-            last_end,
-        })
+        Some(event)
     }
 
     /// Records in the history an engine that was found and not adopted.
@@ -170,21 +200,10 @@ impl Control {
             (_, None) => "an engine".to_owned(),
         };
         tracing::warn!("{who} was {reason}");
+        let record = Record::new(self.clock.now(), kind, found.model, reason);
         self.journal.write(Job::Record(Record {
-            at: self.clock.now(),
-            kind,
-            model: found.model,
             replica: found.replica,
-            order: None,
-            reason,
-            priority: None,
-            placement: Vec::new(),
-            candidates: Vec::new(),
-            memory: Vec::new(),
-            took: None,
-            cause: None,
-            asked_by: None,
-            explanation: None,
+            ..record
         }));
     }
 }

@@ -4,18 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
-use super::adoption::arguments_problem;
+use super::adoption::{RunningReplica, arguments_problem, entry_of};
 use crate::control::Control;
 use crate::gates::SeatCounts;
-use crate::gates::seat_counts::guests_of;
-use crate::messages::Message;
 use crate::view::REMOTE_DEVICE;
 use catalog::{Catalog, RayPlace, RayServeRecipe};
 use config::Config;
 use engine::{AdoptedApplication, AdoptionResult, ReplicaLog};
-use pool::{Bytes, Event, ModelId, ReplicaId, Share, Span, Time};
+use pool::{Bytes, Event, ModelId, ReplicaId, Share};
 
 /// Every Ray cluster that may run applications of this pool. `remembered` lists the clusters that earlier runs have used.
 pub fn ray_places(catalog: &Catalog, config: &Config, remembered: Vec<RayPlace>) -> Vec<RayPlace> {
@@ -42,15 +38,7 @@ pub fn recipe_of_application(
     arguments: &str,
     catalog: &Catalog,
 ) -> Result<RayServeRecipe, String> {
-    let Some(entry) = catalog.entries().get(model) else {
-        return Err(match catalog.broken_model(model) {
-            Some(_) => "its model file is broken".to_owned(),
-            None => "the model is no longer in the catalogue".to_owned(),
-        });
-    };
-    if let Some(problem) = arguments_problem(arguments, entry) {
-        return Err(problem);
-    }
+    let entry = entry_of(model, arguments, catalog)?;
     let recipe = entry.recipe.ray_serve().cloned();
     recipe.ok_or_else(|| "its model file names another engine now".to_owned())
 }
@@ -172,50 +160,31 @@ impl Control {
         // The catalogue is the one this application was checked against.
         let model = *self.models.ids.get(&adopted.model)?;
         let replica = adopted.replica;
-        let placement = vec![Share {
-            device: REMOTE_DEVICE,
-            bytes: Bytes::ZERO,
-        }];
+        let found = RunningReplica {
+            replica,
+            model,
+            placement: vec![Share {
+                device: REMOTE_DEVICE,
+                bytes: Bytes::ZERO,
+            }],
+            endpoint: adopted.endpoint.clone(),
+            // Ray does not report it.
+            ready_at: None,
+            last_end: None,
+        };
         let log = Arc::new(ReplicaLog::in_memory());
         let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
-        self.know(replica, model, &placement, &log, &watch.activity);
-        if let Some(facts) = self.engines.get_mut(replica) {
+        let event = self.take_running(found, (&log, &watch), seats, |facts| {
             facts.arguments = adopted.arguments.clone();
-            facts.stage = None;
-            facts.ready = true;
-        }
-        self.make_gate(replica, model, adopted.endpoint.clone());
-        let in_flight = guests_of(replica, seats);
-        if let Some(gate) = self.engines.gate(replica) {
-            gate.set_guests(in_flight);
-        }
-        self.offer(replica, model);
-        let (stop, stopped) = oneshot::channel();
-        self.engines.stop_with(replica, stop);
-        let inbox = self.inbox.clone();
-        let report = move |report| {
-            let _ = inbox.send(Message::Report { replica, report });
-        };
-        let now = self.clock.now();
-        let reported = seats.iter().find(|taken| taken.replica == replica);
-        let last_end = reported
-            .and_then(|seats| seats.last_end)
-            .map(|at: Time| at.min(now));
+        });
         tracing::info!(
             "adopted {} ({replica}), an application of Ray Serve, which kept running without us (D2)",
             adopted.model
         );
+        let (stopped, report) = self.connect(replica);
         self.tasks.spawn(engine::run_application(
             adopted, watch, log, stopped, report,
         ));
-        Some(Event::ReplicaAdopted {
-            replica,
-            model,
-            placement,
-            // Ray does not report when the application became ready.
-            ready_for: Span::ZERO,
-            in_flight,
-            last_end,
-        })
+        Some(event)
     }
 }

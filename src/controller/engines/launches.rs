@@ -19,7 +19,7 @@ use engine::{
     Endpoint, EngineLoad, Failure, Launch, LivenessLimits, Program, ReplicaLog, Report,
     ServeProgram, ServerProgram, Stage, Watch,
 };
-use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
+use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span, Tier};
 
 impl Control {
     /// Starts the engine, or returns the reason it cannot start.
@@ -29,7 +29,8 @@ impl Control {
         model: ModelId,
         placement: &[Share],
     ) -> Option<Event> {
-        self.stop_reading_ahead();
+        // The load reads the disk itself.
+        self.reader.now = None;
         let launch = match self.launch_of(replica, model, placement) {
             Ok(launch) => launch,
             Err(message) => {
@@ -51,17 +52,29 @@ impl Control {
             self.launch_on(node, model, launch, kept);
             return None;
         }
+        let (stopped, report) = self.connect(replica);
+        let guardians = self.engines.guardians();
+        self.tasks
+            .spawn(engine::run(guardians, launch, kept, log, stopped, report));
+        self.look_for_weights(replica, model);
+        None
+    }
+
+    /// Connects the task of an engine: the order to stop reaches it, and its reports reach the loop.
+    pub(super) fn connect(
+        &mut self,
+        replica: ReplicaId,
+    ) -> (
+        oneshot::Receiver<Duration>,
+        impl Fn(Report) + Send + Sync + 'static + use<>,
+    ) {
         let (stop, stopped) = oneshot::channel();
         self.engines.stop_with(replica, stop);
         let inbox = self.inbox.clone();
         let report = move |report| {
             let _ = inbox.send(Message::Report { replica, report });
         };
-        let guardians = self.engines.guardians();
-        self.tasks
-            .spawn(engine::run(guardians, launch, kept, log, stopped, report));
-        self.look_for_weights(replica, model);
-        None
+        (stopped, report)
     }
 
     /// Records a replica that has a process or is about to.
@@ -89,17 +102,10 @@ impl Control {
             dead: None,
             log: Arc::clone(log),
             model,
-            node: self.node_of_placement(placement),
+            node: self.devices.node_of(placement),
         };
         self.nodes.know_log(facts.node, replica, log);
         self.engines.add(replica, facts);
-    }
-
-    fn node_of_placement(&self, placement: &[Share]) -> NodeId {
-        let device = placement
-            .first()
-            .and_then(|share| self.devices.known.get(&share.device));
-        device.map_or(NodeId(0), |device| device.info.node)
     }
 
     /// The way memory is counted on the replica's node.
@@ -326,7 +332,7 @@ impl Control {
                             .unwrap_or(CutReason::Crashed(message.clone())),
                     );
                 }
-                self.withdraw(replica, model);
+                self.publishing.withdraw(replica, model);
                 let exit = match exit.oom {
                     _ if (exit.requested || with_node.is_some()) && was_ready => Exit::Requested,
                     _ if with_node.is_some() => Exit::Failed {
@@ -368,7 +374,7 @@ impl Control {
         if let Some(gate) = self.engines.gate(replica) {
             gate.cut(why);
         }
-        self.withdraw(replica, model);
+        self.publishing.withdraw(replica, model);
         self.turn(Event::ReplicaLost { replica });
     }
 
@@ -425,20 +431,9 @@ impl Control {
 
     /// Adds the replica's gate to the routing table; the pool opens it later.
     pub(crate) fn offer(&self, replica: ReplicaId, model: ModelId) {
-        if let (Some(route), Some(gate)) =
-            (self.publishing.route(model), self.engines.gate(replica))
-        {
-            let mut gates = route.gates.load().as_ref().clone();
-            gates.push(Arc::clone(gate));
-            route.gates.store(Arc::new(gates));
-        }
-    }
-
-    pub(crate) fn withdraw(&self, replica: ReplicaId, model: ModelId) {
-        if let Some(route) = self.publishing.route(model) {
-            let mut gates = route.gates.load().as_ref().clone();
-            gates.retain(|gate| gate.replica != replica);
-            route.gates.store(Arc::new(gates));
+        if let Some(gate) = self.engines.gate(replica) {
+            let gate = Arc::clone(gate);
+            self.publishing.change_gates(model, |gates| gates.push(gate));
         }
     }
 }

@@ -63,11 +63,6 @@ impl Control {
         }
     }
 
-    /// Stops, since a load needs the disk.
-    pub(super) fn stop_reading_ahead(&mut self) {
-        self.reader.now = None;
-    }
-
     pub(crate) fn read_ahead_ended(&mut self, model: ModelId, end: ReadEnd) {
         let name = self.models.name(model);
         if self.reader.now.as_ref().is_some_and(|(of, _)| *of == model) {

@@ -19,4 +19,4 @@ pub use routing::Route;
 pub(crate) use routing::Routes;
 pub use seat_counts::SeatCounts;
 pub(crate) use usage::{Minute, Usage};
-pub(crate) use waiting::{Orders, SeatRequest, SeatRequests};
+pub(crate) use waiting::{Orders, SeatRequest, SeatRequests, SettledOrder};

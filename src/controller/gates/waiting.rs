@@ -15,13 +15,32 @@ pub(crate) type SeatRequests = BTreeMap<Ticket, SeatRequest>;
 
 pub(crate) struct SeatRequest {
     pub model: ModelId,
+    pub key: KeyId,
     pub came: Time,
     pub reply: oneshot::Sender<Result<Lease, Refusal>>,
 }
 
+#[derive(Debug)]
 struct Replies {
     accepted: Option<oneshot::Sender<()>>,
     settled: oneshot::Sender<Outcome>,
+}
+
+/// An order whose caller can be notified, once readers see its effects and its history is on disk (D1).
+#[derive(Debug)]
+pub(crate) struct SettledOrder {
+    replies: Replies,
+    outcome: Outcome,
+}
+
+impl SettledOrder {
+    pub fn respond(self) {
+        // A caller that waits only for the acceptance must find the outcome.
+        let _ = self.replies.settled.send(self.outcome);
+        if let Some(accepted) = self.replies.accepted {
+            let _ = accepted.send(());
+        }
+    }
 }
 
 #[derive(Default)]
@@ -29,8 +48,8 @@ pub(crate) struct Orders {
     replies: BTreeMap<OrderId, Replies>,
     /// Senders of the latest orders: their effects may be recorded long after they are settled.
     givers: BTreeMap<OrderId, KeyId>,
-    /// Orders settled in this turn. Callers are notified after readers can see the effects.
-    settled: Vec<(OrderId, Outcome)>,
+    /// Orders settled in this turn.
+    settled: Vec<SettledOrder>,
 }
 
 impl Orders {
@@ -68,23 +87,12 @@ impl Orders {
     }
 
     pub fn settle(&mut self, order: OrderId, outcome: Outcome) {
-        self.settled.push((order, outcome));
-    }
-
-    pub fn has_settled(&self) -> bool {
-        !self.settled.is_empty()
-    }
-
-    /// Sends the outcomes of settled orders to their callers.
-    pub fn respond_to_settled(&mut self) {
-        for (order, outcome) in std::mem::take(&mut self.settled) {
-            if let Some(replies) = self.replies.remove(&order) {
-                // A caller that waits only for the acceptance must find the outcome.
-                let _ = replies.settled.send(outcome);
-                if let Some(accepted) = replies.accepted {
-                    let _ = accepted.send(());
-                }
-            }
+        if let Some(replies) = self.replies.remove(&order) {
+            self.settled.push(SettledOrder { replies, outcome });
         }
+    }
+
+    pub fn take_settled(&mut self) -> Vec<SettledOrder> {
+        std::mem::take(&mut self.settled)
     }
 }

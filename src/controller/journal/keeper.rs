@@ -11,11 +11,12 @@ use tokio::sync::{broadcast, mpsc};
 
 pub(crate) use super::trimming::Trimming;
 use super::unwritten_jobs::UnwrittenJobs;
+use crate::gates::SettledOrder;
 use crate::messages::Message;
 use pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
 use store::{Circumstances, Measurement, Store, StoreError, StoredRecord, UsageMinute};
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Job {
     /// Usage by minute and model.
     Usage(Vec<UsageMinute>),
@@ -34,6 +35,8 @@ pub(crate) enum Job {
     },
     /// Names of devices that came with a node, for the records that follow.
     DeviceNames(BTreeMap<DeviceId, String>),
+    /// Orders whose callers are notified once all earlier jobs are written, or cannot be.
+    Settled(Vec<SettledOrder>),
 }
 
 /// A wish with the model's name in the store.
@@ -142,6 +145,10 @@ impl Keeper {
                 // Earlier records belong to devices with the previous names.
                 self.append().await;
                 self.device_names.extend(names);
+            }
+            Job::Settled(orders) => {
+                self.append().await;
+                orders.into_iter().for_each(SettledOrder::respond);
             }
             other => {
                 self.append().await;
@@ -299,6 +306,6 @@ async fn write(store: &Store, job: &Job) -> Result<(), StoreError> {
         Job::Measurement { of, measurement } => store.save_measurement(of, *measurement).await,
         Job::Remembered { model, numbers } => store.save_remembered(model, numbers).await,
         Job::Usage(minutes) => store.add_usage(minutes).await,
-        Job::Record(_) | Job::DeviceNames(_) => Ok(()),
+        Job::Record(_) | Job::DeviceNames(_) | Job::Settled(_) => Ok(()),
     }
 }

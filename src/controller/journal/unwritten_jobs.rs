@@ -114,7 +114,9 @@ fn parts(job: Job) -> Vec<(RecordKey, Job)> {
         },
         Job::Measurement { of, .. } => RecordKey::Measurement(of.clone()),
         Job::Remembered { model, .. } => RecordKey::Remembered(model.clone()),
-        Job::Usage(_) | Job::Record(_) | Job::DeviceNames(_) => return Vec::new(),
+        Job::Usage(_) | Job::Record(_) | Job::DeviceNames(_) | Job::Settled(_) => {
+            return Vec::new();
+        }
     };
     vec![(place, job)]
 }

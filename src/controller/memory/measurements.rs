@@ -127,20 +127,8 @@ impl Control {
         let reason = "its weights have changed since its memory was last calculated; it is calculated again, and measurements of the old weights no longer count (M1)";
         tracing::info!(%replica, model = name, "{reason}");
         self.journal.write(Job::Record(Record {
-            at: now,
-            kind: RecordKind::Set,
-            model: Some(name.clone()),
             replica: Some(replica),
-            order: None,
-            reason: reason.to_owned(),
-            priority: None,
-            placement: Vec::new(),
-            candidates: Vec::new(),
-            memory: Vec::new(),
-            took: None,
-            cause: None,
-            asked_by: None,
-            explanation: None,
+            ..Record::new(now, RecordKind::Set, Some(name.clone()), reason.to_owned())
         }));
         self.models.queue(Message::Figure {
             name,

@@ -156,7 +156,7 @@ impl Control {
         if new.is_empty() {
             return;
         }
-        self.nodes.has_new_devices();
+        self.nodes.note_new_devices();
         let names = new.iter().map(|info| (info.id, info.name.clone()));
         self.journal.write(Job::DeviceNames(names.collect()));
     }

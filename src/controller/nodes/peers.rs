@@ -86,7 +86,7 @@ impl Control {
     }
 
     fn rank_of(&self, node: NodeId, weights: &WeightsReport) -> PeerRank {
-        let replicas = self.replicas_on(node);
+        let replicas = self.engines.on_node(node);
         let is_ready = |replica: &&ReplicaId| {
             let process = self.engines.get(**replica);
             process.is_some_and(|process| process.ready)

@@ -121,7 +121,7 @@ impl Control {
 
     /// Marks the gates of a node's replicas, to tell their requests why connections end.
     pub(crate) fn mark_away(&self, node: NodeId, is_away: bool) {
-        for replica in self.replicas_on(node) {
+        for replica in self.engines.on_node(node) {
             if let Some(gate) = self.engines.gate(replica) {
                 gate.set_away(is_away);
             }
@@ -220,7 +220,7 @@ impl Control {
         if known.drains {
             self.node_order(Command::UndrainNode { node });
         }
-        for replica in self.replicas_on(node) {
+        for replica in self.engines.on_node(node) {
             self.forget_replica(replica, &format!("node {} {why}", known.name));
         }
         self.turn(Event::NodeGone {

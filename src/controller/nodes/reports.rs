@@ -74,7 +74,8 @@ impl Control {
             .map(|engine| ReplicaId(engine.replica))
             .collect();
         let lost: Vec<ReplicaId> = self
-            .replicas_on(node)
+            .engines
+            .on_node(node)
             .into_iter()
             .filter(|replica| !ids.contains(replica))
             .collect();
@@ -184,10 +185,6 @@ impl Control {
         self.turn(Event::OrderReceived { order, command });
     }
 
-    pub(crate) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
-        self.engines.on_node(node)
-    }
-
     /// The node of a replica; `None` for this machine.
     pub(crate) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
         let node = self.engines.get(replica)?.node;
@@ -202,7 +199,7 @@ impl Control {
         if let Some(gate) = self.engines.drop_gate(replica) {
             gate.cut(CutReason::Crashed(why.to_owned()));
         }
-        self.withdraw(replica, process.model);
+        self.publishing.withdraw(replica, process.model);
     }
 }
 

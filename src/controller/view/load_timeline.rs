@@ -130,21 +130,10 @@ mod tests {
     use super::*;
 
     fn record(kind: RecordKind, at: u64, replica: Option<u64>) -> Record {
+        let model = Some("m".to_owned());
         Record {
-            at: Time(at),
-            kind,
-            model: Some("m".to_owned()),
             replica: replica.map(ReplicaId),
-            order: None,
-            reason: "because".to_owned(),
-            priority: None,
-            placement: Vec::new(),
-            candidates: Vec::new(),
-            memory: Vec::new(),
-            took: None,
-            cause: None,
-            asked_by: None,
-            explanation: None,
+            ..Record::new(Time(at), kind, model, "because".to_owned())
         }
     }
 
