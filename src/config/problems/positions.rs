@@ -184,18 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn a_key_given_twice_is_told_with_both_lines_and_the_last_counts() {
-        let positions = Positions::parse(TEXT);
-        let twice = DuplicateKey {
-            path: "engine_config.model_id".to_owned(),
-            first_line: 2,
-            last_line: 5,
-        };
-        assert_eq!(positions.twice, [twice]);
-        assert_eq!(positions.line("engine_config.model_id"), Some(5));
-    }
-
-    #[test]
     fn json_has_lines_too() {
         let positions = Positions::parse("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
         assert_eq!(positions.line("a.b[0]"), Some(3));

@@ -66,15 +66,7 @@ impl StoredDecision {
             considered: explanation.considered.iter().map(candidate).collect(),
             more: explanation.more,
             others: explanation.others.iter().map(other).collect(),
-            memory: explanation
-                .memory
-                .iter()
-                .map(|change| StoredMemory {
-                    device: device_name(change.device),
-                    before_bytes: change.before.0,
-                    after_bytes: change.after.0,
-                })
-                .collect(),
+            memory: StoredMemory::all(&explanation.memory, device_name),
         }
     }
 }

@@ -12,8 +12,7 @@ use crate::database::Store;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
 use crate::sql::{Connection, StoreError};
-use pool::Record;
-use pool::{DeviceId, Span, Time};
+use pool::{DeviceId, MemoryChange, Record, Span, Time};
 
 /// A stored record of the history. Serializes to the event object of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,6 +54,20 @@ pub struct StoredMemory {
     pub device: String,
     pub before_bytes: u64,
     pub after_bytes: u64,
+}
+
+impl StoredMemory {
+    pub(super) fn all(
+        changes: &[MemoryChange],
+        device_name: &dyn Fn(DeviceId) -> String,
+    ) -> Vec<StoredMemory> {
+        let stored = changes.iter().map(|change| StoredMemory {
+            device: device_name(change.device),
+            before_bytes: change.before.0,
+            after_bytes: change.after.0,
+        });
+        stored.collect()
+    }
 }
 
 /// The limits of the history by age and number.
@@ -274,15 +287,7 @@ fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRe
             })
             .collect(),
         candidates: record.candidates.clone(),
-        memory: record
-            .memory
-            .iter()
-            .map(|change| StoredMemory {
-                device: device_name(change.device),
-                before_bytes: change.before.0,
-                after_bytes: change.after.0,
-            })
-            .collect(),
+        memory: StoredMemory::all(&record.memory, device_name),
         took_ms: record.took.map(|span| span.0),
         cause: record.cause.map(str::to_owned),
         asked_by: record.asked_by.map(|key| key.to_string()),
