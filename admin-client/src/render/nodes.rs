@@ -49,7 +49,8 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
             format!("{line}: {}\n", clean(&coming.reason))
         });
     }
-    let valid = list.tokens.iter().filter(|token| token.state == "valid");
+    let is_open = |state: &str| ["valid", "not_yet_valid"].contains(&state);
+    let valid = list.tokens.iter().filter(|token| is_open(&token.state));
     let row = |token: &NodeTokenView| {
         row![
             &token.id,

@@ -7,7 +7,7 @@ use super::cordons::Removed;
 use super::values::at;
 use controller::Snapshot;
 use pool::{NodeId, ReplicaId, Time};
-use store::NodeToken;
+use store::{NodeToken, TokenRefusal};
 
 /// A machine of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -94,7 +94,7 @@ pub struct NodeTokenView {
     pub expires_at: String,
     /// Time of the last join with this token.
     pub used_at: Option<String>,
-    /// `valid`, `expired` or `revoked`.
+    /// `valid`, `expired`, `revoked`, or `not_yet_valid` while the clock shows a time before the token's creation.
     #[schema(example = "valid")]
     pub state: &'static str,
 }
@@ -196,11 +196,7 @@ impl NodeTokenView {
             created_at: at(token.created),
             expires_at: at(token.expires),
             used_at: token.used.map(at),
-            state: match (token.revoked, token.expires <= now) {
-                (true, _) => "revoked",
-                (false, true) => "expired",
-                (false, false) => "valid",
-            },
+            state: token.check(now).map_or_else(TokenRefusal::name, |()| "valid"),
         }
     }
 }

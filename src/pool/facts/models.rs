@@ -13,6 +13,9 @@ use crate::types::occupancy::RequestTimes;
 use crate::types::queue::Queue;
 use crate::types::saves::SettingOrders;
 
+/// The longest lease of an order. A lease that ends later was ordered, or is read, under a clock that is wrong by years.
+const LEASE_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Models {
     all: BTreeMap<ModelId, Model>,
@@ -209,10 +212,10 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
-    /// The time until the model's lease ends (P7), by the machine's clock; `None` if it has no lease.
+    /// The time until the model's lease ends (P7), by the machine's clock; `None` if no lease protects it.
     pub(crate) fn lease_left(&self, wall: Time) -> Option<Span> {
         let left = self.over.expires?.since(wall);
-        (left > Span::ZERO).then_some(left)
+        (Span::ZERO < left && left <= LEASE_MAX).then_some(left)
     }
 
     /// The expected time of the next load.

@@ -59,6 +59,34 @@ pub enum TokenRefusal {
     Revoked,
 }
 
+impl TokenRefusal {
+    pub fn name(self) -> &'static str {
+        match self {
+            TokenRefusal::Unknown => "unknown",
+            TokenRefusal::Expired { .. } => "expired",
+            TokenRefusal::Early { .. } => "not_yet_valid",
+            TokenRefusal::Revoked => "revoked",
+        }
+    }
+}
+
+impl NodeToken {
+    /// # Errors
+    /// The reason why no node may join with the token at this time.
+    pub fn check(&self, now: Time) -> Result<(), TokenRefusal> {
+        let (created, at) = (self.created, self.expires);
+        if self.revoked {
+            Err(TokenRefusal::Revoked)
+        } else if at <= now {
+            Err(TokenRefusal::Expired { at })
+        } else if is_before(created, now) {
+            Err(TokenRefusal::Early { created })
+        } else {
+            Ok(())
+        }
+    }
+}
+
 impl Store {
     /// The numbers of a node and its devices; assigns new ones to new names. A node's names are bounded: numbers of unused names
     /// are forgotten, and never assigned again.
@@ -174,15 +202,8 @@ impl Store {
         let Some(token) = token.as_ref().map(token_of) else {
             return Ok(Err(TokenRefusal::Unknown));
         };
-        if token.revoked {
-            return Ok(Err(TokenRefusal::Revoked));
-        }
-        if token.expires <= now {
-            return Ok(Err(TokenRefusal::Expired { at: token.expires }));
-        }
-        if is_before(token.created, now) {
-            let created = token.created;
-            return Ok(Err(TokenRefusal::Early { created }));
+        if let Err(refusal) = token.check(now) {
+            return Ok(Err(refusal));
         }
         let used = self
             .write("note the use of a token", async |connection| {

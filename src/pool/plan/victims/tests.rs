@@ -161,3 +161,17 @@ fn p7_a_lease_ends_by_the_machines_clock() {
     assert_eq!(refusal_of_a_load(&pool, ends, 1, 0), None);
     assert_eq!(pool.models[&ModelId(0)].over, Override::default());
 }
+
+#[test]
+fn p7_a_lease_from_a_wrong_year_protects_nothing_until_the_clock_fits() {
+    let year = 365 * 24 * HOUR.0;
+    let mut pool = pool(1);
+    let ends = Time(73 * year + HOUR.0);
+    pool.step_all(Time(1), [model(0), model(1), leased(0, ends)]);
+    loaded(&mut pool, Time(2), 0);
+    let refusal = |pool: &Pool| refusal_of_a_load(pool, Time(10), 1, 0);
+    assert_eq!(refusal(&pool), None, "it would last 73 years");
+    let ahead = i64::try_from(73 * year).unwrap();
+    pool.step(Time(10), Event::WallClockJumped { ahead });
+    assert!(refusal(&pool).is_some(), "an hour is left by this clock");
+}

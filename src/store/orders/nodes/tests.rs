@@ -53,6 +53,14 @@ async fn a_token_is_valid_between_its_creation_and_its_expiry() {
         let expired = TokenRefusal::Expired { at: expires };
         assert_eq!(pass(11_000_000).await, Err(expired));
         assert_eq!(pass(0).await, Err(TokenRefusal::Early { created }));
+        let token = &store.node_tokens().await.expect("read")[0];
+        let state = |now| {
+            token
+                .check(Time(now))
+                .map_or_else(TokenRefusal::name, |()| "valid")
+        };
+        let states = [0, 9_800_000, 10_000_000, 11_000_000].map(state);
+        assert_eq!(states, ["not_yet_valid", "valid", "valid", "expired"]);
     }
 }
 
