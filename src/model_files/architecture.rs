@@ -16,6 +16,10 @@ pub struct Architecture {
     pub context: Option<u64>,
     /// Every layer that has a cache or state, grouped.
     pub layers: Vec<LayerGroup>,
+    /// The layers with a cache or state in the order of the file, for a GGUF file. At most 4096.
+    pub each_layer: Vec<LayerMemory>,
+    /// All layers of a GGUF file, including layers that predict additional tokens.
+    pub blocks: u64,
     /// The widths of its activations, if known.
     pub widths: Option<Widths>,
     /// Assumptions that an administrator should know.
@@ -36,6 +40,9 @@ pub struct Widths {
     pub vocabulary_size: u64,
     /// All blocks, including those without a cache.
     pub blocks: u64,
+    /// Width of the feed-forward part of one expert, and the experts that a token uses; 0 without experts.
+    pub expert: u64,
+    pub experts_used: u64,
 }
 
 /// Layers of one kind.
@@ -43,6 +50,14 @@ pub struct Widths {
 pub struct LayerGroup {
     pub count: u64,
     pub cache: LayerCache,
+}
+
+/// The memory of one layer at its position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerMemory {
+    pub cache: Option<LayerCache>,
+    /// Bytes per sequence, independent of its length.
+    pub state: u64,
 }
 
 /// The memory of one layer.
@@ -197,7 +212,7 @@ impl Architecture {
 
 impl LayerCache {
     /// Bytes of one layer when it is divided into `parts`.
-    fn bytes(self, load: &CacheLoad, parts: u64) -> u64 {
+    pub fn bytes(self, load: &CacheLoad, parts: u64) -> u64 {
         match self {
             LayerCache::Heads {
                 heads,

@@ -7,11 +7,17 @@ use serde_json::{Map, Value};
 
 use super::architecture::{Architecture, LayerCache, Widths};
 use super::error::FileError;
-use super::layer_kinds::{self, LayerKind};
+use super::layer_kinds;
 use super::python_json::without_bare_words;
 use super::safetensors::read_text;
 
 const CONFIG_JSON_MAX: u64 = 16 << 20;
+
+/// NVIDIA ModelOpt's description of a quantisation.
+const MODELOPT: &str = "hf_quant_config.json";
+
+/// Architectures without attention.
+const RECURRENT: [&str; 4] = ["mamba", "mamba2", "falcon_mamba", "xlstm"];
 
 /// Sections for the language part of multimodal models.
 const LANGUAGE_SECTIONS: [&str; 4] = [
@@ -28,10 +34,10 @@ const ENCODERS: &str = "albert bert camembert clip deberta deberta-v2 distilbert
 /// Architectures whose cache follows from the keys that are read here.
 const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm codegen cohere cohere2 dbrx \
     deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon \
-    falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
+    falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
     gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid hunyuan_v1_dense hunyuan_v1_moe \
     internlm2 internlm3 jamba kimi_k2 kimi_k25 kimi_linear lfm2 llama llama4 llama4_text llava \
-    minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
+    mamba mamba2 minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
     olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe \
     qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe \
     qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm \
@@ -45,15 +51,27 @@ fn is_listed(kind: &str, words: &str) -> bool {
 pub struct Keys {
     inner: Map<String, Value>,
     outer: Map<String, Value>,
+    /// ModelOpt's file next to it, which describes the quantisation.
+    modelopt: Option<Value>,
 }
 
 impl Keys {
     pub fn read(path: &Path) -> Result<Keys, FileError> {
         let text = read_text(path, CONFIG_JSON_MAX)?;
-        Keys::parse(&text).map_err(|problem| FileError::Broken {
+        let mut keys = Keys::parse(&text).map_err(|problem| FileError::Broken {
             path: path.to_owned(),
             problem,
-        })
+        })?;
+        let beside = read_text(&path.with_file_name(MODELOPT), CONFIG_JSON_MAX).ok();
+        let beside = beside.and_then(|text| reading::json::<Value>(&text).ok());
+        keys.modelopt = beside.and_then(|mut file| Some(file.get_mut("quantization")?.take()));
+        Ok(keys)
+    }
+
+    /// The description of the quantisation.
+    pub fn quantisation(&self) -> Option<&Value> {
+        self.value(&["quantization_config", "compression_config"])
+            .or(self.modelopt.as_ref())
     }
 
     fn parse(text: &str) -> Result<Keys, String> {
@@ -69,7 +87,11 @@ impl Keys {
             inner.clone_from(section);
             sections = section;
         }
-        Ok(Keys { inner, outer })
+        Ok(Keys {
+            inner,
+            outer,
+            modelopt: None,
+        })
     }
 
     /// The value of the first name that has one.
@@ -218,8 +240,10 @@ impl Architecture {
 
 fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     let kind = keys.kind();
-    let heads = keys.heads()?;
-    architecture.attention_heads = Some(heads);
+    let is_recurrent = RECURRENT.contains(&kind);
+    if !is_recurrent {
+        architecture.attention_heads = Some(keys.heads()?);
+    }
     architecture.context = keys.context()?;
     if !kind.is_empty() {
         architecture.name = Some(kind.to_owned());
@@ -235,6 +259,21 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
         ));
     }
     let layers = keys.layers()?;
+    if is_recurrent {
+        // A state has no limit of tokens.
+        architecture.context = architecture
+            .context
+            .or(Some(layer_kinds::CONTEXT_OF_STATES));
+        return match layer_kinds::state_bytes(keys)? {
+            Some(bytes) => {
+                architecture.push(layers, LayerCache::State { bytes });
+                Ok(())
+            }
+            None => Err(format!(
+                "`state_size` is missing, which determines the state of the architecture `{kind}`"
+            )),
+        };
+    }
     let latent = latent(keys)?;
     let (head_size, shared_heads) = match latent {
         Some(_) => (0, 0),
@@ -245,16 +284,21 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     let runs = layer_kinds::layer_kinds(keys, layers, &mut architecture.guesses)?;
     let mut index = 0_u64;
     for (count, kind) in runs {
+        let mut attention = kind.attention();
         if kind.has_state() {
             match state {
                 Some(bytes) => architecture.push(count, LayerCache::State { bytes }),
-                None => note_once(
-                    architecture,
-                    "the state of its layers without attention is unknown and not counted",
-                ),
+                None => {
+                    // The cache of attention is larger than any known state.
+                    attention = attention.or(Some(None));
+                    note_once(
+                        architecture,
+                        "the state of its layers without attention is unknown; plain attention is assumed, an upper bound",
+                    );
+                }
             }
         }
-        if let Some(window) = kind.attention() {
+        if let Some(window) = attention {
             let group = |heads| match latent {
                 Some((numbers, expanded)) => LayerCache::Latent { numbers, expanded },
                 None => LayerCache::Heads {
@@ -302,6 +346,9 @@ fn widths(keys: &Keys) -> Option<Widths> {
         queries: keys.heads().ok()?.saturating_mul(head),
         vocabulary_size: number(&["vocab_size"]).unwrap_or(0),
         blocks: keys.layers().ok()?,
+        expert,
+        experts_used: number(&["num_experts_per_tok", "num_experts_per_token", "moe_top_k"])
+            .unwrap_or(0),
     })
 }
 
@@ -336,20 +383,5 @@ pub fn shortened(value: &Value) -> String {
     match text.char_indices().nth(60) {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
-impl LayerKind {
-    fn has_state(self) -> bool {
-        matches!(self, LayerKind::State | LayerKind::Both)
-    }
-
-    /// `None` if the layer does not attend to earlier tokens; otherwise its window, if it has one.
-    fn attention(self) -> Option<Option<u64>> {
-        match self {
-            LayerKind::Full | LayerKind::Both => Some(None),
-            LayerKind::Window(window) => Some(Some(window)),
-            LayerKind::State | LayerKind::Nothing => None,
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::architecture::Architecture;
 use crate::error::FileError;
-use crate::gguf::{self, Gguf};
-use crate::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
+use crate::gguf::{self, Gguf, TensorSize};
+use crate::parameters::{CONFIG_TOLERANCE_PER_CENT, guesses_by_config, weights_by_config};
 use crate::safetensors::{self, Weights};
 
 /// Maximum entries of a model's folder to read.
@@ -18,6 +18,8 @@ const NAMES_MAX: usize = 8;
 pub struct ModelFiles {
     pub weights: Weights,
     pub architecture: Architecture,
+    /// The tensors of a GGUF model; empty for other formats.
+    pub tensors: Vec<TensorSize>,
     /// The weights are not on disk; their size is estimated from `config.json`.
     pub by_config: bool,
 }
@@ -37,6 +39,7 @@ impl ModelFiles {
             return Ok(ModelFiles {
                 weights: safetensors::weights_of(path)?,
                 architecture: Architecture::of_folder(folder)?,
+                tensors: Vec::new(),
                 by_config: false,
             });
         }
@@ -48,12 +51,15 @@ impl ModelFiles {
         if !config.exists() || bytes_of_weight_files(folder).is_some() {
             return Err(safetensors::no_weights(folder));
         }
+        let mut architecture = Architecture::of_config_json(&config)?;
+        architecture.guesses.extend(guesses_by_config(&config)?);
         Ok(ModelFiles {
             weights: Weights {
                 stored_bytes: weights_by_config(&config)?,
                 ..Weights::default()
             },
-            architecture: Architecture::of_config_json(&config)?,
+            architecture,
+            tensors: Vec::new(),
             by_config: true,
         })
     }
@@ -67,6 +73,7 @@ impl ModelFiles {
                 ..Weights::default()
             },
             architecture: Architecture::of_gguf(path, &gguf)?,
+            tensors: gguf.tensors,
             by_config: false,
         })
     }

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use super::config_json::{Keys, shortened};
 
+/// The context of architectures that keep only states and state no limit.
+pub const CONTEXT_OF_STATES: u64 = 1 << 20;
+
 /// The attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
@@ -18,6 +21,21 @@ pub enum LayerKind {
     Both,
     /// Keeps nothing.
     Nothing,
+}
+
+impl LayerKind {
+    pub fn has_state(self) -> bool {
+        matches!(self, LayerKind::State | LayerKind::Both)
+    }
+
+    /// `None` if the layer does not attend to earlier tokens; otherwise its window, if it has one.
+    pub fn attention(self) -> Option<Option<u64>> {
+        match self {
+            LayerKind::Full | LayerKind::Both => Some(None),
+            LayerKind::Window(window) => Some(Some(window)),
+            LayerKind::State | LayerKind::Nothing => None,
+        }
+    }
 }
 
 /// Runs of equal layers, in order if the file lists each layer, otherwise in any order.
@@ -222,6 +240,96 @@ fn cut(runs: Runs, layers: u64) -> Runs {
     kept
 }
 
+/// The sizes of a state space's layer (Mamba and Mamba 2).
+#[derive(Clone, Copy, Debug)]
+pub struct StateSpace {
+    /// Inner channels.
+    pub inner: u64,
+    /// 0 in the first generation.
+    pub heads: u64,
+    pub groups: u64,
+    pub kernel: u64,
+}
+
+fn state_space(keys: &Keys) -> Result<StateSpace, String> {
+    let is_second = keys.kind() == "mamba2";
+    // Mamba 2 itself uses the names of attention.
+    let own = |name: &'static str| {
+        if is_second {
+            keys.number(&[name])
+        } else {
+            Ok(None)
+        }
+    };
+    let heads = keys
+        .number(&["mamba_n_heads", "mamba_num_heads"])?
+        .or(own("num_heads")?);
+    let head_size = keys
+        .number(&["mamba_d_head", "mamba_head_dim"])?
+        .or(own("head_dim")?);
+    let inner = match (heads, head_size, keys.number(&["intermediate_size"])?) {
+        (Some(heads), Some(head_size), _) => heads.saturating_mul(head_size),
+        // The first generation has no other width.
+        (_, _, Some(inner)) if matches!(keys.kind(), "mamba" | "falcon_mamba") => inner,
+        _ => keys
+            .hidden()?
+            .saturating_mul(keys.number(&["mamba_expand", "expand"])?.unwrap_or(2)),
+    };
+    Ok(StateSpace {
+        inner,
+        heads: heads.unwrap_or(0),
+        groups: keys.number(&["mamba_n_groups", "n_groups"])?.unwrap_or(0),
+        kernel: keys.number(&["mamba_d_conv", "conv_kernel"])?.unwrap_or(4),
+    })
+}
+
+const STATE_SIZES: [&str; 4] = [
+    "mamba_d_state",
+    "ssm_state_size",
+    "mamba_state_dim",
+    "state_size",
+];
+
+/// Parameters of one layer with a state space, if the keys exist.
+pub fn state_space_parameters(keys: &Keys) -> Result<Option<u64>, String> {
+    let Some(size) = keys.number(&STATE_SIZES)? else {
+        return Ok(None);
+    };
+    let hidden = keys.hidden()?;
+    let space = state_space(keys)?;
+    let product = |one: u64, other: u64| one.saturating_mul(other);
+    let parts = if space.heads > 0 {
+        let inputs = space
+            .inner
+            .saturating_add(product(2, product(space.groups, size)));
+        let projected = inputs
+            .saturating_add(space.inner)
+            .saturating_add(space.heads);
+        [
+            product(hidden, projected),
+            product(inputs, space.kernel.saturating_add(1)),
+            product(3, space.heads),
+            space.inner,
+            product(space.inner, hidden),
+        ]
+    } else {
+        let rank = match keys.number(&["time_step_rank", "mamba_dt_rank"]) {
+            Ok(Some(rank)) => rank,
+            _ => hidden.div_ceil(16),
+        };
+        [
+            product(hidden, product(2, space.inner)),
+            product(space.inner, space.kernel.saturating_add(1)),
+            product(space.inner, rank.saturating_add(product(2, size))),
+            product(space.inner, rank.saturating_add(size).saturating_add(2)),
+            product(space.inner, hidden),
+        ]
+    };
+    Ok(Some(
+        parts.iter().fold(0, |sum, part| sum.saturating_add(*part)),
+    ))
+}
+
 /// Bytes of the state of one layer and sequence, if the keys exist. Counts four bytes for each number of the state and two for the
 /// inputs of its convolution, the maximum of all engines.
 pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
@@ -247,24 +355,14 @@ pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
         ));
     }
     // State spaces (Mamba and Mamba 2): this many numbers per inner channel.
-    let size = keys.number(&[
-        "mamba_d_state",
-        "ssm_state_size",
-        "mamba_state_dim",
-        "state_size",
-    ])?;
+    let size = keys.number(&STATE_SIZES)?;
     if let Some(size) = size {
-        let heads = keys.number(&["mamba_n_heads", "mamba_num_heads"])?;
-        let head_size = keys.number(&["mamba_d_head", "mamba_head_dim"])?;
-        let inner = match (heads, head_size) {
-            (Some(heads), Some(head_size)) => product(&[heads, head_size]),
-            _ => product(&[
-                keys.hidden()?,
-                keys.number(&["mamba_expand", "expand"])?.unwrap_or(2),
-            ]),
-        };
-        let groups = keys.number(&["mamba_n_groups", "n_groups"])?.unwrap_or(0);
-        let kernel = keys.number(&["mamba_d_conv", "conv_kernel"])?.unwrap_or(4);
+        let StateSpace {
+            inner,
+            groups,
+            kernel,
+            ..
+        } = state_space(keys)?;
         let inputs = inner.saturating_add(product(&[2, groups, size]));
         return Ok(Some(
             product(&[4, inner, size]).saturating_add(product(&[2, kernel, inputs])),

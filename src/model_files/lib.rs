@@ -14,23 +14,27 @@ pub mod gguf;
 mod gguf_architecture;
 pub mod gguf_types;
 mod layer_kinds;
+mod layer_parameters;
 pub mod name_size;
 mod parameters;
 mod python_json;
+mod quantisation;
 mod regular_file;
 pub mod request_fields;
 pub mod safetensors;
 mod stand_in;
 
 pub use architecture::{
-    Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split, Widths,
+    Architecture, CacheLoad, LayerCache, LayerGroup, LayerMemory, NumberWidth, Split, Widths,
 };
 pub use chat_template::chat_template;
 pub use damage::damage;
 pub use error::FileError;
 pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};
+pub use gguf::TensorSize;
 pub use parameters::{
-    CONFIG_TOLERANCE_PER_CENT, Parameters, parameters_by_config, weights_by_config,
+    CONFIG_TOLERANCE_PER_CENT, Parameters, guesses_by_config, parameters_by_config,
+    weights_by_config,
 };
 pub use regular_file::open_regular;
 pub use safetensors::{Rows, Weights, weights_of};

@@ -138,6 +138,7 @@ mod tests {
         let mut files = ModelFiles {
             weights: Weights::default(),
             architecture: Architecture::new(&origin),
+            tensors: Vec::new(),
             by_config: false,
         };
         files.architecture.attention_heads = Some(4);
@@ -147,6 +148,8 @@ mod tests {
             queries: 96,
             vocabulary_size: 1000,
             blocks: 2,
+            expert: 0,
+            experts_used: 0,
         };
         activations(&recipe(device), &files, widths, context)
     }

@@ -201,6 +201,8 @@ mod tests {
             queries: 256,
             vocabulary_size: 1000,
             blocks: 10,
+            expert: 0,
+            experts_used: 0,
         });
         let weights = Weights {
             stored_bytes: 1_000_000 * bytes,
@@ -210,6 +212,7 @@ mod tests {
         ModelFiles {
             weights,
             architecture,
+            tensors: Vec::new(),
             by_config: false,
         }
     }

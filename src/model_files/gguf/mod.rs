@@ -23,7 +23,18 @@ pub struct Gguf {
     /// Bytes of all tensors in all files.
     pub tensor_bytes: u64,
     pub elements: u64,
-    pub tensors: u64,
+    /// All tensors of all files.
+    pub tensors: Vec<TensorSize>,
+}
+
+/// The name and size of one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSize {
+    pub name: String,
+    pub bytes: u64,
+    /// The length of a row, and the number of rows.
+    pub row: u64,
+    pub rows: u64,
 }
 
 impl Gguf {
@@ -35,7 +46,7 @@ impl Gguf {
             if index == 0 {
                 gguf.values = header.values;
             }
-            for tensor in &header.tensors {
+            for tensor in header.tensors {
                 let bytes = tensor.bytes.ok_or_else(|| FileError::Unknown {
                     path: part.clone(),
                     problem: format!(
@@ -45,10 +56,22 @@ impl Gguf {
                 })?;
                 gguf.tensor_bytes = gguf.tensor_bytes.saturating_add(bytes);
                 gguf.elements = gguf.elements.saturating_add(tensor.elements);
-                gguf.tensors = gguf.tensors.saturating_add(1);
+                let row = tensor.shape.first().copied().unwrap_or(1);
+                gguf.tensors.push(TensorSize {
+                    name: tensor.name,
+                    bytes,
+                    row,
+                    rows: tensor.elements / row.max(1),
+                });
             }
         }
         Ok(gguf)
+    }
+
+    /// The number of rows of a tensor, if it exists.
+    pub(crate) fn rows_of(&self, name: &str) -> Option<u64> {
+        let tensor = self.tensors.iter().find(|tensor| tensor.name == name)?;
+        Some(tensor.rows)
     }
 }
 

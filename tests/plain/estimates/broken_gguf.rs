@@ -111,14 +111,19 @@ fn numbers_made_to_harm_are_refused_and_not_allocated() {
         &read(&odd).unwrap_err(),
         &["`x`", "rows of 33", "blocks of 32"],
     );
-    let layers = File::default()
-        .word("general.architecture", "llama")
-        .number("llama.block_count", u32::MAX)
-        .number("llama.embedding_length", 128)
-        .list("llama.attention.head_count", &[8, 8]);
+    for (count, part) in [(u32::MAX, "at most 4096 layers"), (3, "for 2 layers")] {
+        let layers = File::default()
+            .word("general.architecture", "llama")
+            .number("llama.block_count", count)
+            .number("llama.embedding_length", 128)
+            .list("llama.attention.head_count", &[8, 8]);
+        let claim = format!("block_count` is {count}");
+        assert_has(&read(&layers).unwrap_err(), &[&claim, part]);
+    }
+    let predicting = small().number("llama.nextn_predict_layers", 3);
     assert_has(
-        &read(&layers).unwrap_err(),
-        &["block_count` is 4294967295", "2 layers"],
+        &read(&predicting).unwrap_err(),
+        &["nextn_predict_layers` is 3", "block_count` is 2"],
     );
     let alignment = small().number("general.alignment", 3);
     assert_has(&read(&alignment).unwrap_err(), &["general.alignment is 3"]);

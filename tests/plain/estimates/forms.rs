@@ -1,4 +1,5 @@
 //! The various ways in which a `config.json` describes the state of its layers.
+//! One file because every test writes a configuration and reads it.
 
 use model_pool::catalog::{Architecture, LayerCache, LayerGroup};
 use serde_json::{Value, json};
@@ -171,8 +172,11 @@ fn hybrids_keep_a_state_where_they_do_not_attend() {
 
 #[test]
 fn a_state_of_unknown_size_is_said() {
-    let read = read(&form("qwen3_next", json!({"full_attention_interval": 4}))).unwrap();
-    assert_has(&read.guesses.join("\n"), &["state", "not counted"]);
+    let hybrid = read(&form("qwen3_next", json!({"full_attention_interval": 4}))).unwrap();
+    assert_has(&hybrid.guesses.join("\n"), &["state", "upper bound"]);
+    // An upper bound, never less: all layers count as attention.
+    let plain = read(&form("llama", json!({}))).unwrap();
+    assert_eq!(hybrid.layers, plain.layers);
 }
 
 #[test]
@@ -279,4 +283,164 @@ fn huge_figures_neither_overflow_nor_take_long() {
     let load = model_pool::catalog::CacheLoad::even(most, most);
     let split = model_pool::catalog::Split::Heads;
     assert_eq!(read.cache_bytes_per_device(&load, split, 1), most);
+}
+
+#[test]
+fn numbers_that_only_python_writes_change_no_figure() {
+    let plain = form(
+        "nemotron_h",
+        json!({"mamba_d_state": 16, "hybrid_override_pattern": "M-M*M-M*M-M-"}),
+    );
+    let known = read(&plain).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for limits in [
+        "[0.0, Infinity]",
+        "[-Infinity, Infinity]",
+        "NaN",
+        "[1e-3, NaN]",
+    ] {
+        let text = plain.to_string();
+        let text = text.replacen('{', &format!("{{\"time_step_limit\": {limits}, "), 1);
+        std::fs::write(folder.path().join("config.json"), text).unwrap();
+        let read = Architecture::of_folder(folder.path()).unwrap();
+        assert_eq!(
+            (&read.layers, &read.guesses),
+            (&known.layers, &known.guesses),
+            "{limits}"
+        );
+        assert_eq!(
+            model_pool::catalog::damage(folder.path()).len(),
+            0,
+            "{limits}"
+        );
+    }
+}
+
+#[test]
+fn architectures_without_attention_keep_states_alone() {
+    let mamba = json!({
+        "model_type": "mamba", "hidden_size": 128, "intermediate_size": 256, "state_size": 16,
+        "num_hidden_layers": 12, "conv_kernel": 4,
+    });
+    assert_eq!(counts(&mamba), (0, 0, 12));
+    let architecture = read(&mamba).unwrap();
+    assert!(
+        architecture.context.is_some(),
+        "a state needs no limit of tokens"
+    );
+    let second = json!({
+        "model_type": "mamba2", "hidden_size": 128, "num_heads": 8, "head_dim": 32, "state_size": 16,
+        "n_groups": 2, "num_hidden_layers": 12, "conv_kernel": 4,
+    });
+    let expected = LayerCache::State {
+        bytes: 4 * 256 * 16 + 2 * 4 * (256 + 2 * 2 * 16),
+    };
+    let layers = read(&second).unwrap().layers;
+    assert_eq!(
+        layers,
+        [LayerGroup {
+            count: 12,
+            cache: expected
+        }]
+    );
+    let unknown = json!({"model_type": "mamba", "hidden_size": 128, "num_hidden_layers": 12});
+    assert_has(
+        &read(&unknown).unwrap_err(),
+        &["config.json", "state_size", "mamba"],
+    );
+}
+
+/// Weights of a configuration whose quantisation is this, in thousandths of a bit per quantised parameter.
+fn bits(quantisation: Value, modelopt: Option<Value>) -> (u64, Vec<String>) {
+    let mut config = form(
+        "llama",
+        json!({"vocab_size": 256, "intermediate_size": 512, "tie_word_embeddings": true}),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let count = model_pool::catalog::parameters_by_config(&path).unwrap();
+    config["quantization_config"] = quantisation;
+    std::fs::write(&path, config.to_string()).unwrap();
+    if let Some(modelopt) = modelopt {
+        std::fs::write(
+            folder.path().join("hf_quant_config.json"),
+            modelopt.to_string(),
+        )
+        .unwrap();
+    }
+    let files = model_pool::catalog::ModelFiles::read(folder.path()).unwrap();
+    let quantised = files.weights.stored_bytes - count.embeddings * 2;
+    let parts = count.total - count.embeddings;
+    (quantised * 8000 / parts, files.architecture.guesses)
+}
+
+#[test]
+fn quantised_weights_have_their_bits_and_scales() {
+    let group = |bits: u64, size: Value, kind: &str| {
+        json!({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights":
+            {"num_bits": bits, "group_size": size, "type": kind}}}, "ignore": ["lm_head"]})
+    };
+    for (quantisation, low, high) in [
+        // One byte of scale per 16 numbers, and per 32.
+        (
+            json!({"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+            4499,
+            4501,
+        ),
+        (group(4, json!(16), "float"), 4499, 4501),
+        (group(4, json!(32), "float"), 4249, 4251),
+        (group(4, json!(128), "int"), 4124, 4126),
+        (group(8, Value::Null, "float"), 8000, 8020),
+        (
+            json!({"quant_method": "fp8", "weight_block_size": [128, 128]}),
+            8000,
+            8020,
+        ),
+        (
+            json!({"quant_method": "modelopt", "quant_algo": "FP8"}),
+            8000,
+            8020,
+        ),
+        (
+            json!({"quant_method": "awq", "bits": 4, "group_size": 128}),
+            4150,
+            4170,
+        ),
+        (
+            json!({"quant_method": "gptq", "bits": 4, "group_size": 32}),
+            4600,
+            4640,
+        ),
+        (
+            json!({"quant_method": "bitsandbytes", "load_in_4bit": true}),
+            4499,
+            4501,
+        ),
+        (
+            json!({"quant_method": "bitsandbytes", "load_in_8bit": true}),
+            8000,
+            8020,
+        ),
+        (json!({"quant_method": "exl2", "bits": 4.65}), 4700, 4900),
+        (Value::Null, 15999, 16001),
+    ] {
+        let (bits, guesses) = bits(quantisation.clone(), None);
+        assert!((low..=high).contains(&bits), "{quantisation}: {bits}");
+        assert!(guesses.is_empty(), "{quantisation}: {guesses:?}");
+    }
+    let beside = json!({"producer": {"name": "modelopt"}, "quantization":
+        {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}});
+    assert_eq!(bits(Value::Null, Some(beside)).0 / 10, 450);
+}
+
+#[test]
+fn an_unknown_quantisation_counts_as_none_and_is_said() {
+    let (bits, guesses) = bits(json!({"quant_method": "brand_new"}), None);
+    assert_eq!(bits, 16_000);
+    assert_has(&guesses.join("\n"), &["`brand_new`", "upper bound"]);
+    // Attention that is left as it was counts with its full width.
+    let kept = json!({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["model.layers.*.self_attn*"]});
+    let (bits, _) = self::bits(kept, None);
+    assert!((4501..16_000).contains(&bits), "{bits}");
 }

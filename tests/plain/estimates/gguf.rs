@@ -71,7 +71,7 @@ impl File {
         self
     }
 
-    fn fraction(mut self, key: &str, value: f32) -> File {
+    pub(super) fn fraction(mut self, key: &str, value: f32) -> File {
         self.key(key, 6);
         self.pairs.extend(value.to_le_bytes());
         self
@@ -87,6 +87,13 @@ impl File {
 
     /// The file, with zeros as tensor data.
     pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut file = self.header();
+        file.resize(file.len() + self.offset as usize, 0);
+        file
+    }
+
+    /// The file up to its tensor data.
+    fn header(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(self.version.unwrap_or(3).to_le_bytes());
         file.extend(
@@ -106,8 +113,15 @@ impl File {
             file.extend(offset.to_le_bytes());
         }
         file.resize(file.len().next_multiple_of(32), 0);
-        file.resize(file.len() + self.offset as usize, 0);
         file
+    }
+
+    /// Writes the file with a hole in place of its tensor data, which takes no space on disk.
+    pub(super) fn write_sparse(&self, path: &Path) {
+        let header = self.header();
+        std::fs::write(path, &header).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(header.len() as u64 + self.offset).unwrap();
     }
 
     pub(super) fn write(&self, path: &Path) {
@@ -243,12 +257,12 @@ fn files_written_by_gguf_py_are_read() {
             files.architecture.layers,
             [
                 LayerGroup {
-                    count: 1,
-                    cache: window(None)
-                },
-                LayerGroup {
                     count: 5,
                     cache: window(Some(128))
+                },
+                LayerGroup {
+                    count: 1,
+                    cache: window(None)
                 },
             ]
         );
