@@ -70,16 +70,6 @@ impl Drop for Disk {
     }
 }
 
-fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let (status, text, _) = pool.request(method, path, body, Some(&pool.admin_key()));
-    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
-}
-
-fn ready(pool: &Pool) -> (u16, String) {
-    let (status, text, _) = pool.request("GET", "/llm/ready", "", None);
-    (status, text)
-}
-
 fn metric(pool: &Pool, name: &str) -> f64 {
     let (_, text, _) = pool.request("GET", "/metrics", "", None);
     let line = text
@@ -89,30 +79,9 @@ fn metric(pool: &Pool, name: &str) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Creates a key, and returns its id and secret.
-fn new_key(pool: &Pool, name: &str) -> (u16, Value) {
-    let body = format!(r#"{{"name":"{name}","role":"admin"}}"#);
-    admin(pool, "POST", "/llm/admin/keys", &body)
-}
-
-fn works(pool: &Pool, key: &Value) -> bool {
-    let key = key["key"].as_str().unwrap();
-    pool.request("GET", "/llm/admin/keys", "", Some(key)).0 == 200
-}
-
 fn revoke(pool: &Pool, key: &Value) -> (u16, Value) {
     let path = format!("/llm/admin/keys?id={}", key["id"].as_str().unwrap());
-    admin(pool, "DELETE", &path, "")
-}
-
-fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
-    let path = format!("/llm/admin/models?model={model}");
-    admin(
-        pool,
-        "PATCH",
-        &path,
-        &format!(r#"{{"priority":{priority}}}"#),
-    )
+    pool.admin_text("DELETE", &path, "")
 }
 
 /// A request whose load cannot be written into the history: twice, because the next transaction then follows a transaction that
@@ -122,7 +91,7 @@ fn history_is_lost(pool: &Pool, model: &str) {
         let (status, text) = asks(pool, model);
         assert!(status == 200 || status == 503, "{status} {text}");
     }
-    wait_for("the disk's trouble to be noticed", || ready(pool).0 == 503);
+    wait_for("the disk's trouble to be noticed", || pool.ready().0 == 503);
 }
 
 #[test]
@@ -137,9 +106,9 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         stub("cold", &[]),
     ];
     let mut pool = Pool::on_disk(&models, "pool: {keep_hot: 5m}\n", disk.path());
-    let old = new_key(&pool, "old").1;
-    assert!(works(&pool, &old));
-    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    let old = pool.new_key("old").1;
+    assert!(pool.accepts(&old));
+    assert_eq!(pool.set_priority("a", 1).0, 200);
     assert_eq!(asks(&pool, "a").0, 200);
     let stream = pool.stream("/v1/chat/completions", &chat("b", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
@@ -147,7 +116,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     disk.fill();
     history_is_lost(&pool, "c");
     // Administrators' orders are refused with advice on what to free; none has an effect.
-    let (status, refused) = new_key(&pool, "lost");
+    let (status, refused) = pool.new_key("lost");
     assert_eq!(status, 503, "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("free 16.0 MiB there"), "{message}");
@@ -156,11 +125,11 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         "{message}"
     );
     assert_eq!(revoke(&pool, &old).0, 503);
-    assert!(works(&pool, &old), "it was not revoked");
-    let (_, text) = set_priority(&pool, "a", 2);
+    assert!(pool.accepts(&old), "it was not revoked");
+    let (_, text) = pool.set_priority("a", 2);
     assert_eq!(text["error"]["code"], "not_saved", "{text}");
     assert_eq!(shown(&pool, "a")["priority"], 1);
-    let (_, why) = ready(&pool);
+    let (_, why) = pool.ready();
     assert!(why.contains("free of 12.0 MiB"), "{why}");
     assert!(metric(&pool, "model_pool_store_writable") < 0.5);
     // Models are served, and the stream continues.
@@ -173,7 +142,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     assert_eq!(status, 200, "{text}");
 
     disk.free();
-    wait_for("it to recover automatically", || ready(&pool).0 == 200);
+    wait_for("it to recover automatically", || pool.ready().0 == 200);
     assert!(metric(&pool, "model_pool_store_writable") > 0.5);
     let log = pool.log();
     assert_eq!(
@@ -186,18 +155,18 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         1,
         "{log}"
     );
-    let (status, new) = new_key(&pool, "new");
+    let (status, new) = pool.new_key("new");
     assert_eq!(status, 200, "{new}");
-    assert!(works(&pool, &new), "a key that was given out works");
+    assert!(pool.accepts(&new), "a key that was given out works");
     assert_eq!(revoke(&pool, &old).0, 200);
-    assert!(!works(&pool, &old), "a key that is revoked does not");
-    assert_eq!(set_priority(&pool, "a", 2).0, 200);
+    assert!(!pool.accepts(&old), "a key that is revoked does not");
+    assert_eq!(pool.set_priority("a", 2).0, 200);
     // Refusals while the disk was full are in the history, because they were kept in memory.
     wait_for("the history", || !reasons(&pool, "set").is_empty());
 
     pool.kill_and_restart();
-    assert!(works(&pool, &new));
-    assert!(!works(&pool, &old));
+    assert!(pool.accepts(&new));
+    assert!(!pool.accepts(&old));
     assert_eq!(shown(&pool, "a")["priority"], 2);
     assert_eq!(asks(&pool, "a").0, 200);
 }
@@ -210,12 +179,12 @@ fn again_and_again_full_the_state_is_what_was_acknowledged() {
     let mut pool = Pool::on_disk(&models, "", disk.path());
     let mut keys = Vec::new();
     for turn in 0..6 {
-        let (status, key) = new_key(&pool, &format!("k{turn}"));
+        let (status, key) = pool.new_key(&format!("k{turn}"));
         assert_eq!(status, 200, "{key}");
         keys.push(key);
         disk.fill();
         history_is_lost(&pool, &format!("m{turn}"));
-        assert_eq!(new_key(&pool, "refused").0, 503);
+        assert_eq!(pool.new_key("refused").0, 503);
         if turn % 2 == 0 {
             // Killed with a full disk; a start needs no free space.
             pool.kill();
@@ -223,11 +192,11 @@ fn again_and_again_full_the_state_is_what_was_acknowledged() {
             pool.restart();
         } else {
             disk.free();
-            wait_for("it to go on", || ready(&pool).0 == 200);
+            wait_for("it to go on", || pool.ready().0 == 200);
         }
-        assert!(keys.iter().all(|key| works(&pool, key)), "turn {turn}");
+        assert!(keys.iter().all(|key| pool.accepts(key)), "turn {turn}");
     }
-    let (_, all) = admin(&pool, "GET", "/llm/admin/keys", "");
+    let (_, all) = pool.admin_text("GET", "/llm/admin/keys", "");
     assert!(!all.to_string().contains("refused"), "{all}");
 }
 
@@ -236,18 +205,18 @@ fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &["--stderr", "words"])], "", disk.path());
-    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    assert_eq!(pool.set_priority("a", 1).0, 200);
     pool.kill();
     disk.fill();
     pool.restart();
     assert_eq!(shown(&pool, "a")["priority"], 1);
-    assert_eq!(set_priority(&pool, "a", 2).0, 503);
+    assert_eq!(pool.set_priority("a", 2).0, 503);
     // The journal of a new engine cannot be written: the error says so, and disappears when the disk has space again.
     let (status, text) = asks(&pool, "a");
     assert!(status == 200 || text.contains("space"), "{status} {text}");
     disk.free();
     wait_for("it to go on", || asks(&pool, "a").0 == 200);
-    assert_eq!(set_priority(&pool, "a", 2).0, 200);
+    assert_eq!(pool.set_priority("a", 2).0, 200);
 }
 
 #[test]
@@ -255,7 +224,7 @@ fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &[])], "", disk.path());
-    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    assert_eq!(pool.set_priority("a", 1).0, 200);
     pool.kill();
     disk.remount("ro");
     let refused = Command::new(env!("CARGO_BIN_EXE_model-pool"))

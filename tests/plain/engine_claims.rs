@@ -1,7 +1,7 @@
 //! Generates the table of tested features per engine in docs/guides/engines.md. Each cell names an existing test as evidence.
 //! One file because the table is one list.
 
-use std::path::Path;
+use support::root;
 
 /// Evidence for a claim about an engine: a file below the root, and a test in it.
 enum ClaimBasis {
@@ -339,10 +339,6 @@ const ROWS: &[Row] = &[
         ],
     ),
 ];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn table() -> String {
     let mut text = format!("| | {} |\n|---|---|---|---|---|\n", ENGINES.join(" | "));

@@ -3,6 +3,7 @@
 use model_pool::catalog::{Catalog, CatalogError, LaunchContext, Recipe, Warning};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
+use support::table::rows_of;
 
 fn load_text(text: &str) -> (Catalog, Vec<Warning>, Vec<CatalogError>) {
     let folder = tempfile::tempdir().unwrap();
@@ -66,102 +67,43 @@ fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_check
     }
 }
 
+/// An engine | its keys | a part of the message
+const UNFETCHABLE: &str = r#"
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: s3://b}\n  gcs_mirror_config: {bucket_uri: gs://b} | both given
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: gs://b} | must begin with s3://
+    CandleEngine | hf_model_id: lab/a\n  gcs_mirror_config: {bucket_uri: "gs://b/../c"} | an invalid folder
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket: s3://b} | bucket
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", s3_sync_args: [--profile, x]} | `--profile` is not supported
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", s3_sync_args: [--exclude, --include]} | --exclude needs a value
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", s3_sync_args: [--endpoint-url, junk]} | begins with https://
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", s3_sync_args: [--no-sign-request=1]} | is not supported
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", s3_aws_credentials: {create_aws_credentials_url: "http://keys.example.org"}} | must begin with https://
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", extra_files: [{bucket_uri: s3://b, destination_path: /etc/x}]} | is outside the folders
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", extra_files: [{bucket_uri: s3://b, destination_path: ../x}]} | without `..`
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: "s3://b/a", extra_files: [{bucket_uri: s3://b, destination_path: "$NO_SUCH_VARIABLE/x"}]} | NO_SUCH_VARIABLE is not set
+    CandleEngine | hf_model_id: lab/a/b | not a name on the hub
+    CandleEngine | hf_model_id: "lab/a\\u001b[31m" | not a name on the hub
+    CandleEngine | hf_model_id: lab/a--b | not a name on the hub
+    CandleEngine | hf_model_id: lab/a\n  revision: ../x | not a branch, tag or commit
+    CandleEngine | hf_model_id: lab/a\n  fetch: engine | does not download weights itself
+    LlamaCppEngine | hf_model_id: lab/a\n  fetch: pool | reads one GGUF file
+    VLLMEngine | hf_model_id: lab/a\n  fetch: engine\n  s3_mirror_config: {bucket_uri: s3://b} | can only be fetched by the pool
+"#;
+
 #[test]
 fn what_cannot_be_fetched_so_is_refused_with_its_key() {
     let with = |engine: &str, more: &str| {
         format!("engine_config:\n  model_id: lab/a\n  type: {engine}\n  {more}\n")
     };
-    let candle = |more: &str| with("CandleEngine", more);
-    let s3 = |more: &str| {
-        candle(&format!(
-            "hf_model_id: lab/a\n  s3_mirror_config: {{bucket_uri: \"s3://b/a\", {more}}}"
-        ))
-    };
-    for (text, words) in [
-        (
-            candle(
-                "hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: s3://b}\n  gcs_mirror_config: {bucket_uri: gs://b}",
-            ),
-            "both given",
-        ),
-        (
-            candle("hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: gs://b}"),
-            "must begin with s3://",
-        ),
-        (
-            candle("hf_model_id: lab/a\n  gcs_mirror_config: {bucket_uri: \"gs://b/../c\"}"),
-            "an invalid folder",
-        ),
-        (
-            candle("hf_model_id: lab/a\n  s3_mirror_config: {bucket: s3://b}"),
-            "bucket",
-        ),
-        (
-            s3("s3_sync_args: [--profile, x]"),
-            "`--profile` is not supported",
-        ),
-        (
-            s3("s3_sync_args: [--exclude, --include]"),
-            "--exclude needs a value",
-        ),
-        (
-            s3("s3_sync_args: [--endpoint-url, junk]"),
-            "begins with https://",
-        ),
-        (
-            s3("s3_sync_args: [--no-sign-request=1]"),
-            "is not supported",
-        ),
-        (
-            s3("s3_aws_credentials: {create_aws_credentials_url: \"http://keys.example.org\"}"),
-            "must begin with https://",
-        ),
-        (
-            s3("extra_files: [{bucket_uri: s3://b, destination_path: /etc/x}]"),
-            "is outside the folders",
-        ),
-        (
-            s3("extra_files: [{bucket_uri: s3://b, destination_path: ../x}]"),
-            "without `..`",
-        ),
-        (
-            s3("extra_files: [{bucket_uri: s3://b, destination_path: \"$NO_SUCH_VARIABLE/x\"}]"),
-            "NO_SUCH_VARIABLE is not set",
-        ),
-        (candle("hf_model_id: lab/a/b"), "not a name on the hub"),
-        (
-            candle("hf_model_id: \"lab/a\\u001b[31m\""),
-            "not a name on the hub",
-        ),
-        (candle("hf_model_id: lab/a--b"), "not a name on the hub"),
-        (
-            candle("hf_model_id: lab/a\n  revision: ../x"),
-            "not a branch, tag or commit",
-        ),
-        (
-            candle("hf_model_id: lab/a\n  fetch: engine"),
-            "does not download weights itself",
-        ),
-        (
-            with("LlamaCppEngine", "hf_model_id: lab/a\n  fetch: pool"),
-            "reads one GGUF file",
-        ),
-        (
-            with(
-                "VLLMEngine",
-                "hf_model_id: lab/a\n  fetch: engine\n  s3_mirror_config: {bucket_uri: s3://b}",
-            ),
-            "can only be fetched by the pool",
-        ),
-    ] {
+    for [engine, more, words] in rows_of(UNFETCHABLE) {
+        let text = with(engine, more);
         let (_, _, errors) = load_text(&text);
         let error = errors.first().map(ToString::to_string).unwrap_or_default();
         assert!(error.contains(words), "{words}: {error}\n{text}");
         assert!(!error.contains('\u{1b}'), "{error:?}");
     }
-    let (_, warnings, errors) = load_text(&candle(
-        "hf_model_id: lab/a\n  s3_mirror_config: {s3_sync_args: [--quiet]}",
-    ));
+    let quiet = "hf_model_id: lab/a\n  s3_mirror_config: {s3_sync_args: [--quiet]}";
+    let (_, warnings, errors) = load_text(&with("CandleEngine", quiet));
     assert!(errors.is_empty(), "{errors:?}");
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
@@ -171,6 +113,15 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         "{notes:?}"
     );
 }
+
+/// A file | its text | a part of the message
+const WRONG_ADAPTERS: &str = r#"
+    c.yaml | base_model_id: lab/base\nmodel_id: lab/polite\nlora_path: /x\n | given twice
+    d.yaml | base_model_id: lab/base\nmodel_id: x\n | set exactly one
+    e.yaml | base_model_id: lab/base\nmodel_id: x\nlora_mirror_config: {bucket_uri: s3://b/x}\n | the pool does not fetch this base model
+    f.yaml | base_model_id: lab/base\nmodel_id: "../x"\nlora_path: /x\n | a model's name is
+    g.yaml | base_model_id: lab/base\nmodel_id: x\nlora_mirror: 1\n | or bucket_uri must give the adapter's location
+"#;
 
 #[test]
 fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
@@ -221,33 +172,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         ),
         "{line}"
     );
-    for (name, text, words) in [
-        (
-            "c.yaml",
-            "base_model_id: lab/base\nmodel_id: lab/polite\nlora_path: /x\n",
-            "given twice",
-        ),
-        (
-            "d.yaml",
-            "base_model_id: lab/base\nmodel_id: x\n",
-            "set exactly one",
-        ),
-        (
-            "e.yaml",
-            "base_model_id: lab/base\nmodel_id: x\nlora_mirror_config: {bucket_uri: s3://b/x}\n",
-            "the pool does not fetch this base model",
-        ),
-        (
-            "f.yaml",
-            "base_model_id: lab/base\nmodel_id: \"../x\"\nlora_path: /x\n",
-            "a model's name is",
-        ),
-        (
-            "g.yaml",
-            "base_model_id: lab/base\nmodel_id: x\nlora_mirror: 1\n",
-            "or bucket_uri must give the adapter's location",
-        ),
-    ] {
+    for [name, text, words] in rows_of(WRONG_ADAPTERS) {
         let (catalog, _, errors) = load(&[base.clone(), write(name, text)]);
         let error = errors.first().map(ToString::to_string).unwrap_or_default();
         assert!(

@@ -2,7 +2,7 @@
 //! One file because every test builds a machine and reads it through the same wrapper.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use model_pool::inventory::{
 use model_pool::pool::{Bytes, DeviceId, ReplicaId};
 
 use model_pool::config::{MemoryPart, Size};
+use support::child::ChildGuard;
 use support::machine::state::{self, Wish};
 use support::machine::{GIB, Machine};
 
@@ -59,12 +60,12 @@ fn wait_for<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A process that runs until dropped.
-struct TestProcess(Child);
+struct TestProcess(ChildGuard);
 
 impl TestProcess {
     fn new() -> TestProcess {
         let cat = Command::new("cat").stdin(Stdio::piped()).spawn();
-        TestProcess(cat.unwrap())
+        TestProcess(ChildGuard(cat.unwrap()))
     }
 
     fn takes(&self, machine: &Machine, gpu: usize, bytes: u64, words: &str) {
@@ -76,13 +77,6 @@ impl TestProcess {
         };
         let taken = state::allocate(&machine.state_file(), &wish).unwrap();
         taken.expect("there is enough");
-    }
-}
-
-impl Drop for TestProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

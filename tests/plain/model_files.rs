@@ -7,6 +7,7 @@ use model_pool::catalog::{Catalog, CatalogError, Entry, Prompt, Warning};
 use model_pool::config::Config;
 use serde_json::json;
 use support::assert_has;
+use support::table::rows;
 
 fn rayllm() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rayllm")
@@ -158,44 +159,20 @@ fn a_key_given_twice_counts_the_last_time_and_is_told_with_both_lines() {
     );
 }
 
+/// A file | parts of the message
+const WRONG: &str = r#"
+    engine_config:\n  model_id: a/b\n  type: VLLMEngine\npool_config:\n  priority: -1\n | model.yaml: line 5: pool_config.priority | -1
+    model_config:\n  model_id: a/b\n  initialization:\n    initializer: {type: TensorFlow}\n | line 4: model_config.initialization.initializer.type | DeepSpeed
+    engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    prompt_format: {system: x, user: "{instruction}", assistant: w, trailing_assistant: z}\n | line 5: engine_config.generation.prompt_format.system | {instruction}
+    engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    generate_kwargs:\n      top_p: 3\n | line 6: engine_config.generation.generate_kwargs.top_p | to 1
+    engine_config:\n  model_id: a/b\n  type: VLLMEngin\n | line 3: engine_config.type | did you mean `VLLMEngine`?
+    engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  sheduler: 1\n | line 4 | unknown key `sheduler`
+"#;
+
 #[test]
 fn a_mistake_names_file_line_and_key_as_they_are_written() {
-    for (text, parts) in [
-        (
-            "engine_config:\n  model_id: a/b\n  type: VLLMEngine\npool_config:\n  priority: -1\n",
-            ["model.yaml: line 5: pool_config.priority", "-1"],
-        ),
-        (
-            "model_config:\n  model_id: a/b\n  initialization:\n    initializer: {type: TensorFlow}\n",
-            [
-                "line 4: model_config.initialization.initializer.type",
-                "DeepSpeed",
-            ],
-        ),
-        (
-            "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    prompt_format: {system: x, user: \"{instruction}\", assistant: w, trailing_assistant: z}\n",
-            [
-                "line 5: engine_config.generation.prompt_format.system",
-                "{instruction}",
-            ],
-        ),
-        (
-            "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    generate_kwargs:\n      top_p: 3\n",
-            [
-                "line 6: engine_config.generation.generate_kwargs.top_p",
-                "to 1",
-            ],
-        ),
-        (
-            "engine_config:\n  model_id: a/b\n  type: VLLMEngin\n",
-            ["line 3: engine_config.type", "did you mean `VLLMEngine`?"],
-        ),
-        (
-            "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  sheduler: 1\n",
-            ["line 4", "unknown key `sheduler`"],
-        ),
-    ] {
-        assert_has(&refusal(text), &parts);
+    for row in rows(WRONG) {
+        assert_has(&refusal(row[0]), &row[1..]);
     }
 }
 

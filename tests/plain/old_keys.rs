@@ -151,7 +151,7 @@ fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
 }
 
 /// Keys of the releases that used this form.
-fn keys_of(document: &Value) -> Vec<(String, Value, keys::ExpectedNotice)> {
+fn keys_of(document: &Value) -> Vec<keys::Key> {
     if document.get("model_config").is_some() {
         aviary_0_1(document)
     } else if document.get("model_loading_config").is_some() {

@@ -2,25 +2,10 @@
 //! version.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Rust files below a folder, without links and build products.
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let path = entry.path();
-        let kind = entry.file_type().expect("a type");
-        if kind.is_dir() && entry.file_name() != "target" {
-            rust_files(&path, found);
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
+use support::code::{is_test_file, rust_files, without_tests};
+use support::root;
 
 /// The innermost folder with a manifest above a file.
 fn package_of(file: &Path) -> &Path {
@@ -31,21 +16,18 @@ fn package_of(file: &Path) -> &Path {
 
 #[test]
 fn no_crate_includes_a_file_from_outside_its_folder() {
-    let mut files = Vec::new();
-    for folder in ["src", "admin-client/src", "candle-engine/src"] {
-        rust_files(&root().join(folder), &mut files);
-    }
+    let folders = ["src", "admin-client/src", "candle-engine/src"];
+    let mut files: Vec<_> = folders
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)))
+        .collect();
     assert!(files.len() > 500, "{}", files.len());
     let mut breaches = Vec::new();
+    files.retain(|file| !is_test_file(file));
     for file in files {
-        let is_test = file.components().any(|component| {
-            let name = component.as_os_str().to_string_lossy();
-            name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs")
-        });
-        let text = fs::read_to_string(&file).expect("text");
-        let shipped = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
+        let shipped = without_tests(&fs::read_to_string(&file).expect("text"));
         for macro_name in ["include_str!(", "include_bytes!("] {
-            for call in shipped.split(macro_name).skip(1).filter(|_| !is_test) {
+            for call in shipped.split(macro_name).skip(1) {
                 // The first string is the path, or its beginning within `concat!`.
                 let Some(path) = call.split('"').nth(1) else {
                     continue;

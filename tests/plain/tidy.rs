@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use circles::Crate;
+use support::root;
 
 /// Text that is banned in every Rust file; split to keep this file valid.
 const BANNED_IN_RUST: &[(&str, &str)] = &[
@@ -92,10 +93,6 @@ fn files(root: &Path) -> Vec<String> {
 
 fn read(root: &Path, file: &str) -> String {
     fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn assert_none(breaches: &[String]) {

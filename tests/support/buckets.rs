@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::child::ChildGuard;
 use crate::external_programs::skipped;
 use crate::service::wait_for;
 
@@ -38,15 +39,6 @@ fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|nth| held[nth].local_addr().unwrap().port())
 }
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Sends a request over a plain socket and returns status and body.
 fn ask(address: &str, method: &str, path: &str, kind: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut socket = TcpStream::connect(address).ok()?;
@@ -68,7 +60,7 @@ fn ask(address: &str, method: &str, path: &str, kind: &str, body: &[u8]) -> Opti
 /// SeaweedFS with its S3 gateway.
 pub struct S3 {
     _folder: tempfile::TempDir,
-    _server: Server,
+    _server: ChildGuard,
     s3: u16,
     filer: u16,
 }
@@ -125,7 +117,7 @@ impl S3 {
             .spawn()
             .unwrap();
         let s3 = S3 {
-            _server: Server(server),
+            _server: ChildGuard(server),
             s3: ports[6],
             filer: ports[4],
             _folder: folder,
@@ -163,7 +155,7 @@ impl S3 {
 
 /// Google's storage API without authentication.
 pub struct Gcs {
-    _server: Server,
+    _server: ChildGuard,
     port: u16,
 }
 
@@ -189,7 +181,7 @@ impl Gcs {
             .spawn()
             .unwrap();
         let gcs = Gcs {
-            _server: Server(server),
+            _server: ChildGuard(server),
             port,
         };
         wait_for("the GCS server", || {

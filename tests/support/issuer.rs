@@ -51,10 +51,6 @@ impl Key {
         Key::rsa_of(id, 0)
     }
 
-    pub fn another_rsa(id: &str) -> Key {
-        Key::rsa_of(id, 1)
-    }
-
     fn rsa_of(id: &str, which: usize) -> Key {
         let (pair, public) = rsa_numbers(which);
         Key {

@@ -3,6 +3,8 @@
 
 pub mod adapters;
 pub mod buckets;
+pub mod child;
+pub mod code;
 pub mod cuda_stand_in;
 pub mod double;
 pub mod environment;
@@ -27,6 +29,7 @@ pub mod servers;
 pub mod service;
 pub mod streamed_response;
 pub mod stub;
+pub mod table;
 pub mod terminal;
 pub mod tiny_gguf;
 pub mod vllm_script;

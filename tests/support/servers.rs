@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -14,6 +14,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
+use crate::child::ChildGuard;
 use crate::stub::stub_engine;
 
 /// The stub engine's key. It must not appear in anything that the pool prints or writes.
@@ -21,7 +22,7 @@ pub const KEY: &str = "sesame-0a1b2c3d4e5f";
 
 /// The stub engine as a separate server.
 pub struct Stub {
-    child: Child,
+    child: ChildGuard,
     pub address: String,
     // Kept open: the stub continues to print, and a closed pipe would end it.
     _output: BufReader<ChildStdout>,
@@ -34,25 +35,32 @@ impl Stub {
     }
 
     pub fn on(port: &str, flags: &[&str]) -> Stub {
-        let mut child = Command::new(stub_engine())
-            .args([
-                "--port",
-                port,
-                "--model",
-                "their-name",
-                "--require-key",
-                KEY,
-            ])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the stub engine");
+        let own = [
+            "--port",
+            port,
+            "--model",
+            "their-name",
+            "--require-key",
+            KEY,
+        ];
+        Stub::start(&[&own[..], flags].concat())
+    }
+
+    /// Starts the stub without a key.
+    pub fn plain(flags: &[&str]) -> Stub {
+        Stub::start(&[&["--port", "0"][..], flags].concat())
+    }
+
+    fn start(flags: &[&str]) -> Stub {
+        let mut command = Command::new(stub_engine());
+        let command = command.args(flags).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the stub engine");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         output.read_line(&mut line).expect("where it listens");
         let address = line.trim().strip_prefix("listening on ").expect("a place");
         Stub {
-            child,
+            child: ChildGuard(child),
             address: address.to_owned(),
             _output: output,
         }
@@ -65,12 +73,6 @@ impl Stub {
     pub fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Drop for Stub {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

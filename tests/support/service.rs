@@ -68,6 +68,15 @@ impl Pool {
         Pool::from_files(files, config, Vec::new())
     }
 
+    /// As `with_devices`, with these environment variables.
+    pub fn with_devices_and_env(
+        files: &[(String, String)],
+        config: &str,
+        env: Vec<(String, String)>,
+    ) -> Pool {
+        Pool::from_files(files, config, env)
+    }
+
     fn from_files(files: &[(String, String)], config: &str, env: Vec<(String, String)>) -> Pool {
         Pool::with_catalogue(folder_with(files), config, env)
     }
@@ -294,30 +303,12 @@ impl Pool {
 
     /// The engines' processes, from the service's journal.
     pub fn engine_pids(&self) -> Vec<u32> {
-        let records = self.journal().into_iter();
-        let pid = |record: Value| record["engine"]["pid"].as_u64();
-        records
-            .filter_map(pid)
-            .filter_map(|pid| u32::try_from(pid).ok())
-            .collect()
+        engine_pids_in(&self.data())
     }
 
     /// The service's journal of its engines.
     pub fn journal(&self) -> Vec<Value> {
-        let Ok(entries) = fs::read_dir(self.data().join("engines")) else {
-            return Vec::new();
-        };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.retain(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "json")
-        });
-        paths.sort();
-        let text = |path: &PathBuf| fs::read_to_string(path).ok();
-        let records = paths.iter().filter_map(text);
-        records
-            .filter_map(|text| serde_json::from_str(&text).ok())
-            .collect()
+        journal_in(&self.data())
     }
 
     pub fn data(&self) -> PathBuf {
@@ -328,6 +319,29 @@ impl Pool {
     pub fn models(&self) -> PathBuf {
         self.folder.path().join("models")
     }
+}
+
+/// The journal of engines in the data folder of a service or a node.
+fn journal_in(data: &Path) -> Vec<Value> {
+    let entries = fs::read_dir(data.join("engines")).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
+    paths.sort();
+    let texts = paths
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    texts
+        .filter_map(|text| serde_json::from_str(&text).ok())
+        .collect()
+}
+
+/// The engines' processes, from the journal in a data folder.
+pub fn engine_pids_in(data: &Path) -> Vec<u32> {
+    let pid = |record: &Value| u32::try_from(record["engine"]["pid"].as_u64()?).ok();
+    journal_in(data).iter().filter_map(pid).collect()
 }
 
 impl Drop for Pool {

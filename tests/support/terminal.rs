@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 
+use crate::child::ChildGuard;
 use crate::service::wait_for;
 
 /// Variables that would change what the program does.
@@ -62,7 +63,7 @@ pub fn piped(folder: &Path, words: &[&str], env: &[(&str, &str)], input: &[u8]) 
 /// The program at a terminal.
 pub struct Terminal {
     keys: File,
-    child: Child,
+    child: ChildGuard,
     shown: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
     size: (u16, u16),
@@ -114,7 +115,7 @@ impl Terminal {
         });
         Terminal {
             keys,
-            child,
+            child: ChildGuard(child),
             shown,
             reader: Some(reader),
             size: (columns, rows),
@@ -201,13 +202,6 @@ impl Terminal {
             reader.join().unwrap();
         }
         (status.and_then(|status| status.code()), self.shown())
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,7 +4,6 @@
 use std::fs;
 use std::time::Duration;
 
-use serde_json::Value;
 use support::family::{Family, asks, chat, reasons, shown, stub};
 use support::postgres::{PASSWORD, Server};
 use support::service::{Pool, wait_for};
@@ -17,32 +16,6 @@ fn pool_on(url: &str) -> Pool {
     let models = [stub("a", &[]), stub("b", &talk), stub("c", &[])];
     let env = [("MODEL_POOL__STATE__DATABASE_URL", url)];
     Pool::with_env(&models, "pool: {keep_hot: 5m}\n", &env)
-}
-
-fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let (status, text, _) = pool.request(method, path, body, Some(&pool.admin_key()));
-    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
-}
-
-fn ready(pool: &Pool) -> (u16, String) {
-    let (status, text, _) = pool.request("GET", "/llm/ready", "", None);
-    (status, text)
-}
-
-fn new_key(pool: &Pool, name: &str) -> (u16, Value) {
-    let body = format!(r#"{{"name":"{name}","role":"admin"}}"#);
-    admin(pool, "POST", "/llm/admin/keys", &body)
-}
-
-fn works(pool: &Pool, key: &Value) -> bool {
-    let key = key["key"].as_str().unwrap();
-    pool.request("GET", "/llm/admin/keys", "", Some(key)).0 == 200
-}
-
-fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
-    let path = format!("/llm/admin/models?model={model}");
-    let body = format!(r#"{{"priority":{priority}}}"#);
-    admin(pool, "PATCH", &path, &body)
 }
 
 /// All files in the service's folder, and the environments of its engines.
@@ -73,39 +46,39 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
     };
     let url = server.database();
     let mut pool = pool_on(&url);
-    let old = new_key(&pool, "old").1;
-    assert!(works(&pool, &old));
-    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    let old = pool.new_key("old").1;
+    assert!(pool.accepts(&old));
+    assert_eq!(pool.set_priority("a", 1).0, 200);
     assert_eq!(asks(&pool, "a").0, 200);
     let stream = pool.stream("/v1/chat/completions", &chat("b", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
 
     server.crash();
-    wait_for("it to be noticed", || ready(&pool).0 == 503);
+    wait_for("it to be noticed", || pool.ready().0 == 503);
     // A cold model is also loaded: no request needs the store.
     for _ in 0..20 {
         assert_eq!(asks(&pool, "a").0, 200);
     }
     assert_eq!(asks(&pool, "c").0, 200);
-    let (status, refused) = new_key(&pool, "lost");
+    let (status, refused) = pool.new_key("lost");
     assert_eq!(status, 503, "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("check that PostgreSQL runs at"),
         "{message}"
     );
-    let (status, text) = set_priority(&pool, "a", 2);
+    let (status, text) = pool.set_priority("a", 2);
     assert_eq!(status, 503, "{text}");
     assert_eq!(text["error"]["code"], "not_saved", "{text}");
     assert_eq!(shown(&pool, "a")["priority"], 1);
     let path = format!("/llm/admin/keys?id={}", old["id"].as_str().unwrap());
-    assert_eq!(admin(&pool, "DELETE", &path, "").0, 503);
-    assert_eq!(admin(&pool, "GET", "/llm/admin/events", "").0, 503);
-    assert!(works(&pool, &old), "it was not revoked");
+    assert_eq!(pool.admin_text("DELETE", &path, "").0, 503);
+    assert_eq!(pool.admin_text("GET", "/llm/admin/events", "").0, 503);
+    assert!(pool.accepts(&old), "it was not revoked");
     assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
 
     server.run();
-    wait_for("it to recover automatically", || ready(&pool).0 == 200);
+    wait_for("it to recover automatically", || pool.ready().0 == 200);
     let log = pool.log();
     assert_eq!(
         log.matches("the state cannot be written").count(),
@@ -117,15 +90,15 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
         1,
         "{log}"
     );
-    let (status, new) = new_key(&pool, "new");
+    let (status, new) = pool.new_key("new");
     assert_eq!(status, 200, "{new}");
-    assert_eq!(set_priority(&pool, "a", 3).0, 200);
+    assert_eq!(pool.set_priority("a", 3).0, 200);
     wait_for("the events of that time to be in the history", || {
         !reasons(&pool, "load").is_empty() && !reasons(&pool, "set").is_empty()
     });
     let loads = |model: &str| {
         let path = format!("/llm/admin/events?kind=load&model={model}");
-        let (_, events) = admin(&pool, "GET", &path, "");
+        let (_, events) = pool.admin_text("GET", &path, "");
         events["events"].as_array().map_or(0, Vec::len)
     };
     wait_for("the load of that time to be in the history", || {
@@ -138,18 +111,18 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
         "the log is among it"
     );
     assert!(!text.contains(PASSWORD), "the password was written");
-    let (_, config) = admin(&pool, "GET", "/llm/admin/config", "");
+    let (_, config) = pool.admin_text("GET", "/llm/admin/config", "");
     assert!(config.to_string().contains("pool:…@"), "{config}");
     assert!(!config.to_string().contains(PASSWORD), "{config}");
 
     pool.kill_and_restart();
-    assert!(works(&pool, &new) && works(&pool, &old));
+    assert!(pool.accepts(&new) && pool.accepts(&old));
     assert_eq!(shown(&pool, "a")["priority"], 3);
     assert_eq!(asks(&pool, "a").0, 200);
     // A takeover on the same machine transfers the lock.
     let mut old_process = pool.take_over();
     assert_eq!(asks(&pool, "a").0, 200);
-    assert_eq!(set_priority(&pool, "a", 4).0, 200);
+    assert_eq!(pool.set_priority("a", 4).0, 200);
     wait_for("the old process to end", || {
         old_process.try_wait().unwrap().is_some()
     });
@@ -196,7 +169,7 @@ fn a_minute_without_postgresql_costs_no_request() {
         .unwrap_or(15);
     let pool = pool_on(&server.database());
     assert_eq!(asks(&pool, "a").0, 200);
-    assert_eq!(set_priority(&pool, "a", 1).0, 200);
+    assert_eq!(pool.set_priority("a", 1).0, 200);
     server.freeze();
     let began = std::time::SystemTime::now();
     let (mut responded, mut slowest) = (0_u32, Duration::ZERO);
@@ -210,7 +183,7 @@ fn a_minute_without_postgresql_costs_no_request() {
     let asked = std::time::SystemTime::now();
     let refused = std::thread::scope(|scope| {
         let orders: Vec<_> = (0..5)
-            .map(|_| scope.spawn(|| set_priority(&pool, "a", 2)))
+            .map(|_| scope.spawn(|| pool.set_priority("a", 2)))
             .collect();
         orders
             .into_iter()
@@ -226,7 +199,7 @@ fn a_minute_without_postgresql_costs_no_request() {
     server.thaw();
     let thawed = std::time::SystemTime::now();
     wait_for("it to recover automatically", || {
-        ready(&pool).0 == 200 && set_priority(&pool, "a", 3).0 == 200
+        pool.ready().0 == 200 && pool.set_priority("a", 3).0 == 200
     });
     println!(
         "PostgreSQL stood still for {seconds} s: {responded} requests answered, 0 lost, the slowest {slowest:.1?}; \

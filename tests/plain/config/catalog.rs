@@ -7,6 +7,7 @@ use model_pool::catalog::{Catalog, CatalogError, PriorityFrom, Source, Warning};
 use model_pool::config::{Config, KeepHot, Length};
 use model_pool::pool::{Bytes, Priority};
 use serde_json::json;
+use support::table::rows;
 
 use super::{assert_has, repository};
 
@@ -323,34 +324,24 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
     assert_eq!(seen("org/new"), (0, PriorityFrom::Default, 1, None, None));
 }
 
+/// The text of a reference | parts of the message
+const BROKEN_REFERENCES: &str = r#"
+    {\n  "a": 1,\n  "b" 2\n} | line 3, column
+    {\n  "a": 0\n} | line 2 | number of GPUs is 0 | 1 to 64
+    {"a": {"gpus_per_replica": 65}} | a.gpus_per_replica: 65 is not allowed | 1 to 64
+    {"a": {"gpus_per_replca": 2}} | did you mean `gpus_per_replica`?
+    {"a": {"priority": -2}} | a.priority: -2 is not allowed | 0 to 1000000
+    {"a": 1,\n "a": 2} | line 2 | `a` is given twice
+    {"a b": 1} | a b | letters, digits
+"#;
+
 #[test]
 fn a_broken_reference_is_refused_with_line_and_column() {
-    let cases: [(&str, &[&str]); 7] = [
-        ("{\n  \"a\": 1,\n  \"b\" 2\n}", &["line 3, column"]),
-        (
-            "{\n  \"a\": 0\n}",
-            &["line 2", "number of GPUs is 0", "1 to 64"],
-        ),
-        (
-            "{\"a\": {\"gpus_per_replica\": 65}}",
-            &["a.gpus_per_replica: 65 is not allowed", "1 to 64"],
-        ),
-        (
-            "{\"a\": {\"gpus_per_replca\": 2}}",
-            &["did you mean `gpus_per_replica`?"],
-        ),
-        (
-            "{\"a\": {\"priority\": -2}}",
-            &["a.priority: -2 is not allowed", "0 to 1000000"],
-        ),
-        ("{\"a\": 1,\n \"a\": 2}", &["line 2", "`a` is given twice"]),
-        ("{\"a b\": 1}", &["a b", "letters, digits"]),
-    ];
-    for (text, parts) in cases {
+    for row in rows(BROKEN_REFERENCES) {
         let world = World::new();
-        world.reference(text);
+        world.reference(row[0]);
         let refusal = world.refusal();
-        assert_has(&refusal, parts);
+        assert_has(&refusal, &row[1..]);
         assert_has(&refusal, &["model_reference.json"]);
     }
 }

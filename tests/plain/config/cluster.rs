@@ -2,6 +2,7 @@
 
 use super::{assert_has, load, refusal};
 use model_pool::config::{ClusterKind, Length};
+use support::table::rows;
 
 const GOOD: &str = "cluster:
   kind: slurm
@@ -64,110 +65,42 @@ fn a_cluster_without_what_nodes_need_is_refused() {
     );
 }
 
+/// A line of the section | parts of the message
+const LINES: &str = r#"
+    name: my lab | cluster.name is `my lab` | such as lab
+    controller: pool.example.org | cluster.controller is not a URL | https://pool
+    controller: [https://a, pool.example.org] | cluster.controller is not a URL | https://pool
+    controller: https://me:secret@a | user or a password | cluster.token_file
+    fingerprint: sha256:12 | cluster.fingerprint is not a fingerprint | 64
+    token_file: token | cluster.token_file is `token` | absolute path
+    program: '' | cluster.program is empty | model-pool
+    node_data: data | cluster.node_data is `data` | %j
+    node_options: ["a\\nb"] | cluster.node_options[0] | one line
+    scale_down_after: 0s | cluster.scale_down_after is 0s | allowed
+    slurm: {partition: "gpu --uid=0"} | cluster.slurm.partition is `gpu --uid=0` | without spaces
+    slurm: {account: -x} | cluster.slurm.account is `-x` | leading `-`
+    slurm: {exclude: ['a b']} | cluster.slurm.exclude[0] | without spaces
+    slurm: {options: [mem]} | cluster.slurm.options[0] is `mem` | --mem=200G
+    slurm: {log_dir: logs} | cluster.slurm.log_dir is `logs` | absolute path
+    slurm: {bin_dir: bin} | cluster.slurm.bin_dir is `bin` | /opt/slurm/bin
+    slurm: {grace: 2h} | cluster.slurm.grace is 2h | 1s to 1h
+    slurm: {timeout: 1ms} | cluster.slurm.timeout is 1ms | 1s to 10m
+    ray: {address: ray-head} | cluster.ray.address is not a URL | http://ray-head:8265
+    ray: {address: 'http://me:secret@a'} | cluster.ray.address contains | cluster.ray.token_file
+    ray: {resources: {GPU: 1}} | cluster.ray.resources has `GPU` | the shape's `gpus`
+    ray: {resources: {a: 1.5}} | cluster.ray.resources has `a: 1.5` | whole number
+    ray: {labels: {'a b': c}} | cluster.ray.labels has `a b: c` | pool: big
+    ray: {env: {RAY_ADDRESS: secret}} | cluster.ray.env has `RAY_ADDRESS` | HF_HOME
+    ray: {cpus: 2000} | cluster.ray.cpus is 2000 | 0 to 1024
+    ray: {grace: 2h} | cluster.ray.grace is 2h | 1s to 1h
+    ray: {timeout: 1ms} | cluster.ray.timeout is 1ms | 1s to 10m
+    command: {timeout: 1h} | cluster.command.timeout is 1h | 1s to 10m
+"#;
+
 #[test]
 fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
-    for (line, parts) in [
-        ("name: my lab", ["cluster.name is `my lab`", "such as lab"]),
-        (
-            "controller: pool.example.org",
-            ["cluster.controller is not a URL", "https://pool"],
-        ),
-        (
-            "controller: [https://a, pool.example.org]",
-            ["cluster.controller is not a URL", "https://pool"],
-        ),
-        (
-            "controller: https://me:secret@a",
-            ["user or a password", "cluster.token_file"],
-        ),
-        (
-            "fingerprint: sha256:12",
-            ["cluster.fingerprint is not a fingerprint", "64"],
-        ),
-        (
-            "token_file: token",
-            ["cluster.token_file is `token`", "absolute path"],
-        ),
-        ("program: ''", ["cluster.program is empty", "model-pool"]),
-        ("node_data: data", ["cluster.node_data is `data`", "%j"]),
-        (
-            "node_options: [\"a\\nb\"]",
-            ["cluster.node_options[0]", "one line"],
-        ),
-        (
-            "scale_down_after: 0s",
-            ["cluster.scale_down_after is 0s", "allowed"],
-        ),
-        (
-            "slurm: {partition: \"gpu --uid=0\"}",
-            ["cluster.slurm.partition is `gpu --uid=0`", "without spaces"],
-        ),
-        (
-            "slurm: {account: -x}",
-            ["cluster.slurm.account is `-x`", "leading `-`"],
-        ),
-        (
-            "slurm: {exclude: ['a b']}",
-            ["cluster.slurm.exclude[0]", "without spaces"],
-        ),
-        (
-            "slurm: {options: [mem]}",
-            ["cluster.slurm.options[0] is `mem`", "--mem=200G"],
-        ),
-        (
-            "slurm: {log_dir: logs}",
-            ["cluster.slurm.log_dir is `logs`", "absolute path"],
-        ),
-        (
-            "slurm: {bin_dir: bin}",
-            ["cluster.slurm.bin_dir is `bin`", "/opt/slurm/bin"],
-        ),
-        (
-            "slurm: {grace: 2h}",
-            ["cluster.slurm.grace is 2h", "1s to 1h"],
-        ),
-        (
-            "slurm: {timeout: 1ms}",
-            ["cluster.slurm.timeout is 1ms", "1s to 10m"],
-        ),
-        (
-            "ray: {address: ray-head}",
-            ["cluster.ray.address is not a URL", "http://ray-head:8265"],
-        ),
-        (
-            "ray: {address: 'http://me:secret@a'}",
-            ["cluster.ray.address contains", "cluster.ray.token_file"],
-        ),
-        (
-            "ray: {resources: {GPU: 1}}",
-            ["cluster.ray.resources has `GPU`", "the shape's `gpus`"],
-        ),
-        (
-            "ray: {resources: {a: 1.5}}",
-            ["cluster.ray.resources has `a: 1.5`", "whole number"],
-        ),
-        (
-            "ray: {labels: {'a b': c}}",
-            ["cluster.ray.labels has `a b: c`", "pool: big"],
-        ),
-        (
-            "ray: {env: {RAY_ADDRESS: secret}}",
-            ["cluster.ray.env has `RAY_ADDRESS`", "HF_HOME"],
-        ),
-        (
-            "ray: {cpus: 2000}",
-            ["cluster.ray.cpus is 2000", "0 to 1024"],
-        ),
-        ("ray: {grace: 2h}", ["cluster.ray.grace is 2h", "1s to 1h"]),
-        (
-            "ray: {timeout: 1ms}",
-            ["cluster.ray.timeout is 1ms", "1s to 10m"],
-        ),
-        (
-            "command: {timeout: 1h}",
-            ["cluster.command.timeout is 1h", "1s to 10m"],
-        ),
-    ] {
+    for row in rows(LINES) {
+        let line = row[0];
         let (key, _) = line.split_once(':').unwrap();
         let others = GOOD
             .lines()
@@ -177,7 +110,7 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
         text.push(&own);
         let refused = refusal(&text.join("\n"));
         let place = format!("pool.yaml: line {}: ", text.len());
-        assert_has(&refused, &parts);
+        assert_has(&refused, &row[1..]);
         assert_has(&refused, &[&place]);
         assert!(!refused.contains("secret"), "{refused}");
     }
@@ -218,43 +151,25 @@ fn a_shape_has_the_keys_of_its_kind_of_cluster_alone() {
     );
 }
 
+/// A shape | parts of the message
+const SHAPES: &str = r"
+    {name: 'a b', gpus: 4, memory: 80GiB, time_limit: 8h} | shapes[0].name is `a b` | such as a100x4
+    {name: a, gpus: 65, memory: 80GiB, time_limit: 8h} | shapes[0].gpus is 65 | 0 to 64
+    {name: a, gpus: 4, memory: 1KiB, time_limit: 8h} | shapes[0].memory is 1KiB | 1MiB
+    {name: a, gpus: 4, memory: 80GiB, time_limit: 5s} | shapes[0].time_limit is 5s | 1m to
+    {name: a, gpus: 4, memory: 80GiB, time_limit: 8h, cost_per_hour: -1} | shapes[0].cost_per_hour is -1 | allowed: 0
+    {name: a, gpus: 4, memory: 80GiB, time_limit: 8h, gres: 'gpu:4 x'} | shapes[0].gres is `gpu:4 x` | without spaces
+    {name: a, gpus: 4, memory: 80GiB, time_limit: 8h}, {name: a, gpus: 1, memory: 80GiB, time_limit: 8h} | shapes[1].name `a` is given twice | unique name
+";
+
 #[test]
 fn every_wrong_shape_names_its_key() {
-    for (shape, parts) in [
-        (
-            "{name: 'a b', gpus: 4, memory: 80GiB, time_limit: 8h}",
-            ["shapes[0].name is `a b`", "such as a100x4"],
-        ),
-        (
-            "{name: a, gpus: 65, memory: 80GiB, time_limit: 8h}",
-            ["shapes[0].gpus is 65", "0 to 64"],
-        ),
-        (
-            "{name: a, gpus: 4, memory: 1KiB, time_limit: 8h}",
-            ["shapes[0].memory is 1KiB", "1MiB"],
-        ),
-        (
-            "{name: a, gpus: 4, memory: 80GiB, time_limit: 5s}",
-            ["shapes[0].time_limit is 5s", "1m to"],
-        ),
-        (
-            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h, cost_per_hour: -1}",
-            ["shapes[0].cost_per_hour is -1", "allowed: 0"],
-        ),
-        (
-            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h, gres: 'gpu:4 x'}",
-            ["shapes[0].gres is `gpu:4 x`", "without spaces"],
-        ),
-        (
-            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h}, {name: a, gpus: 1, memory: 80GiB, time_limit: 8h}",
-            ["shapes[1].name `a` is given twice", "unique name"],
-        ),
-    ] {
+    for row in rows(SHAPES) {
         let text = GOOD.replace(
             "{name: a100x4, gpus: 4, memory: 80GiB, time_limit: 8h}",
-            shape,
+            row[0],
         );
-        assert_has(&refusal(&text), &parts);
+        assert_has(&refusal(&text), &row[1..]);
         assert_has(&refusal(&text), &["pool.yaml: line 5: "]);
     }
 }
@@ -286,55 +201,25 @@ fn pods_need_deployments_and_nothing_of_what_their_template_has() {
     assert_has(&text, &["shapes[0].time_limit is missing", "such as 8h"]);
 }
 
+/// The section `kubernetes` | parts of the message
+const PODS_SECTIONS: &str = r"
+    kubernetes: {} | cluster.kubernetes.deployments has none | one: [model-pool-one-1
+    kubernetes: {deployments: {one: [a], two: [b]}} | names the shape `two` | cluster.shapes does not have
+    kubernetes: {deployments: {one: [a, a]}} | has `a` twice | one node of one shape
+    kubernetes: {deployments: {one: [Lab_1]}} | has `Lab_1` | lower-case letters
+    kubernetes: {deployments: {one: [a-name-that-is-much-too-long-for-the-pods-of-it]}} | allowed: 1 to 46 | model-pool-a100x1-1
+    kubernetes: {deployments: {one: [a]}, server: 'http://10.0.0.1:6443'} | cluster.kubernetes.server begins with http:// | plain text
+    kubernetes: {deployments: {one: [a]}, server: 'https://me:secret@10.0.0.1'} | user or a password | token_file
+    kubernetes: {deployments: {one: [a]}, namespace: My_Space} | cluster.kubernetes.namespace is `My_Space` | such as llm
+    kubernetes: {deployments: {one: [a]}, timeout: 1h} | cluster.kubernetes.timeout is 1h | 1s to 2m
+";
+
 #[test]
 fn every_wrong_value_of_kubernetes_names_its_line_its_key_and_what_to_write() {
     let section = "kubernetes: {deployments: {one: [lab-one-1, lab-one-2]}}";
-    for (wrong, parts) in [
-        (
-            "kubernetes: {}",
-            [
-                "cluster.kubernetes.deployments has none",
-                "one: [model-pool-one-1",
-            ],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a], two: [b]}}",
-            ["names the shape `two`", "cluster.shapes does not have"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a, a]}}",
-            ["has `a` twice", "one node of one shape"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [Lab_1]}}",
-            ["has `Lab_1`", "lower-case letters"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a-name-that-is-much-too-long-for-the-pods-of-it]}}",
-            ["allowed: 1 to 46", "model-pool-a100x1-1"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a]}, server: 'http://10.0.0.1:6443'}",
-            [
-                "cluster.kubernetes.server begins with http://",
-                "plain text",
-            ],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a]}, server: 'https://me:secret@10.0.0.1'}",
-            ["user or a password", "token_file"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a]}, namespace: My_Space}",
-            ["cluster.kubernetes.namespace is `My_Space`", "such as llm"],
-        ),
-        (
-            "kubernetes: {deployments: {one: [a]}, timeout: 1h}",
-            ["cluster.kubernetes.timeout is 1h", "1s to 2m"],
-        ),
-    ] {
-        let refused = refusal(&PODS.replace(section, wrong));
-        assert_has(&refused, &parts);
+    for row in rows(PODS_SECTIONS) {
+        let refused = refusal(&PODS.replace(section, row[0]));
+        assert_has(&refused, &row[1..]);
         assert_has(&refused, &["pool.yaml: line 5: "]);
         assert!(!refused.contains("secret"), "{refused}");
     }

@@ -2,6 +2,7 @@
 
 use model_pool::config::Config;
 use serde_json::json;
+use support::table::rows;
 
 use super::{assert_has, environment, load, refusal};
 
@@ -71,6 +72,15 @@ fn the_password_of_a_database_is_used_and_never_shown() {
     assert!(!without.database_url().has_password());
 }
 
+/// The section `standby` | parts of the message
+const STANDBYS: &str = r#"
+    {advertise: pool-1} | state.standby.advertise is not a URL | https://pool
+    {advertise: "https://pool-1:8443/llm"} | state.standby.advertise has a path | only scheme
+    {advertise: "https://me:hunter2@pool-1"} | state.standby.advertise contains a user | the keys
+    {advertise: "https://pool-1", fingerprint: "sha256:12"} | state.standby.fingerprint is not a fingerprint | 64
+    {advertise: "http://pool-1", fingerprint: "sha256:12"} | state.standby.fingerprint is for a certificate | https://
+"#;
+
 #[test]
 fn d4_a_standby_needs_postgresql_and_an_address_that_others_reach() {
     let on_postgresql = "database_url: postgres://pool@db/pool";
@@ -85,30 +95,9 @@ fn d4_a_standby_needs_postgresql_and_an_address_that_others_reach() {
         &refusal(&with("", good)),
         &["state.standby needs PostgreSQL", "postgres://USER@HOST"],
     );
-    for (standby, parts) in [
-        (
-            "{advertise: pool-1}",
-            ["state.standby.advertise is not a URL", "https://pool"],
-        ),
-        (
-            "{advertise: \"https://pool-1:8443/llm\"}",
-            ["state.standby.advertise has a path", "only scheme"],
-        ),
-        (
-            "{advertise: \"https://me:hunter2@pool-1\"}",
-            ["state.standby.advertise contains a user", "the keys"],
-        ),
-        (
-            "{advertise: \"https://pool-1\", fingerprint: \"sha256:12\"}",
-            ["state.standby.fingerprint is not a fingerprint", "64"],
-        ),
-        (
-            "{advertise: \"http://pool-1\", fingerprint: \"sha256:12\"}",
-            ["state.standby.fingerprint is for a certificate", "https://"],
-        ),
-    ] {
-        let text = refusal(&with(&format!("{on_postgresql}, "), standby));
-        assert_has(&text, &parts);
+    for row in rows(STANDBYS) {
+        let text = refusal(&with(&format!("{on_postgresql}, "), row[0]));
+        assert_has(&text, &row[1..]);
         assert!(!text.contains("hunter2"), "{text}");
     }
 }

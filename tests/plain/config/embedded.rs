@@ -6,9 +6,21 @@ use model_pool::catalog::{
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
+use support::table;
 
 use super::assert_has;
 use super::documents::{candle, read};
+
+/// Options | parts of the message
+const WRONG_OPTIONS: &str = r#"
+    {"quantization": "q5_k"} | engine_kwargs.quantization | q5_k | q8_0
+    {"dtype": "half"} | engine_kwargs.dtype | half | bfloat16
+    {"kv_cache_dtype": "fp8"} | engine_kwargs.kv_cache_dtype | fp8 | float16
+    {"kv_cache_dtype": "float16", "device": "cuda"} | engine_kwargs.kv_cache_dtype | on cuda | remove it
+    {"verify": "yes"} | engine_kwargs.verify | yes | true or false
+    {"task": "ranking"} | engine_kwargs.task | ranking | rerank
+    {"quantisation": "q8_0"} | engine_kwargs | quantisation | quantization
+"#;
 
 #[test]
 fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
@@ -21,39 +33,20 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
         (recipe.quantization, recipe.verify),
         (Some(Quantization::Q4K), true)
     );
-    for (wrong, parts) in [
-        (
-            json!({"quantization": "q5_k"}),
-            ["engine_kwargs.quantization", "q5_k", "q8_0"],
-        ),
-        (
-            json!({"dtype": "half"}),
-            ["engine_kwargs.dtype", "half", "bfloat16"],
-        ),
-        (
-            json!({"kv_cache_dtype": "fp8"}),
-            ["engine_kwargs.kv_cache_dtype", "fp8", "float16"],
-        ),
-        (
-            json!({"kv_cache_dtype": "float16", "device": "cuda"}),
-            ["engine_kwargs.kv_cache_dtype", "on cuda", "remove it"],
-        ),
-        (
-            json!({"verify": "yes"}),
-            ["engine_kwargs.verify", "yes", "true or false"],
-        ),
-        (
-            json!({"task": "ranking"}),
-            ["engine_kwargs.task", "ranking", "rerank"],
-        ),
-        (
-            json!({"quantisation": "q8_0"}),
-            ["engine_kwargs", "quantisation", "quantization"],
-        ),
-    ] {
-        assert_has(&read(&kwargs(wrong)).unwrap_err().to_string(), &parts);
+    for row in table::rows(WRONG_OPTIONS) {
+        let refused = read(&kwargs(table::json(row[0]))).unwrap_err();
+        assert_has(&refused.to_string(), &row[1..]);
     }
 }
+
+/// `speculative_config` | parts of the message
+const WRONG_SPECULATION: &str = r#"
+    {"num_speculative_tokens": 65} | num_speculative_tokens | 65 | 0 to 64
+    {"prompt_lookup_max": 0} | prompt_lookup_max | 0 | 1 to 16
+    {"prompt_lookup_max": 2, "prompt_lookup_min": 3} | prompt_lookup_min | is 3 | which is 2
+    {"method": "eagle"} | speculative_config | method | ngram
+    {"model": "a-draft"} | speculative_config | model | method
+"#;
 
 #[test]
 fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_off() {
@@ -91,29 +84,9 @@ fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_of
         let (entry, _) = with(speculative).unwrap();
         assert_eq!(figures(&entry.recipe), expected);
     }
-    for (wrong, parts) in [
-        (
-            json!({"num_speculative_tokens": 65}),
-            ["num_speculative_tokens", "65", "0 to 64"],
-        ),
-        (
-            json!({"prompt_lookup_max": 0}),
-            ["prompt_lookup_max", "0", "1 to 16"],
-        ),
-        (
-            json!({"prompt_lookup_max": 2, "prompt_lookup_min": 3}),
-            ["prompt_lookup_min", "is 3", "which is 2"],
-        ),
-        (
-            json!({"method": "eagle"}),
-            ["speculative_config", "method", "ngram"],
-        ),
-        (
-            json!({"model": "a-draft"}),
-            ["speculative_config", "model", "method"],
-        ),
-    ] {
-        assert_has(&with(wrong).unwrap_err().to_string(), &parts);
+    for row in table::rows(WRONG_SPECULATION) {
+        let refused = with(table::json(row[0])).unwrap_err();
+        assert_has(&refused.to_string(), &row[1..]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{assert_has, load, refusal};
 use model_pool::config::ClusterKind;
+use support::table::rows;
 
 const GOOD: &str = "cluster:
   kind: pbs
@@ -34,64 +35,28 @@ fn a_cluster_of_pbs_has_queues_and_chunks_and_other_kinds_do_not() {
     );
 }
 
+/// The section `pbs` | parts of the message
+const SECTIONS: &str = r"
+    {queue: 'gpu -V'} | cluster.pbs.queue is `gpu -V` | without spaces
+    {select: '2:ncpus=4'} | cluster.pbs.select is `2:ncpus=4` | ncpus=16:mem=200gb
+    {select: 'ncpus=4+1:ncpus=2'} | cluster.pbs.select is | the resources of one node
+    {select: 'ncpus=4:ngpus=2'} | cluster.pbs.select has `ngpus` | the shape's `gpus`
+    {gpu_resource: a=b} | cluster.pbs.gpu_resource is `a=b` | such as ngpus
+    {options: ['-v A=b']} | cluster.pbs.options[0] is `-v A=b` | export NAME=value
+    {options: ['-P project -N mine']} | options[0] is `-P project -N mine`, and -N is | set by the pool
+    {options: [-z]} | cluster.pbs.options[0] is `-z` | set by the pool
+    {options: [project]} | cluster.pbs.options[0] is `project` | -P project
+    {bin_dir: bin} | cluster.pbs.bin_dir is `bin` | /opt/pbs/bin
+    {log_dir: logs} | cluster.pbs.log_dir is `logs` | absolute path
+    {grace: 2h} | cluster.pbs.grace is 2h | 1s to 1h
+    {timeout: 1ms} | cluster.pbs.timeout is 1ms | 1s to 10m
+";
+
 #[test]
 fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
-    for (value, parts) in [
-        (
-            "{queue: 'gpu -V'}",
-            ["cluster.pbs.queue is `gpu -V`", "without spaces"],
-        ),
-        (
-            "{select: '2:ncpus=4'}",
-            ["cluster.pbs.select is `2:ncpus=4`", "ncpus=16:mem=200gb"],
-        ),
-        (
-            "{select: 'ncpus=4+1:ncpus=2'}",
-            ["cluster.pbs.select is", "the resources of one node"],
-        ),
-        (
-            "{select: 'ncpus=4:ngpus=2'}",
-            ["cluster.pbs.select has `ngpus`", "the shape's `gpus`"],
-        ),
-        (
-            "{gpu_resource: a=b}",
-            ["cluster.pbs.gpu_resource is `a=b`", "such as ngpus"],
-        ),
-        (
-            "{options: ['-v A=b']}",
-            ["cluster.pbs.options[0] is `-v A=b`", "export NAME=value"],
-        ),
-        (
-            "{options: ['-P project -N mine']}",
-            [
-                "options[0] is `-P project -N mine`, and -N is",
-                "set by the pool",
-            ],
-        ),
-        (
-            "{options: [-z]}",
-            ["cluster.pbs.options[0] is `-z`", "set by the pool"],
-        ),
-        (
-            "{options: [project]}",
-            ["cluster.pbs.options[0] is `project`", "-P project"],
-        ),
-        (
-            "{bin_dir: bin}",
-            ["cluster.pbs.bin_dir is `bin`", "/opt/pbs/bin"],
-        ),
-        (
-            "{log_dir: logs}",
-            ["cluster.pbs.log_dir is `logs`", "absolute path"],
-        ),
-        ("{grace: 2h}", ["cluster.pbs.grace is 2h", "1s to 1h"]),
-        (
-            "{timeout: 1ms}",
-            ["cluster.pbs.timeout is 1ms", "1s to 10m"],
-        ),
-    ] {
-        let refused = refusal(&format!("{GOOD}  pbs: {value}\n"));
-        assert_has(&refused, &parts);
+    for row in rows(SECTIONS) {
+        let refused = refusal(&format!("{GOOD}  pbs: {}\n", row[0]));
+        assert_has(&refused, &row[1..]);
         assert_has(&refused, &["pool.yaml: line 6: "]);
     }
     assert_has(

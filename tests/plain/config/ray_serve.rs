@@ -4,6 +4,7 @@ use model_pool::catalog::{Entry, RayServeRecipe, Recipe, Reference, ServeApplica
 use model_pool::config::Config;
 use model_pool::pool::{Bytes, Span};
 use serde_json::{Value, json};
+use support::table;
 
 use super::assert_has;
 use super::documents::document;
@@ -161,65 +162,32 @@ fn replicas_are_bounded_by_their_key_or_by_scaling() {
     assert_has(&error, &["pool_config.max_replicas", "allowed: 1 to 64"]);
 }
 
+/// An application | a key | its value | parts of the message
+const MEANINGLESS: &str = r#"
+    llm | pool_config.memory_gib | 3 | pool_config.memory_gib | does not see its memory
+    llm | pool_config.devices | {"kinds": ["H100"]} | pool_config.devices | accelerator_type
+    llm | engine_config.url | "http://x/v1" | engine_config.url | engine_config.proxy
+    llm | engine_config.command | ["x"] | engine_config.command
+    llm | engine_config.args | {"x": 1} | engine_config.args | engine_kwargs
+    llm | engine_config.accelerator_type | "H 100" | engine_config.accelerator_type | A100-40G
+    llm | engine_config.model_path | "weights" | engine_config.model_path | absolute
+    llm | engine_config.proxy | "ray-head" | engine_config.proxy
+    llm | engine_config.address | "ray-head" | engine_config.address | http://ray-head:8265
+    own | engine_config.import_path | "no colon" | engine_config.import_path | my_module:build
+    own | engine_config.engine_kwargs | {"x": 1} | engine_config.engine_kwargs | engine_config.args
+    own | pool_config.gpus_per_replica | 2 | pool_config.gpus_per_replica | ray_actor_options
+    own | engine_config.deployments | [1] | engine_config.deployments[0]
+"#;
+
 #[test]
 fn what_has_no_meaning_is_refused_with_what_to_write() {
-    let cases: [(Value, &[&str]); 13] = [
-        (
-            llm(&[("pool_config.memory_gib", json!(3))]),
-            &["pool_config.memory_gib", "does not see its memory"],
-        ),
-        (
-            llm(&[("pool_config.devices", json!({"kinds": ["H100"]}))]),
-            &["pool_config.devices", "accelerator_type"],
-        ),
-        (
-            llm(&[("engine_config.url", json!("http://x/v1"))]),
-            &["engine_config.url", "engine_config.proxy"],
-        ),
-        (
-            llm(&[("engine_config.command", json!(["x"]))]),
-            &["engine_config.command"],
-        ),
-        (
-            llm(&[("engine_config.args", json!({"x": 1}))]),
-            &["engine_config.args", "engine_kwargs"],
-        ),
-        (
-            llm(&[("engine_config.accelerator_type", json!("H 100"))]),
-            &["engine_config.accelerator_type", "A100-40G"],
-        ),
-        (
-            llm(&[("engine_config.model_path", json!("weights"))]),
-            &["engine_config.model_path", "absolute"],
-        ),
-        (
-            llm(&[("engine_config.proxy", json!("ray-head"))]),
-            &["engine_config.proxy"],
-        ),
-        (
-            llm(&[("engine_config.address", json!("ray-head"))]),
-            &["engine_config.address", "http://ray-head:8265"],
-        ),
-        (
-            own(&[("engine_config.import_path", json!("no colon"))]),
-            &["engine_config.import_path", "my_module:build"],
-        ),
-        (
-            own(&[("engine_config.engine_kwargs", json!({"x": 1}))]),
-            &["engine_config.engine_kwargs", "engine_config.args"],
-        ),
-        (
-            own(&[("pool_config.gpus_per_replica", json!(2))]),
-            &["pool_config.gpus_per_replica", "ray_actor_options"],
-        ),
-        (
-            own(&[("engine_config.deployments", json!([1]))]),
-            &["engine_config.deployments[0]"],
-        ),
-    ];
-    for (document, parts) in cases {
-        let error = read(&document).unwrap_err();
-        assert_has(&error, parts);
+    for row in table::rows(MEANINGLESS) {
+        let change = [(row[1], table::json(row[2]))];
+        let document = match row[0] {
+            "own" => own(&change),
+            _ => llm(&change),
+        };
+        assert_has(&read(&document).unwrap_err(), &row[3..]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A reload and the configuration keys: each key either takes effect with the reload or is reported to need a restart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use model_pool::config::{Applies, Config, applies, classified};
 use serde_json::Value;
@@ -254,26 +254,4 @@ fn every_key_is_in_force_after_a_reload_or_stays_and_is_named() {
         let alone = key == "state.dir" || changes.len() == 1;
         assert!(alone, "{key} is not alone: {changes:?}");
     }
-}
-
-#[test]
-fn a_variable_wins_over_the_file_in_a_reload_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pool.yaml");
-    let variables: BTreeMap<String, String> =
-        [("MODEL_POOL__POOL__KEEP_HOT".to_owned(), "7m".to_owned())].into();
-    let read = |text: &str| {
-        std::fs::write(&file, text).unwrap();
-        Config::load(Some(&file), &variables).unwrap()
-    };
-    let running = read("pool: {keep_hot: 1m, queue_limit: 5}\n");
-    let newer = read("pool: {keep_hot: 2m, queue_limit: 6}\n");
-    let (reloaded, comparison) = running.reloaded(&newer).unwrap();
-    assert_eq!(reloaded.effective_json()["pool"]["keep_hot"], "7m");
-    let keys: Vec<&str> = comparison
-        .applied
-        .iter()
-        .map(|change| change.key.as_str())
-        .collect();
-    assert_eq!(keys, ["pool.queue_limit"]);
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use model_pool::catalog::{LaunchValues, Recipe};
 use model_pool::pool::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
+use support::table;
 
 use super::assert_has;
 use super::documents::{command, read, refusal};
@@ -105,33 +106,21 @@ fn a_socket_is_filled_in_when_the_engine_listens_on_one() {
     );
 }
 
+/// A command | parts of the message
+const COMMANDS: &str = r#"
+    ["serve", "{{ port }}", "{{ prot }}"] | engine_config.command[2] | it uses `prot` | {{ port }}
+    ["serve", "{{ port"] | engine_config.command[1]
+    ["serve", "{{ port }}", "{{ model_path }}"] | engine_config.command[2] | it uses `model_path`
+    ["serve", "{{ port }}", "{{ context }}"] | max_total_tokens
+    ["serve"] | {{ port }} | does not receive its address
+    [] | engine_config.command | no program
+"#;
+
 #[test]
 fn a_template_that_cannot_be_filled_in_is_refused_when_it_is_read() {
-    let cases: [(Value, &[&str]); 6] = [
-        (
-            json!(["serve", "{{ port }}", "{{ prot }}"]),
-            &["engine_config.command[2]", "it uses `prot`", "{{ port }}"],
-        ),
-        (json!(["serve", "{{ port"]), &["engine_config.command[1]"]),
-        (
-            json!(["serve", "{{ port }}", "{{ model_path }}"]),
-            &["engine_config.command[2]", "it uses `model_path`"],
-        ),
-        (
-            json!(["serve", "{{ port }}", "{{ context }}"]),
-            &["max_total_tokens"],
-        ),
-        (
-            json!(["serve"]),
-            &["{{ port }}", "does not receive its address"],
-        ),
-        (json!([]), &["engine_config.command", "no program"]),
-    ];
-    for (command_line, parts) in cases {
-        assert_has(
-            &refusal(&command(&[("engine_config.command", command_line)])),
-            parts,
-        );
+    for row in table::rows(COMMANDS) {
+        let change = [("engine_config.command", table::json(row[0]))];
+        assert_has(&refusal(&command(&change)), &row[1..]);
     }
     assert_has(
         &refusal(&command(&[("engine_config.listen", json!("socket"))])),

@@ -2,6 +2,7 @@
 //! parts of the facts have private fields, `plan` gets a shared reference, and only `commit` can push an action.
 
 use super::{assert_none, read, root, rust_files};
+use support::code::without_tests;
 
 /// A layer, and the layers that it does not use.
 const LAYERS: [(&str, &[&str]); 4] = [
@@ -10,13 +11,6 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("commit", &["observe", "view"]),
     ("observe", &["view"]),
 ];
-
-/// The file without its tests.
-fn code(file: &str) -> String {
-    let text = read(root(), file);
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    code.to_owned()
-}
 
 fn breaches_of_layer(layer: &str, others: &[&str], file: &str, code: &str) -> Vec<String> {
     let uses = |other: &&&str| code.contains(&format!("crate::{other}::"));
@@ -69,7 +63,7 @@ fn the_layers_of_the_core_use_only_those_below_them() {
         if file.ends_with("/tests.rs") {
             continue;
         }
-        let code = code(&file);
+        let code = without_tests(&read(root(), &file));
         known += methods(&code).count();
         breaches.extend(breaches_of_layer(layer, others, &file, &code));
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Pool;
 use crate::openapi_check;
@@ -50,6 +50,37 @@ impl Pool {
     /// As `call`, with an administrator's key.
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.call(Some(&self.admin_key()), method, path, body)
+    }
+
+    /// As `admin`, with a text as the body.
+    pub fn admin_text(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let (status, text, _) = self.request(method, path, body, Some(&self.admin_key()));
+        let response = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        (status, response)
+    }
+
+    /// Creates an administrator's key.
+    pub fn new_key(&self, name: &str) -> (u16, Value) {
+        let body = json!({"name": name, "role": "admin"});
+        self.admin("POST", "/llm/admin/keys", &body)
+    }
+
+    /// Returns true if this new key is accepted.
+    pub fn accepts(&self, key: &Value) -> bool {
+        self.request("GET", "/llm/admin/keys", "", key["key"].as_str())
+            .0
+            == 200
+    }
+
+    pub fn set_priority(&self, model: &str, priority: u32) -> (u16, Value) {
+        let path = format!("/llm/admin/models?model={model}");
+        self.admin("PATCH", &path, &json!({"priority": priority}))
+    }
+
+    /// Status and text of `/llm/ready`.
+    pub fn ready(&self) -> (u16, String) {
+        let (status, text, _) = self.request("GET", "/llm/ready", "", None);
+        (status, text)
     }
 
     /// As `request` without a key, and without a check against the OpenAPI document.
