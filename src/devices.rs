@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use config::{Config, Provider};
+use config::Config;
 use inventory::{DeviceChoice, DeviceInfo, DeviceKind, Inventory, InventorySettings};
 use pool::DeviceReading;
 use simulate::MachineDevices;
@@ -21,13 +21,14 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
                 memory: device.memory.0,
                 node: device.node.to_string(),
                 product: device.product.clone(),
+                kind: device.accelerator.unwrap_or(DeviceKind::Nvidia),
                 labels: device.labels.clone(),
             })
             .collect(),
         choices: section
             .devices
             .iter()
-            .filter(|_| section.provider == Provider::Nvml)
+            .filter(|_| section.provider.measures_devices())
             .map(|device| DeviceChoice {
                 name: Some(device.name.clone()),
                 index: device.index,
@@ -36,8 +37,13 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
                 labels: device.labels.clone(),
             })
             .collect(),
-        visible: std::env::var(inventory::VISIBLE_DEVICES).ok(),
+        command: section.command.clone(),
+        environment: inventory::VISIBILITY_VARIABLES
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+            .collect(),
         nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
+        root: inventory::device_root().to_owned(),
     }
 }
 
@@ -47,9 +53,7 @@ pub(crate) fn found(config: &Config) -> Result<MachineDevices, String> {
     let devices = inventory.devices();
     Ok(MachineDevices {
         readings: devices.iter().map(unused).collect(),
-        has_gpus: devices
-            .iter()
-            .any(|device| device.kind == DeviceKind::Nvidia),
+        has_gpus: devices.iter().any(|device| device.kind.is_gpu()),
     })
 }
 

@@ -60,8 +60,13 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         let _ = held.set(StateLock::take(&data, false).await?);
         let mut settings = devices::settings(&config);
         let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
-        if settings.visible.is_none() && reads_gpus && settings.choices.is_empty() {
-            settings.visible = job_gpus::visible(&environment)?;
+        let is_limited = settings
+            .environment
+            .contains_key(inventory::VISIBLE_DEVICES);
+        if !is_limited && reads_gpus && settings.choices.is_empty() {
+            let of_job = job_gpus::visible(&environment)?;
+            let named = of_job.map(|gpus| (inventory::VISIBLE_DEVICES.to_owned(), gpus));
+            settings.environment.extend(named);
         }
         let inventory = tokio::task::spawn_blocking(move || Inventory::open(&settings))
             .await

@@ -76,6 +76,9 @@ pub fn devices(nth: u32) -> Vec<NodeDevice> {
     let device = |index: u32| NodeDevice {
         name: name(index),
         is_gpu: true,
+        kind: None,
+        partition: None,
+        variable: None,
         is_unified: false,
         index,
         uuid: Some(format!("GPU-{nth:08x}-0000-0000-0000-{index:012x}")),

@@ -11,6 +11,7 @@ mod recipes;
 mod requests;
 mod weights;
 
+pub use config::DeviceKind;
 pub use documents::{
     AllowedCharacters, CatalogError, CountError, DEVICES_MAX, DeviceConstraint, DeviceFacts,
     MODEL_ID_MAX, ModelDocument, OnViolation, Prompt, PromptCompat, PromptError, PromptFormat,
@@ -24,9 +25,14 @@ pub use engines::{
     ServerRecipe, Stage, TemplateForms, ThinkForm, TokenApi, ToolForm, WishPart, barred_variable,
     find as find_engine,
 };
-pub use engines::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD, find_program};
+pub use engines::{
+    CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD, LLAMA_CPU_OVERHEAD, find_program,
+};
 pub use entries::{Entry, Finding, ModelCard, ModelKind, PriorityFrom, Reference, ReferenceEntry};
-pub use estimates::{Demand, DeviceShare, EstimateError, Layout, MeasuredNeed, NeedSource};
+pub use estimates::{
+    Demand, DeviceShare, DeviceSize, EntryFigures, EstimateError, Layout, MeasuredNeed,
+    MemorySplit, NeedSource,
+};
 pub use forms::table_of_keys_without_effect;
 pub use model_files::adapter::{AdapterConfig, AdapterFiles};
 pub use model_files::{

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::devices::unused;
-use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
+use catalog::{DeviceFacts, DeviceSize, Entry, PlacedDevice, UnknownDevice};
 use config::{ClusterKind, Config, Provider};
-use controller::facts_of;
+use controller::{facts_of, may_use, restriction, size_of};
 use inventory::{DeviceInfo, DeviceKind, FixedDevice, Inventory, InventorySettings};
 use pool::{
     Bytes, DeviceId, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId, Time,
@@ -21,7 +21,7 @@ pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
     /// The devices of one node of each size that the cluster brings.
     of_cluster: Vec<DeviceInfo>,
-    provider: &'static str,
+    provider: String,
     left_out: Option<String>,
     /// A notice about a probable mistake in the devices.
     pub notice: Option<String>,
@@ -43,7 +43,7 @@ impl Devices {
         Ok(Devices {
             infos: inventory.devices().to_vec(),
             of_cluster: devices_of_cluster(config)?,
-            provider: inventory.provider().name(),
+            provider: inventory.providers(),
             left_out: inventory.left_out(),
             notice: inventory.notice(),
         })
@@ -82,12 +82,13 @@ impl Devices {
         text
     }
 
-    /// The memory of the largest device that the model may use, or of the largest device if it may use none.
-    pub fn largest_for(&self, entry: &Entry) -> Option<Bytes> {
+    /// The largest device that the model may use, or the largest device if it may use none.
+    pub fn largest_for(&self, entry: &Entry) -> Option<DeviceSize> {
         let of_cluster = self.of_cluster.iter().filter(|_| entry.devices.is_empty());
         let largest = self.allowed(entry).chain(of_cluster);
-        let largest = largest.map(|info| info.total).max();
-        largest.or_else(|| self.infos.iter().map(|info| info.total).max())
+        let largest = largest.max_by_key(|info| info.total);
+        let largest = largest.or_else(|| self.infos.iter().max_by_key(|info| info.total));
+        largest.map(size_of)
     }
 
     /// Entries in the model's file for devices that do not exist.
@@ -139,13 +140,14 @@ impl Devices {
         if allowed.is_empty() {
             let names: Vec<&str> = self.infos.iter().map(|info| info.name.as_str()).collect();
             let problem = format!(
-                "pool_config.devices matches none of the devices ({}); correct it",
+                "{} matches none of the devices ({}); correct it",
+                restriction(entry),
                 names.join(", ")
             );
             return Err(("pool_config.devices", problem));
         }
         let spec = ModelSpec {
-            allowed: Some(allowed).filter(|_| !entry.devices.is_empty()),
+            allowed: Some(allowed).filter(|allowed| allowed.len() < self.infos.len()),
             ..spec.clone()
         };
         let held = place_on(&self.infos, &spec, config);
@@ -167,7 +169,7 @@ impl Devices {
 
     fn allowed<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {
         let infos = self.infos.iter();
-        infos.filter(|info| entry.devices.is_empty() || entry.devices.allows(facts_of(info)))
+        infos.filter(|info| may_use(entry, info))
     }
 }
 
@@ -240,6 +242,7 @@ fn devices_of_cluster(config: &Config) -> Result<Vec<DeviceInfo>, String> {
                 memory: shape.memory.0,
                 node: shape.name.clone(),
                 product: None,
+                kind: DeviceKind::Nvidia,
                 labels: Vec::new(),
             }));
         }
@@ -251,7 +254,7 @@ fn devices_of_cluster(config: &Config) -> Result<Vec<DeviceInfo>, String> {
         provider: Provider::Fixed,
         devices,
         choices: Vec::new(),
-        visible: None,
+        environment: Default::default(),
         ..crate::devices::settings(config)
     };
     let inventory = Inventory::open(&settings).map_err(|error| error.to_string())?;
@@ -262,7 +265,7 @@ fn placed(info: &DeviceInfo) -> PlacedDevice {
     PlacedDevice {
         index: info.index,
         uuid: info.uuid.clone(),
-        is_gpu: info.kind == DeviceKind::Nvidia,
+        is_gpu: info.kind.is_gpu(),
         total: info.total,
     }
 }

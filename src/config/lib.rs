@@ -21,8 +21,8 @@ pub use sections::{
     TelemetrySection, TlsFiles, UnknownFields, limits, oidc,
 };
 pub use values::{
-    Addresses, BasePath, CronExpression, DatabaseUrl, IdleProbe, IdleYields, KeepHot, Length,
-    Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart, MinResident, ParseValueError,
+    Addresses, BasePath, CronExpression, DatabaseUrl, DeviceKind, IdleProbe, IdleYields, KeepHot,
+    Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart, MinResident, ParseValueError,
     PostgresUrl, RenewBefore, Size, SocketMode, TimeZone, WebOrigin,
 };
 mod cluster;

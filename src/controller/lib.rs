@@ -67,6 +67,6 @@ pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{
     DeviceSnapshot, FetchFacts, Finding, LoadPath, LoadStage, LoadTimeline, LoadTimes, ModelFacts,
-    NodeFacts, NodeUse, ProcessFacts, Snapshot, Staleness, facts_of,
+    NodeFacts, NodeUse, ProcessFacts, Snapshot, Staleness, facts_of, may_use, restriction, size_of,
 };
 pub use what_if::{Assumptions, WhatIf, WhatIfReplica};

@@ -1,13 +1,14 @@
-//! Matches the configured GPUs with the GPUs that NVML reports, and applies their configured memory and names. A mismatch is an
+//! Matches the configured devices with the devices of a driver, and applies their configured memory and names. A mismatch is an
 //! error at the start; a GPU is never silently left out.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::visible::slices_of;
 use super::{DeviceInfo, InventoryError};
 use pool::{Bytes, DeviceId};
 
-/// One GPU as configured under provider `nvml`. It is found by its `uuid`, else by its `index`, else by its `name` (`gpu0`); the
+/// One device as configured under a provider that finds them. It is found by its `uuid`, else by its `index`, else by its `name` (`gpu0`); the
 /// other values must match the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceChoice {
@@ -45,7 +46,7 @@ pub(super) fn choose(
     let mut chosen: Vec<DeviceInfo> = Vec::with_capacity(choices.len());
     let mut named = BTreeMap::new();
     for (index, choice) in choices.iter().enumerate() {
-        let no_such = |problem| InventoryError::NoSuchGpu {
+        let no_such = |problem: String| InventoryError::NoSuchGpu {
             index,
             wanted: choice.to_string(),
             problem,
@@ -57,7 +58,7 @@ pub(super) fn choose(
             wanted: choice.to_string(),
         };
         let mut device = find(&found, choice).map_err(no_such)?.clone();
-        if let Some(earlier) = named.insert(device.index, index) {
+        if let Some(earlier) = named.insert((device.index, device.partition), index) {
             return Err(named_twice(earlier));
         }
         if choice.index.is_some() || choice.uuid.is_some() {
@@ -84,26 +85,29 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-fn find<'a>(
-    found: &'a [DeviceInfo],
-    choice: &DeviceChoice,
-) -> Result<&'a DeviceInfo, &'static str> {
+fn find<'a>(found: &'a [DeviceInfo], choice: &DeviceChoice) -> Result<&'a DeviceInfo, String> {
     let by_uuid = |uuid: &String| found.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
     let by_index = |index: u32| found.iter().find(|gpu| gpu.index == index);
     match (&choice.uuid, choice.index, &choice.name) {
         (Some(uuid), index, _) => {
             let gpu = by_uuid(uuid).ok_or("there is no GPU of this uuid")?;
             match index {
-                Some(index) if index != gpu.index => Err("the GPU of this uuid has another index"),
+                Some(index) if index != gpu.index => {
+                    Err("the GPU of this uuid has another index".to_owned())
+                }
                 _ => Ok(gpu),
             }
         }
-        (None, Some(index), _) => by_index(index).ok_or("there is no GPU of this index"),
+        (None, Some(index), _) => match by_index(index) {
+            None => Err("there is no GPU of this index".to_owned()),
+            Some(gpu) if gpu.is_slice() => Err(slices_of(found, |other| other.index == index)),
+            Some(gpu) => Ok(gpu),
+        },
         (None, None, Some(name)) => found
             .iter()
             .find(|gpu| &gpu.name == name)
-            .ok_or("there is no GPU of this name"),
-        (None, None, None) => Err("that chooses nothing"),
+            .ok_or_else(|| "there is no GPU of this name".to_owned()),
+        (None, None, None) => Err("that chooses nothing".to_owned()),
     }
 }
 

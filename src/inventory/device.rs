@@ -3,12 +3,7 @@
 use pool::{Bytes, DeviceId, NodeId};
 
 use super::error::DeviceError;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceKind {
-    Host,
-    Nvidia,
-}
+pub use config::DeviceKind;
 
 /// Properties of a device that do not change while the program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,17 +12,22 @@ pub struct DeviceInfo {
     /// `gpu0`, `host`, or the configured name.
     pub name: String,
     pub kind: DeviceKind,
-    /// NVML's index, which `CUDA_VISIBLE_DEVICES` uses in PCI order; for other devices, the position in the list.
+    /// The driver's index: that of NVML and of `CUDA_VISIBLE_DEVICES` in PCI order, of HIP, or of Level Zero; for other devices, the
+    /// position in the list. The slices of a GPU in MIG mode share its index.
     pub index: u32,
-    /// The GPU's UUID, which stays the same when indices change.
+    /// The UUID of the GPU or MIG slice, which stays the same when indices change.
     pub uuid: Option<String>,
+    /// The number of this part of a card: a MIG slice, a partition of an AMD GPU, or a tile of an Intel GPU.
+    pub partition: Option<u32>,
+    /// The environment variable that gives a device of kind [`DeviceKind::Other`] to an engine, by its index.
+    pub variable: Option<String>,
     pub node: NodeId,
     pub node_name: String,
     /// The memory that the pool may fill, including the headroom.
     pub total: Bytes,
     /// The device's memory; more than `total` when the configuration limits it.
     pub installed: Bytes,
-    /// The GPU has no separate memory and shares the machine's, as GB10 and Jetson do.
+    /// The GPU has no separate memory and shares the machine's, as GB10, Jetson and AMD's APUs do.
     pub is_unified: bool,
     pub headroom: Bytes,
     /// For example `NVIDIA H100 80GB HBM3`.
@@ -40,6 +40,37 @@ pub struct DeviceInfo {
     pub links: Vec<(DeviceId, Link)>,
     /// Configured labels, which the pool does not interpret.
     pub labels: Vec<String>,
+}
+
+impl DeviceInfo {
+    /// A device of this kind and memory, without properties that only some devices have.
+    pub(super) fn new(kind: DeviceKind, name: String, index: u32, memory: Bytes) -> DeviceInfo {
+        DeviceInfo {
+            id: DeviceId(index),
+            name,
+            kind,
+            index,
+            uuid: None,
+            partition: None,
+            variable: None,
+            node: NodeId(0),
+            node_name: machine_name(),
+            total: memory,
+            installed: memory,
+            is_unified: false,
+            headroom: Bytes::ZERO,
+            product_name: None,
+            product: 0,
+            pci: None,
+            links: Vec::new(),
+            labels: Vec::new(),
+        }
+    }
+
+    /// Returns true for a MIG slice. CUDA uses one slice in a process, so a replica takes no second device.
+    pub fn is_slice(&self) -> bool {
+        self.kind == DeviceKind::Nvidia && self.partition.is_some()
+    }
 }
 
 /// The best link between two devices, best first.

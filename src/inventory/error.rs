@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use nvml_wrapper::error::NvmlError;
 
+use super::DeviceInfo;
+use super::command_run::CommandError;
+use super::sysfs::FileError;
 use pool::Bytes;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,37 +25,57 @@ pub enum InventoryError {
     NoGpu { last_error: Option<String> },
 
     #[error(
-        "NVML has not answered for {seconds} s; see whether nvidia-smi hangs too, then reset the GPU or restart the machine, or set inventory.provider to host or fixed"
+        "{what} has not answered for {seconds} s; see whether {tool} hangs too, then reset the GPU or restart the machine, or set inventory.provider to host or fixed"
     )]
-    Hangs { seconds: u64 },
+    Hangs {
+        what: &'static str,
+        tool: &'static str,
+        seconds: u64,
+    },
 
-    #[error("cannot start a thread to query NVML; raise the limit of threads of this user")]
+    #[error("found no {maker} GPU that the pool can use{}; see {tool}, or set inventory.provider to auto, host or fixed", last(.last_error))]
+    NoDevice {
+        maker: &'static str,
+        tool: &'static str,
+        last_error: Option<String>,
+    },
+
+    #[error("inventory.command: {0}")]
+    Command(#[from] CommandError),
+
+    #[error("cannot start a thread to query devices; raise the limit of threads of this user")]
     Thread { source: std::io::Error },
 
     #[error(
-        "inventory.devices[{index}] names {wanted}, and {problem}; NVML knows {known}; correct the entry or remove it"
+        "inventory.devices[{index}] names {wanted}, and {problem}; there are {known}; correct the entry or remove it"
     )]
     NoSuchGpu {
         index: usize,
         wanted: String,
-        problem: &'static str,
+        problem: String,
         known: String,
     },
 
     #[error(
-        "CUDA_VISIBLE_DEVICES is `{value}`: `{name}` is wrong, because {problem}; NVML knows {known}; correct the variable, or list the GPUs in inventory.devices with inventory.provider nvml"
+        "{variable} is `{value}`: `{name}` is wrong, because {problem}; there are {known}; correct the variable, or list the devices in inventory.devices with inventory.provider {provider}"
     )]
     NotVisible {
+        variable: &'static str,
         value: String,
         name: String,
-        problem: &'static str,
+        problem: String,
         known: String,
+        provider: &'static str,
     },
 
     #[error(
-        "CUDA_VISIBLE_DEVICES is `{value}`, which names no GPU, and inventory.provider is nvml; remove the variable, request a node with GPUs, or set the provider to auto"
+        "{variable} is `{value}`, which names no GPU, and inventory.provider is {provider}; remove the variable, request a node with GPUs, or set the provider to auto"
     )]
-    NoneVisible { value: String },
+    NoneVisible {
+        variable: &'static str,
+        value: String,
+        provider: &'static str,
+    },
 
     #[error(
         "inventory.devices[{index}] names {wanted}, which inventory.devices[{earlier}] names already; remove either"
@@ -117,8 +140,15 @@ impl InventoryError {
                     last(last_error)
                 )
             }
-            InventoryError::NoneVisible { value } => {
-                format!("CUDA_VISIBLE_DEVICES is `{value}`, which names no GPU")
+            InventoryError::NoneVisible {
+                variable, value, ..
+            } => {
+                format!("{variable} is `{value}`, which names no GPU")
+            }
+            InventoryError::NoDevice {
+                maker, last_error, ..
+            } => {
+                format!("found no {maker} GPU{}", last(last_error))
             }
             other => other.to_string(),
         }
@@ -132,6 +162,36 @@ pub enum DeviceError {
         "{device} fell off the bus ({source}); nothing runs there until the machine is restarted, and if it happens again replace the GPU or its slot"
     )]
     Lost { device: String, source: NvmlError },
+
+    #[error(
+        "the MIG slice {device} is gone ({source}): its GPU was partitioned again; restart the pool to use the new slices"
+    )]
+    SliceGone { device: String, source: NvmlError },
+
+    #[error(
+        "{device} was switched to MIG mode, in which a GPU is not one device; restart the pool to use its slices"
+    )]
+    NowInMigMode { device: String },
+
+    #[error(
+        "{device} is gone ({source}); nothing runs there until its driver shows it again, see the kernel's log (dmesg)"
+    )]
+    Gone { device: String, source: FileError },
+
+    #[error("{device} is being reset ({source}); it is read again when its driver is done")]
+    Resetting { device: String, source: FileError },
+
+    #[error("the memory use of {device} is unknown: {source}")]
+    File { device: String, source: FileError },
+
+    #[error("the memory use of {device} is unknown: {why}")]
+    OfProgram { device: String, why: String },
+
+    #[error("the memory use of {device} is unknown: inventory.command: {source}")]
+    Command {
+        device: String,
+        source: CommandError,
+    },
 
     #[error(
         "{device} must be reset ({source}): stop what runs on it, then `nvidia-smi --gpu-reset`"
@@ -162,15 +222,33 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    pub(super) fn new(device: &str, source: NvmlError) -> DeviceError {
-        let device = device.to_owned();
+    pub(super) fn new(info: &DeviceInfo, source: NvmlError) -> DeviceError {
+        let device = info.name.clone();
         match source {
+            NvmlError::NotFound if info.is_slice() => DeviceError::SliceGone { device, source },
             // Not found: the driver was loaded again, and this GPU is gone.
             NvmlError::GpuLost | NvmlError::NotFound => DeviceError::Lost { device, source },
             NvmlError::ResetRequired => DeviceError::ResetRequired { device, source },
             _ if driver_is_gone(&source) => DeviceError::DriverAway { device, source },
             _ => DeviceError::Refused { device, source },
         }
+    }
+
+    pub(super) fn of_file(info: &DeviceInfo, source: FileError) -> DeviceError {
+        let device = info.name.clone();
+        if source.is_gone() {
+            DeviceError::Gone { device, source }
+        } else {
+            DeviceError::File { device, source }
+        }
+    }
+
+    /// Returns true if the device is gone, with everything that ran on it.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            DeviceError::Lost { .. } | DeviceError::SliceGone { .. } | DeviceError::Gone { .. }
+        )
     }
 }
 

@@ -14,6 +14,7 @@ use nvml_wrapper::error::NvmlError;
 use super::connection::Connection;
 use super::error::driver_is_gone;
 use super::links::find;
+use super::source::Tell;
 use super::{DeviceEvent, DeviceInfo, DeviceTrouble};
 
 /// Duration of one call, and so the time that a thread may outlive its watch.
@@ -40,13 +41,8 @@ impl Drop for Watch {
     }
 }
 
-pub(super) fn watch(
-    connection: &Arc<Connection>,
-    devices: &[DeviceInfo],
-    tell: impl Fn(DeviceEvent) + Send + Sync + 'static,
-) -> Watch {
+pub(super) fn watch(connection: &Arc<Connection>, devices: &[DeviceInfo], tell: &Tell) -> Watch {
     let stop = Arc::new(AtomicBool::new(false));
-    let tell = Arc::new(tell);
     let mut threads = Vec::new();
     for device in devices {
         let watcher = Watcher {
@@ -54,7 +50,7 @@ pub(super) fn watch(
             device: device.clone(),
             stop: Arc::clone(&stop),
         };
-        let tell = Arc::clone(&tell);
+        let tell = Arc::clone(tell);
         let thread = thread::Builder::new()
             .name(format!("events-{}", device.name))
             .spawn(move || watcher.run(&*tell));
@@ -124,6 +120,12 @@ impl Watcher {
     /// Reports events until the GPU or the driver fails.
     fn listen(&self, nvml: &Nvml, tell: &dyn Fn(DeviceEvent), is_lost: &mut bool) -> WatchEnd {
         let registered = find(nvml, &self.device).and_then(|gpu| {
+            // A slice reports no events; an event of its GPU concerns all slices.
+            let gpu = if self.device.is_slice() {
+                gpu.mig_parent_device()?
+            } else {
+                gpu
+            };
             let wanted = EventTypes::CRITICAL_XID_ERROR | EventTypes::DOUBLE_BIT_ECC_ERROR;
             let kinds = wanted & gpu.supported_event_types()?;
             if kinds.is_empty() {

@@ -2,8 +2,10 @@
 //! measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError, Link};
+use super::source::{DeviceSource, FoundDevices};
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError, Link, Provider, Reading};
 use pool::{Bytes, DeviceId, NodeId};
 
 /// A device from the configuration.
@@ -15,11 +17,35 @@ pub struct FixedDevice {
     pub node: String,
     /// The product's name, by which models can select the device too.
     pub product: Option<String>,
+    pub kind: DeviceKind,
     /// Labels by which models select it.
     pub labels: Vec<String>,
 }
 
-pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryError> {
+#[derive(Debug)]
+struct Fixed;
+
+impl DeviceSource for Fixed {
+    fn provider(&self) -> Provider {
+        Provider::Fixed
+    }
+
+    fn read(
+        &self,
+        devices: &[DeviceInfo],
+        _ours: &BTreeSet<u32>,
+        _deadline: Duration,
+    ) -> Vec<(DeviceId, Reading)> {
+        let each = devices.iter();
+        each.map(|device| (device.id, Ok(read(device)))).collect()
+    }
+}
+
+pub(super) fn open(written: &[FixedDevice]) -> Result<FoundDevices, InventoryError> {
+    Ok(FoundDevices::new(devices(written)?, Fixed))
+}
+
+fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, InventoryError> {
     if written.is_empty() {
         return Err(InventoryError::NoFixedDevices);
     }
@@ -51,25 +77,19 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
         }
         let next = NodeId(small(nodes.len()));
         let next_product = small(products.len());
+        let key = (device.memory, product);
         devices.push(DeviceInfo {
-            id: DeviceId(small(index)),
-            name: device.name.clone(),
-            kind: DeviceKind::Nvidia,
-            index: small(index),
-            uuid: None,
             node: *nodes.entry(&device.node).or_insert(next),
             node_name: device.node.clone(),
-            total: device.memory,
-            installed: device.memory,
-            is_unified: false,
-            headroom: Bytes::ZERO,
             product_name: device.product.clone(),
-            product: *products
-                .entry((device.memory, device.product.as_deref()))
-                .or_insert(next_product),
-            pci: None,
-            links: Vec::new(),
+            product: *products.entry(key).or_insert(next_product),
             labels: device.labels.clone(),
+            ..DeviceInfo::new(
+                device.kind,
+                device.name.clone(),
+                small(index),
+                device.memory,
+            )
         });
     }
     let places: Vec<_> = devices
@@ -85,7 +105,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     Ok(devices)
 }
 
-pub(super) fn read(device: &DeviceInfo) -> DeviceUse {
+fn read(device: &DeviceInfo) -> DeviceUse {
     DeviceUse {
         id: device.id,
         total: device.total,

@@ -6,43 +6,48 @@
 //! pages as available, including mapped weights, so only anonymous and shared memory of our engines counts as ours and comes back.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::time::Duration;
 
-use super::device::machine_name;
-use super::machine::{MachineMemory, field, own_memory};
-use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError};
-use pool::{Bytes, DeviceId, NodeId};
+use super::machine::{MachineMemory, own_memory};
+use super::source::{DeviceSource, FoundDevices};
+use super::sysfs::Root;
+use super::{DeviceInfo, DeviceKind, DeviceUse, InventoryError, Provider, Reading};
+use pool::{Bytes, DeviceId};
 
 #[derive(Debug)]
-pub(super) struct Host;
+pub(super) struct Host(Root);
 
-pub(super) fn open(budget: Bytes) -> Result<(Vec<DeviceInfo>, Host), InventoryError> {
+pub(super) fn open(budget: Bytes, root: &Root) -> Result<FoundDevices, InventoryError> {
     if budget == Bytes::ZERO {
         return Err(InventoryError::NoHostMemory);
     }
-    let device = DeviceInfo {
-        id: DeviceId(0),
-        name: "host".into(),
-        kind: DeviceKind::Host,
-        index: 0,
-        uuid: None,
-        node: NodeId(0),
-        node_name: machine_name(),
-        total: budget,
-        installed: budget,
-        is_unified: false,
-        headroom: Bytes::ZERO,
-        product_name: None,
-        product: 0,
-        pci: None,
-        links: Vec::new(),
-        labels: Vec::new(),
-    };
-    Ok((vec![device], Host))
+    let device = DeviceInfo::new(DeviceKind::Host, "host".into(), 0, budget);
+    Ok(FoundDevices::new(vec![device], Host(root.clone())))
+}
+
+impl DeviceSource for Host {
+    fn provider(&self) -> Provider {
+        Provider::Host
+    }
+
+    fn read(
+        &self,
+        devices: &[DeviceInfo],
+        ours: &BTreeSet<u32>,
+        _deadline: Duration,
+    ) -> Vec<(DeviceId, Reading)> {
+        let each = devices.iter();
+        each.map(|device| (device.id, Ok(self.read_one(device, ours))))
+            .collect()
+    }
+
+    fn notice(&self, devices: &[DeviceInfo]) -> Option<String> {
+        too_much(devices.first()?.total, MachineMemory::read(&self.0))
+    }
 }
 
 impl Host {
-    pub(super) fn read(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> DeviceUse {
+    fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> DeviceUse {
         let mut processes = Vec::new();
         let mut own = Bytes::ZERO;
         for &pid in ours {
@@ -53,9 +58,9 @@ impl Host {
             }
         }
         // If the machine does not report it, the budget is trusted.
-        let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
-            .map(|available| device.total.saturating_sub(available + own))
-            .unwrap_or(Bytes::ZERO);
+        let foreign = MachineMemory::read(&self.0).map_or(Bytes::ZERO, |machine| {
+            device.total.saturating_sub(machine.available + own)
+        });
         DeviceUse {
             id: device.id,
             total: device.total,
@@ -70,11 +75,11 @@ impl Host {
 }
 
 /// Returns a warning about a budget that exceeds the machine's memory.
-pub(super) fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<String> {
+fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<String> {
     let total = machine?.total;
     (budget > total).then(|| {
         format!(
-            "inventory.host_memory is {budget}, and this machine has {total}: loads that fill it run out of memory; write less"
+            "inventory.host_memory is {budget}, and this machine, or its limit for this process, has {total}: loads that fill it run out of memory; write less"
         )
     })
 }
@@ -91,8 +96,11 @@ mod tests {
         });
         assert_eq!(too_much(Bytes(23 << 30), machine), None);
         let notice = too_much(Bytes(9999 << 40), machine).expect("a notice");
-        let expected = "inventory.host_memory is 9999.0 TiB, and this machine has 23.0 GiB";
-        assert!(notice.starts_with(expected), "{notice}");
+        assert!(
+            notice.starts_with("inventory.host_memory is 9999.0 TiB"),
+            "{notice}"
+        );
+        assert!(notice.contains("has 23.0 GiB"), "{notice}");
         assert_eq!(too_much(Bytes(9999 << 40), None), None, "it is not known");
     }
 }

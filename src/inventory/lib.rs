@@ -1,52 +1,71 @@
-//! The machine's devices and their memory use (M2). Reads NVIDIA GPUs through NVML and host memory through `/proc`, or uses
-//! configured figures. Only measures, and does not know which replica a process belongs to.
+//! The machine's devices and their memory use (M2). Only measures, and does not know which replica a process belongs to.
 //!
 //! | provider | devices | foreign memory |
 //! |---|---|---|
-//! | `nvml` | every GPU that NVML reports | used − ours, and what the driver keeps for itself |
-//! | `nvml`, a GPU that shares the machine's memory | the same; its size is the machine's memory | what the machine lacks, − ours |
+//! | `nvml` | every GPU, and every MIG slice, that NVML reports | used − ours, and what the driver keeps for itself |
+//! | `amd` | every GPU, and every partition, of amdgpu | used − ours |
+//! | `intel` | every GPU with memory, and every tile, of xe and i915 | used − ours |
+//! | these, a GPU that shares the machine's memory | the same; its size is the machine's memory | what the machine lacks, − ours |
+//! | `command` | as a site's own program prints them | used − ours |
 //! | `host` | one, `host`, of the configured size | the part of the budget that the machine lacks |
 //! | `fixed` | as written | nothing |
-//! | `auto` | as `nvml` if its library loads and finds a GPU, otherwise as `host` | |
+//! | `auto` | all of `nvml`, `amd` and `intel` that find a GPU, otherwise as `host` | |
 //!
-//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline if a GPU is faulty. Do not call
-//! them on async threads.
+//! Each provider is one [`source::DeviceSource`]. All calls block for as long as the driver takes: usually a millisecond, at most
+//! their deadline if a GPU is faulty. Do not call them on async threads.
 
+mod amd;
 mod attribution;
+mod cgroup;
 mod choice;
+mod command_devices;
+mod command_run;
 mod connection;
+mod deadline;
 mod device;
+mod device_files;
 mod error;
 mod events;
+mod fdinfo;
 mod fixed_devices;
 mod host;
+mod intel;
+mod kfd;
 mod links;
 mod machine;
 mod nvml;
+mod opening;
+mod ownership;
 mod source;
-mod unified;
+mod sysfs;
 mod visible;
 mod xid_errors;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 pub use attribution::{Attribution, attribute};
 pub use choice::DeviceChoice;
+pub use command_run::CommandError;
 pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
 pub use error::{DeviceError, InventoryError};
 pub use events::Watch;
 pub use fixed_devices::FixedDevice;
-pub use machine::{MachineMemory, machine_memory};
-pub use visible::VISIBLE_DEVICES;
+pub use machine::{MachineMemory, device_root, machine_memory};
+pub use sysfs::{FileError, ROOT_VARIABLE};
+pub use visible::{VISIBILITY_VARIABLES, VISIBLE_DEVICES};
 pub use xid_errors::{DeviceEvent, DeviceTrouble, ErrorScope};
 
 use config::MemoryPart;
 pub use config::Provider;
 use pool::{Bytes, DeviceId};
 
-use source::Source;
+use opening::Opening;
+use source::DeviceSource;
+use sysfs::Root;
 
 /// Working GPUs respond within milliseconds.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
@@ -66,36 +85,41 @@ pub struct InventorySettings {
     pub headroom: MemoryPart,
     /// The devices of provider `fixed`.
     pub devices: Vec<FixedDevice>,
-    /// The GPUs of provider `nvml` to use, with their settings; empty uses all, unchanged.
+    /// The devices to use of a provider that finds them, with their settings; empty uses all, unchanged.
     pub choices: Vec<DeviceChoice>,
-    /// The value of `CUDA_VISIBLE_DEVICES`, which limits the GPUs if `choices` is empty.
-    pub visible: Option<String>,
+    /// The program of provider `command`, with its arguments.
+    pub command: Vec<String>,
+    /// The values of [`VISIBILITY_VARIABLES`] that are set. They limit the devices if `choices` is empty.
+    pub environment: BTreeMap<String, String>,
     /// The path of an NVML library to use instead of the system's.
     pub nvml_library: Option<PathBuf>,
+    /// The folder of the machine's files, usually `/`.
+    pub root: PathBuf,
 }
 
 /// The devices of this machine, or the configured ones.
 #[derive(Debug)]
 pub struct Inventory {
     devices: Vec<DeviceInfo>,
-    source: Source,
-    /// The GPUs that `CUDA_VISIBLE_DEVICES` leaves out.
-    left_out: Option<String>,
-    /// The GPUs that the configuration takes although the variable leaves them out.
-    taken_anyway: Option<String>,
+    /// Each source with its devices.
+    sources: Vec<(Box<dyn DeviceSource>, Vec<DeviceInfo>)>,
+    /// Sentences about devices that exist and are not used.
+    excluded: Vec<String>,
+    notices: Vec<String>,
+    root: Root,
 }
 
 impl Inventory {
     /// Finds the devices. Blocks for up to a minute.
     ///
     /// # Errors
-    /// [`InventoryError`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond,
-    /// if the settings name a GPU that does not exist, or if a setting leaves a device without memory.
+    /// [`InventoryError`] if the provider finds no device, with its driver's own message, if the driver does not respond, if the
+    /// settings name a device that does not exist, or if a setting leaves a device without memory.
     pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryError> {
         Inventory::open_within(settings, OPEN_DEADLINE)
     }
 
-    /// Like [`Inventory::open`], with another deadline for NVML.
+    /// Like [`Inventory::open`], with another deadline for drivers.
     ///
     /// # Errors
     /// See [`Inventory::open`].
@@ -103,113 +127,97 @@ impl Inventory {
         settings: &InventorySettings,
         deadline: Duration,
     ) -> Result<Inventory, InventoryError> {
-        let visible = settings.visible.as_deref();
-        let visible = visible.filter(|_| settings.choices.is_empty());
-        let nvml = || match visible.filter(|value| visible::names(value).is_empty()) {
-            Some(value) => Err(InventoryError::NoneVisible {
-                value: value.to_owned(),
-            }),
-            None => nvml::open(settings.nvml_library.as_deref(), deadline)
-                .map(|(found, gpus)| (found, Source::Nvml(Box::new(gpus)))),
+        let root = Root::new(&settings.root);
+        let mut opening = Opening {
+            settings,
+            deadline,
+            root: &root,
+            excluded: Vec::new(),
+            notices: Vec::new(),
         };
-        let host = || {
-            let (devices, host) = host::open(settings.host_memory)?;
-            Ok((devices, Source::Host(host)))
+        let mut found = match settings.provider {
+            Provider::Host => vec![host::open(settings.host_memory, &root)?],
+            Provider::Fixed => vec![fixed_devices::open(&settings.devices)?],
+            Provider::Auto => opening.all_makers()?,
+            provider => vec![opening.one(provider, false)?],
         };
-        let (mut devices, source) = match settings.provider {
-            Provider::Host => host()?,
-            Provider::Fixed => (fixed_devices::devices(&settings.devices)?, Source::Fixed),
-            Provider::Nvml => nvml()?,
-            Provider::Auto => match nvml() {
-                Ok(found) => found,
-                // A driver exists but does not respond: host memory would not be a replacement.
-                Err(error @ InventoryError::Hangs { .. }) => return Err(error),
-                // A named library that does not work is probably a mistake; a missing driver is not.
-                Err(error) => {
-                    let reason = error.why_no_gpu();
-                    if settings.nvml_library.is_some() {
-                        tracing::warn!(%reason, "no NVIDIA GPU through the named library; the pool uses the host's memory");
-                    } else {
-                        tracing::info!(%reason, "no NVIDIA GPU here; the pool uses the host's memory");
-                    }
-                    host()?
-                }
-            },
+        let mut inventory = Inventory {
+            devices: Vec::new(),
+            sources: Vec::new(),
+            excluded: opening.excluded,
+            notices: opening.notices,
+            root,
         };
-        let (mut left_out, mut taken_anyway) = (None, None);
-        if let Source::Nvml(gpus) = &source {
-            let found = devices;
-            devices = match visible {
-                Some(value) => visible::visible(&found, value)?,
-                None => choice::choose(found.clone(), &settings.choices)?,
-            };
-            if visible.is_some() {
-                left_out = visible::left_out(&found, &devices);
-            } else if let Some(value) = &settings.visible {
-                let lent = visible::visible(&found, value).unwrap_or_default();
-                taken_anyway = visible::left_out(&devices, &lent);
+        let mut products = BTreeMap::new();
+        for found in &mut found {
+            number(
+                &mut found.devices,
+                inventory.devices.len(),
+                &mut products,
+                found.source.provider(),
+            );
+            found.source.connect(&mut found.devices, deadline)?;
+            for device in &mut found.devices {
+                device.headroom = headroom(settings.headroom, device)?;
             }
-            gpus.connect(&mut devices, deadline)?;
+            inventory.devices.extend(found.devices.iter().cloned());
+            inventory
+                .notices
+                .extend(found.source.notice(&found.devices));
         }
-        for device in &mut devices {
-            device.headroom = headroom(settings.headroom, device)?;
-            if device.is_unified {
-                let least = Bytes(device.installed.0 / UNIFIED_HEADROOM_PART);
-                let least = least.min(Bytes(device.total.0 / 2));
-                device.headroom = device.headroom.max(least);
-            }
+        if found.len() > 1 {
+            let makers: Vec<&str> = found
+                .iter()
+                .map(|found| found.source.provider().name())
+                .collect();
+            inventory.notices.push(format!(
+                "this machine has devices of {}: state in each model's file on which of them its engine computes (pool_config.accelerator)",
+                makers.join(" and ")
+            ));
         }
-        let inventory = Inventory {
-            devices,
-            source,
-            left_out,
-            taken_anyway,
-        };
-        if let Some(others) = inventory.left_out() {
-            tracing::info!("{others}");
+        let sources = found.into_iter();
+        inventory.sources = sources.map(|found| (found.source, found.devices)).collect();
+        for sentence in &inventory.excluded {
+            tracing::info!("{sentence}");
         }
-        if let Some(notice) = inventory.notice() {
+        for notice in &inventory.notices {
             tracing::warn!("{notice}");
         }
         Ok(inventory)
     }
 
-    /// Returns a warning about a configuration of the devices that is probably a mistake.
+    /// Returns warnings about a configuration of the devices that is probably a mistake.
     pub fn notice(&self) -> Option<String> {
-        if let Some(others) = &self.taken_anyway {
-            return Some(format!(
-                "inventory.devices takes the GPUs of {others}, which {VISIBLE_DEVICES} leaves out: the configuration counts"
-            ));
-        }
-        let budget = self.devices.first()?.total;
-        match self.source {
-            Source::Host(_) => host::too_much(budget, machine_memory()),
-            Source::Nvml(_) | Source::Fixed => None,
-        }
+        (!self.notices.is_empty()).then(|| self.notices.join("; "))
     }
 
-    /// Names the GPUs of this machine that the environment leaves to other programs.
+    /// Names the devices of this machine that the environment or the system leaves to other programs.
     pub fn left_out(&self) -> Option<String> {
-        let others = self.left_out.as_deref()?;
-        Some(format!(
-            "{VISIBLE_DEVICES} leaves out the GPUs of {others}: the pool does not use them"
-        ))
+        (!self.excluded.is_empty()).then(|| self.excluded.join("; "))
     }
 
     /// The machine's memory next to its devices, for sleeping engines. `None` if it is unknown, or if a GPU shares it: an engine that
     /// sleeps there frees nothing.
     pub fn memory_for_sleepers(&self) -> Option<MachineMemory> {
         let has_unified = self.devices.iter().any(|device| device.is_unified);
-        if has_unified { None } else { machine_memory() }
+        if has_unified {
+            None
+        } else {
+            MachineMemory::read(&self.root)
+        }
     }
 
-    /// The provider in use; never [`Provider::Auto`].
+    /// The provider in use; for [`Provider::Auto`] the first that found devices.
     pub fn provider(&self) -> Provider {
-        match self.source {
-            Source::Nvml(_) => Provider::Nvml,
-            Source::Host(_) => Provider::Host,
-            Source::Fixed => Provider::Fixed,
-        }
+        let first = self.sources.first();
+        first.map_or(Provider::Host, |(source, _)| source.provider())
+    }
+
+    /// The providers in use, as `nvml and amd`.
+    pub fn providers(&self) -> String {
+        let names = self.sources.iter();
+        let names: Vec<&str> = names.map(|(source, _)| source.provider().name()).collect();
+        names.join(" and ")
     }
 
     /// The devices in the order of their ids, which count from 0.
@@ -218,29 +226,43 @@ impl Inventory {
     }
 
     /// Measures all devices, each independently: a GPU that is lost or hangs does not affect the others. `ours` holds the process
-    /// ids of all our engines with their children. Returns within five seconds even if NVML does not respond.
+    /// ids of all our engines with their children. Returns within five seconds even if a driver does not respond.
     ///
     /// Figures other than memory are absent if they cannot be read.
     pub fn measure(&self, ours: &BTreeSet<u32>) -> Vec<(DeviceId, Reading)> {
         self.measure_within(ours, READ_DEADLINE)
     }
 
-    /// Like [`Inventory::measure`], with another deadline for NVML.
+    /// Like [`Inventory::measure`], with another deadline for drivers.
     pub fn measure_within(
         &self,
         ours: &BTreeSet<u32>,
         deadline: Duration,
     ) -> Vec<(DeviceId, Reading)> {
-        let devices = self.devices.iter();
-        match &self.source {
-            Source::Nvml(gpus) => gpus.read(&self.devices, ours, deadline),
-            Source::Host(host) => devices
-                .map(|device| (device.id, Ok(host.read(device, ours))))
-                .collect(),
-            Source::Fixed => devices
-                .map(|device| (device.id, Ok(fixed_devices::read(device))))
-                .collect(),
+        if let [(source, devices)] = self.sources.as_slice() {
+            return source.read(devices, ours, deadline);
         }
+        // A source that hangs takes no time from the others.
+        let all = thread::scope(|scope| {
+            let readers: Vec<_> = (self.sources.iter())
+                .map(|(source, devices)| scope.spawn(move || source.read(devices, ours, deadline)))
+                .collect();
+            let each = readers.into_iter().zip(&self.sources);
+            let readings = each.map(|(reader, (_, devices))| {
+                reader.join().unwrap_or_else(|_| {
+                    let unknown = devices.iter().map(|device| {
+                        let error = DeviceError::Stale {
+                            device: device.name.clone(),
+                            since: Duration::ZERO,
+                        };
+                        (device.id, Err(error))
+                    });
+                    unknown.collect()
+                })
+            });
+            readings.collect::<Vec<_>>()
+        });
+        all.into_iter().flatten().collect()
     }
 
     /// The devices that could be measured. The memory use of the others is unknown, not zero.
@@ -271,10 +293,24 @@ impl Inventory {
     ///
     /// Events while the driver is away are not reported; the next reading shows their effect.
     pub fn events(&self, tell: impl Fn(DeviceEvent) + Send + Sync + 'static) -> Option<Watch> {
-        match &self.source {
-            Source::Nvml(gpus) => Some(gpus.watch(&self.devices, tell)),
-            Source::Host(_) | Source::Fixed => None,
-        }
+        let tell: source::Tell = Arc::new(tell);
+        let mut watches = self.sources.iter();
+        watches.find_map(|(source, devices)| source.watch(devices, Arc::clone(&tell)))
+    }
+}
+
+/// Numbers the devices of one source after the devices of earlier sources, and their products over all sources.
+fn number(
+    devices: &mut [DeviceInfo],
+    before: usize,
+    products: &mut BTreeMap<(Provider, u32, Option<String>), u32>,
+    provider: Provider,
+) {
+    for (device, id) in devices.iter_mut().zip(before..) {
+        device.id = DeviceId(u32::try_from(id).unwrap_or(u32::MAX));
+        let next = u32::try_from(products.len()).unwrap_or(u32::MAX);
+        let key = (provider, device.product, device.product_name.clone());
+        device.product = *products.entry(key).or_insert(next);
     }
 }
 
@@ -287,5 +323,9 @@ fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryE
             total: device.total,
         });
     }
-    Ok(size)
+    if !device.is_unified {
+        return Ok(size);
+    }
+    let least = Bytes(device.installed.0 / UNIFIED_HEADROOM_PART);
+    Ok(size.max(least.min(Bytes(device.total.0 / 2))))
 }

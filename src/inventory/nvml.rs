@@ -1,18 +1,10 @@
 //! NVIDIA GPUs through NVML. Every figure is queried separately, because old drivers, MIG and faulty GPUs each
 //! refuse different calls; a refused figure is absent.
-//!
-//! **Attribution.** NVML reports used memory as a sum, so `foreign = used − ours` plus the part that the driver reserves for
-//! itself. That requires the bytes of each of our processes, which NVML does not always report: in a container with its own process
-//! ids the list is empty, and with some drivers the bytes are missing. While we have processes, ours is then computed the other way
-//! round: `ours = used − foreign`, where foreign is the last certain figure of this device (measured while we had no process, or
-//! while NVML reported all bytes), but never less than what NVML now reports for others. Growth in between counts as ours. Until
-//! there is a certain figure, everything not known to be ours counts as foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
@@ -20,28 +12,31 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::connection::Connection;
-use super::device::machine_name;
+use super::deadline::{Driver, Readers, lock, within};
+use super::device_files::closed;
 use super::events::{self, Watch};
 use super::links::{self, find};
-use super::machine::machine_memory;
-use super::{DeviceError, DeviceEvent, DeviceInfo, DeviceKind, DeviceUse, InventoryError, Reading};
-use pool::{Bytes, DeviceId, NodeId};
+use super::machine::MachineMemory;
+use super::ownership::{Figures, Ownership, ProcessList};
+use super::source::{DeviceSource, FoundDevices, Tell};
+use super::sysfs::Root;
+use super::{DeviceError, DeviceInfo, DeviceKind, InventoryError, Provider, Reading};
+use pool::{Bytes, DeviceId};
 
+const NVML: Driver = Driver {
+    name: "NVML",
+    tool: "nvidia-smi",
+};
+
+/// The GPUs of NVML, and the slices of those in MIG mode.
 #[derive(Clone)]
-pub(super) struct Gpus {
+struct Gpus {
     connection: Arc<Connection>,
-    memory: Arc<Memory>,
-}
-
-/// State kept between readings.
-#[derive(Default)]
-struct Memory {
-    /// Foreign memory of each device when it was last certain.
-    sure: Mutex<BTreeMap<DeviceId, Bytes>>,
-    /// Unfinished readings with their start times.
-    running: Mutex<BTreeMap<DeviceId, Instant>>,
+    readers: Arc<Readers>,
+    ownership: Arc<Ownership>,
     /// Devices with contradictory figures, which are logged only once.
-    warned: Mutex<BTreeSet<DeviceId>>,
+    warned: Arc<Mutex<BTreeSet<DeviceId>>>,
+    root: Root,
 }
 
 impl std::fmt::Debug for Gpus {
@@ -50,115 +45,145 @@ impl std::fmt::Debug for Gpus {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All GPUs that NVML reports, without their links.
+/// All GPUs and slices that NVML reports and this process may open, without their links.
 pub(super) fn open(
     library: Option<&Path>,
+    root: &Root,
     deadline: Duration,
-) -> Result<(Vec<DeviceInfo>, Gpus), InventoryError> {
+) -> Result<FoundDevices, InventoryError> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
-    let (devices, connection) = within_deadline(deadline, move || {
+    let files = root.clone();
+    let (devices, excluded, connection) = within(deadline, NVML, move || {
         let connection = Connection::open(library.as_deref())?;
         let nvml = connection
             .get()
             .map_err(|source| InventoryError::Count { source })?;
-        let devices = list(&nvml)?;
-        Ok((devices, connection))
+        let (devices, excluded) = list(&nvml, &files)?;
+        Ok::<_, InventoryError>((devices, excluded, connection))
     })??;
     let gpus = Gpus {
         connection: Arc::new(connection),
-        memory: Arc::default(),
+        readers: Arc::default(),
+        ownership: Arc::default(),
+        warned: Arc::default(),
+        root: root.clone(),
     };
-    Ok((devices, gpus))
+    Ok(FoundDevices {
+        excluded,
+        ..FoundDevices::new(devices, gpus)
+    })
 }
 
-/// Runs a call of NVML on a separate thread, because it cannot be cancelled. A thread that does not return in
-/// time is abandoned.
-fn within_deadline<T: Send + 'static>(
-    deadline: Duration,
-    act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, InventoryError> {
-    let (sender, results) = mpsc::channel();
-    let ask = move || drop(sender.send(act()));
-    thread::Builder::new()
-        .name("nvml".into())
-        .spawn(ask)
-        .map_err(|source| InventoryError::Thread { source })?;
-    results
-        .recv_timeout(deadline)
-        .map_err(|_| InventoryError::Hangs {
-            seconds: deadline.as_secs(),
-        })
-}
-
-fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryError> {
+fn list(nvml: &Nvml, root: &Root) -> Result<(Vec<DeviceInfo>, Vec<String>), InventoryError> {
     let count = nvml
         .device_count()
         .map_err(|source| InventoryError::Count { source })?;
-    let node_name = machine_name();
     let mut devices = Vec::new();
-    let mut products: BTreeMap<Option<String>, u32> = BTreeMap::new();
+    let mut excluded = Vec::new();
     let mut last_error = None;
     for index in 0..count {
-        let known = nvml.device_by_index(index).and_then(|gpu| {
-            let memory = match gpu.memory_info() {
-                Ok(memory) => (Bytes(memory.total), false),
-                // A GPU without separate memory shares the machine's (`unified.rs`).
-                Err(NvmlError::NotSupported) => {
-                    let machine = machine_memory().ok_or(NvmlError::NotSupported)?;
-                    (machine.total, true)
-                }
-                Err(error) => return Err(error),
-            };
+        let found = nvml.device_by_index(index).and_then(|gpu| {
+            let file = gpu.minor_number().map(|minor| format!("/dev/nvidia{minor}"));
+            if let Some(problem) = file.ok().and_then(|file| closed(root, &file)) {
+                return Ok(Err(format!(
+                    "{problem}, so the pool does not use GPU {index}"
+                )));
+            }
             let pci = gpu.pci_info().ok().map(|pci| pci.bus_id);
-            Ok((gpu.uuid().ok(), gpu.name().ok(), pci, memory))
+            let mut parts = slices(&gpu, index)?;
+            if parts.is_empty() && is_in_mig_mode(&gpu) {
+                return Ok(Err(format!(
+                    "GPU {index} is in MIG mode and has no slices, so the pool does not use it; create some with `nvidia-smi mig -cgi`, or leave MIG mode"
+                )));
+            }
+            if parts.is_empty() {
+                parts.push(card(&gpu, index, root)?);
+            }
+            for part in &mut parts {
+                part.pci.clone_from(&pci);
+            }
+            Ok(Ok(parts))
         });
-        let (uuid, product_name, pci, (installed, is_unified)) = match known {
-            Ok(known) => known,
+        match found {
+            Ok(Ok(parts)) => devices.extend(parts),
+            Ok(Err(problem)) => {
+                last_error = Some(problem.clone());
+                excluded.push(problem);
+            }
             Err(error) => {
                 tracing::warn!(gpu = index, %error, "NVML cannot read this GPU; the pool does not use it");
                 last_error = Some(format!("GPU {index}: {error}"));
-                continue;
             }
-        };
-        let next = u32::try_from(products.len()).unwrap_or(u32::MAX);
-        devices.push(DeviceInfo {
-            id: DeviceId(u32::try_from(devices.len()).unwrap_or(u32::MAX)),
-            name: format!("gpu{index}"),
-            kind: DeviceKind::Nvidia,
-            index,
-            uuid,
-            node: NodeId(0),
-            node_name: node_name.clone(),
-            total: installed,
-            installed,
-            is_unified,
-            headroom: Bytes::ZERO,
-            product: *products.entry(product_name.clone()).or_insert(next),
-            product_name,
-            pci,
-            links: Vec::new(),
-            labels: Vec::new(),
-        });
+        }
     }
     if devices.is_empty() {
         return Err(InventoryError::NoGpu { last_error });
     }
-    Ok(devices)
+    Ok((devices, excluded))
 }
 
-impl Gpus {
-    /// Finds the links between these devices, which do not change while the program runs.
-    pub(super) fn connect(
+/// A GPU that is one device. A GPU without separate memory shares the machine's: its driver reports a query as not supported.
+fn card(gpu: &nvml_wrapper::Device<'_>, index: u32, root: &Root) -> Result<DeviceInfo, NvmlError> {
+    let (memory, is_unified) = match gpu.memory_info() {
+        Ok(memory) => (Bytes(memory.total), false),
+        Err(NvmlError::NotSupported) => {
+            let machine = MachineMemory::read(root).ok_or(NvmlError::NotSupported)?;
+            (machine.total, true)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(DeviceInfo {
+        uuid: gpu.uuid().ok(),
+        product_name: gpu.name().ok(),
+        is_unified,
+        ..DeviceInfo::new(DeviceKind::Nvidia, format!("gpu{index}"), index, memory)
+    })
+}
+
+fn is_in_mig_mode(gpu: &nvml_wrapper::Device<'_>) -> bool {
+    gpu.mig_mode().is_ok_and(|mode| mode.current == 1)
+}
+
+/// The slices of a GPU in MIG mode ("MIG device handles" in the NVML API reference). NVML counts the places for slices, some of
+/// which are empty.
+fn slices(gpu: &nvml_wrapper::Device<'_>, index: u32) -> Result<Vec<DeviceInfo>, NvmlError> {
+    let mut slices = Vec::new();
+    if !is_in_mig_mode(gpu) {
+        return Ok(slices);
+    }
+    for place in 0..gpu.mig_device_count()? {
+        let slice = match gpu.mig_device_by_index(place) {
+            Ok(slice) => slice,
+            Err(NvmlError::NotFound) => continue,
+            Err(error) => return Err(error),
+        };
+        let number = u32::try_from(slices.len()).unwrap_or(u32::MAX);
+        let memory = Bytes(slice.memory_info()?.total);
+        let name = format!("gpu{index}-mig{number}");
+        slices.push(DeviceInfo {
+            // An engine can be given a slice only by its UUID.
+            uuid: Some(slice.uuid()?),
+            product_name: slice.name().ok(),
+            partition: Some(number),
+            ..DeviceInfo::new(DeviceKind::Nvidia, name, index, memory)
+        });
+    }
+    Ok(slices)
+}
+
+impl DeviceSource for Gpus {
+    fn provider(&self) -> Provider {
+        Provider::Nvml
+    }
+
+    /// The links between devices do not change while the program runs.
+    fn connect(
         &self,
         devices: &mut Vec<DeviceInfo>,
         deadline: Duration,
     ) -> Result<(), InventoryError> {
         let (connection, mut these) = (Arc::clone(&self.connection), devices.clone());
-        *devices = within_deadline(deadline, move || {
+        *devices = within(deadline, NVML, move || {
             if let Ok(nvml) = connection.get() {
                 links::connect(&nvml, &mut these);
             }
@@ -167,81 +192,29 @@ impl Gpus {
         Ok(())
     }
 
-    pub(super) fn watch(
-        &self,
-        devices: &[DeviceInfo],
-        tell: impl Fn(DeviceEvent) + Send + Sync + 'static,
-    ) -> Watch {
-        events::watch(&self.connection, devices, tell)
+    fn watch(&self, devices: &[DeviceInfo], tell: Tell) -> Option<Watch> {
+        Some(events::watch(&self.connection, devices, &tell))
     }
 
-    /// Reads each device on a separate thread, in the order of the devices. A device with an unanswered reading
-    /// is not queried again.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "how long NVML takes is what is measured here"
-    )]
-    pub(super) fn read(
+    fn read(
         &self,
         devices: &[DeviceInfo],
         ours: &BTreeSet<u32>,
         deadline: Duration,
     ) -> Vec<(DeviceId, Reading)> {
-        let began = Instant::now();
-        let ours = Arc::new(ours.clone());
-        let (sender, results) = mpsc::channel();
-        let mut readings: BTreeMap<DeviceId, Reading> = BTreeMap::new();
-        for device in devices {
-            let earlier = *lock(&self.memory.running).entry(device.id).or_insert(began);
-            if earlier != began {
-                continue;
-            }
-            let (gpus, ours, sender) = (self.clone(), Arc::clone(&ours), sender.clone());
-            let own = device.clone();
-            let ask = move || {
-                let reading = {
-                    let _running = ReadingGuard(&gpus.memory, own.id);
-                    gpus.read_one(&own, &ours)
-                };
-                // The receiver is gone if this comes too late.
-                let _ = sender.send((own.id, reading));
-            };
-            let name = format!("read-{}", device.name);
-            if let Err(source) = thread::Builder::new().name(name).spawn(ask) {
-                lock(&self.memory.running).remove(&device.id);
-                let device_name = device.name.clone();
-                let error = DeviceError::Thread {
-                    device: device_name,
-                    source,
-                };
-                readings.insert(device.id, Err(error));
-            }
-        }
-        drop(sender);
-        // Ends when all have responded, because each holds a sender of the channel.
-        while let Ok((id, reading)) = results.recv_timeout(deadline.saturating_sub(began.elapsed()))
-        {
-            readings.insert(id, reading);
-        }
-        let running = lock(&self.memory.running).clone();
-        let each = devices.iter().map(|device| {
-            let stale = || {
-                let since = running.get(&device.id).unwrap_or(&began).elapsed();
-                Err(DeviceError::Stale {
-                    device: device.name.clone(),
-                    since,
-                })
-            };
-            (device.id, readings.remove(&device.id).unwrap_or_else(stale))
-        });
-        each.collect()
+        let (gpus, ours) = (self.clone(), ours.clone());
+        self.readers.read_each(devices, deadline, move |device| {
+            gpus.read_one(device, &ours)
+        })
     }
+}
 
+impl Gpus {
     fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> Reading {
-        let fault = |error| DeviceError::new(&device.name, error);
+        let fault = |error| DeviceError::new(device, error);
         let nvml = self.connection.get().map_err(fault)?;
         match self.ask(&nvml, device, ours) {
-            Ok(read) => Ok(read),
+            Ok(reading) => reading,
             Err(error) => {
                 self.connection.failed(nvml, &error);
                 Err(fault(error))
@@ -254,91 +227,40 @@ impl Gpus {
         nvml: &Nvml,
         device: &DeviceInfo,
         ours: &BTreeSet<u32>,
-    ) -> Result<DeviceUse, NvmlError> {
+    ) -> Result<Reading, NvmlError> {
         let gpu = find(nvml, device)?;
-        if device.is_unified {
-            return self.ask_unified(&gpu, device, ours);
-        }
-        let memory = gpu.memory_info()?;
-        let there = Bytes(memory.total);
-        if memory.used > memory.total && lock(&self.memory.warned).insert(device.id) {
-            tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
-        }
-        let used = Bytes(memory.used).min(there);
-        let listed = ProcessList::new(&gpu);
-        let own = self.own(device.id, used, &listed, ours);
-        let foreign = used.saturating_sub(own) + Bytes(memory.reserved);
-        let foreign = foreign.min(there.saturating_sub(own));
-        // Memory of other programs outside the pool's part does not reduce that part.
-        let total = if device.total < device.installed {
-            device.total.min(there)
-        } else {
-            there
-        };
-        Ok(DeviceUse {
-            id: device.id,
-            total,
-            used: used.min(total).max(own),
-            own,
-            foreign: foreign.saturating_sub(there.saturating_sub(total)),
-            processes: listed.known(),
+        let listed = ProcessList::of_gpu(&gpu);
+        let mut figures = Figures {
+            total: device.installed,
+            used: Bytes::ZERO,
+            reserved: Bytes::ZERO,
+            listed,
             utilisation_percent: gpu.utilization_rates().ok().map(|rates| rates.gpu),
             temperature_celsius: gpu.temperature(TemperatureSensor::Gpu).ok(),
-        })
-    }
-
-    /// The pool's part of `used`, by the rule at the top.
-    pub(super) fn own(
-        &self,
-        device: DeviceId,
-        used: Bytes,
-        listed: &ProcessList,
-        ours: &BTreeSet<u32>,
-    ) -> Bytes {
-        let held = |mine: bool| -> Bytes {
-            listed
-                .processes
-                .iter()
-                .filter(|(pid, _)| ours.contains(pid) == mine)
-                .filter_map(|(_, held)| *held)
-                .sum()
         };
-        let hidden = listed.processes.is_empty() && used > Bytes::ZERO;
-        let unknown = listed
-            .processes
-            .iter()
-            .any(|(pid, held)| held.is_none() && ours.contains(pid));
-        let mut sure = lock(&self.memory.sure);
-        if ours.is_empty() || (listed.complete && !hidden && !unknown) {
-            let own = held(true).min(used);
-            sure.insert(device, used.saturating_sub(own));
-            return own;
+        if device.is_unified {
+            let machine = MachineMemory::read(&self.root).ok_or(NvmlError::NotSupported)?;
+            return Ok(Ok(self.ownership.unified(device, machine, figures, ours)));
         }
-        match sure.get(&device) {
-            Some(&foreign) => used.saturating_sub(foreign.max(held(false))),
-            None => held(true).min(used),
+        if device.partition.is_none() && is_in_mig_mode(&gpu) {
+            return Ok(Err(DeviceError::NowInMigMode {
+                device: device.name.clone(),
+            }));
         }
+        let memory = gpu.memory_info()?;
+        figures.total = Bytes(memory.total);
+        figures.used = Bytes(memory.used);
+        figures.reserved = Bytes(memory.reserved);
+        if memory.used > memory.total && lock(&self.warned).insert(device.id) {
+            tracing::warn!(device = %device.name, used = %figures.used, total = %figures.total, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
+        }
+        Ok(Ok(self.ownership.dedicated(device, figures, ours)))
     }
-}
-
-/// Removes its entry even if the reading panics.
-struct ReadingGuard<'a>(&'a Memory, DeviceId);
-
-impl Drop for ReadingGuard<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.running).remove(&self.1);
-    }
-}
-
-/// The processes that NVML reports, each with its bytes if known.
-pub(super) struct ProcessList {
-    pub processes: BTreeMap<u32, Option<Bytes>>,
-    /// True if both lists could be read.
-    pub complete: bool,
 }
 
 impl ProcessList {
-    pub fn new(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
+    /// The processes that NVML reports.
+    fn of_gpu(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
         for list in [
@@ -363,10 +285,5 @@ impl ProcessList {
             processes,
             complete,
         }
-    }
-
-    pub fn known(self) -> Vec<(u32, Bytes)> {
-        let known = |(pid, held): (u32, Option<Bytes>)| Some((pid, held?));
-        self.processes.into_iter().filter_map(known).collect()
     }
 }

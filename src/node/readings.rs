@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
 use super::weights::Weights;
-use inventory::{DeviceError, DeviceTrouble, Inventory};
+use inventory::{DeviceTrouble, Inventory};
 use node_link::{NodeReading, NodeReadings, NodeReport, WeightsReport};
 use pool::{DeviceId, ReplicaId};
 
@@ -120,7 +120,7 @@ fn read(
                 });
             }
             Err(error) => {
-                if matches!(error, DeviceError::Lost { .. }) {
+                if error.is_lost() {
                     lost.push(device.clone());
                 }
                 readings.faults.push((device, error.to_string()));

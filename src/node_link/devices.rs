@@ -20,8 +20,15 @@ pub enum NodeLinkKind {
 pub struct NodeDevice {
     pub name: String,
     pub is_gpu: bool,
+    /// The maker. Missing from earlier versions, whose GPUs are NVIDIA's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<DeviceKind>,
     pub index: u32,
     pub uuid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
     pub total: u64,
     pub installed: u64,
     /// The GPU shares the machine's memory. Missing from earlier versions.
@@ -59,9 +66,12 @@ impl NodeDevice {
             .iter()
             .map(|info| NodeDevice {
                 name: info.name.clone(),
-                is_gpu: info.kind == DeviceKind::Nvidia,
+                is_gpu: info.kind.is_gpu(),
+                kind: Some(info.kind),
                 index: info.index,
                 uuid: info.uuid.clone(),
+                partition: info.partition,
+                variable: info.variable.clone(),
                 total: info.total.0,
                 installed: info.installed.0,
                 is_unified: info.is_unified,
@@ -85,13 +95,15 @@ impl NodeDevice {
         DeviceInfo {
             id,
             name: format!("{node_name}/{}", self.name),
-            kind: if self.is_gpu {
-                DeviceKind::Nvidia
-            } else {
-                DeviceKind::Host
+            kind: match self.kind {
+                Some(kind) => kind,
+                None if self.is_gpu => DeviceKind::Nvidia,
+                None => DeviceKind::Host,
             },
             index: self.index,
             uuid: self.uuid.clone(),
+            partition: self.partition,
+            variable: self.variable.clone(),
             node,
             node_name: node_name.to_owned(),
             total: Bytes(self.total),

@@ -33,7 +33,9 @@ fn with(machine: &Machine, choices: Vec<DeviceChoice>) -> InventorySettings {
         headroom: MemoryPart::Fixed(Size(Bytes(GIB))),
         devices: Vec::new(),
         choices,
-        visible: None,
+        command: Vec::new(),
+        environment: BTreeMap::new(),
+        root: "/".into(),
         nvml_library: Some(machine.library()),
     }
 }

@@ -1,7 +1,7 @@
 //! The inventory of this machine's memory, of configured devices, and of NVML with a library that reads its GPUs from a file.
 //! One file because every test opens an inventory and reads it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,9 +11,13 @@ use model_pool::inventory::{
     DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryError, InventorySettings, Provider,
 };
 use model_pool::pool::{Bytes, DeviceId, NodeId};
-use support::machine::Machine;
+use support::machine::{Machine, state};
 
+mod amd;
+mod command_devices;
+mod intel;
 mod lent_gpus;
+mod mig;
 mod unified_memory;
 
 const GIB: u64 = Bytes::GIB;
@@ -25,9 +29,16 @@ fn settings(provider: Provider) -> InventorySettings {
         headroom: MemoryPart::Share(500),
         devices: Vec::new(),
         choices: Vec::new(),
-        visible: None,
+        command: Vec::new(),
+        environment: BTreeMap::new(),
         nvml_library: Some(PathBuf::from("/nowhere/libnvidia-ml.so")),
+        root: PathBuf::from("/"),
     }
+}
+
+fn environment(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    variables.iter().map(owned).collect()
 }
 
 /// NVML with GPUs that a test defines.
@@ -55,6 +66,17 @@ impl FakeNvml {
         InventorySettings {
             nvml_library: Some(self.machine.library()),
             ..settings(provider)
+        }
+    }
+}
+
+/// Waits until none of these processes lives.
+fn gone(pids: impl Iterator<Item = u64>) {
+    for pid in pids {
+        let began = std::time::Instant::now();
+        while state::birth(pid).is_some() {
+            assert!(began.elapsed().as_secs() < 30, "process {pid} lives");
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
         }
     }
 }
@@ -189,6 +211,7 @@ fn what_a_budget_lacks_on_this_machine_is_foreign() {
 fn written_devices_are_believed() {
     let device = |name: &str, gib: u64, node: &str| FixedDevice {
         product: None,
+        kind: DeviceKind::Nvidia,
         name: name.into(),
         memory: Bytes(gib * GIB),
         node: node.into(),

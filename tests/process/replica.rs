@@ -204,6 +204,7 @@ pub fn launch(program: Program, home: &Path) -> Launch {
             index: 0,
             uuid: None,
             kind: DeviceKind::Host,
+            variable: None,
             total: Bytes(64 * Bytes::GIB),
         }],
         bytes_per_device: Bytes(Bytes::GIB),

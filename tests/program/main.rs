@@ -38,6 +38,7 @@ mod hang_up;
 mod hostile;
 mod import;
 mod keys;
+mod kinds_of_devices;
 mod live_stream;
 mod machine;
 mod malformed_requests;

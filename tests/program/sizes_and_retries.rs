@@ -11,15 +11,9 @@ use support::stub::stub_engine;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 
-fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let key = pool.admin_key();
-    let (status, text, _) = pool.request(method, path, body, Some(&key));
-    (status, serde_json::from_str(&text).unwrap_or_default())
-}
-
 /// The model as administrators see it.
 fn view(pool: &Pool, name: &str) -> Value {
-    let (_, all) = admin(pool, "GET", "/llm/admin/models", "");
+    let (_, all) = pool.admin_text("GET", "/llm/admin/models", "");
     let models = all["models"].as_array().unwrap().clone();
     models
         .into_iter()
@@ -54,7 +48,7 @@ fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
     wait_for("the hub's own figure", fits);
     assert!(!asked_for(".safetensors"), "no weights were fetched for it");
     let asked = hub.listed();
-    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    assert_eq!(pool.admin_text("POST", "/llm/admin/reload", "").0, 200);
     assert!(fits());
     assert_eq!(hub.listed(), asked, "what it said is kept");
 }
@@ -83,10 +77,10 @@ fn a_reload_tries_a_model_again_whose_files_have_changed() {
         state() == "cooling"
     });
     // Nothing has changed, so the next attempt must wait.
-    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    assert_eq!(pool.admin_text("POST", "/llm/admin/reload", "").0, 200);
     assert_eq!(state(), "cooling");
     std::fs::copy(Path::new(TINY).join("tokenizer.json"), &tokenizer).unwrap();
-    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    assert_eq!(pool.admin_text("POST", "/llm/admin/reload", "").0, 200);
     let (status, text) = pool.post("/v1/chat/completions", &chat);
     assert_eq!(status, 200, "{text}");
 }
@@ -101,7 +95,7 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
     let pool = Pool::with_devices(&[("m.yaml".to_owned(), file)], config);
     let load = |gpus: u32| {
         let body = json!({"model": "m", "gpus": gpus, "wait": true}).to_string();
-        admin(&pool, "POST", "/llm/admin/load", &body)
+        pool.admin_text("POST", "/llm/admin/load", &body)
     };
     let (status, response) = load(1);
     assert_eq!(status, 200, "{response}");
@@ -118,9 +112,9 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
     );
     assert_eq!(load(1).0, 200, "the same number is what it has");
     let body = json!({"model": "m"}).to_string();
-    assert_eq!(admin(&pool, "POST", "/llm/admin/unload", &body).0, 200);
+    assert_eq!(pool.admin_text("POST", "/llm/admin/unload", &body).0, 200);
     wait_for("the model to be gone", || load(2).0 == 200);
-    let (_, devices) = admin(&pool, "GET", "/llm/admin/devices", "");
+    let (_, devices) = pool.admin_text("GET", "/llm/admin/devices", "");
     let owners = devices["devices"]
         .as_array()
         .unwrap()
@@ -137,9 +131,8 @@ fn a_model_that_may_use_no_device_is_refused_with_the_key_that_says_so() {
     let config =
         "inventory: {provider: fixed, devices: [{name: gpu0, memory: 8GiB, type: NVIDIA A10G}]}\n";
     let pool = Pool::with_devices(&[model], config);
-    let words =
-        "may use none of the pool's devices; pool_config.devices in its model file says which (M6)";
-    let (status, refused) = admin(&pool, "POST", "/llm/admin/plan", r#"{"model": "nowhere"}"#);
+    let words = "may use none of the pool's devices; pool_config.devices and pool_config.accelerator in its model file say which (M6)";
+    let (status, refused) = pool.admin_text("POST", "/llm/admin/plan", r#"{"model": "nowhere"}"#);
     assert!(refused.to_string().contains(words), "{status} {refused}");
     let (status, text, _) = pool.request(
         "POST",

@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod child;
 pub mod code;
 pub mod cuda_stand_in;
+pub mod device_tree;
 pub mod double;
 pub mod environment;
 pub mod external_programs;

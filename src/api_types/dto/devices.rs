@@ -13,7 +13,7 @@ use pool::{DeviceId, KeyId, ModelId, ReplicaState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeviceList {
-    /// Source of the memory figures: `host`, `nvml` or `fixed`.
+    /// Source of the memory figures: `host`, `nvml`, `amd`, `intel`, `command` or `fixed`.
     #[schema(example = "nvml")]
     pub provider: &'static str,
     pub devices: Vec<DeviceView>,
@@ -43,6 +43,9 @@ pub struct DeviceView {
     /// Product name that the device reports.
     #[schema(example = "NVIDIA H100 80GB HBM3")]
     pub name: Option<String>,
+    /// Maker of the device: `nvidia`, `amd`, `intel` or `other`; `host` for the memory of the machine.
+    #[schema(example = "nvidia")]
+    pub accelerator: Option<&'static str>,
     #[schema(example = "gpu-2")]
     pub node: String,
     pub uuid: Option<String>,
@@ -188,6 +191,7 @@ impl DeviceView {
         DeviceView {
             device: snapshot.device_name(device.device),
             name: info.and_then(|info| info.product_name.clone()),
+            accelerator: info.map(|info| info.kind.name()),
             node: match info {
                 Some(info) => info.node_name.clone(),
                 None => name_of(device.node, snapshot),
@@ -303,7 +307,7 @@ mod tests {
         let devices = serde_json::to_value(DeviceList::from_snapshot(&of_pool(&pool))).unwrap();
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
-                "device": "gpu0", "name": "Test GPU", "node": "here", "uuid": null, "total_bytes": 24 * GIB,
+                "device": "gpu0", "name": "Test GPU", "accelerator": "nvidia", "node": "here", "uuid": null, "total_bytes": 24 * GIB,
                 "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
                 "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,

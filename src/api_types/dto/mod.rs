@@ -33,8 +33,8 @@ pub use load::{LoadResponse, UnloadResponse};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
 pub use models::{ModelList, ModelView, RemoveResponse, find, measured};
 pub use nodes::{
-    DrainNodeResponse, NewNodeToken, NodeList, NodeTokenView, NodeView, RequestedNodeView,
-    RevokedNodeToken, UndrainNodeResponse, name_of as node_name,
+    DrainNodeResponse, NewNodeToken, NodeList, NodeShapeView, NodeTokenView, NodeUseView, NodeView,
+    RequestedNodeView, RevokedNodeToken, UndrainNodeResponse, name_of as node_name,
 };
 pub use plan::PlanView;
 pub use report::ReportView;
@@ -222,6 +222,8 @@ mod snapshots {
             kind: DeviceKind::Nvidia,
             index: 0,
             uuid: None,
+            partition: None,
+            variable: None,
             node: NODE,
             node_name: "here".to_owned(),
             total: Bytes(24 * GIB),

@@ -9,7 +9,6 @@ use utoipa::ToSchema;
 use super::values::{Needs, Share, at, shares};
 use super::weights::WeightsView;
 use catalog::BrokenModel;
-use config::Provider;
 use controller::{ModelFacts, Snapshot};
 use pool::{Bytes, Override, ReplicaId, ReplicaState, UNTIL_NEEDED};
 
@@ -223,11 +222,7 @@ impl ModelView {
             replicas: Vec::new(),
             weights: None,
             waiting: 0,
-            needs: Needs {
-                devices: 0,
-                bytes_per_device: 0,
-                source: "estimate",
-            },
+            needs: Needs::new(0, 0, None),
             memory_truth: None,
             estimated_bytes_per_device: None,
             learned: Vec::new(),
@@ -270,11 +265,7 @@ impl ModelView {
                 .collect(),
             weights: WeightsView::new(model, facts, snapshot),
             waiting: model.waiting,
-            needs: Needs {
-                devices: model.devices_per_replica,
-                bytes_per_device: model.bytes_per_device.0,
-                source: facts.map_or("estimate", |facts| facts.need_source),
-            },
+            needs: Needs::new(model.devices_per_replica, model.bytes_per_device.0, facts),
             memory_truth: entry
                 .and_then(|entry| entry.recipe.ray_serve())
                 .map(|_| false),
@@ -358,7 +349,7 @@ impl ReplicaView {
 /// Measured bytes of a replica: from the driver on GPUs, and from the engine's processes on the host.
 pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot) -> Option<Bytes> {
     let process = snapshot.processes.get(&replica)?;
-    if snapshot.provider != Provider::Nvml {
+    if !snapshot.provider.measures_devices() {
         return process.memory;
     }
     let on_device = |share: &pool::Share| {

@@ -1,6 +1,7 @@
 //! The devices that a model may use according to its file (`pool_config.devices`), by name and label. Free memory plays no role
 //! here.
 
+use config::DeviceKind;
 use serde::{Deserialize, Serialize};
 
 /// Device constraints. Every given list must be met; within a list one matching entry is enough.
@@ -19,12 +20,16 @@ pub struct DeviceConstraint {
     /// Labels from `inventory.devices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
+    /// The maker, from `pool_config.accelerator`.
+    #[serde(skip)]
+    pub accelerator: Option<DeviceKind>,
 }
 
 /// The names and numbers that identify a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceFacts<'a> {
     pub name: &'a str,
+    pub kind: DeviceKind,
     pub uuid: Option<&'a str>,
     pub index: u32,
     pub product: Option<&'a str>,
@@ -41,7 +46,9 @@ impl DeviceConstraint {
         let met = |is_set: bool, any: bool| !is_set || any;
         let named = |name: &String| name == device.name || Some(name.as_str()) == device.uuid;
         let made = |kind: &String| is_of_kind(&product, kind);
-        met(!self.names.is_empty(), self.names.iter().any(named))
+        let is_made_by = |maker: DeviceKind| maker == device.kind;
+        self.accelerator.is_none_or(is_made_by)
+            && met(!self.names.is_empty(), self.names.iter().any(named))
             && met(
                 !self.indices.is_empty(),
                 self.indices.contains(&device.index),
@@ -75,14 +82,22 @@ impl DeviceConstraint {
     /// Returns the entries that match none of these devices.
     pub fn unknown(&self, devices: &[DeviceFacts<'_>]) -> Vec<UnknownDevice> {
         let mut unknown = Vec::new();
+        let all: Vec<String> = devices.iter().map(|device| shown(*device)).collect();
+        let all = all.join(", ");
+        if let Some(maker) = self.accelerator
+            && !devices.iter().any(|device| device.kind == maker)
+        {
+            unknown.push(UnknownDevice {
+                key: "pool_config.accelerator".to_owned(),
+                problem: format!("no device is of the kind {}; there are {all}", maker.name()),
+            });
+        }
         let mut add = |list: &str, nth: usize, problem: String| {
             unknown.push(UnknownDevice {
                 key: format!("pool_config.devices.{list}[{nth}]"),
                 problem,
             });
         };
-        let all: Vec<String> = devices.iter().map(|device| shown(*device)).collect();
-        let all = all.join(", ");
         for (nth, name) in self.names.iter().enumerate() {
             let is = |device: &DeviceFacts<'_>| device.name == name || device.uuid == Some(name);
             if !devices.iter().any(is) {
@@ -151,11 +166,24 @@ impl DeviceConstraint {
     }
 }
 
-/// Formats a device as `gpu0 (NVIDIA H100 80GB HBM3)`.
+/// Formats a device as `gpu0 (NVIDIA H100 80GB HBM3)`, or with its kind if its product is unknown.
 fn shown(device: DeviceFacts<'_>) -> String {
-    match device.product {
-        Some(product) => format!("{} ({product})", device.name),
-        None => device.name.to_owned(),
+    let product = device.product.unwrap_or(device.kind.name());
+    format!("{} ({product})", device.name)
+}
+
+impl DeviceConstraint {
+    /// The keys of the model file that restrict the devices, as `pool_config.devices and pool_config.accelerator amd`.
+    pub fn keys(&self) -> String {
+        let lists = DeviceConstraint {
+            accelerator: None,
+            ..self.clone()
+        };
+        let lists = (!lists.is_empty()).then(|| "pool_config.devices".to_owned());
+        let maker = self.accelerator;
+        let maker = maker.map(|maker| format!("pool_config.accelerator {}", maker.name()));
+        let keys: Vec<String> = lists.into_iter().chain(maker).collect();
+        keys.join(" and ")
     }
 }
 
@@ -186,6 +214,7 @@ mod tests {
 
     const DEVICE: DeviceFacts<'static> = DeviceFacts {
         name: "gpu3",
+        kind: DeviceKind::Nvidia,
         uuid: Some("GPU-3"),
         index: 3,
         product: Some("NVIDIA H100 80GB HBM3"),
@@ -266,5 +295,26 @@ mod tests {
             ..Default::default()
         };
         assert!(constraint.allows(labelled));
+    }
+
+    #[test]
+    fn an_accelerator_is_the_maker_of_the_device() {
+        let of = |maker| DeviceConstraint {
+            accelerator: Some(maker),
+            indices: vec![3],
+            ..Default::default()
+        };
+        assert!(of(DeviceKind::Nvidia).allows(DEVICE));
+        let amd = of(DeviceKind::Amd);
+        assert!(!amd.allows(DEVICE));
+        let unknown = amd.unknown(&[DEVICE])[0].to_string();
+        assert_eq!(
+            unknown,
+            "pool_config.accelerator: no device is of the kind amd; there are gpu3 (NVIDIA H100 80GB HBM3)"
+        );
+        assert_eq!(
+            amd.keys(),
+            "pool_config.devices and pool_config.accelerator amd"
+        );
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
 use super::validation::ValidationSection;
+use config::DeviceKind;
 use config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident, UnknownFields};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -204,6 +205,8 @@ optional_keys! {
         max_replicas: Option<i64>,
         /// Restricts the devices of its replicas.
         devices: Option<DeviceConstraint>,
+        /// The maker of the devices that its engine computes on: `nvidia`, `amd`, `intel`, `other`, or `host` for the CPU.
+        accelerator: Option<DeviceKind>,
         stop_grace: Option<Length>,
         load_deadline: Option<Length>,
         stall_after: Option<Length>,

@@ -36,7 +36,7 @@ pub use engine::{
 };
 use flags::FlagReason;
 pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
-pub use kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
+pub use kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD, LLAMA_CPU_OVERHEAD};
 pub use launch::ServerRecipe;
 pub use launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};
 pub use lines::{Failure, FailureClass, Stage};
@@ -60,7 +60,7 @@ pub const ENGINES: [&Engine; 6] = [
 
 /// Variables that the placement sets, for every engine.
 const PLACED_ENV: &[FlagReason] = &[FlagReason {
-    names: "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER MODEL_POOL_ENGINE",
+    names: "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK ZE_FLAT_DEVICE_HIERARCHY ZE_ENABLE_PCI_ID_DEVICE_ORDER MODEL_POOL_ENGINE",
     why: "is set by the pool from the placement; remove it (pool_config.devices says which GPUs the model may use)",
 }];
 

@@ -4,6 +4,8 @@
 use sha2::{Digest, Sha256};
 
 use super::entry::Entry;
+use crate::documents::DeviceConstraint;
+use config::DeviceKind;
 
 const OF_REQUESTS: [&str; 3] = ["generation", "model_url", "model_description"];
 
@@ -46,7 +48,18 @@ impl Entry {
     /// A hash of `arguments` and the other settings that a running replica cannot change: the number of its devices and which ones
     /// it may use.
     pub fn started_with(&self) -> u64 {
-        let devices = format!("{} {:?}", self.devices_per_replica, self.devices);
+        let DeviceConstraint {
+            names,
+            indices,
+            kinds,
+            labels,
+            accelerator,
+        } = &self.devices;
+        let maker = accelerator.map_or("", DeviceKind::name);
+        let devices = format!(
+            "{} DeviceConstraint {{ names: {names:?}, indices: {indices:?}, kinds: {kinds:?}, labels: {labels:?} }}{maker}",
+            self.devices_per_replica
+        );
         let rendered = format!("{} {devices}", self.arguments());
         let digest = Sha256::digest(rendered.as_bytes());
         let first = digest.iter().take(BYTES);

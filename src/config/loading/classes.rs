@@ -57,6 +57,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("inventory.host_memory", ByRestart),
     ("inventory.headroom", ByRestart),
     ("inventory.devices", ByRestart),
+    ("inventory.command", ByRestart),
     ("inventory.cuda_program", ByRestart),
     ("pool.keep_hot", AtOnce),
     ("pool.keep_hot_scope", AtOnce),

@@ -11,7 +11,7 @@ use crate::problems::Problem;
 use crate::sections::{
     InventorySection, OnUnknown, PoolSection, Provider, oidc, responses, server, standby,
 };
-use crate::values::{CronExpression, IdleProbe, Length, MaxTurn, TimeZone};
+use crate::values::{CronExpression, DeviceKind, IdleProbe, Length, MaxTurn, TimeZone};
 
 /// Maximum for the number of requests waiting for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -243,10 +243,22 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
             "devices",
             "is empty, and inventory.provider is fixed; list devices as {name: gpu0, memory: 24GiB}".to_owned(),
         ),
-        (Provider::Fixed | Provider::Nvml, _) | (_, 0) => {}
-        (_, count) => wrong("devices", format!(
-            "lists {count} devices, which only inventory.provider fixed or nvml uses; set one of them, or remove the list"
+        (Provider::Auto | Provider::Host, count @ 1..) => wrong("devices", format!(
+            "lists {count} devices, which inventory.provider {} does not use; set it to fixed, nvml, amd, intel or command, or remove the list",
+            inventory.provider.name()
         )),
+        _ => {}
+    }
+    match (inventory.provider, inventory.command.first()) {
+        (Provider::Command, None) => wrong(
+            "command",
+            "is empty, and inventory.provider is command; write the program that prints the devices, and its arguments, as a list".to_owned(),
+        ),
+        (Provider::Command, Some(_)) | (_, None) => {}
+        (_, Some(_)) => wrong(
+            "command",
+            "is set, which only inventory.provider command uses; set that provider, or remove it".to_owned(),
+        ),
     }
     let mut names = BTreeSet::new();
     for (index, device) in inventory.devices.iter().enumerate() {
@@ -267,19 +279,41 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
         }
         let by_driver = device.uuid.is_some() || device.index.is_some();
         if by_driver && inventory.provider == Provider::Fixed {
-            let message = "has a uuid or an index, which only inventory.provider nvml supports";
+            let message =
+                "has a uuid or an index, which inventory.provider fixed does not use; remove it";
             wrong("", message.to_owned());
         }
-        if device.product.is_some() && inventory.provider == Provider::Nvml {
-            let message = "is set, but inventory.provider nvml detects the GPUs; remove it";
-            wrong(".type", message.to_owned());
+        if inventory.provider.measures_devices() {
+            let provider = inventory.provider.name();
+            if device.product.is_some() {
+                wrong(
+                    ".type",
+                    format!(
+                        "is set, but inventory.provider {provider} detects the devices; remove it"
+                    ),
+                );
+            }
+            if device.accelerator.is_some() {
+                wrong(
+                    ".accelerator",
+                    format!(
+                        "is set, but inventory.provider {provider} detects the devices; remove it"
+                    ),
+                );
+            }
+            if device.node != 0 {
+                let message = format!(
+                    "is {}; all devices of inventory.provider {provider} are on one machine",
+                    device.node
+                );
+                wrong(".node", message);
+            }
         }
-        if device.node != 0 && inventory.provider == Provider::Nvml {
-            let message = format!(
-                "is {}; all GPUs of inventory.provider nvml are on one machine",
-                device.node
+        if device.accelerator == Some(DeviceKind::Host) {
+            wrong(
+                ".accelerator",
+                "is host; a list holds GPUs, and inventory.provider host is the memory of the machine".to_owned(),
             );
-            wrong(".node", message);
         }
         if device.memory.0 < DEVICE_MEMORY_MIN {
             wrong(
@@ -296,12 +330,12 @@ pub(crate) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     notices.extend(cluster::notices(&config.cluster));
     let inventory = &config.inventory;
-    if matches!(inventory.provider, Provider::Nvml | Provider::Fixed)
-        && inventory.host_memory != InventorySection::default().host_memory
-    {
-        notices.push(
-            "inventory.host_memory has no effect with inventory.provider nvml or fixed".to_owned(),
-        );
+    let is_found = matches!(inventory.provider, Provider::Auto | Provider::Host);
+    if !is_found && inventory.host_memory != InventorySection::default().host_memory {
+        notices.push(format!(
+            "inventory.host_memory has no effect with inventory.provider {}",
+            inventory.provider.name()
+        ));
     }
     let catalog = &config.catalog;
     if catalog.unknown_private {

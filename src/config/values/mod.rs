@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 mod cron;
 mod database_url;
+mod device_kind;
 mod idle_yields;
 mod listen;
 mod renew_before;
@@ -14,6 +15,7 @@ mod zone;
 pub use addresses::Addresses;
 pub use cron::CronExpression;
 pub use database_url::{DatabaseUrl, PostgresUrl};
+pub use device_kind::DeviceKind;
 pub use idle_yields::IdleYields;
 pub use listen::{Listen, SocketMode};
 pub use renew_before::RenewBefore;

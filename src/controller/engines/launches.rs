@@ -15,9 +15,9 @@ use crate::view::{LoadStage, ProcessFacts, remote_device};
 use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
-    self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
-    Endpoint, EngineLoad, Failure, Launch, LivenessLimits, Program, ReplicaLog, Report,
-    ServeProgram, ServerProgram, Stage, Watch,
+    self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, Endpoint,
+    EngineLoad, Failure, Launch, LivenessLimits, Program, ReplicaLog, Report, ServeProgram,
+    ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span, Tier};
 
@@ -156,10 +156,8 @@ impl Control {
                 index: info.index,
                 uuid: info.uuid.clone(),
                 total: info.installed,
-                kind: match info.kind {
-                    inventory::DeviceKind::Host => DeviceKind::Host,
-                    inventory::DeviceKind::Nvidia => DeviceKind::Nvidia,
-                },
+                kind: info.kind,
+                variable: info.variable.clone(),
             })
         };
         Ok(Launch {
@@ -321,7 +319,7 @@ impl Control {
             Report::Exited(exit) => {
                 let (was_ready, requested) = (facts.ready, exit.requested);
                 let with_node = self.ends_with_its_node(replica);
-                let is_measured = self.provider_of(replica) == Provider::Nvml;
+                let is_measured = self.provider_of(replica).measures_devices();
                 self.measured_to_the_end(replica, model);
                 self.engines.remove(replica);
                 let message = exit.failure.tell(&exit.last_output, &exit.status);
@@ -433,7 +431,8 @@ impl Control {
     pub(crate) fn offer(&self, replica: ReplicaId, model: ModelId) {
         if let Some(gate) = self.engines.gate(replica) {
             let gate = Arc::clone(gate);
-            self.publishing.change_gates(model, |gates| gates.push(gate));
+            self.publishing
+                .change_gates(model, |gates| gates.push(gate));
         }
     }
 }

@@ -4,29 +4,26 @@ use std::collections::BTreeSet;
 
 use crate::control::Control;
 use crate::view::ModelFacts;
-use crate::view::device_facts::facts_of;
-use catalog::{DeviceConstraint, DeviceFacts};
+use crate::view::device_facts::{facts_of, may_use, restriction};
+use catalog::{DeviceFacts, Entry};
 use inventory::DeviceInfo;
 use pool::{DeviceId, Event, ModelId, NodeId};
 
 impl Control {
-    /// The devices that the model's file allows; `None` allows all.
-    pub(crate) fn allowed(
-        &self,
-        name: &str,
-        constraint: &DeviceConstraint,
-    ) -> Option<BTreeSet<DeviceId>> {
-        if constraint.is_empty() {
-            return None;
-        }
+    /// The devices that the model may use; `None` allows all.
+    pub(crate) fn allowed(&self, entry: &Entry) -> Option<BTreeSet<DeviceId>> {
+        let (name, constraint) = (&entry.name, &entry.devices);
         let infos = || {
             self.devices
                 .known
                 .values()
                 .map(|device| device.info.as_ref())
         };
+        if constraint.is_empty() && infos().all(|info| may_use(entry, info)) {
+            return None;
+        }
         let allowed: BTreeSet<DeviceId> = infos()
-            .filter(|info| constraint.allows(facts_of(info)))
+            .filter(|info| may_use(entry, info))
             .map(|info| info.id)
             .collect();
         // The devices of expected nodes are unknown until the nodes join.
@@ -46,7 +43,8 @@ impl Control {
                 .collect();
             tracing::error!(
                 model = name,
-                "pool_config.devices allows none of the devices, so the model cannot be loaded; there are {}",
+                "{} allows none of the devices, so the model cannot be loaded; there are {}",
+                restriction(entry),
                 there.join(", ")
             );
         }
@@ -60,10 +58,13 @@ impl Control {
         let known = of.iter().filter_map(|id| self.devices.known.get(id));
         let infos: Vec<_> = known.map(|device| device.info.as_ref()).collect();
         let restricted = self.models.facts.iter().filter(|(_, facts)| {
-            !facts.entry.recipe.is_remote() && !facts.entry.devices.is_empty()
+            let entry = &facts.entry;
+            let is_restricted =
+                !entry.devices.is_empty() || !infos.iter().all(|info| may_use(entry, info));
+            !entry.recipe.is_remote() && is_restricted
         });
         let event = |(&model, facts): (&ModelId, &ModelFacts)| {
-            let allows = |info: &&&DeviceInfo| facts.entry.devices.allows(facts_of(info));
+            let allows = |info: &&&DeviceInfo| may_use(&facts.entry, info);
             let allowed = infos.iter().filter(allows).map(|info| info.id).collect();
             let of = of.clone();
             Event::DevicesAllowed { model, of, allowed }

@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::messages::Readings;
 use config::Provider;
 use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, Link, MachineMemory};
-use pool::{Bytes, DeviceId, Event, NodeId, ReplicaId};
+use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
 
 impl Control {
     pub(crate) fn readings(&mut self, readings: Readings) {
@@ -25,7 +25,7 @@ impl Control {
         let provider = node.map_or(Some(self.devices.provider), |node| {
             self.nodes.provider(node)
         });
-        let is_measured = provider == Some(Provider::Nvml);
+        let is_measured = provider.is_some_and(Provider::measures_devices);
         let there = self.devices_on(node);
         let mut events = Vec::new();
         let mut read_before = BTreeSet::new();
@@ -87,8 +87,7 @@ impl Control {
         let provider = node.map_or(Some(self.devices.provider), |node| {
             self.nodes.provider(node)
         });
-        let has_room =
-            provider == Some(Provider::Fixed) || kinds.any(|kind| kind == DeviceKind::Nvidia);
+        let has_room = provider == Some(Provider::Fixed) || kinds.any(DeviceKind::is_gpu);
         let has_sleepers = || {
             self.models
                 .facts
@@ -102,10 +101,37 @@ impl Control {
         let parking = &self.config.parking;
         let MachineMemory { total, available } = machine;
         let reading = parking.host_reading(total, available, nodes.len(), has_room);
+        let on_node = |node: NodeId| {
+            let mapped = self.mapped_parts(node);
+            let available = reading.available.saturating_sub(mapped);
+            HostReading {
+                available,
+                ..reading
+            }
+        };
         nodes
             .iter()
-            .map(|&node| Event::HostRead { node, reading })
+            .map(|&node| Event::HostRead {
+                node,
+                reading: on_node(node),
+            })
             .collect()
+    }
+
+    /// Host memory of the models on a node that are divided between GPUs and the host, beyond what their processes show. The
+    /// system counts mapped weights as available, but engines that compute with them need all of them.
+    pub(crate) fn mapped_parts(&self, node: NodeId) -> Bytes {
+        let engines = self.engines.iter();
+        let on_node = engines.filter(|(_, process)| process.node == node);
+        let parts = on_node.filter_map(|(_, process)| {
+            let split = self.models.facts.get(&process.model)?.split.as_ref()?;
+            Some(
+                split
+                    .host
+                    .saturating_sub(process.memory.unwrap_or_default()),
+            )
+        });
+        parts.fold(Bytes::ZERO, |sum, part| sum + part)
     }
 
     /// Handles a problem that a GPU reports. Some concern one process, others the entire device (M7).

@@ -9,7 +9,6 @@ use crate::control::devices::kind_name;
 use crate::journal::Job;
 use crate::messages::{Change, FigureInputs, Message};
 use catalog::Recipe;
-use config::Provider;
 use pool::{
     Bytes, DeviceId, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span,
     peak_after_exit, peak_after_reading,
@@ -45,7 +44,7 @@ impl Control {
         let event = |(of, measurement): (&Circumstances, &Measurement)| {
             let kind = *self.devices.kinds.get(&of.kind)?;
             // A cache that grows during use may not have been seen at its largest.
-            let grows = self.devices.provider != Provider::Nvml
+            let grows = !self.devices.provider.measures_devices()
                 || matches!(entry.recipe, Recipe::Candle(_));
             let measured = MeasuredPeak {
                 bytes_per_device: measurement.peak_bytes_per_device,
@@ -79,7 +78,7 @@ impl Control {
         };
         // Host memory does not show what an engine takes on a GPU, where NVML measures it instead.
         let peak = match self.provider_of(replica) {
-            Provider::Nvml => process.device_peak?,
+            provider if provider.measures_devices() => process.device_peak?,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
         };
         Some((peak, kind.clone(), devices))

@@ -32,14 +32,14 @@ impl Control {
                     mut spec,
                     source,
                     estimated,
+                    split,
                     weights,
                     listing,
                 }) => {
                     // Other machines may have a program that this one lacks.
                     spec.no_program = spec.no_program.filter(|_| self.runs_alone());
                     let known = &catalog.entries()[&name];
-                    spec.allowed = remote_device::allowed(known)
-                        .or_else(|| self.allowed(&name, &known.devices));
+                    spec.allowed = remote_device::allowed(known).or_else(|| self.allowed(known));
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }
@@ -50,6 +50,7 @@ impl Control {
                             entry,
                             need_source: source.name(),
                             estimated,
+                            split,
                             weights,
                             files_mark: spec.files_mark,
                             lacks_program: spec.no_program.is_some(),

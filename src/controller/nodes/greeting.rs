@@ -65,7 +65,12 @@ pub(crate) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<
 
 /// All texts of a device that are shown or stored.
 fn texts_of(device: &NodeDevice) -> impl Iterator<Item = &String> {
-    let known = [&device.uuid, &device.product_name, &device.pci];
+    let known = [
+        &device.uuid,
+        &device.product_name,
+        &device.pci,
+        &device.variable,
+    ];
     let links = device.links.iter().map(|(name, _)| name);
     std::iter::once(&device.name)
         .chain(known.into_iter().flatten())
@@ -130,8 +135,11 @@ mod tests {
         let device = || NodeDevice {
             name: "gpu0".to_owned(),
             is_gpu: true,
+            kind: None,
             index: 0,
             uuid: None,
+            partition: None,
+            variable: None,
             total: 1,
             installed: 1,
             is_unified: false,
@@ -158,6 +166,7 @@ mod tests {
             &|hello| hello.devices[0].name = String::new(),
             &|hello| hello.devices[0].name = "a\u{1b}[31m".to_owned(),
             &|hello| hello.devices[0].uuid = Some(long.clone()),
+            &|hello| hello.devices[0].variable = Some(long.clone()),
             &|hello| hello.devices[0].pci = Some("a\nb".to_owned()),
             &|hello| hello.devices[0].product_name = Some(long.clone()),
             &|hello| hello.devices[0].labels = vec!["a\u{7}".to_owned()],

@@ -12,8 +12,7 @@ use crate::clock::Clock;
 use crate::control::FIRST_NUMBER;
 use crate::messages::{Message, Readings};
 use crate::view::Snapshot;
-use config::Provider;
-use inventory::{self, DeviceError, DeviceEvent, DeviceTrouble, Inventory};
+use inventory::{self, DeviceEvent, DeviceTrouble, Inventory};
 use pool::{NodeId, ReplicaId, Time, reading_interval};
 
 /// A reading that takes longer is reported as failed; its figures count when they arrive.
@@ -31,7 +30,7 @@ pub(crate) async fn run(
     let _watch = inventory.events(move |event| {
         let _ = trouble.send(Message::DeviceTrouble(event));
     });
-    let shared = inventory.provider() == Provider::Nvml;
+    let shared = inventory.provider().measures_devices();
     loop {
         // Excludes replicas on nodes: their process ids belong to other machines and may match unrelated processes here.
         let leaders: BTreeMap<u32, ReplicaId> = snapshot
@@ -64,7 +63,7 @@ pub(crate) async fn run(
                 match reading {
                     Ok(used) => readings.devices.push(used),
                     Err(fault) => {
-                        if matches!(fault, DeviceError::Lost { .. }) {
+                        if fault.is_lost() {
                             let what = DeviceTrouble::Lost;
                             readings.lost.push(DeviceEvent { device, what });
                         }

@@ -8,7 +8,7 @@ pub(crate) mod remote_device;
 pub(crate) mod snapshot;
 mod watch;
 
-pub use device_facts::facts_of;
+pub use device_facts::{facts_of, may_use, restriction, size_of};
 pub use fetches::FetchFacts;
 pub(crate) use fetches::Fetches;
 pub use load_timeline::{LoadTimeline, LoadTimes};

@@ -174,6 +174,7 @@ mod tests {
                 index: 0,
                 uuid: None,
                 kind: crate::launch::report::DeviceKind::Host,
+                variable: None,
                 total: pool::Bytes::ZERO,
             }],
             bytes_per_device: pool::Bytes::ZERO,

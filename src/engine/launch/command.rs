@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 use super::driver::{EngineDriver, PreparedCommand};
-use super::report::{CommandProgram, DeviceKind, Launch, Program};
+use super::report::{CommandProgram, Launch, Program};
 use crate::connection::Endpoint;
 use crate::failures::EngineError;
 use crate::health::probe as health;
@@ -100,7 +100,7 @@ fn values(
     let indices: Vec<String> = launch
         .devices
         .iter()
-        .filter(|device| device.kind == DeviceKind::Nvidia)
+        .filter(|device| device.kind.is_gpu())
         .map(|device| device.index.to_string())
         .collect();
     let model_name = program.served_model_name.as_ref();
@@ -166,7 +166,7 @@ impl<'a> Renderer<'a> {
 mod tests {
     use super::*;
     use crate::failures::explain::explain;
-    use crate::launch::report::{DeviceAddress, Listen};
+    use crate::launch::report::{DeviceAddress, DeviceKind, Listen};
     use pool::{Bytes, DeviceId, ReplicaId};
 
     fn launch(argv: &[&str], env: &[(&str, &str)]) -> Launch {
@@ -175,6 +175,7 @@ mod tests {
             index,
             uuid: None,
             kind: DeviceKind::Nvidia,
+            variable: None,
             total: Bytes(80 * Bytes::GIB),
         };
         Launch {

@@ -118,7 +118,7 @@ pub(crate) fn choose(
         return Ok((program.executable.clone(), program.env.clone()));
     }
     let mut devices = launch.devices.iter();
-    if devices.any(|device| device.kind == DeviceKind::Host) {
+    if devices.any(|device| device.kind != DeviceKind::Nvidia) {
         return Err(EngineError::CudaWithoutGpu {
             model: launch.model_name.clone(),
         });

@@ -37,14 +37,31 @@ const NAMES: [&str; 25] = [
 ];
 
 /// Variables passed on by prefix, unless the name looks like a secret (`NVIDIA_API_KEY`).
-const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
+const PREFIXES: [&str; 10] = [
+    "AMD_", "CUDA", "HIP_", "HSA_", "LC_", "MIOPEN_", "NVIDIA_", "ONEAPI_", "SYCL_", "ZE_",
+];
 const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
 /// Variables that only the pool sets.
-const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
+const RESERVED: [&str; 9] = [
+    CUDA,
+    CUDA_ORDER,
+    HIP,
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    LEVEL_ZERO,
+    LEVEL_ZERO_TILES,
+    LEVEL_ZERO_ORDER,
+    TAG,
+];
 
-const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
+const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+const CUDA_ORDER: &str = "CUDA_DEVICE_ORDER";
+const HIP: &str = "HIP_VISIBLE_DEVICES";
+const LEVEL_ZERO: &str = "ZE_AFFINITY_MASK";
+/// The setting with which each tile of a card has its own index.
+const LEVEL_ZERO_TILES: &str = "ZE_FLAT_DEVICE_HIERARCHY";
+const LEVEL_ZERO_ORDER: &str = "ZE_ENABLE_PCI_ID_DEVICE_ORDER";
 
 /// Marks every process of an engine, even in another session.
 pub(crate) const TAG: &str = "MODEL_POOL_ENGINE";
@@ -70,8 +87,7 @@ pub(crate) fn complete(
 ) -> BTreeMap<String, String> {
     let mut all: BTreeMap<_, _> = passed_on(own).collect();
     all.extend(recipe);
-    all.insert(VISIBLE_DEVICES.to_owned(), visible_devices(devices));
-    all.insert(DEVICE_ORDER.to_owned(), "PCI_BUS_ID".to_owned());
+    all.extend(placed(devices));
     all.insert(TAG.to_owned(), tag.to_owned());
     all
 }
@@ -85,22 +101,54 @@ pub(super) fn passed_on(
 
 fn is_passed_on(name: &str) -> bool {
     let sounds_secret = SECRET_WORDS.iter().any(|word| name.contains(word));
-    NAMES.contains(&name)
-        || (PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !sounds_secret)
+    !RESERVED.contains(&name)
+        && (NAMES.contains(&name)
+            || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !sounds_secret)
 }
 
-/// UUIDs if all are known, otherwise indices. Empty for a placement in host memory: such an engine must not use GPU memory, none of
+/// The variables that give an engine exactly the devices of its placement. An engine in host memory must not use GPU memory, none of
 /// which is reserved for it.
-fn visible_devices(devices: &[DeviceAddress]) -> String {
-    let gpus = || {
-        devices
-            .iter()
-            .filter(|device| device.kind == DeviceKind::Nvidia)
+///
+/// vLLM and Ray refuse to start if `CUDA_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` differ, and Ray if `ROCR_VISIBLE_DEVICES` is set.
+/// HIP takes an empty list for none given, and -1 for an empty one.
+fn placed(devices: &[DeviceAddress]) -> BTreeMap<String, String> {
+    let of = |kind: DeviceKind| devices.iter().filter(move |device| device.kind == kind);
+    let indices = |kind: DeviceKind| {
+        let indices: Vec<String> = of(kind).map(|device| device.index.to_string()).collect();
+        (!indices.is_empty()).then(|| indices.join(","))
     };
-    let uuids: Option<Vec<String>> = gpus().map(|device| device.uuid.clone()).collect();
-    uuids
-        .unwrap_or_else(|| gpus().map(|device| device.index.to_string()).collect())
-        .join(",")
+    let mut all = BTreeMap::new();
+    let mut set = |name: &str, value: String| drop(all.insert(name.to_owned(), value));
+    // UUIDs if all are known. A MIG slice has no other name.
+    let uuids: Option<Vec<String>> = of(DeviceKind::Nvidia)
+        .map(|device| device.uuid.clone())
+        .collect();
+    let nvidia = uuids
+        .map(|uuids| uuids.join(","))
+        .or_else(|| indices(DeviceKind::Nvidia))
+        .unwrap_or_default();
+    let amd = indices(DeviceKind::Amd);
+    set(CUDA, amd.clone().unwrap_or(nvidia));
+    set(CUDA_ORDER, "PCI_BUS_ID".to_owned());
+    if !devices.iter().any(|device| device.kind.is_gpu()) {
+        set(HIP, "-1".to_owned());
+    }
+    if let Some(indices) = amd {
+        set(HIP, indices);
+    }
+    if let Some(indices) = indices(DeviceKind::Intel) {
+        set(LEVEL_ZERO, indices);
+        set(LEVEL_ZERO_TILES, "FLAT".to_owned());
+        set(LEVEL_ZERO_ORDER, "1".to_owned());
+    }
+    for device in of(DeviceKind::Other) {
+        if let Some(name) = &device.variable {
+            let list = all.entry(name.clone()).or_default();
+            let separator = if list.is_empty() { "" } else { "," };
+            *list = format!("{list}{separator}{}", device.index);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -114,6 +162,7 @@ mod tests {
             index,
             uuid: uuid.map(str::to_owned),
             kind: DeviceKind::Nvidia,
+            variable: None,
             total: Bytes::ZERO,
         }
     }
@@ -137,6 +186,9 @@ mod tests {
                 ("MODEL_POOL_ADMIN_KEY", "s"),
                 ("HF_TOKEN", "s"),
                 ("RUST_LOG", "debug"),
+                ("HSA_OVERRIDE_GFX_VERSION", "11.0.0"),
+                ("ROCR_VISIBLE_DEVICES", "2"),
+                ("ZE_AFFINITY_MASK", "2"),
             ]),
             BTreeMap::new(),
             &[],
@@ -149,6 +201,8 @@ mod tests {
                 "CUDA_DEVICE_ORDER",
                 "CUDA_HOME",
                 "CUDA_VISIBLE_DEVICES",
+                "HIP_VISIBLE_DEVICES",
+                "HSA_OVERRIDE_GFX_VERSION",
                 "LC_ALL",
                 "MODEL_POOL_ENGINE",
                 "PATH"
@@ -166,13 +220,37 @@ mod tests {
 
     #[test]
     fn uuids_are_used_only_when_all_are_known() {
+        let both = placed(&[gpu(0, Some("GPU-a")), gpu(3, Some("MIG-b"))]);
+        assert_eq!(both["CUDA_VISIBLE_DEVICES"], "GPU-a,MIG-b");
+        let one = placed(&[gpu(0, Some("GPU-a")), gpu(3, None)]);
+        assert_eq!(one["CUDA_VISIBLE_DEVICES"], "0,3");
+        assert!(!one.contains_key("HIP_VISIBLE_DEVICES"), "{one:?}");
+    }
+
+    #[test]
+    fn each_kind_of_device_has_its_own_variable() {
+        let of_kind = |kind, variable: Option<&str>| {
+            let device = |index| DeviceAddress {
+                kind,
+                variable: variable.map(str::to_owned),
+                ..gpu(index, Some("GPU-x"))
+            };
+            let all = placed(&[device(1), device(4)]).into_iter();
+            let all = all.filter(|(name, _)| name != "CUDA_DEVICE_ORDER");
+            let all: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
+            all.join(" ")
+        };
         assert_eq!(
-            visible_devices(&[gpu(0, Some("GPU-a")), gpu(3, Some("GPU-b"))]),
-            "GPU-a,GPU-b"
+            of_kind(DeviceKind::Amd, None),
+            "CUDA_VISIBLE_DEVICES=1,4 HIP_VISIBLE_DEVICES=1,4"
         );
         assert_eq!(
-            visible_devices(&[gpu(0, Some("GPU-a")), gpu(3, None)]),
-            "0,3"
+            of_kind(DeviceKind::Intel, None),
+            "CUDA_VISIBLE_DEVICES= ZE_AFFINITY_MASK=1,4 ZE_ENABLE_PCI_ID_DEVICE_ORDER=1 ZE_FLAT_DEVICE_HIERARCHY=FLAT"
+        );
+        assert_eq!(
+            of_kind(DeviceKind::Other, Some("NPU_VISIBLE")),
+            "CUDA_VISIBLE_DEVICES= NPU_VISIBLE=1,4"
         );
     }
 
@@ -190,5 +268,6 @@ mod tests {
             "t",
         );
         assert_eq!(all["CUDA_VISIBLE_DEVICES"], "");
+        assert_eq!(all["HIP_VISIBLE_DEVICES"], "-1");
     }
 }

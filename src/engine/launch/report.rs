@@ -15,6 +15,7 @@ use crate::connection::Endpoint;
 use crate::failures::Failure;
 use crate::health::Watch;
 use crate::ray_serve::ServeProgram;
+pub use catalog::DeviceKind;
 use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
@@ -43,20 +44,16 @@ pub struct Launch {
 pub struct DeviceAddress {
     #[serde(with = "serial::device")]
     pub id: DeviceId,
-    /// The position on the PCI bus order that NVML and `CUDA_DEVICE_ORDER=PCI_BUS_ID` share.
+    /// The index in the order that the driver and the engine share: of the PCI bus for CUDA and Level Zero, of KFD for HIP.
     pub index: u32,
     /// `GPU-…` or `MIG-…`, if the inventory has it.
     pub uuid: Option<String>,
     pub kind: DeviceKind,
+    /// The variable that gives a device of kind [`DeviceKind::Other`] to the engine, by its index.
+    pub variable: Option<String>,
     /// The total memory of the device, including what other processes use.
     #[serde(with = "serial::bytes")]
     pub total: Bytes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeviceKind {
-    Host,
-    Nvidia,
 }
 
 /// The program that runs a replica. Serialized, with the secrets of its environment, for another process of the same version.

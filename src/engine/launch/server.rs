@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::command::stage_or_message;
 use super::driver::{EngineDriver, PreparedCommand};
-use super::report::{DeviceKind, Launch, Program, ServerProgram};
+use super::report::{Launch, Program, ServerProgram};
 use crate::connection::short_paths::short_path;
 use crate::connection::{Endpoint, LONGEST_NAME};
 use crate::failures::{EngineError, Failure};
@@ -33,7 +33,7 @@ impl EngineDriver for ServerDriver {
             .map(|device| PlacedDevice {
                 index: device.index,
                 uuid: device.uuid.clone(),
-                is_gpu: device.kind == DeviceKind::Nvidia,
+                is_gpu: device.kind.is_gpu(),
                 total: device.total,
             })
             .collect();
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::failures::explain::explain;
     use crate::health::Watch;
-    use crate::launch::report::DeviceAddress;
+    use crate::launch::report::{DeviceAddress, DeviceKind};
     use catalog::{ServerRecipe, find_engine};
     use pool::{Bytes, DeviceId, ReplicaId};
 
@@ -169,6 +169,7 @@ mod tests {
                 index: 0,
                 uuid: Some("GPU-a".to_owned()),
                 kind: DeviceKind::Nvidia,
+                variable: None,
                 total: Bytes(80 * Bytes::GIB),
             }],
             bytes_per_device: Bytes(40 * Bytes::GIB),

@@ -3,7 +3,6 @@
 use super::text::{Kind, Text};
 use crate::reading::WorkersSnapshot;
 use api_types::dto;
-use config::Provider;
 use controller::{LoadPath, Snapshot};
 use pool::{ModelState, ReplicaState, Span};
 use store::Store;
@@ -188,6 +187,60 @@ fn nodes(snapshot: &Snapshot, text: &mut Text) {
         let on = snapshot.replicas_on(view.node).len();
         text.sample(&[("node", &facts.name)], on as f64);
     }
+    let help = "Seconds until the node's lease ends; only nodes whose end is known.";
+    text.family("node_lease_seconds", Kind::Gauge, help);
+    for (view, facts) in nodes() {
+        if let Some(ends) = view.ends {
+            let left = ends.since(snapshot.pool.now);
+            text.sample(&[("node", &facts.name)], seconds(left));
+        }
+    }
+    node_sizes(snapshot, text);
+}
+
+/// The sizes that the cluster can bring, the open requests, and the use by requested nodes (S2).
+fn node_sizes(snapshot: &Snapshot, text: &mut Text) {
+    let pool = &snapshot.pool;
+    let help =
+        "Nodes of a size from cluster.shapes that count towards the limits, with open requests.";
+    text.family("node_size_held", Kind::Gauge, help);
+    for view in &pool.node_shapes {
+        text.sample(&[("size", &view.shape.name)], f64::from(view.held));
+    }
+    let help = "1 if a node of the size may be requested; 0 at a limit, after a refusal, or if the cluster cannot bring one.";
+    text.family("node_size_available", Kind::Gauge, help);
+    for view in &pool.node_shapes {
+        let may = view.unavailable.is_none();
+        text.sample(&[("size", &view.shape.name)], f64::from(u8::from(may)));
+    }
+    let help = "Cost of a node per hour, as configured.";
+    text.family("node_size_cost_per_hour", Kind::Gauge, help);
+    for view in &pool.node_shapes {
+        if let Some(cents) = view.shape.cost_per_hour_cents {
+            text.sample(&[("size", &view.shape.name)], f64::from(cents) / 100.0);
+        }
+    }
+    let help = "Seconds for which a request for a node has been open.";
+    text.family("node_request_seconds", Kind::Gauge, help);
+    for pending in &pool.node_demands {
+        let open = pool.now.since(pending.since);
+        text.sample(&[("size", &pending.shape_name)], seconds(open));
+    }
+    let spent = &pool.nodes_spent;
+    let mut periods = vec![("day", spent.day), ("month", spent.month)];
+    if pool.node_shapes.is_empty() {
+        periods.clear();
+    }
+    let help = "GPU hours of requested nodes in the current day and month.";
+    text.family("node_gpu_hours", Kind::Gauge, help);
+    for (period, used) in &periods {
+        text.sample(&[("period", period)], used.gpu_seconds as f64 / 3600.0);
+    }
+    let help = "Cost of requested nodes in the current day and month.";
+    text.family("node_cost", Kind::Gauge, help);
+    for (period, used) in &periods {
+        text.sample(&[("period", period)], used.cents as f64 / 100.0);
+    }
 }
 
 fn hosts(snapshot: &Snapshot, text: &mut Text) {
@@ -279,7 +332,7 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
                 .processes
                 .get(&replica.replica)
                 .and_then(|process| process.peak);
-            let peak = peak.filter(|_| snapshot.provider != Provider::Nvml);
+            let peak = peak.filter(|_| !snapshot.provider.measures_devices());
             let held =
                 peak.or_else(|| dto::measured(replica.replica, &replica.shares, snapshot))?;
             (reserved > 0).then(|| held.0 as f64 / reserved as f64)

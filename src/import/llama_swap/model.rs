@@ -24,7 +24,7 @@ const CONCURRENCY: i64 = 10;
 pub(super) struct Parts {
     env: Map<String, Value>,
     propagated: Vec<String>,
-    /// Indices from `CUDA_VISIBLE_DEVICES`.
+    /// Indices from `CUDA_VISIBLE_DEVICES`, or from the variables of AMD's GPUs.
     pub devices: Vec<u64>,
     notes: Vec<(String, String)>,
 }
@@ -171,7 +171,13 @@ impl Reader<'_> {
             let value = macros
                 .expand(value, self.around.environment, &mut copied)
                 .map_err(|problem| Problem::at(&path, problem))?;
-            if name == "CUDA_VISIBLE_DEVICES" {
+            if [
+                "CUDA_VISIBLE_DEVICES",
+                "HIP_VISIBLE_DEVICES",
+                "ROCR_VISIBLE_DEVICES",
+            ]
+            .contains(&name)
+            {
                 let indices: Result<Vec<u64>, _> =
                     value.split(',').map(|text| text.trim().parse()).collect();
                 match indices {
@@ -269,6 +275,21 @@ impl Reader<'_> {
             pool.insert("gpus_per_replica".to_owned(), json!(gpus));
         } else if parts.devices.len() > 1 {
             pool.insert("gpus_per_replica".to_owned(), json!(parts.devices.len()));
+        }
+        if !native.devices.is_empty() {
+            // Numbers count the GPUs that the program sees.
+            let visible = |index: &u64| {
+                let index = usize::try_from(*index).ok()?;
+                parts.devices.get(index).copied()
+            };
+            let indices: Option<Vec<u64>> = if parts.devices.is_empty() {
+                Some(native.devices)
+            } else {
+                native.devices.iter().map(visible).collect()
+            };
+            let indices = indices
+                .ok_or("--device or --main-gpu names a GPU that CUDA_VISIBLE_DEVICES hides")?;
+            pool.insert("devices".to_owned(), json!({"indices": indices}));
         }
         if let Some(sleep) = native.sleep {
             pool.insert("sleep".to_owned(), json!(sleep));
@@ -424,6 +445,12 @@ fn command_notes(argv: &[String]) -> Vec<String> {
             "listens on all addresses, where clients can bypass the pool; write 127.0.0.1"
                 .to_owned(),
         );
+    }
+    let names_device = |word: &String| {
+        ["-dev", "--device", "-mg", "--main-gpu"].contains(&word.split('=').next().unwrap_or(word))
+    };
+    if argv.iter().any(names_device) {
+        notes.push("names GPUs by the numbers of this machine: the pool shows an engine only its own GPUs, numbered from 0. Remove --device and --main-gpu, and name GPUs in pool_config.devices".to_owned());
     }
     let is_relative = |word: &String| word.starts_with("./") || word.starts_with("../");
     if argv.iter().any(is_relative) {

@@ -405,7 +405,7 @@ impl fmt::Display for Refusal {
                 if *devices_allowed == 0 {
                     write!(
                         f,
-                        "may use none of the pool's devices; pool_config.devices in its model file says which (M6)"
+                        "may use none of the pool's devices; pool_config.devices and pool_config.accelerator in its model file say which (M6)"
                     )
                 } else if *largest == Bytes(0) {
                     write!(

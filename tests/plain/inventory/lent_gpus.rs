@@ -1,6 +1,6 @@
 //! `CUDA_VISIBLE_DEVICES` limits the GPUs of every command, as it limits the programs of CUDA.
 
-use super::FakeNvml;
+use super::{FakeNvml, environment};
 use model_pool::inventory::{DeviceChoice, Inventory, InventorySettings, Provider};
 
 const SHARED_MACHINE: &str = "\
@@ -14,7 +14,7 @@ gpu total=25769803776 reserved=0 name=NVIDIA_RTX_4090 uuid=GPU-cccccccc-2222 pci
 fn seen(value: &str, provider: Provider) -> Result<Vec<String>, String> {
     let fake = FakeNvml::new(SHARED_MACHINE);
     let opened = Inventory::open(&InventorySettings {
-        visible: Some(value.to_owned()),
+        environment: environment(&[("CUDA_VISIBLE_DEVICES", value)]),
         ..fake.settings(provider)
     });
     let inventory = opened.map_err(|error| error.to_string())?;
@@ -38,7 +38,7 @@ fn only_the_gpus_that_the_environment_names_are_used() {
             ("7", "no such GPU exists"),
             ("GPU-", "more than one GPU"),
             ("1,1", "names this GPU twice"),
-            ("MIG-4ac0-17", "does not use single MIG slices"),
+            ("MIG-4ac0-17", "no such GPU exists"),
         ] {
             let refused = seen(value, provider).unwrap_err();
             let names = format!("CUDA_VISIBLE_DEVICES is `{value}`");
@@ -65,7 +65,7 @@ fn gpus_of_the_configuration_count_more_than_the_environment_with_a_notice() {
     };
     let inventory = Inventory::open(&InventorySettings {
         choices: vec![choice(0), choice(1)],
-        visible: Some("1".to_owned()),
+        environment: environment(&[("CUDA_VISIBLE_DEVICES", "1")]),
         ..fake.settings(Provider::Nvml)
     })
     .unwrap();

@@ -4,11 +4,13 @@
 //! The file is given by the environment variable `MODEL_POOL_FAKE_NVML`, or `state` in the library's folder. A program can
 //! therefore load several machines, each from a separate copy.
 //!
-//! This file contains the driver and the GPUs; `memory.rs` their memory, `links.rs` their connections, `events.rs` their events.
+//! This file contains the driver and the GPUs; `memory.rs` their memory, `links.rs` their connections, `events.rs` their events, `mig.rs`
+//! their slices.
 
 mod events;
 mod links;
 mod memory;
+mod mig;
 mod state;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -219,7 +221,8 @@ pub extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_int {
     let state = enter("nvmlDeviceGetCount_v2", None);
-    give(to, state.map(|state| state.all("gpu").count() as c_uint))
+    let cards = |state: State| state.all("gpu").filter(|line| !mig::is_slice(line)).count();
+    give(to, state.map(|state| cards(state) as c_uint))
 }
 
 #[unsafe(no_mangle)]

@@ -11,6 +11,8 @@
 //!     lost                                      it fell off the bus
 //!     nolists noevents                          it refuses the lists of processes, events
 //!     board=0 switch=0                          equal ones are on one board, below one PCIe switch
+//!     mig                                       it is in MIG mode
+//! gpu total=5000 mig_of=0 uuid=MIG-…            a slice of the first GPU; slices follow all GPUs
 //! process gpu=0 pid=12 bytes=1000               without bytes=: not available
 //! process gpu=0 pid=13 bytes=500 graphics
 //! process gpu=0 pid=14 bytes=500 born=88 release=300     an engine's, which ends when it does: its

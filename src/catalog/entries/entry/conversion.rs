@@ -6,7 +6,9 @@ use super::checks::check_aliases;
 use super::settings::{self, Limits};
 use super::start::{Start, device_count, seats_per_replica};
 use super::{Entry, PriorityFrom};
-use crate::documents::{CatalogError, Diagnostics, ModelDocument, Source, limits, validation};
+use crate::documents::{
+    CatalogError, DeviceConstraint, Diagnostics, ModelDocument, Source, limits, validation,
+};
 use crate::entries::reference::{Reference, ReferenceEntry};
 use crate::forms::unused_keys;
 use pool::Priority;
@@ -72,7 +74,10 @@ impl Entry {
             devices_per_replica: device_count.unwrap_or(1),
             devices_configured: device_count,
             dynamic_adapters: start.dynamic_adapters,
-            devices: pool.devices.clone().unwrap_or_default(),
+            devices: DeviceConstraint {
+                accelerator: pool.accelerator,
+                ..pool.devices.clone().unwrap_or_default()
+            },
             parking,
             seats_per_replica,
             memory: limits.memory,

@@ -34,6 +34,7 @@ fn launch(program: &CandleProgram, kind: DeviceKind) -> Launch {
             index: 0,
             uuid: None,
             kind,
+            variable: None,
             total: Bytes::ZERO,
         }],
         bytes_per_device: Bytes::ZERO,

@@ -107,6 +107,10 @@ pub async fn hold(gpu: &Gpu) -> Result<i32, String> {
     if gpu.bytes == 0 && gpu.grow_to.is_none() && gpu.needs == 0 {
         return pending().await;
     }
+    if let Some(root) = std::env::var_os("MODEL_POOL_FAKE_KFD") {
+        hold_on_amd(Path::new(&root), gpu.bytes)?;
+        return pending().await;
+    }
     let from_environment = std::env::var_os("MODEL_POOL_FAKE_NVML").map(PathBuf::from);
     let state = gpu.state.clone().or(from_environment);
     let state = state.ok_or("--fake-gpu-bytes needs --fake-gpu-state or MODEL_POOL_FAKE_NVML")?;
@@ -166,6 +170,28 @@ fn take(file: &Path, wish: &Wish<'_>, needs: u64) -> Result<bool, String> {
         gib(free),
     );
     Ok(false)
+}
+
+/// Holds memory on each GPU that `HIP_VISIBLE_DEVICES` names by index, below the folder of a fake machine.
+fn hold_on_amd(root: &Path, bytes: u64) -> Result<(), String> {
+    let kfd = root.join("sys/class/kfd/kfd");
+    let names = std::env::var("HIP_VISIBLE_DEVICES").unwrap_or_default();
+    for name in names.split(',') {
+        let index: u32 = name
+            .parse()
+            .map_err(|_| format!("HIP_VISIBLE_DEVICES={names}: {name} is not an index"))?;
+        // The first node is the processor.
+        let node = kfd.join(format!("topology/nodes/{}/gpu_id", index + 1));
+        let gpu_id = std::fs::read_to_string(node).map_err(text)?;
+        let own = kfd.join("proc").join(std::process::id().to_string());
+        std::fs::create_dir_all(&own).map_err(text)?;
+        std::fs::write(
+            own.join(format!("vram_{}", gpu_id.trim())),
+            bytes.to_string(),
+        )
+        .map_err(text)?;
+    }
+    Ok(())
 }
 
 /// The GPUs of this process, by their index in the file.
