@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use catalog::{Entry, ModelTask, NeedSource, Prompt, Recipe, Source, Warning};
+use catalog::{Entry, MemorySplit, ModelTask, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
 use engine::CudaProgram;
@@ -140,6 +140,10 @@ fn need(
                 each(spec.devices_per_replica),
                 from(entry)
             ));
+            if let Some(split) = entry.memory_split(largest) {
+                checked.lines.push(format!("estimated by place: {split}"));
+                checked.warnings.extend(host_memory(entry, &split));
+            }
             // Broken files are already reported.
             if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {
                 let key = "pool_config.memory_gib";
@@ -162,6 +166,23 @@ fn need(
             None
         }
     }
+}
+
+/// A warning if the part of a model on the host exceeds the machine's memory.
+fn host_memory(entry: &Entry, split: &MemorySplit) -> Option<Warning> {
+    let machine = inventory::machine_memory()?;
+    if split.host <= machine.total {
+        return None;
+    }
+    let key = match &entry.recipe {
+        Recipe::Command(_) => "engine_config.command",
+        _ => "engine_config.engine_kwargs",
+    };
+    let message = format!(
+        "{} of the model stay on the host, and this machine has {}: weights would be read from disk for every token; put more layers on GPUs, or take a smaller quantisation",
+        split.host, machine.total
+    );
+    Some(at(entry, key, message))
 }
 
 /// Reports whether the model fits, and the command for that placement.

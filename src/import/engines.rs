@@ -15,6 +15,8 @@ pub struct Native {
     /// Keys of `engine_config` other than `model_id`, `type` and `env`.
     pub section: Map<String, Value>,
     pub gpus: Option<u64>,
+    /// Indices of the GPUs it may use; empty for all.
+    pub devices: Vec<u64>,
     /// Simultaneous requests.
     pub seats: Option<u64>,
     /// `pool_config.sleep`.
@@ -48,6 +50,9 @@ const LLAMA_CPP: SpecialOptions = SpecialOptions {
         "hf_token",
         "n_gpu_layers",
         "tensor_split",
+        "device",
+        "main_gpu",
+        "split_mode",
         "fit",
         "fit_target",
         "fit_ctx",
@@ -65,6 +70,8 @@ const LLAMA_CPP: SpecialOptions = SpecialOptions {
         ("-ngl", "n_gpu_layers"),
         ("--gpu-layers", "n_gpu_layers"),
         ("-ts", "tensor_split"),
+        ("-dev", "device"),
+        ("-mg", "main_gpu"),
         ("-fit", "fit"),
         ("-fitt", "fit_target"),
         ("-fitc", "fit_ctx"),
@@ -208,8 +215,51 @@ fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
         native.gpus = u64::try_from(parts).ok().filter(|parts| *parts > 1);
         read.kwargs.insert("tensor_split".to_owned(), json!(split));
     }
+    if let Some(names) = read.own.remove("device") {
+        native.devices = devices(&names)?;
+        if native.devices.len() > 1 {
+            native.gpus = Some(native.devices.len() as u64);
+        }
+    }
+    let main = read.own.remove("main_gpu");
+    let main = main.map(|text| number("main-gpu", &text)).transpose()?;
+    match read.own.remove("split_mode") {
+        // A single GPU is the placement of one replica.
+        Some(mode) if mode == "none" => {
+            native.gpus = None;
+            read.kwargs.shift_remove("tensor_split");
+            native.devices = match (main, native.devices.as_slice()) {
+                (Some(main), []) => vec![main],
+                (main, devices) => {
+                    let index = usize::try_from(main.unwrap_or(0)).unwrap_or(usize::MAX);
+                    devices.get(index).copied().into_iter().collect()
+                }
+            };
+        }
+        mode => {
+            if let Some(mode) = mode.filter(|mode| mode != "layer") {
+                read.kwargs.insert("split_mode".to_owned(), json!(mode));
+            }
+            if let Some(main) = main.filter(|main| *main > 0) {
+                native.notes.push(format!(
+                    "--main-gpu {main} is not used: the pool chooses the GPUs; name them in pool_config.devices"
+                ));
+            }
+        }
+    }
     not_used(&mut native.notes, &read.own);
     finish(engine, native, read.kwargs)
+}
+
+/// The indices in names such as `CUDA0,CUDA1`.
+fn devices(names: &str) -> Result<Vec<u64>, String> {
+    let index = |name: &str| {
+        let digits = name.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+        digits.parse().map_err(|_| {
+            format!("--device {names} names no GPUs by their numbers, such as CUDA0, which LlamaCppEngine needs")
+        })
+    };
+    names.split(',').map(|name| index(name.trim())).collect()
 }
 
 fn vllm(program: &str, argv: &[String]) -> Result<Native, String> {

@@ -7,6 +7,7 @@ mod damage;
 mod forms;
 mod gguf;
 mod layouts;
+mod llama_placement;
 mod published_models;
 
 use support::assert_has;

@@ -7,6 +7,8 @@ mod engines;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::root;
+
 /// A folder with a configuration, a copy of a tiny model, and its model file.
 struct World {
     folder: tempfile::TempDir,
@@ -26,10 +28,7 @@ impl CheckOutput {
 
     #[track_caller]
     fn has(&self, parts: &[&str]) {
-        let all = self.all();
-        for part in parts {
-            assert!(all.contains(part), "`{part}` is missing in:\n{all}");
-        }
+        support::assert_has(&self.all(), parts);
     }
 
     #[track_caller]
@@ -38,10 +37,6 @@ impl CheckOutput {
         assert_eq!(self.status, Some(1), "{}", self.all());
         assert!(!self.out.contains("would run"), "{}", self.out);
     }
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn check(folder: &Path, words: &[&str]) -> CheckOutput {
@@ -412,6 +407,10 @@ fn files_of_weights_in_the_folder_of_models_are_no_models() {
         ("generation_config.json", "{\"temperature\": 0.6}"),
         ("tokenizer_config.json", "{\"model_max_length\": 512}"),
         ("special_tokens_map.json", "{\"eos_token\": \"</s>\"}"),
+        ("video_preprocessor_config.json", "{\"size\": 224}"),
+        ("hf_quant_config.json", "{\"quantization\": {}}"),
+        ("quantize_config.json", "{\"bits\": 4}"),
+        ("notes_of_the_authors.json", "{\"by\": [1, 2]}"),
         (
             "model.safetensors.index.json",
             "{\"metadata\": {}, \"weight_map\": {}}",
@@ -427,6 +426,11 @@ fn files_of_weights_in_the_folder_of_models_are_no_models() {
     assert_eq!(said.status, Some(0), "{}", said.all());
     assert!(!said.all().contains(".json"), "{}", said.all());
     said.has(&["model lab/tiny: fits on gpu0"]);
+    // A model's file with a mistake is named, also next to weights.
+    for text in ["{\"engine_config\": {", "{\"engine_config\": {}}"] {
+        world.write("models/tiny-hf/mine.json", text);
+        world.check().fails_with(&["mine.json"]);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde_json::Value;
 use support::net::chat;
 use support::servers::{KEY, Stub};
 use support::service::Pool;
+use support::table::rows_of;
 
 use super::commands::{CommandOutput, model_pool};
 
@@ -148,6 +149,17 @@ fn a_launcher_with_a_port_of_its_own_is_served() {
     }
 }
 
+/// A model | its URL | its key
+const ENDPOINTS: &str = r"
+    a | http://10.0.0.7:8000/v1 | K
+    b | https://generativelanguage.googleapis.com/v1beta/openai | GEMINI_API_KEY
+    c | https://models.github.ai/inference | GITHUB_TOKEN
+    d | https://api.cohere.ai/compatibility/v1 | COHERE_API_KEY
+    e | https://api.cloudflare.com/client/v4/accounts/abc/ai/v1 | CLOUDFLARE_API_KEY
+    f | https://api.z.ai/api/paas/v4 | ZAI_API_KEY
+    g | https://api.cloudflare.com/client/v4/accounts/other/ai/v1 |
+";
+
 #[test]
 fn providers_with_an_endpoint_like_openais_are_imported() {
     let text = "model_list:
@@ -167,31 +179,7 @@ fn providers_with_an_endpoint_like_openais_are_imported() {
     let said = ended.done().stdout;
     has(&said, &["current value of the variable VLLM_BASE"]);
     let files = files(folder.path());
-    for (name, url, key) in [
-        ("a", "http://10.0.0.7:8000/v1", "K"),
-        (
-            "b",
-            "https://generativelanguage.googleapis.com/v1beta/openai",
-            "GEMINI_API_KEY",
-        ),
-        ("c", "https://models.github.ai/inference", "GITHUB_TOKEN"),
-        (
-            "d",
-            "https://api.cohere.ai/compatibility/v1",
-            "COHERE_API_KEY",
-        ),
-        (
-            "e",
-            "https://api.cloudflare.com/client/v4/accounts/abc/ai/v1",
-            "CLOUDFLARE_API_KEY",
-        ),
-        ("f", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
-        (
-            "g",
-            "https://api.cloudflare.com/client/v4/accounts/other/ai/v1",
-            "",
-        ),
-    ] {
+    for [name, url, key] in rows_of(ENDPOINTS) {
         let file = format!("{name}.yaml");
         let text = &files.iter().find(|(own, _)| *own == file).expect(name).1;
         has(text, &[&format!("url: {url}\n"), key]);
@@ -405,38 +393,21 @@ fn a_model_that_cannot_be_translated_is_left_out_with_its_line_and_the_others_ar
     check(folder.path(), r#"{"good": {"memory_gib": 1}}"#).done();
 }
 
+/// A program | its file | a part of the message
+const UNREADABLE: &str = r"
+    llama-swap | models:\n  a:\n   cmd: [x\n | theirs.yaml: line
+    llama-swap | models:\n  a: {cmd: x}\n  a: {cmd: y}\n | `a` is given twice
+    llama-swap | macros:\n  a: ${b}\n  b: ${a}\nmodels: {}\n | line 2: macros.a: the macros refer to themselves: a → b → a
+    llama-swap | models: {}\n | there is no model in it
+    llama-swap | globalTTL: soon\nmodels: {}\n | line 1: globalTTL: a whole number
+    llama-swap | - a\n | keys with values are expected
+    litellm | model_list: []\n | model_list: is missing or empty
+    litellm | model_list:\n  - a: [\n | theirs.yaml: line
+";
+
 #[test]
 fn a_file_that_cannot_be_read_writes_nothing_and_names_the_line() {
-    for (kind, text, words) in [
-        (
-            "llama-swap",
-            "models:\n  a:\n   cmd: [x\n",
-            "theirs.yaml: line ",
-        ),
-        (
-            "llama-swap",
-            "models:\n  a: {cmd: x}\n  a: {cmd: y}\n",
-            "`a` is given twice",
-        ),
-        (
-            "llama-swap",
-            "macros:\n  a: ${b}\n  b: ${a}\nmodels: {}\n",
-            "line 2: macros.a: the macros refer to themselves: a → b → a",
-        ),
-        ("llama-swap", "models: {}\n", "there is no model in it"),
-        (
-            "llama-swap",
-            "globalTTL: soon\nmodels: {}\n",
-            "line 1: globalTTL: a whole number",
-        ),
-        ("llama-swap", "- a\n", "keys with values are expected"),
-        (
-            "litellm",
-            "model_list: []\n",
-            "model_list: is missing or empty",
-        ),
-        ("litellm", "model_list:\n  - a: [\n", "theirs.yaml: line "),
-    ] {
+    for [kind, text, words] in rows_of(UNREADABLE) {
         let (folder, ended) = import(kind, text, &[], &[]);
         let ended = ended.refused(&["theirs.yaml", words]);
         assert!(ended.stdout.is_empty(), "{ended:?}");
@@ -597,4 +568,41 @@ fn the_memory_of_an_unknown_program_is_a_guess_from_its_files() {
     );
     has(&files(folder.path())[0].1, &["memory_gib: 4.1"]);
     check(folder.path(), "{}").done();
+}
+
+#[test]
+fn without_a_gpu_models_of_llama_swap_need_no_memory_of_one() {
+    let model = fs::canonicalize("tests/fixtures/gguf/written-by-gguf-py-00001-of-00003.gguf")
+        .expect("a model");
+    let model = model.display();
+    let text = format!(
+        "macros:\n  server: llama-server --port ${{PORT}} -m {model} -c 4096\nmodels:\n  dense:\n    cmd: ${{server}} -ngl 99 -np 2 -fa on\n  experts:\n    cmd: ${{server}} -ngl 99 --n-cpu-moe 20 -np 1\n  patterns:\n    cmd: ${{server}} -ngl 99 -ot exps=CPU -ot attn=CUDA0 -dev CUDA0\n  shell:\n    cmd: sh -c 'exec ${{server}} --cpu-moe'\n"
+    );
+    let (folder, ended) = import("llama-swap", &text, &[], &[]);
+    ended.done();
+    // The CUDA context of a GPU alone takes as much.
+    let env = [
+        ("MODEL_POOL__INVENTORY__PROVIDER", "host"),
+        ("MODEL_POOL__INVENTORY__HOST_MEMORY", "512MiB"),
+    ];
+    let words = ["check", "--config", "imported/model-pool.yaml"];
+    let checked = model_pool(folder.path(), &words, &env);
+    for name in ["dense", "experts", "patterns", "shell"] {
+        let fits = format!("model {name}: fits on host");
+        assert!(
+            checked.stdout.contains(&fits),
+            "{name}:\n{}{}",
+            checked.stdout,
+            checked.stderr
+        );
+    }
+    // On GPUs the parts are named by place.
+    let gpus = check(folder.path(), "{}");
+    has(
+        &gpus.stdout,
+        &[
+            "model experts: estimated by place: ",
+            " on the host: --n-cpu-moe 20",
+        ],
+    );
 }

@@ -150,8 +150,10 @@ pub fn needs(needs: &Needs) -> String {
         Some(source) => format!(" ({})", clean(source)),
     };
     let each = if needs.devices > 1 { " each" } else { "" };
+    let by_place = needs.by_place.as_deref();
+    let by_place = by_place.map_or_else(String::new, |places| format!("; {}", clean(places)));
     format!(
-        "{} with {}{each}{source}",
+        "{} with {}{each}{source}{by_place}",
         count(needs.devices as usize, "device"),
         bytes(needs.bytes_per_device)
     )
@@ -211,7 +213,9 @@ mod tests {
         let shown = plan(
             &read(json!({
                 "model": "m", "feasible": false, "reason": "no device has room",
-                "needs": {"devices": 2, "bytes_per_device": 1u64 << 30, "source": "estimate"},
+                "needs": {"devices": 2, "bytes_per_device": 1u64 << 30, "source": "estimate",
+                    "host_bytes": 3u64 << 30,
+                    "by_place": "1.0 GiB and 0.5 GiB on the GPUs, 3.0 GiB on the host: --cpu-moe"},
                 "candidates": [{"place": "gpu0", "verdict": "held by r2 (priority 3, always-hot)"},
                     {"place": "gpu10", "verdict": "600.0 MiB free"}]})),
             Style::PLAIN,
@@ -220,7 +224,8 @@ mod tests {
             shown,
             "m cannot be loaded now\n\
              \x20 why     no device has room\n\
-             \x20 needs   2 devices with 1.0 GiB each (estimate)\n\
+             \x20 needs   2 devices with 1.0 GiB each (estimate); 1.0 GiB and 0.5 GiB on the GPUs, \
+             3.0 GiB on the host: --cpu-moe\n\
              \x20 gpu0   held by r2 (priority 3, always-hot)\n\
              \x20 gpu10  600.0 MiB free\n"
         );

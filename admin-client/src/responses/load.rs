@@ -37,6 +37,8 @@ pub struct Needs {
     pub devices: u32,
     pub bytes_per_device: u64,
     pub source: Option<String>,
+    /// The memory by place, for a model that is divided between GPUs and the host.
+    pub by_place: Option<String>,
 }
 
 /// Memory on one device.

@@ -4,7 +4,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use controller::Snapshot;
+use controller::{ModelFacts, Snapshot};
 use pool::Time;
 
 /// A part of one device.
@@ -27,6 +27,27 @@ pub struct Needs {
     /// Source of the value: `estimate`, `measured` or `file`; `unseen` for a model in Ray Serve, whose memory Ray manages.
     #[schema(example = "measured")]
     pub source: &'static str,
+    /// Host memory that a replica uses in addition to its devices, as estimated from its file. Absent for engines that do not
+    /// divide a model between GPUs and the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_bytes: Option<u64>,
+    /// Estimated memory by place, with the options that decide it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "12.1 GiB on the GPU, 5.5 GiB on the host: --n-cpu-moe 20")]
+    pub by_place: Option<String>,
+}
+
+impl Needs {
+    pub fn new(devices: u32, bytes_per_device: u64, facts: Option<&ModelFacts>) -> Needs {
+        let split = facts.and_then(|facts| facts.split.as_ref());
+        Needs {
+            devices,
+            bytes_per_device,
+            source: facts.map_or("estimate", |facts| facts.need_source),
+            host_bytes: split.map(|split| split.host.0),
+            by_place: split.map(ToString::to_string),
+        }
+    }
 }
 
 /// A time in the API's format.

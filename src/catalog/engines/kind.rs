@@ -6,6 +6,8 @@ use model_files::Split;
 
 /// Memory of the embedded engine's process on the CPU for any model: program, threads, and the tables of a small tokenizer.
 pub const CANDLE_CPU_OVERHEAD: Bytes = Bytes(16 * Bytes::MIB);
+/// Memory of llama-server's process on the host for any model: program, threads, vocabulary, and the results of a batch.
+pub const LLAMA_CPU_OVERHEAD: Bytes = Bytes(64 * Bytes::MIB);
 /// An engine's memory on each GPU in addition to weights and cache: the CUDA context and the workspace of its libraries, a few
 /// hundred MiB by NVIDIA's documentation. Measurements replace it.
 pub const GPU_OVERHEAD: Bytes = Bytes(512 * Bytes::MIB);
@@ -41,8 +43,9 @@ impl EngineKind {
     ///   same libraries and are assumed to need as much.
     /// - Text Embeddings Inference: 1 GiB. The CUDA context, and the activations of a batch of 16384
     ///   tokens: about 8 KiB each for a model of 1024 features.
-    /// - llama.cpp: 1 GiB. The CUDA context, and a compute buffer that mostly holds the logits of
-    ///   one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3.
+    /// - llama.cpp: 1 GiB if its file's header is unknown. The CUDA context, and a compute buffer that mostly holds the
+    ///   logits of one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3. With the
+    ///   header, `estimates::llama_cpp` counts the buffer.
     /// - other programs: `GPU_OVERHEAD`, the CUDA context alone.
     pub fn overhead_per_device(self, devices: u32) -> Bytes {
         match self {

@@ -320,10 +320,6 @@ const WARNED: &[FlagReason] = &[
         "enables routes that the gateway does not forward",
     ),
     reason("log_prompts_dir", "writes what users say to disk"),
-    reason(
-        "cpu_moe n_cpu_moe n_cpu_ffn kv_offload n_gpu_layers",
-        "keeps a part of the model in host memory, which the estimate ignores; set pool_config.memory_gib, or wait for a measurement",
-    ),
 ];
 
 /// Every key of the common and server options, except the ones above, options that only make sense on a command line, and the

@@ -59,7 +59,29 @@ impl Entry {
             Recipe::Remote(recipe) => of_key(recipe.key.as_ref(), &mut found),
             Recipe::RayServe(recipe) => of_ray_serve(recipe, &mut found),
         }
+        self.of_placement(&mut found);
         found.list
+    }
+
+    /// Options of llama-server that it refuses, or that contradict each other.
+    fn of_placement(&self, found: &mut Findings) {
+        let devices = self.devices_per_replica;
+        let Some((options, _)) = self.llama_options(devices) else {
+            return;
+        };
+        for problem in options.offload.contradictions(devices as usize) {
+            let key = match (&self.recipe, problem.split_whitespace().next()) {
+                (Recipe::Server(_), Some(option)) => format!(
+                    "engine_config.engine_kwargs.{}",
+                    option.trim_start_matches('-').replace('-', "_")
+                ),
+                _ => "engine_config.command".to_owned(),
+            };
+            found.note(
+                &key,
+                format!("{problem}; llama-server refuses it or does not use it"),
+            );
+        }
     }
 
     /// The weights have not been fetched yet.

@@ -6,12 +6,11 @@ use std::path::Path;
 
 use pool::Bytes;
 
+use super::llama_cpp::{self, Room};
 use crate::engines::EngineKind;
 use crate::recipes::EngineOptions;
 use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
 
-/// llama-server's default number of simultaneous sequences.
-const LLAMA_SEQUENCES: u64 = 4;
 /// Tokens of a llama.cpp batch, which its sliding windows hold in addition.
 const LLAMA_BATCH: u64 = 512;
 /// The reason why memory could not be estimated, with the key or file to look at.
@@ -48,12 +47,24 @@ fn held_by(files: &ModelFiles, kind: EngineKind) -> u64 {
 }
 
 /// Memory that a command needs on each device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandNeed {
     /// With a cache for as many sequences as the replica gets requests.
     pub wanted: Bytes,
     /// With a cache for one sequence, the minimum for starting.
     pub least: Bytes,
+    /// Assumptions that an administrator should know.
+    pub guesses: Vec<String>,
+}
+
+impl CommandNeed {
+    fn fixed(wanted: Bytes) -> CommandNeed {
+        CommandNeed {
+            wanted,
+            least: wanted,
+            guesses: Vec::new(),
+        }
+    }
 }
 
 /// The memory of one command replica on each of its devices: weights as stored, a cache for `sequences` unless the command's
@@ -64,17 +75,29 @@ pub(crate) fn command(
     context: Option<u32>,
     sequences: u32,
     devices: u32,
+    in_host_memory: bool,
 ) -> Result<CommandNeed, EstimateError> {
     let architecture = &files.architecture;
+    if options.kind == EngineKind::LlamaCpp && !files.tensors.is_empty() {
+        let room = Room::new(options, architecture, context)?;
+        let (bytes, guesses) = if in_host_memory {
+            let need = llama_cpp::on_host(options, files, room);
+            (need.host, need.guesses)
+        } else {
+            let need = llama_cpp::on_gpus(options, files, room, devices);
+            let most = need.devices.into_iter().max();
+            (most.unwrap_or(need.host), need.guesses)
+        };
+        return Ok(CommandNeed {
+            guesses,
+            ..CommandNeed::fixed(bytes)
+        });
+    }
     let context_tokens = context.map(u64::from);
     let weights = Bytes(held_by(files, options.kind).div_ceil(u64::from(devices.max(1))));
     let fixed = weights + options.kind.overhead_per_device(devices);
     if let Some(cache) = options.cache {
-        let wanted = fixed + cache;
-        return Ok(CommandNeed {
-            wanted,
-            least: wanted,
-        });
+        return Ok(CommandNeed::fixed(fixed + cache));
     }
     let cache = |load: CacheLoad| {
         let load = CacheLoad {
@@ -86,26 +109,21 @@ pub(crate) fn command(
         Bytes(architecture.cache_bytes_per_device(&load, options.kind.split(), devices))
     };
     if options.kind == EngineKind::LlamaCpp {
-        // llama.cpp's context is for all sequences together, and it knows the file's figure only if the command passes it.
-        let tokens =
-            architecture.tokens(options.context.or(architecture.context).or(context_tokens))?;
-        let sequences = options.sequences.unwrap_or(LLAMA_SEQUENCES);
+        let Room { tokens, sequences } = Room::new(options, architecture, context)?;
         let wanted = fixed
             + cache(CacheLoad {
                 tokens,
                 window_slack: LLAMA_BATCH,
                 ..CacheLoad::even(tokens, sequences)
             });
-        return Ok(CommandNeed {
-            wanted,
-            least: wanted,
-        });
+        return Ok(CommandNeed::fixed(wanted));
     }
     let tokens = architecture.tokens(options.context.or(context_tokens))?;
     let sequences = u64::from(sequences).min(options.sequences.unwrap_or(u64::MAX));
     Ok(CommandNeed {
         wanted: fixed + cache(CacheLoad::even(tokens, sequences)),
         least: fixed + cache(CacheLoad::even(tokens, 1)),
+        guesses: Vec::new(),
     })
 }
 

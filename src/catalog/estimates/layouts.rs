@@ -15,6 +15,24 @@ use crate::recipes::Recipe;
 /// Device counts to consider if none is configured.
 const COUNTS: [u32; 5] = [1, 2, 4, 8, 16];
 
+/// The memory of a device that a model may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSize {
+    pub total: Bytes,
+    /// The device is the machine's own memory: engines run without a GPU.
+    pub is_host: bool,
+}
+
+impl DeviceSize {
+    /// The size of a GPU.
+    pub fn gpu(total: Bytes) -> DeviceSize {
+        DeviceSize {
+            total,
+            is_host: false,
+        }
+    }
+}
+
 /// A possible placement size of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -80,19 +98,19 @@ impl Entry {
     /// The model's layouts, smallest first. If a file or the command sets the number of devices, there is one; otherwise 1, 2, 4, 8
     /// and 16 are considered, provided that they divide the attention heads or, for the embedded engine, do not exceed its layers.
     ///
-    /// `measured` holds the measured memory of replicas by device count. `device_total` is the memory of one device, for engines
-    /// that fill a share of it. Reads the headers of the model's files: call it outside the event loop. Fails like `spec`.
+    /// `measured` holds the measured memory of replicas by device count. `device` is the largest device, for engines that fill a
+    /// share of it. Reads the headers of the model's files: call it outside the event loop. Fails like `spec`.
     pub fn layouts(
         &self,
         measured: &BTreeMap<u32, MeasuredNeed>,
-        device_total: Option<Bytes>,
+        device: Option<DeviceSize>,
     ) -> Result<Vec<Layout>, EstimateError> {
-        let figures = Figures::new(self);
+        let figures = Figures::on(self, device);
         self.device_counts(&figures)
             .into_iter()
             .map(|devices| {
                 let measured = measured.get(&devices).copied();
-                let (bytes_per_device, _) = figures.bytes(devices, measured, device_total)?;
+                let (bytes_per_device, _) = figures.bytes(devices, measured, device)?;
                 Ok(Layout {
                     devices,
                     bytes_per_device,

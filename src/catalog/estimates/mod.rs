@@ -3,10 +3,16 @@
 mod candle_activations;
 mod candle_need;
 mod estimate;
+mod figures_by_place;
 mod layouts;
+mod llama_cpp;
+mod llama_places;
+mod memory_split;
 mod need;
 mod need_source;
 
 pub use estimate::EstimateError;
-pub use layouts::{Demand, DeviceShare, Layout};
+pub use layouts::{Demand, DeviceShare, DeviceSize, Layout};
+pub use memory_split::MemorySplit;
+pub use need::EntryFigures;
 pub use need_source::{MeasuredNeed, NeedSource};

@@ -14,9 +14,11 @@ use pool::{
 };
 
 use super::estimate::EstimateError;
-use super::layouts::{Demand, DeviceShare};
+use super::layouts::{Demand, DeviceShare, DeviceSize};
+use super::memory_split::MemorySplit;
 use super::need_source::{MeasuredNeed, NeedSource};
 use super::{candle_need, estimate};
+use crate::engines::{EngineKind, LLAMA_CPU_OVERHEAD};
 use crate::entries::Entry;
 use crate::recipes::{CandleRecipe, EngineOptions, Recipe};
 use crate::weights::{Fetch, hub_cache};
@@ -45,6 +47,17 @@ const BY_SIZES: &str = "the sizes of its files are used instead, without a cache
 /// The keep-hot time under `adaptive` before a model's first request.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
 
+/// The figures of a model for the core and for display.
+#[derive(Debug)]
+pub struct EntryFigures {
+    pub spec: ModelSpec,
+    pub source: NeedSource,
+    /// Memory per device without any measurement.
+    pub estimated: Option<Bytes>,
+    /// The same by place, for engines that divide a model between GPUs and host memory.
+    pub split: Option<MemorySplit>,
+}
+
 impl Entry {
     /// The model's description for the core. Fails only for a command whose memory is unknown. Reads the headers of the model's
     /// files: call it outside the event loop.
@@ -56,33 +69,39 @@ impl Entry {
         self.spec_on(config, measured, None)
     }
 
-    /// Like `spec`, for devices with `device_total` memory, which matters for engines that fill a share of a device.
+    /// Like `spec`, for models whose largest device is `device`, which matters for engines that fill a share of a device, or run in
+    /// host memory.
     pub fn spec_on(
         &self,
         config: &Config,
         measured: Option<MeasuredNeed>,
-        device_total: Option<Bytes>,
+        device: Option<DeviceSize>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        self.spec_by(&Figures::new(self), config, measured, device_total)
+        self.spec_by(&Figures::on(self, device), config, measured, device)
     }
 
-    /// Like `spec_on`, plus the estimated memory per device ignoring the measurement. Reads the files once for both.
+    /// Like `spec_on`, plus the estimates ignoring the measurement. Reads the files once for all.
     pub fn spec_and_estimate(
         &self,
         config: &Config,
         measured: Option<MeasuredNeed>,
-        device_total: Option<Bytes>,
-    ) -> Result<(ModelSpec, NeedSource, Option<Bytes>), EstimateError> {
-        let figures = Figures::new(self);
-        let (spec, source) = self.spec_by(&figures, config, measured, device_total)?;
+        device: Option<DeviceSize>,
+    ) -> Result<EntryFigures, EstimateError> {
+        let figures = Figures::on(self, device);
+        let (spec, source) = self.spec_by(&figures, config, measured, device)?;
         let estimated = match measured {
             None => Some(spec.bytes_per_device),
             Some(_) => {
-                let figure = self.figure(&figures, config, None, device_total);
+                let figure = self.figure(&figures, config, None, device);
                 figure.ok().map(|(bytes, _)| bytes)
             }
         };
-        Ok((spec, source, estimated))
+        Ok(EntryFigures {
+            spec,
+            source,
+            estimated,
+            split: figures.split(),
+        })
     }
 
     /// Memory of one replica on each device.
@@ -91,9 +110,9 @@ impl Entry {
         figures: &Figures<'_>,
         config: &Config,
         measured: Option<MeasuredNeed>,
-        device_total: Option<Bytes>,
+        device: Option<DeviceSize>,
     ) -> Result<(Bytes, NeedSource), EstimateError> {
-        match figures.bytes(self.devices_per_replica, measured, device_total) {
+        match figures.bytes(self.devices_per_replica, measured, device) {
             Err(_) if self.waits() => Ok((Bytes(Bytes::GIB), NeedSource::Unfetched)),
             // Offline it stays unknown until the weights are on this machine.
             Ok((bytes, NeedSource::Rough { .. })) if self.waits() && !config.sources.offline => {
@@ -108,10 +127,10 @@ impl Entry {
         figures: &Figures<'_>,
         config: &Config,
         measured: Option<MeasuredNeed>,
-        device_total: Option<Bytes>,
+        device: Option<DeviceSize>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
         let absent = self.waits();
-        let (bytes_per_device, source) = self.figure(figures, config, measured, device_total)?;
+        let (bytes_per_device, source) = self.figure(figures, config, measured, device)?;
         let damage = self.damage_in(figures);
         let total = Bytes(
             bytes_per_device
@@ -170,7 +189,7 @@ impl Entry {
             engine: self.recipe.engine(),
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: matches!(source, NeedSource::File | NeedSource::Unseen),
-            wider: self.wider(device_total),
+            wider: self.wider(device),
             loader: self.loader(total),
             parking: self.parking(total),
             scaling: self.scaling.clone().map(Box::new),
@@ -215,8 +234,8 @@ impl Entry {
     }
 
     /// The device counts it may grow to if none is configured (M5).
-    fn wider(&self, device_total: Option<Bytes>) -> Vec<Layout> {
-        let layouts = self.layouts(&BTreeMap::new(), device_total);
+    fn wider(&self, device: Option<DeviceSize>) -> Vec<Layout> {
+        let layouts = self.layouts(&BTreeMap::new(), device);
         let layouts = layouts.unwrap_or_default().into_iter().skip(1);
         layouts
             .map(|layout| Layout {
@@ -293,14 +312,21 @@ impl Entry {
 
 /// The figures of one model. Reads its files at most once, when needed.
 pub(crate) struct Figures<'a> {
-    entry: &'a Entry,
+    pub(super) entry: &'a Entry,
+    pub(super) in_host_memory: bool,
     files: OnceCell<Result<ModelFiles, EstimateError>>,
 }
 
 impl<'a> Figures<'a> {
     pub(crate) fn new(entry: &'a Entry) -> Figures<'a> {
+        Figures::on(entry, None)
+    }
+
+    /// Figures for a model whose largest device is `device`.
+    pub(crate) fn on(entry: &'a Entry, device: Option<DeviceSize>) -> Figures<'a> {
         Figures {
             entry,
+            in_host_memory: device.is_some_and(|device| device.is_host),
             files: OnceCell::new(),
         }
     }
@@ -325,7 +351,7 @@ impl<'a> Figures<'a> {
     }
 
     /// The local path of the model.
-    fn path(&self) -> Option<PathBuf> {
+    pub(super) fn path(&self) -> Option<PathBuf> {
         if let Some(fetch) = &self.entry.fetch {
             return fetch.found();
         }
@@ -357,10 +383,10 @@ impl<'a> Figures<'a> {
         &self,
         devices: u32,
         measured: Option<MeasuredNeed>,
-        device_total: Option<Bytes>,
+        device: Option<DeviceSize>,
     ) -> Result<(Bytes, NeedSource), EstimateError> {
         let (demand, source) = self.demand(devices, measured)?;
-        match demand.resolve(device_total) {
+        match demand.resolve(device.map(|device| device.total)) {
             Some(bytes) => Ok((bytes, source)),
             None => Err(match self.files() {
                 Err(error) => self.no_figure(&error.to_string()),
@@ -448,18 +474,25 @@ impl<'a> Figures<'a> {
         let error = match self.files() {
             Ok(files) => {
                 let seats = self.entry.seats_per_replica;
-                match estimate::command(options, files, context, seats, devices) {
+                match estimate::command(
+                    options,
+                    files,
+                    context,
+                    seats,
+                    devices,
+                    self.in_host_memory,
+                ) {
                     Ok(need) => {
                         let demand = shared(need.least, Some(need.wanted));
                         let demand = demand.unwrap_or(Demand::Bytes(need.wanted));
-                        return Ok((demand, self.estimate(files)));
+                        return Ok((demand, self.estimate_with(files, need.guesses)));
                     }
                     Err(error) => error.to_string(),
                 }
             }
             Err(error) => error.to_string(),
         };
-        let overhead = estimate::command_overhead(options.kind, devices);
+        let overhead = self.overhead(options.kind, devices);
         let sizes = self
             .path()
             .and_then(|path| estimate::by_file_sizes(&path, overhead))
@@ -480,6 +513,15 @@ impl<'a> Figures<'a> {
             )),
             (None, Some(bytes)) => Ok((Demand::Bytes(bytes), self.rough(&error, BY_SIZES))),
             (None, None) => Err(self.no_figure(&error)),
+        }
+    }
+
+    /// The engine's own memory on all devices of a replica.
+    fn overhead(&self, kind: EngineKind, devices: u32) -> Bytes {
+        if self.in_host_memory && kind == EngineKind::LlamaCpp {
+            LLAMA_CPU_OVERHEAD
+        } else {
+            estimate::command_overhead(kind, devices)
         }
     }
 
@@ -509,7 +551,12 @@ impl<'a> Figures<'a> {
 
     /// The source of a figure from the model's files, listing any guesses.
     fn estimate(&self, files: &ModelFiles) -> NeedSource {
-        let guesses = files.guesses();
+        self.estimate_with(files, Vec::new())
+    }
+
+    fn estimate_with(&self, files: &ModelFiles, further: Vec<String>) -> NeedSource {
+        let mut guesses = files.guesses();
+        guesses.extend(further);
         if guesses.is_empty() {
             return NeedSource::Estimate;
         }

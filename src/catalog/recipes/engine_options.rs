@@ -1,15 +1,14 @@
 //! Recognises the program that a command starts, and the options that determine its memory. An unrecognised command counts as
 //! `EngineKind::Other`.
 
-use std::collections::BTreeMap;
-
 use pool::Bytes;
 
+use super::command_line::{CommandLine, base};
+use super::llama_offload::Offload;
 use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
 use crate::documents::DEVICES_MAX;
 use crate::engines::{EngineKind, LaunchContext, PlacedDevice, ServerRecipe};
 use model_files::NumberWidth;
-use model_files::gguf_types;
 
 /// Identifies the program that a command line starts.
 pub(crate) fn kind_of_command(line: &[String]) -> EngineKind {
@@ -42,6 +41,8 @@ pub struct EngineOptions {
     pub model: Option<String>,
     /// Number of devices set in the options.
     pub devices: Option<u64>,
+    /// llama.cpp's division of the model between GPUs and host memory.
+    pub offload: Offload,
 }
 
 impl CommandRecipe {
@@ -155,108 +156,6 @@ impl Recipe {
     }
 }
 
-#[derive(Default)]
-struct CommandLine {
-    argv: Vec<String>,
-    env: BTreeMap<String, String>,
-}
-
-fn base(program: &str) -> &str {
-    program.rsplit('/').next().unwrap_or(program)
-}
-
-impl CommandLine {
-    fn kind(&self) -> EngineKind {
-        for word in &self.argv {
-            let image = word.split(':').next().unwrap_or(word);
-            let kind = match base(word) {
-                "vllm" => EngineKind::Vllm,
-                "llama-server" | "llama-server.exe" => EngineKind::LlamaCpp,
-                "sglang" | "sglang_router" => EngineKind::Sglang,
-                "text-generation-launcher" | "text-generation-server" => EngineKind::Tgi,
-                module if module.starts_with("vllm.entrypoints.") => EngineKind::Vllm,
-                module if module.starts_with("sglang.launch_server") => EngineKind::Sglang,
-                module if module.starts_with("llama_cpp.server") => EngineKind::LlamaCpp,
-                _ if image.ends_with("vllm/vllm-openai") => EngineKind::Vllm,
-                _ if image.ends_with("lmsysorg/sglang") => EngineKind::Sglang,
-                _ if image.ends_with("huggingface/text-generation-inference") => EngineKind::Tgi,
-                _ if image.ends_with("ggml-org/llama.cpp") => EngineKind::LlamaCpp,
-                _ => continue,
-            };
-            return kind;
-        }
-        EngineKind::Other
-    }
-
-    /// The value of the last option with any of these names, written `--name value` or `--name=value`, with `-` or `_` inside; or
-    /// else the value of the variable.
-    fn option(&self, names: &[&str], variable: &str) -> Option<&str> {
-        let is_named = |word: &str| {
-            let word = if word.starts_with("--") {
-                word.replace('_', "-")
-            } else {
-                word.to_owned()
-            };
-            names.contains(&word.as_str())
-        };
-        let mut found = None;
-        for (index, word) in self.argv.iter().enumerate() {
-            if is_named(word) {
-                found = self.argv.get(index + 1).map(String::as_str);
-            } else if let Some((name, value)) = word.split_once('=')
-                && is_named(name)
-            {
-                found = Some(value);
-            }
-        }
-        found.or_else(|| self.env.get(variable).map(String::as_str))
-    }
-
-    fn number(&self, names: &[&str], variable: &str) -> Option<u64> {
-        count(self.option(names, variable)?).filter(|number| *number > 0)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.argv.iter().any(|word| word.replace('_', "-") == name)
-    }
-
-    fn fraction(&self, names: &[&str], variable: &str) -> Option<u32> {
-        let fraction: f64 = self.option(names, variable)?.parse().ok()?;
-        // At most 1,000.
-        (fraction > 0.0 && fraction <= 1.0).then(|| (fraction * 1000.0).round() as u32)
-    }
-
-    fn llama_width(&self, names: &[&str], variable: &str) -> NumberWidth {
-        let named = self
-            .option(names, variable)
-            .and_then(gguf_types::bytes_of_256);
-        named.map_or(NumberWidth::TWO_BYTES, NumberWidth)
-    }
-
-    fn width(&self, names: &[&str]) -> NumberWidth {
-        match self.option(names, "") {
-            Some(name) if name.starts_with("fp8") || name == "int8" => NumberWidth::ONE_BYTE,
-            Some(name) if name.starts_with("fp4") || name.starts_with("nvfp4") => NumberWidth(144),
-            Some("float32" | "float") => NumberWidth::FOUR_BYTES,
-            _ => NumberWidth::TWO_BYTES,
-        }
-    }
-}
-
-/// Parses an integer as engines write it: `4096`, `32k` (thousands), `32K` (1024).
-fn count(text: &str) -> Option<u64> {
-    let (digits, factor) = match text.char_indices().next_back()? {
-        (end, 'k') => (&text[..end], 1000),
-        (end, 'K') => (&text[..end], 1 << 10),
-        (end, 'm') => (&text[..end], 1_000_000),
-        (end, 'M') => (&text[..end], 1 << 20),
-        (end, 'g') => (&text[..end], 1_000_000_000),
-        (end, 'G') => (&text[..end], 1 << 30),
-        _ => (text, 1),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 impl EngineOptions {
     fn read(line: &CommandLine) -> EngineOptions {
         EngineOptions::new(line.kind(), line)
@@ -275,6 +174,7 @@ impl EngineOptions {
             keeps_old_tokens: false,
             model: None,
             devices: None,
+            offload: Offload::default(),
         };
         match kind {
             EngineKind::Vllm => options.read_vllm(line),
@@ -349,6 +249,7 @@ impl EngineOptions {
         self.keys = line.llama_width(&["-ctk", "--cache-type-k"], "LLAMA_ARG_CACHE_TYPE_K");
         self.values = line.llama_width(&["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V");
         self.keeps_old_tokens = line.has("--swa-full");
+        self.offload = Offload::read(line);
         self.model = line
             .option(&["-m", "--model"], "LLAMA_ARG_MODEL")
             .map(str::to_owned);

@@ -92,13 +92,15 @@ fn of_entry(
     let weights = entry.weights_path().and_then(|path| weights_mark(&path));
     let measured = known.measured(entry, weights);
     let total = largest_for(entry, &known.devices);
-    let (mut spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
+    let figures = entry.spec_and_estimate(config, measured, total)?;
+    let mut spec = figures.spec;
     spec.no_program = missing_program(&entry.name, &entry.recipe);
     let listing = entry.fetch.as_ref().and_then(|wanted| wanted.listing());
     Ok(Figures {
         spec,
-        source,
-        estimated: estimated.unwrap_or_default(),
+        source: figures.source,
+        estimated: figures.estimated.unwrap_or_default(),
+        split: figures.split,
         weights,
         listing: listing.map(Arc::new),
     })

@@ -9,7 +9,7 @@ use crate::messages::Message;
 use crate::view::ModelFacts;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
-use pool::{Bytes, ModelId, PrefetchCandidate, read_ahead_budget};
+use pool::{Bytes, ModelId, NodeId, PrefetchCandidate, read_ahead_budget};
 
 impl Control {
     /// Starts to read the weights that the pool chooses, if none are being read.
@@ -49,7 +49,8 @@ impl Control {
         let ended = move |end| {
             let _ = inbox.send(Message::ReadAheadEnded { model, end });
         };
-        match ReadAhead::start(path, move || room(&parking), ended) {
+        let mapped = self.mapped_parts(NodeId(0));
+        match ReadAhead::start(path, move || room(&parking, mapped), ended) {
             Ok(reading) => {
                 tracing::debug!(
                     model = self.models.name(model),
@@ -86,8 +87,10 @@ fn weights_of(facts: &BTreeMap<ModelId, ModelFacts>, model: ModelId) -> Option<P
     facts.get(&model)?.entry.weights_path()
 }
 
-fn room(parking: &ParkingSection) -> Bytes {
+/// The bytes that may be read, of which engines on this machine need `mapped`.
+fn room(parking: &ParkingSection, mapped: Bytes) -> Bytes {
     inventory::machine_memory().map_or(Bytes::ZERO, |machine| {
-        read_ahead_budget(machine.available, parking.reserve.resolve(machine.total))
+        let available = machine.available.saturating_sub(mapped);
+        read_ahead_budget(available, parking.reserve.resolve(machine.total))
     })
 }

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::view::snapshot::measured_as;
 use catalog::{
-    Catalog, CatalogError, Changes, Entry, EstimateError, MeasuredNeed, NeedSource, Warning,
-    WeightsListing,
+    Catalog, CatalogError, Changes, Entry, EstimateError, MeasuredNeed, MemorySplit, NeedSource,
+    Warning, WeightsListing,
 };
 use config::Config;
 use inventory::DeviceInfo;
@@ -30,6 +30,8 @@ pub(crate) struct Figures {
     pub source: NeedSource,
     /// Per device, without any measurement; 0 if unknown.
     pub estimated: Bytes,
+    /// The estimate by place.
+    pub split: Option<MemorySplit>,
     /// Identifies the weights on disk.
     pub weights: Option<u64>,
     /// The fetched files, if all exist.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fetches::FetchFacts;
 use super::remote_device::{REMOTE_DEVICE, REMOTE_DEVICE_NAME};
-use catalog::{Entry, WeightsListing};
+use catalog::{Entry, MemorySplit, WeightsListing};
 use config::Provider;
 use engine::{ActivityMeter, EngineLoad, ReplicaLog, Stage};
 use inventory::{DeviceInfo, DeviceUse};
@@ -42,6 +42,8 @@ pub struct ModelFacts {
     pub need_source: &'static str,
     /// Estimated need per device, without any measurement; 0 if unknown.
     pub estimated: Bytes,
+    /// The estimate by place, for engines that divide a model between GPUs and host memory.
+    pub split: Option<MemorySplit>,
     /// Identifies the weights that the estimate is based on, if there are files.
     pub weights: Option<u64>,
     /// Fingerprint of the files that the figures were computed from.

@@ -71,8 +71,8 @@ fn a_command_that_is_not_understood_stays_one_with_the_reason() {
         ),
         ("llama-server --port 1", "must set the model"),
         (
-            "llama-server -m a.gguf --device CUDA0",
-            "--device is made from the placement",
+            "llama-server -m a.gguf --device none",
+            "--device none names no GPUs",
         ),
         ("vllm serve org/m -pp 2", "above 1"),
         (
@@ -101,4 +101,44 @@ fn every_option_of_llama_server_that_is_read_is_in_the_list_of_its_own() {
         .filter(|flag| !known.contains(&flag.as_str()))
         .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn devices_of_llama_server_become_a_placement() {
+    for (options, devices, gpus) in [
+        ("-dev CUDA1", vec![1], None),
+        ("--device CUDA0,CUDA2", vec![0, 2], Some(2)),
+        ("-dev Vulkan3 -sm layer", vec![3], None),
+        ("-sm none -mg 2", vec![2], None),
+        ("-sm none -ts 1,1 -dev ROCm1,ROCm3 -mg 1", vec![3], None),
+        ("-sm none", vec![], None),
+        ("-ts 3,1", vec![], Some(2)),
+    ] {
+        let native = parse(&format!("llama-server -m /m/a.gguf -np 1 {options}")).expect(options);
+        assert_eq!((native.devices, native.gpus), (devices, gpus), "{options}");
+        let kwargs = &native.section.get("engine_kwargs");
+        let has_split = kwargs.is_some_and(|kwargs| kwargs.get("split_mode").is_some());
+        assert!(!has_split, "{options}");
+    }
+    let rows = parse("llama-server -m /m/a.gguf -np 1 -sm row -mg 1").expect("understood");
+    assert_eq!(rows.section["engine_kwargs"]["split_mode"], "row");
+    assert!(
+        rows.notes.join(" ").contains("--main-gpu 1 is not used"),
+        "{:?}",
+        rows.notes
+    );
+    for options in ["-dev none", "-dev RPC", "-mg x", "-sm rows"] {
+        let refused = parse(&format!("llama-server -m /m/a.gguf {options}"));
+        assert!(refused.is_err(), "{options}");
+    }
+}
+
+#[test]
+fn options_that_place_tensors_are_kept() {
+    let native = parse("llama-server -m /m/a.gguf -np 1 -ncmoe 20 -ot exps=CPU -nkvo -ngl 30")
+        .expect("understood");
+    assert_eq!(
+        native.section["engine_kwargs"],
+        json!({"n_cpu_moe": 20, "override_tensor": "exps=CPU", "kv_offload": false, "n_gpu_layers": 30})
+    );
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use model_pool::catalog::{Demand, EngineKind, Entry, GPU_OVERHEAD, Recipe};
+use model_pool::catalog::{Demand, DeviceSize, EngineKind, Entry, GPU_OVERHEAD, Recipe};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
@@ -245,8 +245,7 @@ fn llama_cpps_context_is_that_of_all_sequences_together() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m.gguf");
     gguf::small().write(&model);
-    let weights = 2560 + 288;
-    let bytes = |more: &[&str]| {
+    let total = |more: &[&str]| {
         let command = [
             &[
                 "llama-server",
@@ -259,17 +258,21 @@ fn llama_cpps_context_is_that_of_all_sequences_together() {
         ]
         .concat();
         match demand(&entry(model.to_str().unwrap(), &command, json!({}))) {
-            Demand::Bytes(bytes) => bytes.0 - weights - GIB,
+            Demand::Bytes(bytes) => bytes.0,
             Demand::Share(share) => panic!("{share:?}"),
         }
     };
+    // The part that leaves the GPU with the cache.
+    let cache = |more: &[&str]| total(more) - total(&[more, &["--no-kv-offload"]].concat());
     // The model's own context is 512.
-    assert_eq!(bytes(&[]), PER_TOKEN * 512);
-    assert_eq!(bytes(&["-np", "8"]), PER_TOKEN * 512);
-    assert_eq!(bytes(&["-c", "100"]), PER_TOKEN * 100);
-    assert_eq!(bytes(&["--ctx-size", "0"]), PER_TOKEN * 512);
+    assert_eq!(cache(&[]), PER_TOKEN * 512);
+    // Each of eight sequences has at least 256 cells.
+    assert_eq!(cache(&["-np", "8"]), PER_TOKEN * 256 * 8);
+    assert_eq!(cache(&["-np", "8", "--kv-unified"]), PER_TOKEN * 512);
+    assert_eq!(cache(&["-c", "100"]), PER_TOKEN * 256);
+    assert_eq!(cache(&["--ctx-size", "0"]), PER_TOKEN * 512);
     assert_eq!(
-        bytes(&["-c", "256", "-ctk", "q8_0", "-ctv", "q8_0"]),
+        cache(&["-c", "256", "-ctk", "q8_0", "-ctv", "q8_0"]),
         PER_TOKEN * 256 * 34 / 64
     );
 }
@@ -284,10 +287,16 @@ fn a_model_that_only_the_command_names_is_found() {
         "command": ["llama-server", "-m", model, "--port", "{{ port }}"],
     }});
     let (entry, _) = documents::read(&document).unwrap();
-    assert_eq!(
-        demand(&entry),
-        Demand::Bytes(Bytes(2848 + GIB + PER_TOKEN * 512))
-    );
+    let command = [
+        "llama-server",
+        "-m",
+        "{{ model_path }}",
+        "--port",
+        "{{ port }}",
+    ];
+    let named = super::commands::entry(model.to_str().unwrap(), &command, json!({}));
+    assert_eq!(demand(&entry), demand(&named));
+    assert!(matches!(demand(&entry), Demand::Bytes(bytes) if bytes > GPU_OVERHEAD));
 }
 
 /// `organisation/name` in a cache with huggingface_hub's layout.
@@ -366,6 +375,8 @@ fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
         &error,
         &["the memory of m is unknown", "pool_config.memory_gib"],
     );
-    let (spec, _) = model.spec_on(&config, None, Some(Bytes(10 * GIB))).unwrap();
+    let (spec, _) = model
+        .spec_on(&config, None, Some(DeviceSize::gpu(Bytes(10 * GIB))))
+        .unwrap();
     assert_eq!(spec.bytes_per_device, Bytes(9 * GIB + GIB / 2));
 }

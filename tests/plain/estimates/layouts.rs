@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model_pool::catalog::{Entry, GPU_OVERHEAD, Layout, MeasuredNeed};
+use model_pool::catalog::{DeviceSize, Entry, GPU_OVERHEAD, Layout, MeasuredNeed};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::json;
@@ -143,7 +143,7 @@ fn a_share_of_a_device_is_the_same_in_every_layout() {
         ],
     );
     let layouts = model
-        .layouts(&BTreeMap::new(), Some(Bytes(100 * GIB)))
+        .layouts(&BTreeMap::new(), Some(DeviceSize::gpu(Bytes(100 * GIB))))
         .unwrap();
     assert_eq!(layouts.len(), 4);
     assert!(

@@ -87,7 +87,9 @@ fn a_measured_model_has_its_estimate_beside_the_measurement() {
     };
     let of = |measured| {
         let found = entry.spec_and_estimate(&config, measured, None);
-        let (spec, _, estimated) = found.expect("a figure");
+        let EntryFigures {
+            spec, estimated, ..
+        } = found.expect("a figure");
         let (alone, _) = entry.spec_on(&config, measured, None).expect("a figure");
         assert_eq!(spec, alone);
         (spec.bytes_per_device, estimated)
