@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use api_types::dto::{LoadResponse, PlanView, UnloadResponse};
 use api_types::error::Failure;
+use controller::Route;
 use gateway::auth::{Admin, Reader};
 use gateway::fields::{Body, Fields, Strict};
 use gateway::inference::request::hub_registration;
@@ -127,13 +128,15 @@ pub async fn load(
     Body(request): Body<LoadRequest>,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
-    if app.handle.route(&request.model).is_none() {
-        hub_registration::of_administrator(&app, &request.model).await?;
-    }
-    let (name, order) = order_of(&app, &request).await?;
+    let route = match app.handle.route(&request.model) {
+        Some(route) => route,
+        None => hub_registration::of_administrator(&app, &request.model).await?,
+    };
+    let order = order_of(&app, &route, &request).await?;
+    let name = route.entry.name.clone();
     let replicas = order.replicas;
     let force = order.force;
-    let mut ordered = app.handle.order_by(Command::Load(order), admin.by)?;
+    let mut ordered = app.handle.order(Command::Load(order), Some(admin.by))?;
     let id = ordered.order;
     tracing::info!(admin = admin.name, model = name, order = %id, replicas, force, "load ordered");
     let outcome = if request.wait {
@@ -196,10 +199,11 @@ pub(crate) async fn plan(
     _: Reader,
     Body(request): Body<LoadRequest>,
 ) -> Result<Json<PlanView>, Failure> {
-    let (name, order) = order_of(&app, &request).await?;
+    let route = known(&app, &request.model)?;
+    let order = order_of(&app, &route, &request).await?;
     let force = order.force;
     let Some((plan, _)) = app.handle.plan(order).await? else {
-        return Err(not_served(&name));
+        return Err(not_served(&route.entry.name));
     };
     let now = app.handle.clock().now();
     Ok(Json(PlanView::from_plan(
@@ -238,7 +242,7 @@ pub async fn unload(
         replica,
         now,
     };
-    let ordered = app.handle.order_by(command, admin.by)?;
+    let ordered = app.handle.order(command, Some(admin.by))?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, now, "unload ordered");
     match ordered.settled().await? {
         Outcome::Unloaded { replicas } => {
@@ -254,11 +258,10 @@ pub async fn unload(
     }
 }
 
-/// Resolves the model's name and builds the order.
-async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
-    let route = known(app, &request.model)?;
+/// Builds the order for a load.
+async fn order_of(app: &App, route: &Route, request: &LoadRequest) -> Result<LoadOrder, Failure> {
     if !route.is_ready() {
-        app.handle.look_for_program(&route).await;
+        app.handle.look_for_program(route).await;
     }
     let serve = route.entry.recipe.ray_serve();
     if let (Some(serve), Some(replicas)) = (serve, request.replicas)
@@ -272,7 +275,7 @@ async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder
             ),
         ));
     }
-    let order = LoadOrder {
+    Ok(LoadOrder {
         model: route.model,
         replicas: request.replicas,
         devices: request.gpus,
@@ -281,8 +284,7 @@ async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder
         lease: request.lease,
         force: request.force,
         waits: request.wait,
-    };
-    Ok((route.entry.name.clone(), order))
+    })
 }
 
 /// The error for an order that did not have the expected outcome.
@@ -318,7 +320,7 @@ pub(crate) async fn gone(
     command: Command,
     what: &str,
 ) -> Result<Vec<ReplicaId>, Failure> {
-    let ordered = app.handle.order_by(command, admin.by)?;
+    let ordered = app.handle.order(command, Some(admin.by))?;
     match ordered.settled().await? {
         Outcome::Cleaned { replicas } => Ok(replicas),
         other => Err(refused(app, what, other, false)),

@@ -329,7 +329,7 @@ pub(crate) async fn change(
         model: route.model,
         change: changed(&patch, app.handle.clock().wall()),
     };
-    let ordered = app.handle.order_by(command, admin.by)?;
+    let ordered = app.handle.order(command, Some(admin.by))?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");
     match ordered.settled().await? {
         Outcome::Set => view(&app, name).map(Json),

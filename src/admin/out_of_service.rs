@@ -100,7 +100,7 @@ pub(super) async fn remove<T: Serialize>(
     response: impl FnOnce(Removed<'_>) -> T,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
-    let mut ordered = app.handle.order_by(command, admin.by)?;
+    let mut ordered = app.handle.order(command, Some(admin.by))?;
     let order = ordered.order.to_string();
     tracing::info!(admin = admin.name, what, name, order, now, "ordered");
     let outcome = if wait {
@@ -141,7 +141,7 @@ pub(super) async fn put_back(
         command,
     }: Order<'_>,
 ) -> Result<String, Failure> {
-    let ordered = app.handle.order_by(command, admin.by)?;
+    let ordered = app.handle.order(command, Some(admin.by))?;
     let order = ordered.order.to_string();
     tracing::info!(admin = admin.name, what, name, order, "ordered");
     match ordered.settled().await? {

@@ -145,7 +145,7 @@ impl Handle {
         adapter: Option<&str>,
         gives_up: Option<Time>,
     ) -> Result<Seat, ControllerBusy> {
-        if let Some(lease) = self.seat_now(route, conversation, adapter) {
+        if let Some(lease) = self.seat_now(route, key, conversation, adapter) {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());
@@ -170,10 +170,11 @@ impl Handle {
     pub fn seat_now(
         &self,
         route: &Route,
+        key: KeyId,
         conversation: Option<u64>,
         adapter: Option<&str>,
     ) -> Option<Lease> {
-        let lease = route.enter(conversation, adapter)?;
+        let lease = route.enter(key, conversation, adapter)?;
         route.arrivals.came(self.clock.now());
         Some(lease)
     }
@@ -201,17 +202,9 @@ impl Handle {
         names.into_iter().collect()
     }
 
-    /// Hands an order to the loop, which carries it out even if no caller waits for the outcome.
-    pub fn order(&self, command: Command) -> Result<PendingOrder, ControllerBusy> {
-        self.order_of(command, None)
-    }
-
-    /// Like [`Handle::order`], for a key or a person, named in the history.
-    pub fn order_by(&self, command: Command, by: KeyId) -> Result<PendingOrder, ControllerBusy> {
-        self.order_of(command, Some(by))
-    }
-
-    fn order_of(
+    /// Hands an order to the loop, which carries it out even if no caller waits for the outcome. `by`: the key or person whom the
+    /// history names.
+    pub fn order(
         &self,
         command: Command,
         by: Option<KeyId>,

@@ -146,7 +146,7 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
             }
         },
         EveningEvent::Reopen => {
-            if let Ok(order) = handle.order(Command::Reopen) {
+            if let Ok(order) = handle.order(Command::Reopen, None) {
                 let _ = order.settled().await;
             }
             return;
@@ -171,7 +171,7 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
 /// the next process finishes it.
 async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
     loop {
-        let Ok(order) = handle.order(command.clone()) else {
+        let Ok(order) = handle.order(command.clone(), None) else {
             return false;
         };
         match order.settled().await {

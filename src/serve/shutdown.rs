@@ -180,9 +180,12 @@ impl Serving {
             tracing::warn!(%error, "the schedule did not stop cleanly");
         }
         let drained = async {
-            if let Ok(order) = handle.order(Command::Shutdown {
-                drain: live.get().unload_drain(),
-            }) {
+            if let Ok(order) = handle.order(
+                Command::Shutdown {
+                    drain: live.get().unload_drain(),
+                },
+                None,
+            ) {
                 let _ = order.settled().await;
             }
             let _ = controller.await;

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gates::seat_counts::use_of;
 use crate::gates::{ChangedGates, Gate, ToLoop};
 use crate::messages::Message;
 use crate::view::ProcessFacts;
-use engine::{Guardians, ReplicaLog, ServeWriters};
-use pool::{GateReading, ModelId, NodeId, ReplicaId};
+use engine::{Guardians, ReplicaLog, ServeWriters, Use};
+use pool::{GateReading, ModelId, NodeId, ReplicaId, ReplicaKeys};
 
 /// Number of logs of ended engines kept per model.
 const LOGS_MAX: usize = 3;
@@ -160,9 +159,11 @@ impl Engines {
         !self.busy.is_empty()
     }
 
-    /// Reads the changed gates and returns the readings that differ from the last ones. Passes them to the guardians too.
-    pub fn read_gates(&mut self) -> Vec<GateReading> {
+    /// Reads the changed gates and returns the readings that differ from the last ones, and the seats of each key there. Passes the
+    /// readings to the guardians too.
+    pub fn read_gates(&mut self) -> (Vec<GateReading>, Vec<ReplicaKeys>) {
         let mut news = Vec::new();
+        let mut keys = Vec::new();
         let mut changed = std::mem::take(&mut self.to_read);
         self.changed_gates.take(&mut changed);
         for &replica in &changed {
@@ -170,6 +171,7 @@ impl Engines {
                 continue;
             };
             let reading = gate.read();
+            keys.extend(gate.read_keys());
             if self.readings.insert(replica, reading) == Some(reading) {
                 continue;
             }
@@ -178,11 +180,15 @@ impl Engines {
             } else {
                 self.busy.remove(&replica);
             }
-            self.guardians.used(replica, use_of(&reading));
+            let used = Use {
+                busy: reading.in_flight > 0,
+                last_end_ms: reading.last_end.map(|at| at.0),
+            };
+            self.guardians.used(replica, used);
             news.push(reading);
         }
         self.to_read = changed;
-        news
+        (news, keys)
     }
 
     /// Forgets the gate of a replica that has ended.

@@ -1,7 +1,6 @@
 //! Requests inside engines during a hand-over, as one controller reports them to the next and to the guardian.
 
-use engine::Use;
-use pool::{GateReading, ReplicaId, Time};
+use pool::{ReplicaId, Time};
 
 /// Requests inside one engine that a previous controller still serves. They end in its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +14,4 @@ pub struct SeatCounts {
 pub(crate) fn guests_of(replica: ReplicaId, seats: &[SeatCounts]) -> u32 {
     let own = seats.iter().find(|seats| seats.replica == replica);
     own.map_or(0, |seats| seats.in_flight)
-}
-
-/// A replica's use, as a later controller needs it.
-pub(crate) fn use_of(reading: &GateReading) -> Use {
-    Use {
-        busy: reading.in_flight > 0,
-        last_end_ms: reading.last_end.map(|at| at.0),
-    }
 }
