@@ -209,7 +209,12 @@ impl Control {
                 reply,
             } => {
                 let came = self.clock.now();
-                let request = SeatRequest { model, came, reply };
+                let request = SeatRequest {
+                    model,
+                    key,
+                    came,
+                    reply,
+                };
                 self.seats.insert(ticket, request);
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
                 events.extend(gives_up.map(|at| Event::RequestGivesUp { ticket, at }));

@@ -37,7 +37,7 @@ pub use types::action::{
 };
 pub use types::autoscaling::Scaling;
 pub use types::closing_costs::ClosingCosts;
-pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim, blocked};
+pub use types::decision::{Candidate, NodePlan, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,
     LoadOrder, Remedy,
@@ -48,6 +48,7 @@ pub use types::ids::{
     ReplicaId, ShapeId, Span, Ticket, Time,
 };
 pub use types::keep_alive::KeepAlive;
+pub use types::key_seats::{KeySeats, ReplicaKeys};
 pub use types::link::Link;
 pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{
@@ -55,7 +56,8 @@ pub use types::model::{
     Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
 pub use types::node_demand::{
-    NodeAmounts, NodeBudget, NodeShape, NodeUse, NodesSpent, PendingNode,
+    NodeAmounts, NodeBudget, NodeOutlook, NodeShape, NodeShapeView, NodeUse, NodesSpent,
+    PendingNode,
 };
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};

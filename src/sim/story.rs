@@ -26,7 +26,7 @@
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
 //! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
-//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
+//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [policy lru] [objective reload] [yields never]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
@@ -210,7 +210,9 @@ impl StoryRunner {
             "enter" => {
                 let ticket = Ticket(number(rest.first())?);
                 let replica = ReplicaId(number(rest.get(1))?);
-                if !self.world.enter(ticket, replica, u32::MAX, at) {
+                let options = Options::from_args(rest.get(2..).unwrap_or_default())?;
+                let key = KeyId(options.number("key")?.unwrap_or(0));
+                if !self.world.enter((ticket, key), replica, u32::MAX, at) {
                     return Err(format!("the gate of {replica} is not open"));
                 }
                 return Ok(None);
@@ -306,7 +308,9 @@ impl StoryRunner {
             "joins" | "expected" | "holds" | "allows" | "silent" | "gone" | "weights" | "ends"
             | "leaves" => self.node_event(what, rest)?,
             "adopts" => self.adopts(rest)?,
-            "shape" | "pending" | "refuses" | "spent" => self.demand_event(what, rest)?,
+            "shape" | "pending" | "refuses" | "spent" | "closed" => {
+                self.demand_event(what, rest)?
+            }
             "measured" => self.measured(rest)?,
             "limits" => {
                 let options = Options::from_args(rest)?;
@@ -482,11 +486,19 @@ impl StoryRunner {
     fn plan(&mut self, at: Time, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let load = self.load(rest)?;
         let plan = self.world.pool.preview(at, &load).ok_or("no such model")?;
-        match &plan.refusal {
-            Some(refusal) => {
+        match (&plan.refusal, &plan.node) {
+            (Some(refusal), _) => {
                 let _ = writeln!(transcript, "> plan: refused, {refusal}");
             }
-            None => {
+            (None, Some(node)) => {
+                let verb = if node.is_open {
+                    "waits for"
+                } else {
+                    "requests"
+                };
+                let _ = writeln!(transcript, "> plan: {verb} a node of size {}", node.shape);
+            }
+            (None, None) => {
                 let victims: Vec<String> = plan
                     .victims
                     .iter()

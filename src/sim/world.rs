@@ -3,7 +3,10 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use pool::{Action, Event, GateMode, GateReading, OrderId, Pool, ReplicaId, Span, Ticket, Time};
+use super::gate_keys::GateKeys;
+use pool::{
+    Action, Event, GateMode, GateReading, KeyId, OrderId, Pool, ReplicaId, Span, Ticket, Time,
+};
 
 /// The counts of a real gate.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,9 @@ pub struct World {
     pub gates: BTreeMap<ReplicaId, Gate>,
     /// The replica of each seat.
     pub seats: BTreeMap<Ticket, ReplicaId>,
+    /// The key of each request that waits or has a seat, and the time it took the seat.
+    keys: BTreeMap<Ticket, (KeyId, Time)>,
+    gate_keys: GateKeys,
     /// Orders that the store has not confirmed; `None` if it confirms immediately.
     pub unsaved: Option<Vec<OrderId>>,
 }
@@ -65,6 +71,8 @@ impl World {
             turned: Time(0),
             gates: BTreeMap::new(),
             seats: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            gate_keys: GateKeys::default(),
             unsaved: None,
         }
     }
@@ -79,8 +87,14 @@ impl World {
         self.now = self.now.max(now);
         self.turned = self.now;
         let readings = self.gate_readings();
-        let mut news = vec![Event::GatesRead { readings }];
+        let gates = self.gate_keys.read();
+        let mut news = vec![Event::GatesRead { readings }, Event::KeysRead { gates }];
         news.extend(these);
+        for event in &news {
+            if let Event::RequestArrived { ticket, key, .. } = event {
+                self.keys.insert(*ticket, (*key, self.now));
+            }
+        }
         let mut events = VecDeque::new();
         let mut all = Vec::new();
         while !news.is_empty() {
@@ -106,6 +120,9 @@ impl World {
                 gate.entered += 1;
                 gate.idle_before = None;
                 gate.reported = (gate.in_flight, gate.entered, gate.last_end);
+                let (key, entered) = self.keys.entry(*ticket).or_insert((KeyId(0), self.now));
+                *entered = self.now;
+                self.gate_keys.enters(*replica, *key, self.now);
                 self.seats.insert(*ticket, *replica);
                 None
             }
@@ -151,7 +168,13 @@ impl World {
     }
 
     /// The hot path: takes a seat without the pool, if a gate is open and has a free seat.
-    pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32, now: Time) -> bool {
+    pub fn enter(
+        &mut self,
+        (ticket, key): (Ticket, KeyId),
+        replica: ReplicaId,
+        seats: u32,
+        now: Time,
+    ) -> bool {
         let Some(gate) = self.gates.get_mut(&replica) else {
             return false;
         };
@@ -163,6 +186,8 @@ impl World {
         }
         gate.in_flight += 1;
         gate.entered += 1;
+        self.gate_keys.enters(replica, key, now);
+        self.keys.insert(ticket, (key, now));
         self.seats.insert(ticket, replica);
         true
     }
@@ -171,6 +196,9 @@ impl World {
     /// waits.
     pub fn end(&mut self, ticket: Ticket, now: Time) -> Option<Event> {
         let replica = self.seats.remove(&ticket)?;
+        if let Some((key, entered)) = self.keys.remove(&ticket) {
+            self.gate_keys.leaves(replica, key, entered, now);
+        }
         let gate = self.gates.get_mut(&replica)?;
         gate.in_flight -= 1;
         gate.last_end = Some(now);

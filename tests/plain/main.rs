@@ -8,6 +8,7 @@ mod engine_keys;
 mod estimates;
 mod gpus;
 mod inventory;
+mod key_storms;
 mod model_files;
 mod node_storms;
 mod old_generation;

@@ -6,15 +6,18 @@ use std::time::Duration;
 use super::state::Control;
 use crate::gates::{CutReason, Minute};
 use crate::journal::{Job, NamedWish};
-use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
+use pool::{Action, Event, KeyId, Outcome, Record, RecordKind, Wish};
 
 impl Control {
     /// Carries out the action. Returns the event with its result, if it is known in the same turn.
     pub(super) fn execute(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Grant { ticket, replica } => {
-                let lease = self.engines.gate(replica).map(|gate| gate.enter_granted());
-                if let (Some(request), Some(lease)) = (self.seats.remove(&ticket), lease) {
+                let request = self.seats.remove(&ticket);
+                let key = request.as_ref().map_or(KeyId(0), |request| request.key);
+                let gate = self.engines.gate(replica);
+                let lease = gate.map(|gate| gate.enter_granted(key));
+                if let (Some(request), Some(lease)) = (request, lease) {
                     if let Some(route) = self.publishing.route(request.model) {
                         route.arrivals.waited(request.came, self.timers.turned());
                     }

@@ -141,9 +141,11 @@ impl Control {
         let now = self.clock.now();
         let elapsed = self.timers.turn(now);
         self.count_seats(elapsed);
-        let mut news = vec![Event::GatesRead {
-            readings: self.engines.read_gates(),
-        }];
+        let (readings, gates) = self.engines.read_gates();
+        let mut news = vec![Event::GatesRead { readings }];
+        if !gates.is_empty() {
+            news.push(Event::KeysRead { gates });
+        }
         news.extend(events);
         let mut responses = VecDeque::new();
         let mut has_recorded = false;

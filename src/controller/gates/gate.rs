@@ -17,11 +17,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::changed_gates::ChangedGates;
+use super::key_seats::GateKeys;
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
 use crate::clock::Clock;
 use crate::messages::Message;
 use engine::{ActivityMeter, Beat, Endpoint};
-use pool::{GateMode, GateReading, KeepAlive, ReplicaId, Span, StopReason, Time};
+use pool::{
+    GateMode, GateReading, KeepAlive, KeyId, ReplicaId, ReplicaKeys, Span, StopReason, Time,
+};
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
@@ -72,6 +75,8 @@ pub(crate) struct Gate {
     last_end: AtomicU64,
     /// Idle time before the latest request that found the gate open and idle, in milliseconds plus one; 0 if there was none.
     idle_before: AtomicU64,
+    /// The seats of each key.
+    keys: GateKeys,
     /// End of the latest request that did not set its own keep-hot time.
     last_end_without: AtomicU64,
     /// The gate is in the loop's list of changed gates, or is being added.
@@ -118,6 +123,7 @@ impl Gate {
             guests: AtomicU32::new(0),
             last_end: AtomicU64::new(0),
             idle_before: AtomicU64::new(0),
+            keys: GateKeys::default(),
             last_end_without: AtomicU64::new(0),
             has_changed: AtomicBool::new(true),
             is_away: AtomicBool::new(false),
@@ -131,7 +137,7 @@ impl Gate {
     }
 
     /// Takes a seat if the gate is open and has room. This is the hot path.
-    pub fn try_enter(self: &Arc<Gate>) -> Option<Lease> {
+    pub fn try_enter(self: &Arc<Gate>, key: KeyId) -> Option<Lease> {
         let enter = |word: u64| {
             (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
         };
@@ -140,28 +146,33 @@ impl Gate {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
             .ok()?;
         let ended = self.last_end.load(Ordering::Acquire);
+        let now = self.clock.now();
         if in_flight(before) == 0 && ended > 0 {
-            let idle = self.clock.now().since(Time(ended));
+            let idle = now.since(Time(ended));
             self.idle_before.store(idle.0 + 1, Ordering::Release);
         }
+        self.keys.enters(key, now);
         self.changed();
-        Some(self.lease())
+        Some(self.lease(key, now))
     }
 
     /// Takes a seat that the pool has granted, whatever the mode.
-    pub fn enter_granted(self: &Arc<Gate>) -> Lease {
+    pub fn enter_granted(self: &Arc<Gate>, key: KeyId) -> Lease {
         let enter = |word: u64| Some(entered_once(word));
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
         // The request waited for its seat, and the pool has counted that.
         self.idle_before.store(0, Ordering::Release);
+        let now = self.clock.now();
+        self.keys.enters(key, now);
         self.changed();
-        self.lease()
+        self.lease(key, now)
     }
 
-    fn lease(self: &Arc<Gate>) -> Lease {
+    fn lease(self: &Arc<Gate>, key: KeyId, entered: Time) -> Lease {
         Lease {
+            seat: (key, entered),
             beat: self.activity.enter(),
             gate: Arc::clone(self),
             keep: None,
@@ -178,7 +189,7 @@ impl Gate {
         }
         self.changed();
         for _ in count..before {
-            self.leave(None);
+            self.leave(None, None);
         }
     }
 
@@ -252,6 +263,13 @@ impl Gate {
         }
     }
 
+    /// The seats of each key since the last call; `None` if no request has entered or left.
+    pub fn read_keys(&self) -> Option<ReplicaKeys> {
+        let keys = self.keys.take()?;
+        let replica = self.replica;
+        Some(ReplicaKeys { replica, keys })
+    }
+
     /// The number of requests inside, for choosing among a model's replicas.
     pub fn load(&self) -> u64 {
         in_flight(self.word.load(Ordering::Relaxed))
@@ -276,8 +294,11 @@ impl Gate {
         self.cut.cancel();
     }
 
-    fn leave(&self, keep: Option<KeepHotOverride>) {
+    fn leave(&self, keep: Option<KeepHotOverride>, seat: Option<(KeyId, Time)>) {
         let now = self.clock.now();
+        if let Some((key, entered)) = seat {
+            self.keys.leaves(key, entered, now);
+        }
         if keep.is_none() {
             self.last_end_without.store(now.0, Ordering::Release);
         }
@@ -319,6 +340,8 @@ impl Gate {
 #[derive(Debug)]
 pub struct Lease {
     gate: Arc<Gate>,
+    /// The key that has the seat, and the time it took it.
+    seat: (KeyId, Time),
     beat: Beat,
     keep: Option<KeepHotOverride>,
     adapter: Option<AdapterSeat>,
@@ -440,7 +463,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.adapter = None;
         self.gate.activity.leave(&self.beat);
-        self.gate.leave(self.keep);
+        self.gate.leave(self.keep, Some(self.seat));
     }
 }
 

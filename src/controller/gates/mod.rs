@@ -4,6 +4,7 @@ mod arrivals;
 mod changed_gates;
 mod earlier_seats;
 mod gate;
+mod key_seats;
 mod replica_adapters;
 mod routing;
 pub(crate) mod seat_counts;

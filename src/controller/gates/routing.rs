@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::arrivals::Arrivals;
 use super::gate::{Gate, Lease};
 use catalog::{Catalog, Entry};
-use pool::ModelId;
+use pool::{KeyId, ModelId};
 
 /// The destination of requests for one model.
 #[derive(Debug)]
@@ -44,7 +44,13 @@ impl Route {
 
     /// Takes a seat at the least loaded open gate. All loads are known here, so there is no need to sample two. `conversation`
     /// prefers the replica that has computed the conversation's prefix, unless that replica is clearly busier.
-    pub(crate) fn enter(&self, conversation: Option<u64>, adapter: Option<&str>) -> Option<Lease> {
+    pub(crate) fn enter(
+        &self,
+        key: KeyId,
+        conversation: Option<u64>,
+        adapter: Option<&str>,
+    ) -> Option<Lease> {
+        let enter = |gate: &Arc<Gate>| gate.try_enter(key);
         let gates = self.gates.load();
         if let (Some(name), [_, _, ..]) = (adapter, gates.as_slice()) {
             let mut gates: Vec<&Arc<Gate>> = gates.iter().collect();
@@ -53,24 +59,24 @@ impl Route {
                 let adapters = &gate.adapters;
                 (!adapters.has(name), adapters.counts().0, gate.load())
             });
-            return gates.into_iter().find_map(Gate::try_enter);
+            return gates.into_iter().find_map(enter);
         }
         match gates.as_slice() {
             [] => None,
-            [gate] => gate.try_enter(),
+            [gate] => enter(gate),
             several => {
                 let mut by_load: Vec<&Arc<Gate>> = several.iter().collect();
                 by_load.sort_by_key(|gate| gate.load());
                 let least = by_load[0].load();
-                let home = conversation.and_then(|key| {
+                let home = conversation.and_then(|conversation| {
                     let home = several
                         .iter()
-                        .max_by_key(|gate| affinity(key, gate.replica.0))?;
+                        .max_by_key(|gate| affinity(conversation, gate.replica.0))?;
                     let slack = 1 + u64::from(self.entry.seats_per_replica) / SLACK_PART;
                     (home.load() <= least + slack).then_some(home)
                 });
-                home.and_then(Gate::try_enter)
-                    .or_else(|| by_load.into_iter().find_map(Gate::try_enter))
+                home.and_then(enter)
+                    .or_else(|| by_load.into_iter().find_map(enter))
             }
         }
     }

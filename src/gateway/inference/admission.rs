@@ -32,7 +32,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Time limits set by the client.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Deadlines {
+pub(crate) struct Deadlines {
     /// The time by which the response must be complete (`x-request-timeout`).
     pub deadline: Option<Time>,
     /// Longest wait for a seat (`x-model-pool-wait`); zero means no waiting.
@@ -69,7 +69,7 @@ impl Deadlines {
     }
 
     /// The time at which a client that starts to wait for a seat now gives up.
-    pub fn gives_up(&self, now: Time) -> Option<Time> {
+    pub(crate) fn gives_up(&self, now: Time) -> Option<Time> {
         let seat = self.seat.map(|wait| {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             now + Span(wait)
@@ -123,7 +123,7 @@ impl RequestContext {
         }
     }
 
-    pub fn patience(&self) -> Deadlines {
+    pub(crate) fn patience(&self) -> Deadlines {
         self.deadlines.as_ref().copied().unwrap_or_default()
     }
 
@@ -285,7 +285,7 @@ pub(crate) async fn seat(
     let (patience, sight) = (context.patience(), &context.user.sight);
     let was_ready = route.is_ready();
     let lease = if patience.seat == Some(Duration::ZERO) {
-        match app.handle.seat_now(route, None, adapter) {
+        match app.handle.seat_now(route, context.user.key, None, adapter) {
             Some(lease) => lease,
             None => return Err(not_ready(app, sight, route).await),
         }

@@ -1,5 +1,5 @@
-//! The path of a chat or completion, in any API. Each stage is a file, runs once, and hands its result to the next. The pool
-//! decides about loading and placement.
+//! The path of a chat or completion, in any API. Each stage runs once and hands its result to the next. The pool decides about
+//! loading and placement.
 //!
 //! ```text
 //!  received ──▶ understood ──▶ admitted ──▶ seated ──▶ answered
@@ -9,24 +9,73 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::Request;
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::http::{Method, Request, Uri};
+use axum::response::{IntoResponse, Response};
 
 use crate::auth::User;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::again;
-use crate::inference::received::receive;
+use crate::inference::call::Call;
 use crate::inference::request::failed::Failed;
-use crate::inference::request::receiving::read;
-use crate::inference::seated::{Seated, seat};
-use crate::inference::understood::understand;
+use crate::inference::request::ignored::note;
+use crate::inference::request::receiving::{mended, read};
+use crate::inference::understood::{Understood, understand};
 use crate::state::App;
-use api_types::error::Failure;
-use dialect::{Dialect, Teller, TranslatedRequest};
+use crate::upstream::remote;
+use access::limits::Admission;
+use api_types::error::{ENGINE_CRASHED, Failure};
+use controller::{Lease, Seat};
+use dialect::stored::{Desk, Wanted};
+use dialect::{CHAT, COMPLETIONS, Dialect, Reading, Teller, TranslatedRequest};
+use edge::PlainBody;
+use edge::record::{self, Record};
+use pool::Span;
+
+/// Largest body kept for a retry. Longer ones are released once the engine has them.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+/// `Retry-After` if the load time is unknown.
+const RETRY: Span = Span::from_secs(10);
+
+/// The engine's route, if [`respond_directly`] serves the request: the two most frequent routes.
+pub fn direct_route(parts: &Parts, base: &str) -> Option<&'static str> {
+    let path = parts.uri.path();
+    let below = path.strip_prefix(base).unwrap_or(path);
+    let mut usual = [CHAT, COMPLETIONS].into_iter();
+    usual.find(|route| *route == below && parts.method == Method::POST)
+}
+
+/// Does the same as [`complete`] without the router, which allocates more than everything else for a request. `route` is from
+/// [`direct_route`].
+pub async fn respond_directly(
+    app: App,
+    mut parts: Parts,
+    body: &mut PlainBody,
+    record: &Record,
+    route: &'static str,
+) -> Response<Body> {
+    // Permissions refer to routes without the base path.
+    parts.uri = Uri::from_static(route);
+    match User::from_request_parts(&mut parts, &app).await {
+        Err(failure) => failure.into_response(),
+        Ok(user) => {
+            let headers = std::mem::take(&mut parts.headers);
+            drop(parts);
+            let context = RequestContext::taking(&app, user, headers);
+            let work = pin!(async {
+                let read = app.edge.read(body, record).await;
+                let body = read.map_err(|failure| -> Failed { (None, failure) })?;
+                let body = mended(&app, body).await?;
+                complete_read(&app, &context, body, route, Dialect::OpenAi).await
+            });
+            context.end(&app, work).await
+        }
+    }
+}
 
 /// Serves a chat or completion. `path` is the engine's route, in every dialect.
 pub(crate) fn complete(
@@ -49,7 +98,7 @@ pub(crate) fn complete(
 }
 
 /// Like [`complete`], for a request whose body has been read.
-pub(crate) async fn complete_read(
+async fn complete_read(
     app: &App,
     context: &RequestContext,
     body: Bytes,
@@ -72,8 +121,211 @@ pub async fn respond(
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
     match seat(app, context, request, admitted.map_err(fail)?).await? {
-        Seated::Now(call, lease) => again::respond(app, context, call, lease).await,
+        Seated::Now(call, lease) => send(app, context, call, lease).await,
         Seated::Streaming(response) => Ok(response),
+    }
+}
+
+/// The first stage: translates the body, already read within its size limit, from its API into OpenAI's form.
+async fn receive(
+    app: &App,
+    context: &RequestContext,
+    body: Bytes,
+    dialect: Dialect,
+) -> Result<TranslatedRequest<Teller>, Failed> {
+    if !dialect.reads(&body) {
+        // Keeps the share: nothing has been allocated in addition to the body.
+        return Ok(TranslatedRequest::plain(body, Teller::Plain));
+    }
+    let reading = match dialect {
+        // Boxed because it is rare, and large within each request's future.
+        Dialect::Responses => Box::pin(reading(app, context, &body, dialect)).await?,
+        Dialect::OpenAi | Dialect::Anthropic => context.reading(app),
+    };
+    let earlier = reading.desk.as_ref().map_or(0, |desk| desk.earlier().bytes);
+    let (bytes, share) = (body.len() + earlier, record::share());
+    let early = |failure: Failure| (None, failure);
+    let translate = move || dialect.read(body, &reading);
+    let translated = app.reading.run(bytes, translate).await;
+    let mut translated = translated.map_err(early)?;
+    translated.body = share.charge(translated.body);
+    Ok(translated)
+}
+
+/// Collects the input that the dialect needs in addition to the body.
+pub(crate) async fn reading(
+    app: &App,
+    context: &RequestContext,
+    body: &Bytes,
+    dialect: Dialect,
+) -> Result<Reading, Failed> {
+    let mut reading = context.reading(app);
+    if dialect == Dialect::Responses && app.responses.is_on() {
+        let desk = desk(app, context, body).await;
+        reading.desk = Some(desk.map_err(|failure| (None, failure))?);
+    }
+    Ok(reading)
+}
+
+/// The store for the response, with the stored responses that the request refers to.
+async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
+    let (bytes, copy) = (body.len(), body.clone());
+    let wanted = app
+        .reading
+        .run(bytes, move || Ok(Wanted::new(&copy)))
+        .await?;
+    let most = app.config().server.body_limit.0.0;
+    let holder = context.user.account.id();
+    Desk::open(&app.responses, &holder, wanted, most, |bytes| {
+        app.edge.more_memory(bytes)
+    })
+    .await
+}
+
+/// The result of taking a seat.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "destructured immediately; a box would cost an allocation per request"
+)]
+enum Seated {
+    Now(Call, Lease),
+    /// The wait became too long to withhold the status; the stream has begun and waits for the seat.
+    Streaming(Response),
+}
+
+/// The fourth stage: takes a seat at a replica of the model, immediately or after waiting in its queue.
+async fn seat(
+    app: &App,
+    context: &RequestContext,
+    request: Understood,
+    admitted: Admission,
+) -> Result<Seated, Failed> {
+    let (deadlines, sight) = (context.patience(), &context.user.sight);
+    let (route, model) = (Arc::clone(&request.route), Arc::clone(&request.model));
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
+    let was_ready = route.is_ready();
+    let now = app.handle.clock().now();
+    let adapter = request
+        .adapter
+        .as_ref()
+        .map(|adapter| adapter.name.as_str());
+    let seat = match deadlines.seat {
+        Some(Duration::ZERO) => {
+            match app
+                .handle
+                .seat_now(&route, context.user.key, request.conversation, adapter)
+            {
+                Some(lease) => Ok(Seat::Now(lease)),
+                None => return Err(fail(admission::not_ready(app, sight, &route).await)),
+            }
+        }
+        _ => {
+            if !was_ready {
+                app.handle.look_for_program(&route).await;
+            }
+            let gives_up = deadlines.gives_up(now);
+            let (key, conversation) = (context.user.key, request.conversation);
+            app.handle
+                .seat(&route, key, conversation, adapter, gives_up)
+        }
+    };
+    let seat = seat.map_err(|busy| fail(busy.into()))?;
+    let call = Call {
+        app: app.clone(),
+        request,
+        admitted,
+        deadlines,
+        sight: sight.clone(),
+        key: context.user.key,
+        received: context.arrived_at,
+        kept: None,
+        is_plain: false,
+    };
+    let lease = match seat {
+        Seat::Now(lease) => lease,
+        Seat::Wait(mut waiting) => {
+            record::trace(|trace| trace.queued(&model, now));
+            // For a short time an error can still set the status; then the stream begins.
+            let every = app.config().server.keep_alive_comment.duration();
+            let every = call.request.scanned.stream.then_some(every);
+            let until = [every, deadlines.seat].into_iter().flatten().min();
+            let until = until.unwrap_or(Duration::MAX);
+            match tokio::time::timeout(until, waiting.seat()).await {
+                Ok(seat) => {
+                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
+                }
+                Err(_) if deadlines.seat == Some(until) => {
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
+                }
+                Err(_) => {
+                    let ignored = call.request.outgoing.ignored.clone();
+                    let response = call.stream_while_waiting(waiting, until);
+                    return Ok(Seated::Streaming(note(response, &ignored)));
+                }
+            }
+        }
+    };
+    admission::seated(context, app, &route, &lease, was_ready);
+    Ok(Seated::Now(call, lease))
+}
+
+/// The body to keep for a retry, or `None` if the request cannot be retried.
+fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
+    let keeps = body.len() <= KEPT_BYTES_MAX && remote::of_lease(lease).is_none();
+    keeps.then(|| body.clone())
+}
+
+/// The last stage: sends the request to its engine. Retries once if the engine ends before the first token. This is safe because
+/// the client has received nothing yet, and costs nothing because the engine is local. Without a retry, the client receives the
+/// cause and a time to try again.
+async fn send(
+    app: &App,
+    context: &RequestContext,
+    mut call: Call,
+    lease: Lease,
+) -> Result<Response, Failed> {
+    call.kept = kept(&call.request.body, &lease);
+    match call.respond(context, lease).await {
+        Ok(response) => Ok(response),
+        Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
+            // Boxed because it is rare, and large within each request's future.
+            Box::pin(place_again(app, context, call, failure)).await
+        }
+        Err(failure) => Err((Some(call.request.model.to_string()), failure)),
+    }
+}
+
+/// Takes another seat for a request whose engine ended, and sends it again. `failure` is the error of the first attempt.
+async fn place_again(
+    app: &App,
+    context: &RequestContext,
+    mut call: Call,
+    failure: Failure,
+) -> Result<Response, Failed> {
+    let model = Arc::clone(&call.request.model);
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
+    let route = Arc::clone(&call.request.route);
+    let sight = call.sight.clone();
+    let Some(body) = call.kept.take() else {
+        let when = admission::not_ready(app, &sight, &route).await;
+        return Err(fail(failure.again_in(when.retry().unwrap_or(RETRY))));
+    };
+    tracing::info!(
+        model = &*model,
+        "engine ended before its response began; retrying the request"
+    );
+    call.request.body = body;
+    match seat(app, context, call.request, call.admitted).await {
+        Ok(Seated::Now(mut call, lease)) => {
+            let responded = call.respond(context, lease).await;
+            responded.map_err(|again| match again.body.error.code {
+                Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
+                _ => fail(again),
+            })
+        }
+        Ok(Seated::Streaming(response)) => Ok(response),
+        // The engine's failure tells the client more than the lack of another seat.
+        Err((_, refused)) => Err(fail(failure.again_in(refused.retry().unwrap_or(RETRY)))),
     }
 }
 
@@ -96,5 +348,26 @@ mod tests {
     fn a_request_is_a_small_future_because_what_is_rare_is_boxed() {
         let size = size_of_its_future(|| complete(any(), any(), any(), any(), any()));
         assert!(size <= FUTURE_BYTES_MAX, "{size} bytes");
+    }
+
+    #[test]
+    fn chats_and_texts_go_past_the_table_below_the_base_path_and_at_the_root() {
+        let route = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            direct_route(&parts, "/llm")
+        };
+        assert_eq!(route("POST", "/llm/v1/chat/completions"), Some(CHAT));
+        assert_eq!(route("POST", "/v1/chat/completions?a=b"), Some(CHAT));
+        assert_eq!(route("POST", "/v1/completions"), Some(COMPLETIONS));
+        for (method, path) in [
+            ("GET", "/v1/completions"),
+            ("OPTIONS", "/v1/completions"),
+            ("POST", "/v1/completions/"),
+            ("POST", "/llm/llm/v1/completions"),
+            ("POST", "/v1/messages"),
+        ] {
+            assert_eq!(route(method, path), None, "{method} {path}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::facts::closings::Closings;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
 use crate::facts::disks::Disks;
+use crate::facts::key_service::KeyService;
 use crate::facts::load_estimates::LoadEstimates;
 use crate::facts::models::{Model, Models};
 use crate::facts::node_demand::NodeDemand;
@@ -41,6 +42,8 @@ pub struct Pool {
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
     pub(crate) load_estimates: LoadEstimates,
     pub(crate) queues: Queues,
+    /// The service that each key has had (P9).
+    pub(crate) key_service: KeyService,
     pub(crate) orders: Orders,
     /// Loaded models that may have several replicas.
     pub(crate) scalers: BTreeMap<ModelId, Scaler>,
@@ -71,6 +74,7 @@ impl Pool {
             planned: BTreeMap::new(),
             load_estimates: LoadEstimates::default(),
             queues: Queues::default(),
+            key_service: KeyService::default(),
             orders: Orders::default(),
             scalers: BTreeMap::new(),
             refusals: Refusals::default(),
@@ -165,13 +169,16 @@ impl Pool {
         let waiting = self.queues.leave(ticket)?;
         let waited = self.now.since(waiting.since);
         self.closings.leaves(ticket, waited);
+        self.key_leaves(waiting.key);
         self.touch_model(waiting.model);
         // Its waiting request protected the model's replicas from eviction.
         self.grows_at_model(waiting.model);
         if let Some(model) = self.models.get_mut(&waiting.model) {
             if served {
+                model.rent.is_served();
                 model.queue.serve(ticket);
             } else {
+                model.rent.leaves(waiting.since, self.now);
                 model.queue.leave(ticket);
             }
             if model.queue.is_empty() {

@@ -27,6 +27,7 @@ impl Pool {
             Event::GatesRead { readings } => {
                 readings.iter().for_each(|reading| self.gate_read(*reading));
             }
+            Event::KeysRead { gates } => self.keys_read(&gates),
             Event::GateClosed { replica, in_flight } => self.gate_closed(replica, in_flight),
             Event::GateBusy { reading } => {
                 self.gate_read(reading);
@@ -100,7 +101,20 @@ impl Pool {
                 self.node_demand.spend(spent);
                 self.touch_everything();
             }
-            Event::NodePending { demand, reason } => self.node_pending(demand, reason),
+            Event::NodePending {
+                demand,
+                reason,
+                outlook,
+            } => self.node_pending(demand, reason, outlook),
+            Event::ShapeRemembered { shape, numbers } => {
+                self.node_demand.restore(shape, &numbers);
+                self.touch_everything();
+            }
+            Event::ShapesClosed { shapes } => {
+                if self.node_demand.close(shapes.into_iter().collect()) {
+                    self.touch_everything();
+                }
+            }
             Event::NodeRefused { demand, why } => self.node_refused(demand, &why, actions),
             Event::WeightsOn { node, models } => self.weights_are_on(node, models),
             Event::ModelMeasured {
@@ -183,9 +197,15 @@ impl Pool {
         let now = self.now;
         let model = self.models.get_mut(&id).expect("known");
         let deadline = now + model.spec.queue_timeout;
+        let was_empty = model.queue.is_empty();
         model.queue.push(ticket, key);
+        if was_empty && !self.demand_index.is_empty() {
+            // A replica that requests wait for keeps its place for a shorter time (P9).
+            self.grows_at_model(id);
+        }
         self.touch_model(id);
         self.closings.arrives(ticket, id, now);
+        self.key_joins(key);
         self.queues.join(
             ticket,
             Waiting {

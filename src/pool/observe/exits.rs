@@ -50,6 +50,7 @@ impl Pool {
     pub(crate) fn replica_exited(&mut self, id: ReplicaId, exit: Exit, actions: &mut Actions) {
         let now = self.now;
         self.grows_at(id);
+        self.keys_end(id);
         let Some(replica) = self.replicas.remove(id) else {
             return self.is_off_the_node(id);
         };

@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod exits;
 pub(crate) mod fetching;
 pub(crate) mod gates;
+pub(crate) mod keys;
 pub(crate) mod load_estimates;
 pub(crate) mod node_demand;
 pub(crate) mod node_drains;

@@ -5,12 +5,11 @@ use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::models::Model;
-use crate::facts::queues::Waiting;
 use crate::facts::state::Pool;
+use crate::plan::load_order::LoadPlace;
 use crate::plan::orders;
-use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Time};
+use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
 use crate::types::objective::EvictsFrom;
-use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
@@ -21,47 +20,9 @@ const PATIENCE_MAX: Span = Span::from_secs(300);
 
 /// The number of a model's waiting requests that determine when its load is worthwhile. The oldest count, because they have waited
 /// longest.
-const LOOKED_AT_MAX: usize = 256;
+pub(crate) const LOOKED_AT_MAX: usize = 256;
 
 impl Pool {
-    /// Returns whether the model's requests have waited less than the bound, the number of requests served per time of load if they
-    /// have, and the time since which the first has waited. Loading first the model that serves most requests per second, with a
-    /// bound on how long a model may be passed over, shortens both the mean wait and the longest waits. Requests that will have
-    /// given up before the load is ready do not count.
-    fn pull(&self, id: ModelId, oldest: Time) -> (bool, u64, Time) {
-        if !self.limits.policy.has(Part::LoadOrder) {
-            return (false, 0, oldest);
-        }
-        let model = &self.models[&id];
-        let load = self.comes_back_in(id);
-        let (since, in_vain) = match self.first_in_time(id) {
-            Some(first) => first,
-            None if load < model.spec.queue_timeout => return (true, 0, oldest),
-            // Every waiting request will have timed out when the load is ready; later requests may find the replica ready.
-            None => (oldest, 0),
-        };
-        if since + self.longest_delay(id) <= self.now {
-            return (false, 0, since);
-        }
-        let served = model.queue.len() as u64 - in_vain;
-        (true, served * 1_000_000 / load.0.max(1), since)
-    }
-
-    /// The arrival time of the first request that a load could serve before it times out, and the number of requests ahead of it
-    /// that wait in vain.
-    fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
-        let ready = self.now + self.comes_back_in(id);
-        let mut waiting = self.waiting(id).zip(0..);
-        let (first, before) = waiting.find(|(waiting, _)| waiting.deadline > ready)?;
-        Some((first.since, before))
-    }
-
-    /// The time for which models with more waiting requests may be loaded before this one. Its own load must still be in time.
-    pub(crate) fn longest_delay(&self, id: ModelId) -> Span {
-        let timeout = self.models[&id].spec.queue_timeout;
-        longest_delay(timeout, self.comes_back_in(id))
-    }
-
     /// The time from which models of equal priority leave for the model's requests. The objective may use half of the time for
     /// which others may go first; the other half is left for turns and a busy disk. The time the victim takes to stop is subtracted
     /// later and differs per victim. Clients that give up before the load can be ready count too: the load begins while they wait,
@@ -78,12 +39,6 @@ impl Pool {
             waiting.since + Span(delay.0 / 2)
         });
         EvictsFrom::new(worth, latest.min().unwrap_or(worth))
-    }
-
-    /// The model's oldest requests, by arrival. Every arrival visits them, so their number is bounded.
-    fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
-        let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
-        waiting.map(move |ticket| &self.queues[&ticket])
     }
 }
 
@@ -119,17 +74,19 @@ pub(crate) fn still_blocked(old: &Requirements, new: &Requirements) -> bool {
 pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     let mut demand_index = Vec::new();
     let mut push = |class: Class, requirements: Requirements, order: Option<OrderId>| {
-        let (in_time, pull, since) = match class {
-            Class::Request => pool.pull(id, requirements.since),
-            Class::Order | Class::Standing | Class::Growth => (false, 0, requirements.since),
+        let place = match class {
+            Class::Request => pool.load_place(id, requirements.since),
+            Class::Order | Class::Standing | Class::Growth => {
+                LoadPlace::first_come(requirements.since)
+            }
         };
         let rank = DemandRank {
             unforced: requirements.forced_by.is_none(),
             priority: Reverse(requirements.priority),
             class,
-            in_time,
-            pull: Reverse(pull),
-            since,
+            may_wait: place.may_wait,
+            due: place.due,
+            since: place.since,
             model: id,
         };
         let blocked = None;
@@ -158,6 +115,7 @@ pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingRe
     {
         let mut requirements = Requirements::new(pool, id, pool.queues[&oldest].since);
         requirements.evicts_from = pool.evicts_from(id);
+        requirements.least_served = pool.least_served(id);
         push(Class::Request, requirements, None);
     }
     let cooling = model.cooling_until.is_some_and(|until| until > pool.now);

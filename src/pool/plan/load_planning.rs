@@ -268,6 +268,8 @@ struct Least {
     forced: bool,
     priority: Priority,
     since: Time,
+    /// Longer waits mean that turns of replicas in the way have less left (P3).
+    waits_since: Time,
     /// A longer swap means longer turns of the replicas in the way (P3).
     swap: Span,
     /// Idle replicas stay for their next requests until this time, and for a shorter time the more requests wait (P3).
@@ -275,6 +277,8 @@ struct Least {
     crowd: u32,
     /// Replicas of equal priority stay until this time.
     evicts_from: EvictsFrom,
+    /// Replicas leave sooner for a key that has been served less (P9).
+    served: u64,
     devices: u32,
     bytes: Bytes,
 }
@@ -293,10 +297,14 @@ impl Least {
             forced: requirements.forced_by.is_some(),
             priority: requirements.priority,
             since: requirements.since,
+            waits_since: model.rent.since(requirements.since),
             swap: pool.ready_in(model),
             patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
             evicts_from: requirements.evicts_from,
+            served: requirements
+                .least_served
+                .map_or(u64::MAX, |least| least.level),
             devices: requirements.devices,
             bytes: requirements.bytes,
         })
@@ -310,6 +318,13 @@ impl Blocking {
         if !pool.models[&model].replicas.is_empty() || pool.nodes.expected(model).is_some() {
             return;
         }
+        // A demand that waits for a node proves nothing about demands that need another size, or evict.
+        if node_demand::serving(pool, &pending.requirements)
+            .next()
+            .is_some()
+        {
+            return;
+        }
         self.least.extend(Least::new(pool, pending));
     }
 
@@ -321,10 +336,12 @@ impl Blocking {
             least.forced >= demand.forced
                 && least.priority >= demand.priority
                 && least.since <= demand.since
+                && least.waits_since <= demand.waits_since
                 && least.swap <= demand.swap
                 && least.patience_ends <= demand.patience_ends
                 && least.crowd >= demand.crowd
                 && least.evicts_from.is_no_later_than(demand.evicts_from)
+                && least.served <= demand.served
                 && least.devices <= demand.devices
                 && least.bytes <= demand.bytes
         })

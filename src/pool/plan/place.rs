@@ -119,7 +119,8 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
                 .iter()
                 .map(|victim| victim.describe(pool))
                 .collect();
-            let waits = |victim| together::may_wait(pool, &plan, victim);
+            let is_forced = requirements.forced_by.is_some();
+            let waits = |victim| together::may_wait(pool, &plan, victim, is_forced);
             let serves_on: Vec<bool> = plan.victims.iter().map(waits).collect();
             for (victim, serves_on) in plan.victims.iter_mut().zip(serves_on) {
                 victim.serves_on = serves_on;
@@ -312,6 +313,7 @@ impl Plan {
             refusal: None,
             prospect: Prospect::Now,
             retry: None,
+            node: None,
         }
     }
 }

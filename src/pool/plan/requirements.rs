@@ -51,6 +51,7 @@ impl Requirements {
             is_gentle: false,
             past_idle: false,
             crowd: known.queue.len().max(1).ilog2(),
+            least_served: None,
             evicts_from: EvictsFrom::default(),
             since,
         }

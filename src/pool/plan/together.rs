@@ -1,10 +1,10 @@
-//! Decides when an idle victim leaves for a load that also waits for other victims (P8). It serves until they have nearly ended, and
-//! all of them free their memory at about the same time.
+//! Decides when a victim leaves for a load that also waits for other victims (P8). It serves until the slowest of them has nearly ended,
+//! and all of them free their memory at about the same time.
 //!
 //! A busy victim is expected to finish after the time that its drains took, or as long as its requests have lasted already, if that
 //! is longer: a request that has lasted a minute rarely ends in the next second. Then it takes as long to stop as its model's stops
-//! took. An idle victim leaves once the slowest of the others is expected to need no longer than its own stop, and at the latest when
-//! the last busy victim has finished. A request that it serves then delays the load by the rest of that request.
+//! took. A victim leaves once the slowest of the others is expected to need no longer than itself, and at the latest when the others have
+//! finished. A request that it serves then delays the load by the rest of that request.
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Drain, Plan, Victim};
@@ -14,30 +14,35 @@ use crate::types::replica::{Phase, Planned, Replica};
 
 /// A stop that was never measured counts as this long, or as the model's `stop_grace` if that is shorter.
 const UNMEASURED_STOP: Span = Span::from_secs(2);
-/// Without a busy victim, an idle one serves on only if the slowest stop takes this much longer than its own.
+/// A victim serves on if another victim is expected to take this much longer. An idle victim serves on for any slower busy one.
 const WORTH_SERVING: Span = Span::from_secs(1);
 
 /// Returns true if the victim stays until the others of its plan have nearly ended. A victim of higher priority leaves now: it
-/// yields because it is idle, and that may change.
-pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim) -> bool {
-    let is_idle = !victim.busy && !victim.planned && !victim.asleep;
-    if !is_idle || victim.priority > plan.priority || !pool.limits.policy.has(Part::LateEviction) {
+/// yields because it is idle, and that may change. So does a busy one whose requests may be cut, or that closes early.
+pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim, is_forced: bool) -> bool {
+    let is_possible = !victim.planned && !victim.asleep && victim.priority <= plan.priority;
+    if !is_possible || !pool.limits.policy.has(Part::LateEviction) {
+        return false;
+    }
+    let is_pressed = pool.closings.pressed().contains(&victim.replica);
+    if victim.busy && (is_forced || is_pressed || victim.priority < plan.priority) {
         return false;
     }
     let Some(replica) = pool.replicas.get(&victim.replica) else {
         return false;
     };
-    let needs = stops_in(pool, replica);
-    let others = || {
-        let others = plan.victims.iter().filter(|other| !other.planned);
-        others.filter_map(|other| Some((other, pool.replicas.get(&other.replica)?)))
-    };
-    let finishes = |(_, other)| finishes_in(pool, other, pool.now, None);
-    let busy = others().filter(|(other, _)| other.busy).map(finishes).max();
-    let stops = others().filter(|(other, _)| !other.busy && !other.asleep);
-    let slowest = stops.map(|(_, other)| stops_in(pool, other)).max();
-    busy.is_some_and(|last| last > needs)
-        || slowest.is_some_and(|slowest| slowest >= needs + WORTH_SERVING)
+    let needs = leaves_in(pool, replica);
+    let others = plan.victims.iter().filter(|other| {
+        let is_other = other.replica != victim.replica;
+        is_other && !other.planned && !other.asleep
+    });
+    let others = others.filter_map(|other| Some((other.busy, pool.replicas.get(&other.replica)?)));
+    let mut serves = others.map(|(is_busy, other)| {
+        let last = leaves_in(pool, other);
+        // The requests of a busy victim outlast an idle one: the times of both cannot be mistaken for each other.
+        last >= needs + WORTH_SERVING || (is_busy && !victim.busy && last > needs)
+    });
+    serves.any(|serves| serves)
 }
 
 /// The decision for a ready replica that is to leave with the other victims of a load.
@@ -108,9 +113,18 @@ fn due(pool: &Pool, replica: &Replica, planned: &Planned) -> Time {
         Phase::Stopping { since, .. } => Some(since + stops_in(pool, victim)),
         _ => None,
     });
-    let needs = stops_in(pool, replica);
+    let needs = leaves_in(pool, replica);
     last.max()
         .map_or(pool.now, |last| Time(last.0.saturating_sub(needs.0)))
+}
+
+/// The expected time that a ready replica takes to end if its gate closes now.
+fn leaves_in(pool: &Pool, replica: &Replica) -> Span {
+    if replica.in_flight > 0 {
+        finishes_in(pool, replica, pool.now, None)
+    } else {
+        stops_in(pool, replica)
+    }
 }
 
 /// The expected time for which a busy victim still serves and stops.

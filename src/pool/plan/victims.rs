@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
-use crate::plan::parking;
+use crate::plan::{fairness, parking};
 use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, ReplicaId, Span, Time};
@@ -18,6 +18,9 @@ use crate::types::share::Share;
 
 /// A turn of this many swaps leaves two thirds of the time for serving when two models are always in demand.
 const SWAPS_PER_TURN: u64 = 3;
+/// A replica that is idle between its requests keeps its place for this many swaps at most. A request that waits for the place then
+/// waits for ten swaps and a request, and nine tenths of the time are spent serving.
+const SWAPS_IDLE: u64 = 9;
 /// The minimum serving time of a busy replica under pressure from waiting requests, in swaps. Two thirds of the time are then still
 /// spent serving.
 const SWAPS_PRESSED: u64 = 2;
@@ -238,8 +241,7 @@ fn protection(
     if requirements.is_gentle {
         return Some(Protection::Growth);
     }
-    let waits_longer = |ticket| pool.queues[&ticket].since < requirements.since;
-    if model.queue.oldest().is_some_and(waits_longer) {
+    if fairness::is_wanted_first(pool, claim, model) {
         return Some(Protection::Wanted);
     }
     let from = requirements.evicts_from.of_victim(model.stops_in());
@@ -253,7 +255,8 @@ fn protection(
         return Some(Protection::Busy);
     }
     let is_pressed = pool.closings.pressed().contains(&id);
-    let turn = turn(pool, claim, model, age, is_pressed);
+    let is_outranked = fairness::outranks_users(pool, claim, id, model);
+    let turn = turn(pool, claim, model, age, (is_pressed, is_outranked));
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
@@ -261,7 +264,11 @@ fn protection(
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
         None if requirements.past_idle || !parts.has(Part::NextRequest) => Span::ZERO,
-        None => near_request(pool, claim, model, replica),
+        None => {
+            let waited = age.min(pool.now.since(claim.waits_since));
+            let most = swap(claim, model).0.saturating_mul(SWAPS_IDLE);
+            near_request(pool, claim, model, replica).min(Span(most.saturating_sub(waited.0)))
+        }
     };
     let left = stays.min(turn);
     (left > Span::ZERO).then_some(Protection::Young { left })
@@ -284,7 +291,13 @@ fn loading(pool: &Pool, claim: &Claim, model: ModelId) -> Protection {
 /// that is longer, and begins when a request waits for the place. The replica will probably become idle on its own, and then no
 /// request is held up by a drain. A model in continuous use therefore leaves after a bounded time, and other models are rarely
 /// closed.
-fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) -> Span {
+fn turn(
+    pool: &Pool,
+    claim: &Claim,
+    model: &Model,
+    age: Span,
+    (is_pressed, is_outranked): (bool, bool),
+) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
@@ -293,13 +306,16 @@ fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) 
                 let least = swap.0.saturating_mul(SWAPS_PRESSED);
                 return Span(least.saturating_sub(age.0));
             }
-            let swap = swap + model.drain_takes;
-            // Until a first request has ended, the time at which it becomes idle is unknown.
-            let requests = model.requests_take(REQUESTS_PER_TURN);
-            let turn = Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests);
-            // The turn ends before the waiting requests time out.
-            let turn = turn.min(claim.patience);
-            (turn, age.min(pool.now.since(claim.requirements.since)))
+            let turn = if is_outranked {
+                // While it drains, it still serves the keys that were served more (P9).
+                Span(swap.0.saturating_mul(SWAPS_PER_TURN))
+            } else {
+                let swap = swap + model.drain_takes;
+                // Until a first request has ended, the time at which it becomes idle is unknown.
+                let requests = model.requests_take(REQUESTS_PER_TURN);
+                Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests)
+            };
+            (turn, age.min(pool.now.since(claim.waits_since)))
         }
     };
     Span(length.0.saturating_sub(passed.0))
@@ -346,8 +362,13 @@ fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option
         IdleYields::Never => return higher,
         IdleYields::After(idle) => idle,
         IdleYields::Auto => {
-            // An estimate learned from other models could be too short for a higher priority.
-            let load = model.load_times.expected().unwrap_or(model.spec.reload);
+            // An estimate learned from other models could be too short for a higher priority. But no request waits for a guess that
+            // is longer than three usual swaps.
+            let guess = match pool.load_estimates.median_swap {
+                Some(median) if model.load_is_guessed() => model.spec.reload.min(median),
+                _ => model.spec.reload,
+            };
+            let load = model.load_times.expected().unwrap_or(guess);
             let swap = load + model.stop_takes;
             Span(swap.0.saturating_mul(SWAPS_UNTIL_YIELD))
         }

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use crate::types::action::{GateMode, Outcome};
 use crate::types::explanation::Explanation;
 use crate::types::ids::{
-    Bytes, DeviceId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span, Ticket, Time,
+    Bytes, DemandId, DeviceId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span,
+    Ticket, Time,
 };
 use crate::types::obstacle::{Obstacle, Unfit};
 use crate::types::rank::{Cost, DemandRank};
@@ -41,6 +42,19 @@ pub struct Plan {
     pub fetches_for: Option<Span>,
     /// The next time at which a refusal may change without an event.
     pub retry: Option<Time>,
+    /// The node that is requested instead of evicting, or that is waited for (S2). Only previews have it.
+    pub node: Option<NodePlan>,
+}
+
+/// The request for a node that a load makes or waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// The name of the size.
+    pub shape: String,
+    pub devices: u32,
+    pub cost_per_hour_cents: Option<u32>,
+    /// The request has been made already.
+    pub is_open: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +74,7 @@ pub struct Victim {
     pub planned: bool,
     /// The time until its model's lease ends (P7).
     pub lease: Option<Span>,
-    /// It is idle and serves until the busy victims of the plan have nearly finished (P8).
+    /// It serves until the slower victims of the plan have nearly ended (P8).
     pub serves_on: bool,
 }
 
@@ -196,7 +210,14 @@ pub(crate) enum Decision {
         model: ModelId,
         priority: Priority,
     },
-    CancelNode,
+    /// The request is no longer needed, or another one serves its demand.
+    CancelNode {
+        demand: DemandId,
+    },
+    /// The cluster reports that the request does not start.
+    GiveUpNode {
+        demand: DemandId,
+    },
     /// The node ends soon, so its models start to move (N7).
     MoveFrom {
         node: NodeId,

@@ -5,13 +5,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{
-    Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
-    Ticket, Time,
+    Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId,
+    ShapeId, Span, Ticket, Time,
 };
 use crate::types::keep_alive::KeepAlive;
+use crate::types::key_seats::ReplicaKeys;
 use crate::types::link::Link;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
-use crate::types::node_demand::{NodeShape, NodesSpent};
+use crate::types::node_demand::{NodeOutlook, NodeShape, NodesSpent};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 
@@ -39,6 +40,10 @@ pub enum Event {
     /// The simultaneous counts of all gates that have changed since the last reading. No decision is based on a part of them.
     GatesRead {
         readings: Vec<GateReading>,
+    },
+    /// The seats of each key at the gates that have changed since the last reading.
+    KeysRead {
+        gates: Vec<ReplicaKeys>,
     },
     /// The gate is closed. Reports the number of requests still inside.
     GateClosed {
@@ -202,6 +207,16 @@ pub enum Event {
     NodePending {
         demand: DemandId,
         reason: String,
+        outlook: NodeOutlook,
+    },
+    /// The result of `Pool::remembered_shape` before a restart: the figures of a node of this size (S2).
+    ShapeRemembered {
+        shape: ShapeId,
+        numbers: Vec<u64>,
+    },
+    /// The sizes that the cluster cannot bring at present, with the reasons; replaces the earlier list (S2).
+    ShapesClosed {
+        shapes: Vec<(ShapeId, String)>,
     },
     /// The cluster refuses to bring this node.
     NodeRefused {

@@ -63,6 +63,17 @@ impl Queue {
         self.by_arrival.values().copied()
     }
 
+    /// The keys with waiting requests, each with its oldest.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (KeyId, Ticket)> + '_ {
+        let keys = self.keys.iter();
+        keys.filter_map(|(&key, of_key)| Some((key, *of_key.tickets.values().next()?)))
+    }
+
+    pub(crate) fn has_key(&self, key: KeyId) -> bool {
+        let of_key = self.keys.get(&key);
+        of_key.is_some_and(|of_key| !of_key.tickets.is_empty())
+    }
+
     pub fn first(&self) -> Option<Ticket> {
         let key = self.turns.values().next()?;
         self.keys[key].tickets.values().next().copied()

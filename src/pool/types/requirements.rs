@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, KindId, ModelId, OrderId, Priority, Time};
+use crate::types::key_seats::LeastServed;
 use crate::types::objective::EvictsFrom;
 
 /// The requirements for placing a replica.
@@ -24,6 +25,8 @@ pub struct Requirements {
     pub past_idle: bool,
     /// The binary logarithm of the number of waiting requests: the more wait, the sooner idle replicas leave (P3).
     pub crowd: u32,
+    /// The waiting key that has been served least. Replicas whose keys have been served more leave sooner (P9).
+    pub(crate) least_served: Option<LeastServed>,
     /// The times before which no replica of equal priority leaves for it, because the load is not worthwhile yet (`Objective`).
     pub(crate) evicts_from: EvictsFrom,
     /// The time the wait began. A replica with an earlier waiting request is not evicted for it (P5).

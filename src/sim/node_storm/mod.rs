@@ -16,7 +16,7 @@ use core::cmp::Reverse;
 
 use super::random::Random;
 use super::world::World;
-use cluster::Leases;
+use cluster::{Leases, Report};
 use limits::TimeLimits;
 use pool::{
     Bytes, Command, DemandId, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool,
@@ -88,6 +88,8 @@ enum Due {
     /// The cluster brings the node or refuses it.
     Comes(DemandId, ShapeId),
     IsRefused(DemandId),
+    /// The cluster reports on the request.
+    Reports(DemandId, Report),
     /// A node that was given back to the cluster ends.
     Leaves(NodeId),
     /// The cluster takes back its machine.
@@ -276,6 +278,7 @@ impl Play {
             Due::Drain(node) => self.drains(at, node),
             Due::Comes(demand, shape) => self.comes(at, demand, shape),
             Due::IsRefused(demand) => self.is_refused(at, demand),
+            Due::Reports(demand, report) => self.cluster_reports(at, demand, report),
             Due::Leaves(node) => self.leaves(at, node),
             Due::Preempted(node) => self.is_preempted(at, node),
             Due::Over(node, ends) => self.is_over(at, node, ends),
@@ -295,7 +298,7 @@ impl Play {
         let seats = self.specs[&model].seats_per_replica;
         self.world.now = self.world.now.max(at);
         for replica in self.truth.replicas_of(model) {
-            if self.world.enter(ticket, replica, seats, at) {
+            if self.world.enter((ticket, KeyId(0)), replica, seats, at) {
                 self.report.responded += 1;
                 return self.is_served(at, ticket);
             }
@@ -326,6 +329,7 @@ impl Play {
             self.carry_out(at, action);
         }
         self.look_for_places(at);
+        self.check_requests(at);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);

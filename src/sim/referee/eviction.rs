@@ -7,11 +7,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cheapest::Asker;
-use super::{Planned, Referee, ReplicaRecord};
+use super::{OpenRequest, Planned, Referee, ReplicaRecord};
 use pool::{
-    Bytes, DeviceId, KeepHotScope, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span,
-    StopReason, Time,
+    Bytes, DeviceId, KeepHotScope, KeyId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share,
+    Span, StopReason, Time,
 };
+
+/// The most by which the figure of a key's service changes within a step.
+const LEVELS_IN_A_STEP: u64 = 2;
+/// The lead, in levels, from which a key comes before another one.
+const LEAD: u64 = 15;
 
 impl Referee {
     /// Judges an eviction by the current priorities when the gate closes, and whether it was necessary once the load is known.
@@ -128,7 +133,7 @@ impl Referee {
                     "P5: {victim} leaves for {load} before its waiting requests have been served"
                 ));
             }
-            let earlier = self.waits_since(seen.model) < since;
+            let earlier = self.comes_before(seen.model, since, model);
             if own == priority && earlier && !forced {
                 wrong.push(format!(
                     "P5: {victim} leaves for {load}, and a request has waited longer for it"
@@ -139,13 +144,30 @@ impl Referee {
     }
 
     pub(super) fn has_waiting(&self, model: ModelId) -> bool {
-        self.open_tickets.values().any(|(of, _)| *of == model)
+        self.waiting_for(model).next().is_some()
+    }
+
+    fn waiting_for(&self, model: ModelId) -> impl Iterator<Item = &OpenRequest> {
+        let open = self.open_tickets.values();
+        open.filter(move |request| request.model == model)
     }
 
     fn waits_since(&self, model: ModelId) -> Time {
-        let since = |(of, since): &(ModelId, Time)| (*of == model).then_some(*since);
-        let first = self.open_tickets.values().filter_map(since).min();
+        let first = self.waiting_for(model).map(|request| request.since).min();
         first.unwrap_or(Time(u64::MAX))
+    }
+
+    /// Returns true if a request for the victim's model came before the load's, and its key has been served less than all others that
+    /// the load is for (P5, P9).
+    fn comes_before(&self, victim: ModelId, since: Time, load: ModelId) -> bool {
+        let level = |key: KeyId| self.levels.get(&key).copied().unwrap_or_default();
+        let earlier = |request: &&OpenRequest| request.since < since;
+        self.waiting_for(victim).filter(earlier).any(|request| {
+            // Requests that were granted or refused in this step have changed the figures since.
+            let most = level(request.key) + LEVELS_IN_A_STEP;
+            let comes_first = |other: &OpenRequest| level(other.key) + LEAD <= most;
+            !self.waiting_for(load).any(comes_first)
+        })
     }
 
     /// Without any of its victims the load would not fit, with all of them it does, and no place was free without evictions.

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
+use super::OpenRequest;
 use super::Referee;
 use pool::{
     Bytes, Exit, KindId, ModelId, Refusal, ReplicaId, Share, Span, StopReason, Ticket, Time,
@@ -130,7 +131,7 @@ impl Referee {
 
     /// Waiting requests are refused only for a failure that counts.
     pub(super) fn refused(&mut self, ticket: Ticket, refusal: &Refusal) {
-        let Some((model, _)) = self.open_tickets.get(&ticket) else {
+        let Some(OpenRequest { model, .. }) = self.open_tickets.get(&ticket) else {
             return;
         };
         let failures = &self.failures[model];

@@ -46,8 +46,9 @@ impl Referee {
     /// Each unanswered request waits exactly once, in its model's queue, and the queue contains no other requests.
     pub fn queues_are_right(&mut self, view: &PoolView) {
         let open = self.open_tickets.iter();
-        let open: BTreeMap<Ticket, ModelId> =
-            open.map(|(&ticket, &(model, _))| (ticket, model)).collect();
+        let open: BTreeMap<Ticket, ModelId> = open
+            .map(|(&ticket, request)| (ticket, request.model))
+            .collect();
         let queued = view
             .waiting
             .iter()

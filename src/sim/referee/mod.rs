@@ -21,9 +21,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use failures::Failures;
 use memory::DeviceMemory;
 use pool::{
-    Action, Bytes, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
-    NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, Span, StopReason,
-    Ticket, Time,
+    Action, Bytes, Command, DeviceId, DeviceReading, Event, KeyId, Limits, LoadOrder, ModelId,
+    ModelSpec, NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, Span,
+    StopReason, Ticket, Time,
 };
 
 /// The rules and limits that the referee enforces.
@@ -48,7 +48,9 @@ pub struct Referee {
     /// Load orders and the time each was received, from which its lease counts.
     loads: BTreeMap<OrderId, (Time, LoadOrder)>,
     names: BTreeMap<String, ModelId>,
-    open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
+    open_tickets: BTreeMap<Ticket, OpenRequest>,
+    /// The pool's figures of how much each key has been served.
+    levels: BTreeMap<KeyId, u64>,
     open_orders: BTreeSet<OrderId>,
     night: bool,
     /// Models whose weights are missing on this machine, and models being fetched.
@@ -63,6 +65,14 @@ pub struct Referee {
     /// The number of victim choices that were compared with every alternative.
     pub judged: u64,
     pub broken: Vec<String>,
+}
+
+/// A request without an answer.
+#[derive(Clone, Copy, Debug)]
+struct OpenRequest {
+    model: ModelId,
+    since: Time,
+    key: KeyId,
 }
 
 /// From the order to sleep until it is awake.
@@ -155,6 +165,7 @@ impl Referee {
             loads: BTreeMap::new(),
             names,
             open_tickets: BTreeMap::new(),
+            levels: BTreeMap::new(),
             open_orders: BTreeSet::new(),
             night: false,
             hosts: BTreeMap::new(),
@@ -187,8 +198,13 @@ impl Referee {
     /// An event, before the pool observes it.
     pub fn event(&mut self, now: Time, event: &Event) {
         match event {
-            Event::RequestArrived { ticket, model, .. } => {
-                self.open_tickets.insert(*ticket, (*model, now));
+            Event::RequestArrived { ticket, model, key } => {
+                let request = OpenRequest {
+                    model: *model,
+                    since: now,
+                    key: *key,
+                };
+                self.open_tickets.insert(*ticket, request);
             }
             Event::RequestLeft { ticket } => {
                 self.open_tickets.remove(ticket);
@@ -300,6 +316,12 @@ impl Referee {
                 self.loaded_in(model, took);
             }
         }
+    }
+
+    /// Takes the pool's figures of how much the waiting keys have been served. The key storms check them.
+    pub fn keys_are_served(&mut self, level: impl Fn(KeyId) -> u64) {
+        let keys = self.open_tickets.values().map(|request| request.key);
+        self.levels = keys.map(|key| (key, level(key))).collect();
     }
 
     /// Records which loads remain after a step, before its actions are judged individually.

@@ -11,6 +11,7 @@ use super::accounts::Accounts;
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
 use super::stay::Stay;
+use crate::gate_keys::GateKeys;
 use pool::{
     Action, Bytes, Command, Event, Exit, GateMode, GateReading, KeyId, ModelId, NodeId, OrderId,
     Override, OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
@@ -65,7 +66,8 @@ pub fn run(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    Ended(ReplicaId),
+    /// A request of the key that took its seat at this time.
+    Ended(ReplicaId, KeyId, Time),
     Ready(ReplicaId),
     Asleep(ReplicaId),
     Gone(ReplicaId),
@@ -113,6 +115,7 @@ pub(super) struct Play<'a> {
     /// The nodes whose host memory sleepers hold, and how much of it.
     pub(super) sleepers: BTreeMap<ReplicaId, (NodeId, Bytes)>,
     changed: Vec<ReplicaId>,
+    keys: GateKeys,
     waiting: BTreeMap<Ticket, Waiting>,
     tickets: u64,
     orders: u64,
@@ -146,6 +149,7 @@ impl<'a> Play<'a> {
             of_model: vec![Vec::new(); scenario.models.len()],
             sleepers: BTreeMap::new(),
             changed: Vec::new(),
+            keys: GateKeys::default(),
             waiting: BTreeMap::new(),
             tickets: 0,
             orders: 0,
@@ -240,7 +244,7 @@ impl<'a> Play<'a> {
         }
         self.accounts.arrived(model, at, !ready);
         if let Some(id) = open {
-            self.seat(id, service);
+            self.seat(id, key, service);
             self.accounts.seated(model, key, at, at);
             return;
         }
@@ -258,8 +262,9 @@ impl<'a> Play<'a> {
         self.step(vec![Event::RequestArrived { ticket, model, key }]);
     }
 
-    fn seat(&mut self, id: ReplicaId, service: Span) {
+    fn seat(&mut self, id: ReplicaId, key: KeyId, service: Span) {
         let now = self.now;
+        self.keys.enters(id, key, now);
         let gate = self.live.get_mut(&id).expect("open");
         if gate.in_flight == 0 {
             gate.idle_before = gate.last_end.map(|end| now.since(end));
@@ -271,7 +276,7 @@ impl<'a> Play<'a> {
             self.changed.push(id);
         }
         let model = gate.model;
-        self.push(now + service, Due::Ended(id));
+        self.push(now + service, Due::Ended(id, key, now));
         self.responded(model, now + service);
     }
 
@@ -283,7 +288,7 @@ impl<'a> Play<'a> {
 
     fn happens(&mut self, due: Due) {
         match due {
-            Due::Ended(id) => self.ended(id),
+            Due::Ended(id, key, entered) => self.ended(id, key, entered),
             Due::Ready(id) => {
                 let now = self.now;
                 if let Some(live) = self.live.get_mut(&id).filter(|live| !live.stopping) {
@@ -304,6 +309,7 @@ impl<'a> Play<'a> {
                 let live = self.live.remove(&id).expect("stopped once");
                 self.of_model[live.model.0 as usize].retain(|replica| *replica != id);
                 self.changed.retain(|replica| *replica != id);
+                self.keys.ends(id);
                 self.accounts.left(live.stay, self.now, live.reason);
                 let exit = Exit::Requested;
                 let mut events = vec![Event::ReplicaExited { replica: id, exit }];
@@ -337,12 +343,13 @@ impl<'a> Play<'a> {
         self.step(vec![Event::OrderReceived { order, command }]);
     }
 
-    fn ended(&mut self, id: ReplicaId) {
+    fn ended(&mut self, id: ReplicaId, key: KeyId, entered: Time) {
         let now = self.now;
         // A cut request is gone together with its replica.
         let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
             return;
         };
+        self.keys.leaves(id, key, entered, now);
         gate.in_flight -= 1;
         gate.last_end = Some(now);
         if gate.in_flight == 0 {
@@ -373,9 +380,14 @@ impl<'a> Play<'a> {
     /// Runs a step of the core, including everything that its actions answer immediately.
     fn step(&mut self, events: Vec<Event>) {
         self.stepped = self.now;
-        let mut news = vec![Event::GatesRead {
-            readings: self.readings(),
-        }];
+        let mut news = vec![
+            Event::GatesRead {
+                readings: self.readings(),
+            },
+            Event::KeysRead {
+                gates: self.keys.read(),
+            },
+        ];
         news.extend(events);
         let mut responses = VecDeque::new();
         loop {
@@ -404,7 +416,7 @@ impl<'a> Play<'a> {
                 let waiting = self.waiting.remove(&ticket).expect("granted once");
                 self.accounts
                     .seated(waiting.model, waiting.key, waiting.at, self.now);
-                self.seat(replica, waiting.service);
+                self.seat(replica, waiting.key, waiting.service);
                 // The core has already counted the seat.
                 let gate = self.live.get_mut(&replica).expect("open");
                 gate.changed = false;

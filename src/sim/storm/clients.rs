@@ -18,7 +18,7 @@ impl Play {
             .collect();
         self.world.now = self.world.now.max(at);
         for replica in replicas {
-            if self.world.enter(ticket, replica, seats, at) {
+            if self.world.enter((ticket, key), replica, seats, at) {
                 self.report.seated_by_gate += 1;
                 self.referee.seat_taken(replica);
                 if let Some(fairness) = &mut self.fairness {

@@ -419,6 +419,8 @@ impl Play {
         if self.fault == Some(Fault::UnneededVictim) {
             actions = self.with_a_bystander(actions);
         }
+        let pool = &self.world.pool;
+        self.referee.keys_are_served(|key| pool.key_level(key));
         let planned = self.world.pool.planned_loads();
         self.referee.step_begins(at, &actions, planned);
         for action in actions {

@@ -26,16 +26,16 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
 #[test]
 fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
     let (gate, _messages) = gate(2);
-    assert!(gate.try_enter().is_none(), "it starts closed");
+    assert!(gate.try_enter(KeyId(0)).is_none(), "it starts closed");
     gate.set(GateMode::Open);
-    let first = gate.try_enter().expect("a seat");
-    let second = gate.try_enter().expect("a seat");
-    assert!(gate.try_enter().is_none(), "both seats are taken");
+    let first = gate.try_enter(KeyId(0)).expect("a seat");
+    let second = gate.try_enter(KeyId(0)).expect("a seat");
+    assert!(gate.try_enter(KeyId(0)).is_none(), "both seats are taken");
     drop(first);
-    let third = gate.try_enter().expect("a seat was left");
+    let third = gate.try_enter(KeyId(0)).expect("a seat was left");
     gate.set(GateMode::Queued);
     drop(second);
-    assert!(gate.try_enter().is_none(), "others wait already");
+    assert!(gate.try_enter(KeyId(0)).is_none(), "others wait already");
     drop(third);
     assert_eq!((gate.reading().in_flight, gate.reading().entered), (0, 3));
 }
@@ -44,12 +44,12 @@ fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
 fn a_gate_that_is_cut_lets_nobody_in_although_it_is_still_in_the_routing_table() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
-    let inside = gate.try_enter().expect("a seat");
+    let inside = gate.try_enter(KeyId(0)).expect("a seat");
     gate.cut(CutReason::Crashed("it is gone".to_owned()));
     assert!(inside.cut().is_cancelled());
-    assert!(gate.try_enter().is_none());
+    assert!(gate.try_enter(KeyId(0)).is_none());
     gate.set(GateMode::Open);
-    assert!(gate.try_enter().is_none(), "it stays so");
+    assert!(gate.try_enter(KeyId(0)).is_none(), "it stays so");
     assert!(!gate.has_room());
 }
 
@@ -58,19 +58,19 @@ fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
     let known = gate.reading().entered;
-    drop(gate.try_enter());
+    drop(gate.try_enter(KeyId(0)));
     let refused = gate.close(Some(known)).unwrap_err();
     assert_eq!((refused.in_flight, refused.entered), (0, 1));
-    assert!(gate.try_enter().is_some(), "and stays open");
+    assert!(gate.try_enter(KeyId(0)).is_some(), "and stays open");
     assert_eq!(gate.close(Some(2)), Ok(0));
-    assert!(gate.try_enter().is_none());
+    assert!(gate.try_enter(KeyId(0)).is_none());
 }
 
 #[test]
 fn the_last_one_out_of_a_closed_gate_says_so_once() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
-    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter()).collect();
+    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter(KeyId(0))).collect();
     assert_eq!(gate.close(None), Ok(3));
     drop(leases);
     assert!(matches!(
@@ -94,13 +94,13 @@ fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
     assert_eq!(gate.read().in_flight, 0);
     gate.set(GateMode::Open);
     assert_eq!(listed(), [], "its counts are the same");
-    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter()).collect();
+    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter(KeyId(0))).collect();
     assert_eq!(listed(), [ReplicaId(1)], "once for all three");
     assert_eq!(gate.read().in_flight, 3);
     drop(leases);
     assert_eq!(listed(), [ReplicaId(1)]);
     // A gate stays in the list until it has been read.
-    drop(gate.enter_granted());
+    drop(gate.enter_granted(KeyId(0)));
     assert_eq!(listed(), []);
     assert_eq!((gate.read().in_flight, gate.reading().entered), (0, 4));
     gate.set_guests(2);
@@ -112,7 +112,7 @@ fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
 fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
     let (gate, mut messages) = gate(1);
     gate.set(GateMode::Queued);
-    drop(gate.enter_granted());
+    drop(gate.enter_granted(KeyId(0)));
     assert!(matches!(messages.try_recv(), Ok(Message::SeatFreed)));
 }
 
@@ -120,9 +120,9 @@ fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
 fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_loop_when_it_ends() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
-    drop(gate.try_enter());
+    drop(gate.try_enter(KeyId(0)));
     assert!(messages.try_recv().is_err(), "it said nothing");
-    let mut lease = gate.try_enter().expect("a seat");
+    let mut lease = gate.try_enter(KeyId(0)).expect("a seat");
     let span = Span::from_secs(30);
     let may_extend = false;
     lease.keep(Some(KeepHotOverride { span, may_extend }));
@@ -143,7 +143,7 @@ fn many_threads_never_take_more_seats_than_there_are() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20_000 {
-                    let lease = gate.try_enter();
+                    let lease = gate.try_enter(KeyId(0));
                     assert!(gate.reading().in_flight <= 3);
                     drop(lease);
                 }

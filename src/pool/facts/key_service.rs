@@ -1,0 +1,248 @@
+//! How much each key has been served, in seat-milliseconds across all models, for fairness between keys (P9). Makes no choices.
+//!
+//! Service counts only while a request of another key waits: seats that no other key wanted cost that key nothing. A key that becomes
+//! active starts at the least service of the active keys, so time spent away earns no credit. A key leads the least served active
+//! key by a bounded amount at most, and the number of keys is bounded.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::types::ids::{KeyId, ReplicaId, Span, Time};
+use crate::types::key_seats::KeySeats;
+
+/// Service is compared in steps of 2¹² ms: a smaller difference counts as none.
+const LEVEL_SHIFT: u32 = 12;
+/// The most seat-milliseconds by which a key leads the least served one.
+const LEAD_MAX: u64 = 600_000;
+/// The maximum number of keys whose service is remembered while they are away.
+const AWAY_MAX: usize = 1_024;
+/// The interval at which the seats of replicas that report nothing new are counted.
+const COUNT_EVERY: Span = Span(250);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    served_ms: u64,
+    waiting: u32,
+    in_flight: u32,
+}
+
+impl Key {
+    fn is_active(&self) -> bool {
+        self.waiting > 0 || self.in_flight > 0
+    }
+}
+
+/// A key's seats on a replica at the last count.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    seats: KeySeats,
+    counted_ms: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyService {
+    keys: BTreeMap<KeyId, Key>,
+    users: BTreeMap<ReplicaId, Vec<User>>,
+    /// The keys with waiting requests.
+    waiting: BTreeSet<KeyId>,
+    counted_at: Time,
+}
+
+/// The keys whose level has changed, and the replicas whose users have.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceChange {
+    pub keys: BTreeSet<KeyId>,
+    pub replicas: BTreeSet<ReplicaId>,
+}
+
+impl KeyService {
+    /// The service of a key in steps. Only differences have a meaning.
+    pub fn level(&self, key: KeyId) -> u64 {
+        let served_ms = self.keys.get(&key).map(|key| key.served_ms);
+        served_ms.unwrap_or_else(|| self.floor()) >> LEVEL_SHIFT
+    }
+
+    /// The keys with a seat on the replica.
+    pub fn users(&self, replica: ReplicaId) -> impl Iterator<Item = KeyId> + '_ {
+        let users = self.users.get(&replica).into_iter().flatten();
+        let inside = users.filter(|user| user.seats.in_flight > 0);
+        inside.map(|user| user.seats.key)
+    }
+
+    /// A request of the key waits.
+    pub fn joins(&mut self, key: KeyId, now: Time) -> ServiceChange {
+        let change = if self.waiting.contains(&key) {
+            ServiceChange::default()
+        } else {
+            self.count(now)
+        };
+        self.activate(key);
+        self.keys.entry(key).or_default().waiting += 1;
+        self.waiting.insert(key);
+        change
+    }
+
+    /// A request of the key no longer waits.
+    pub fn leaves(&mut self, key: KeyId, now: Time) -> ServiceChange {
+        let Some(found) = self.keys.get_mut(&key) else {
+            return ServiceChange::default();
+        };
+        if found.waiting > 1 {
+            found.waiting -= 1;
+            return ServiceChange::default();
+        }
+        let change = self.count(now);
+        if let Some(found) = self.keys.get_mut(&key) {
+            found.waiting = 0;
+        }
+        self.waiting.remove(&key);
+        change
+    }
+
+    /// The gate of a replica has reported its keys.
+    pub fn read(&mut self, replica: ReplicaId, seats: &[KeySeats], now: Time) -> ServiceChange {
+        let mut change = ServiceChange::default();
+        let most = self.most();
+        let before = self.users.remove(&replica).unwrap_or_default();
+        let of = |key: KeyId| before.iter().find(|user| user.seats.key == key);
+        for seats in seats {
+            let inside = seats.inside_ms(now);
+            let counted = of(seats.key).map_or(0, |user| user.counted_ms);
+            let served = (seats.ended_ms + inside).saturating_sub(counted);
+            let had = of(seats.key).map_or(0, |user| user.seats.in_flight);
+            if had == 0 && seats.in_flight > 0 {
+                self.activate(seats.key);
+            }
+            self.serve(seats.key, served, most, &mut change);
+            if let Some(key) = self.keys.get_mut(&seats.key) {
+                key.in_flight = key.in_flight.saturating_sub(had) + seats.in_flight;
+            }
+        }
+        for user in &before {
+            let is_reported = seats.iter().any(|seats| seats.key == user.seats.key);
+            if !is_reported && let Some(key) = self.keys.get_mut(&user.seats.key) {
+                key.in_flight = key.in_flight.saturating_sub(user.seats.in_flight);
+            }
+        }
+        let inside = seats.iter().filter(|seats| seats.in_flight > 0);
+        let users: Vec<User> = inside
+            .map(|seats| User {
+                seats: KeySeats {
+                    ended_ms: 0,
+                    ..*seats
+                },
+                counted_ms: seats.inside_ms(now),
+            })
+            .collect();
+        let keys = |users: &[User]| -> BTreeSet<KeyId> {
+            users.iter().map(|user| user.seats.key).collect()
+        };
+        if !self.waiting.is_empty() && keys(&before) != keys(&users) {
+            change.replicas.insert(replica);
+        }
+        if !users.is_empty() {
+            self.users.insert(replica, users);
+        }
+        change
+    }
+
+    /// Counts the seats on all replicas, unless that was done a moment ago or no two keys compete.
+    pub fn count_sometimes(&mut self, now: Time) -> ServiceChange {
+        if self.waiting.is_empty() || self.keys.len() < 2 || now < self.counted_at + COUNT_EVERY {
+            return ServiceChange::default();
+        }
+        self.count(now)
+    }
+
+    fn count(&mut self, now: Time) -> ServiceChange {
+        self.counted_at = now;
+        let mut change = ServiceChange::default();
+        let mut served = Vec::new();
+        for user in self.users.values_mut().flatten() {
+            let inside = user.seats.inside_ms(now);
+            served.push((user.seats.key, inside.saturating_sub(user.counted_ms)));
+            user.counted_ms = user.counted_ms.max(inside);
+        }
+        let most = self.most();
+        for (key, served_ms) in served {
+            self.serve(key, served_ms, most, &mut change);
+        }
+        change
+    }
+
+    /// The replica has ended.
+    pub fn ends(&mut self, replica: ReplicaId, now: Time) -> ServiceChange {
+        if self.users.contains_key(&replica) {
+            self.read(replica, &[], now)
+        } else {
+            ServiceChange::default()
+        }
+    }
+
+    /// The replicas on which the key has a seat.
+    pub fn replicas_of(&self, key: KeyId) -> impl Iterator<Item = ReplicaId> + '_ {
+        let has_seat = move |users: &[User]| users.iter().any(|user| user.seats.key == key);
+        let users = self.users.iter();
+        users
+            .filter(move |(_, users)| has_seat(users))
+            .map(|(&replica, _)| replica)
+    }
+
+    /// Another key waits, so the service of this one counts.
+    fn serve(&mut self, key: KeyId, served_ms: u64, most: u64, change: &mut ServiceChange) {
+        let is_contended = self.waiting.iter().any(|waiting| *waiting != key);
+        if served_ms == 0 || !is_contended {
+            return;
+        }
+        let Some(known) = self.keys.get_mut(&key) else {
+            return;
+        };
+        let before = known.served_ms >> LEVEL_SHIFT;
+        let more = known.served_ms.saturating_add(served_ms);
+        known.served_ms = more.min(most.max(known.served_ms));
+        if known.served_ms >> LEVEL_SHIFT != before {
+            change.keys.insert(key);
+        }
+    }
+
+    /// The most service that counts.
+    fn most(&self) -> u64 {
+        self.floor().saturating_add(LEAD_MAX)
+    }
+
+    /// The least service of an active key; the most of all if none is active.
+    fn floor(&self) -> u64 {
+        let active = self.keys.values().filter(|key| key.is_active());
+        let least = active.map(|key| key.served_ms).min();
+        let most = || self.keys.values().map(|key| key.served_ms).max();
+        least.or_else(most).unwrap_or(0)
+    }
+
+    /// The key becomes active: it starts no lower than the least served active one.
+    fn activate(&mut self, key: KeyId) {
+        if self.keys.get(&key).is_some_and(Key::is_active) {
+            return;
+        }
+        let others = self.keys.values().filter(|key| key.is_active());
+        let floor = others.map(|key| key.served_ms).min();
+        let floor = floor.unwrap_or(0);
+        let found = self.keys.entry(key).or_default();
+        found.served_ms = found.served_ms.max(floor);
+    }
+
+    /// Forgets keys that are away and lead nobody, and beyond a limit those with the smallest lead.
+    pub fn forget(&mut self) {
+        let floor = self.floor();
+        self.keys
+            .retain(|_, key| key.is_active() || key.served_ms > floor);
+        let away = self.keys.iter().filter(|(_, key)| !key.is_active());
+        let mut away: Vec<(u64, KeyId)> = away.map(|(&id, key)| (key.served_ms, id)).collect();
+        let surplus = away.len().saturating_sub(AWAY_MAX);
+        if surplus > 0 {
+            away.sort_unstable();
+            for (_, id) in &away[..surplus] {
+                self.keys.remove(id);
+            }
+        }
+    }
+}

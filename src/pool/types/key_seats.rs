@@ -1,0 +1,59 @@
+//! The seats that the requests of each key take: what a gate counts, and the key that a load is for.
+
+use crate::types::ids::{KeyId, ReplicaId, Time};
+
+/// The seats of a key on a replica, as its gate counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySeats {
+    pub key: KeyId,
+    /// Requests that have a seat.
+    pub in_flight: u32,
+    /// The sum of the times at which they took it, in milliseconds.
+    pub entered_sum: u64,
+    /// The seat-milliseconds of the requests that have ended since the last reading.
+    pub ended_ms: u64,
+}
+
+impl KeySeats {
+    pub fn new(key: KeyId) -> KeySeats {
+        KeySeats {
+            key,
+            in_flight: 0,
+            entered_sum: 0,
+            ended_ms: 0,
+        }
+    }
+
+    pub fn enters(&mut self, now: Time) {
+        self.in_flight += 1;
+        self.entered_sum = self.entered_sum.wrapping_add(now.0);
+    }
+
+    pub fn leaves(&mut self, entered: Time, now: Time) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.entered_sum = self.entered_sum.wrapping_sub(entered.0);
+        self.ended_ms += now.since(entered).0;
+    }
+
+    /// The seat-milliseconds so far of the requests inside.
+    pub(crate) fn inside_ms(&self, now: Time) -> u64 {
+        let all = now.0.wrapping_mul(u64::from(self.in_flight));
+        let inside = all.wrapping_sub(self.entered_sum);
+        // A clock that was set back must not look like ages of service.
+        if inside > i64::MAX as u64 { 0 } else { inside }
+    }
+}
+
+/// The seats of all keys on a replica. Keys without seats whose requests have ended since the last reading are included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaKeys {
+    pub replica: ReplicaId,
+    pub keys: alloc::vec::Vec<KeySeats>,
+}
+
+/// The key among those that wait for a model that has been served least, and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LeastServed {
+    pub level: u64,
+    pub key: KeyId,
+}
