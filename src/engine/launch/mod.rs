@@ -1,15 +1,14 @@
 //! The input of a launch, and one driver for each kind of program.
 
-mod candle;
-mod command;
+pub(crate) mod candle;
+pub(crate) mod command;
 mod cuda_probe;
 mod cuda_program;
 mod driver;
 pub(crate) mod environment;
 mod report;
 pub(crate) mod scrape;
-mod server;
-pub(crate) mod table;
+pub(crate) mod server;
 
 pub use cuda_probe::{CudaSearch, find_cuda};
 pub use cuda_program::{CUDA_PROGRAM, CudaProgram, ReadyCuda};

@@ -1,24 +1,33 @@
-//! A started engine until its end: reports its progress, readiness, memory and death, and carries out the order to stop. A
-//! launched and an adopted engine share this loop.
+//! A started engine until its end: reports its progress, readiness, memory and death, and carries out the order to stop through its
+//! guardian: SIGTERM, the grace period, SIGKILL. A launched and an adopted engine share this loop.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ticks::Ticks;
 use tokio::sync::{broadcast, oneshot};
+use tokio::time::timeout;
 
-use super::ending::{end_dead, end_engine};
-use crate::guardians::{Guard, GuardianEnd, LogLine, container};
+use super::exit::find_lack_of_memory;
+use crate::guardians::{Guard, GuardianEnd, LogLine, ReplicaLog, container};
 use crate::health::liveness::until_dead;
 use crate::health::probe::until_ready;
 use crate::health::{HealthResponse, Watch};
-use crate::launch::{EngineDriver, Launch, Report, scrape};
+use crate::launch::{EngineDriver, ExitReport, Launch, Report, scrape};
+use crate::memory::oom::kernel_kills;
 use crate::memory::{MappedBytes, Meter};
 
 /// Interval at which an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// Delay after which the guardian learns of a change of use; a later controller counts from there.
 const SEND_USE_AFTER: Duration = Duration::from_millis(250);
+
+/// Time limit for a dead engine to end, before its waiting requests are released.
+const DEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// A guardian that has not sent SIGKILL this long after the grace period no longer works.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A killed process that takes longer hangs in a driver. The administrator is warned.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kind of engine. An adopted engine is ready, so its output need not be parsed.
 #[derive(Clone, Copy)]
@@ -45,8 +54,37 @@ pub(super) struct End {
 }
 
 impl Engine {
+    /// Returns when the entire engine is gone. The guard must be closed after the exit has been reported.
+    pub(super) async fn live(
+        mut self,
+        kind: Option<Kind<'_>>,
+        log: &ReplicaLog,
+        stop: oneshot::Receiver<Duration>,
+        report: &(impl Fn(Report) + Sync),
+    ) -> (ExitReport, Guard) {
+        let (_, lines) = log.follow(0);
+        let killed_before = kernel_kills();
+        let mut listening = pin!(self.guard.listen(log));
+        let end = {
+            let mut end = pin!(self.watch(kind, lines, stop, report));
+            tokio::select! {
+                end = &mut end => end,
+                () = &mut listening => unreachable!("it listens for as long as it is polled"),
+            }
+        };
+        let mut exit = self.exit_report(kind, log, &end);
+        if !end.requested && end.was_ready {
+            // No request should be sent to it while its remains are being removed.
+            let message = exit.failure.tell(&exit.last_output, &exit.status);
+            report(Report::Ended { message });
+        }
+        self.remove_remains(log, &end.how).await;
+        find_lack_of_memory(&mut exit, log, kernel_kills() > killed_before);
+        (exit, self.guard)
+    }
+
     /// Returns when the engine has ended and its other processes are gone.
-    pub(super) async fn watch(
+    async fn watch(
         &mut self,
         kind: Option<Kind<'_>>,
         mut lines: broadcast::Receiver<LogLine>,
@@ -157,6 +195,46 @@ impl Engine {
             how,
         }
     }
+}
+
+/// Sends SIGTERM to the group, waits for the grace period, then sends SIGKILL to the group. Without a grace period, sends only
+/// SIGKILL.
+async fn end_engine(guard: &mut Guard, grace: Duration) -> GuardianEnd {
+    let leader = guard.group.leader.pid;
+    guard.stop(grace).await;
+    if !grace.is_zero() {
+        if let Ok(how) = timeout(grace, guard.ended()).await {
+            return how;
+        }
+        tracing::warn!(
+            leader,
+            grace_seconds = grace.as_secs_f64(),
+            "an engine did not end on SIGTERM and is killed"
+        );
+    }
+    if let Ok(how) = timeout(GUARDIAN_TIMEOUT, guard.ended()).await {
+        return how;
+    }
+    guard.end_if_frozen();
+    loop {
+        if let Ok(how) = timeout(KILL_TIMEOUT, guard.ended()).await {
+            return how;
+        }
+        tracing::error!(
+            leader,
+            "an engine did not end on SIGKILL; a device driver may hang"
+        );
+    }
+}
+
+/// Sends SIGKILL to all processes, which also ends a stopped process. Calls `lingers` if that takes long.
+async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> GuardianEnd {
+    guard.stop(Duration::ZERO).await;
+    if let Ok(how) = timeout(DEAD_TIMEOUT, guard.ended()).await {
+        return how;
+    }
+    lingers();
+    end_engine(guard, Duration::ZERO).await
 }
 
 /// The load's progress in a response other than 2xx. A missing route is reported too, because it would otherwise look like a load

@@ -1,16 +1,11 @@
 //! The report of an engine's end: its last output, the kind of failure, and a lack of memory.
 
 use std::borrow::Cow;
-use std::pin::pin;
-use std::time::Duration;
-
-use tokio::sync::oneshot;
 
 use super::engine::{End, Engine, Kind};
 use crate::failures::{Failure, failure};
-use crate::guardians::{Guard, GuardianEnd, LogStream, ReplicaLog, container};
-use crate::launch::{ExitReport, Report};
-use crate::memory::oom::kernel_kills;
+use crate::guardians::{GuardianEnd, LogStream, ReplicaLog, container};
+use crate::launch::ExitReport;
 use crate::memory::{OutOfMemory, oom};
 
 /// Number of last lines searched for a known failure.
@@ -19,37 +14,13 @@ const ADVICE_LINES: usize = 20;
 const LAST_LINES: usize = 5;
 
 impl Engine {
-    /// Returns when the entire engine is gone. The guard must be closed after the exit has been reported.
-    pub(super) async fn live(
-        mut self,
+    /// The report of the end, without a lack of memory, which only the kernel's counter may show.
+    pub(super) fn exit_report(
+        &self,
         kind: Option<Kind<'_>>,
         log: &ReplicaLog,
-        stop: oneshot::Receiver<Duration>,
-        report: &(impl Fn(Report) + Sync),
-    ) -> (ExitReport, Guard) {
-        let (_, lines) = log.follow(0);
-        let killed_before = kernel_kills();
-        let mut listening = pin!(self.guard.listen(log));
-        let end = {
-            let mut end = pin!(self.watch(kind, lines, stop, report));
-            tokio::select! {
-                end = &mut end => end,
-                () = &mut listening => unreachable!("it listens for as long as it is polled"),
-            }
-        };
-        let mut exit = self.exit_report(kind, log, &end);
-        if !end.requested && end.was_ready {
-            // No request should be sent to it while its remains are being removed.
-            let message = exit.failure.tell(&exit.last_output, &exit.status);
-            report(Report::Ended { message });
-        }
-        self.remove_remains(log, &end.how).await;
-        find_lack_of_memory(&mut exit, log, kernel_kills() > killed_before);
-        (exit, self.guard)
-    }
-
-    /// The report of the end, without a lack of memory, which only the kernel's counter may show.
-    fn exit_report(&self, kind: Option<Kind<'_>>, log: &ReplicaLog, end: &End) -> ExitReport {
+        end: &End,
+    ) -> ExitReport {
         let (last_output, status) = self.last_words(log, &end.how);
         let failure = self.failure_kind(log, end, &last_output);
         let mut exit = ExitReport {
@@ -120,7 +91,7 @@ impl Engine {
     }
 
     /// Ends the processes that are left, and removes the container.
-    async fn remove_remains(&mut self, log: &ReplicaLog, how: &GuardianEnd) {
+    pub(super) async fn remove_remains(&mut self, log: &ReplicaLog, how: &GuardianEnd) {
         let leader = self.guard.group.leader.pid;
         let cleanup = std::mem::take(&mut self.guard.record.cleanup);
         let left = self.guard.left(how).await;
@@ -149,7 +120,11 @@ fn advice(
 
 /// Sets the failure to a lack of memory if the output says so, or if the kernel killed some process for memory while the engine
 /// ran.
-fn find_lack_of_memory(exit: &mut ExitReport, log: &ReplicaLog, kernel_has_killed: bool) {
+pub(super) fn find_lack_of_memory(
+    exit: &mut ExitReport,
+    log: &ReplicaLog,
+    kernel_has_killed: bool,
+) {
     exit.oom = oom::find(&exit.last_output).or_else(|| oom::find(&log.tail_text(LAST_LINES)));
     if exit.failure == Failure::OutOfMemory {
         exit.oom = exit.oom.or(Some(OutOfMemory {

@@ -4,14 +4,12 @@ mod adoption;
 mod application;
 mod application_adoption;
 mod application_end;
-mod ending;
 mod engine;
 mod exit;
 mod pending;
 mod queries;
 mod remote;
 mod run;
-mod start;
 
 pub use adoption::{AdoptedEngine, AdoptionResult, resolve};
 pub use application::run_application;

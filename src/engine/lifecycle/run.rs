@@ -9,14 +9,15 @@ use tokio::sync::{Notify, oneshot};
 
 use super::adoption::AdoptedEngine;
 use super::engine::{Engine, Kind};
-use super::start::start;
 use super::{application as ray_serve, remote as remote_run};
 use crate::failures::explain::explain;
-use crate::failures::{Failure, failure};
-use crate::guardians::{Guardians, LaunchFacts, LogStream, ReplicaLog};
+use crate::failures::{EngineError, Failure, failure};
+use crate::guardians::{
+    Guard, Guardians, LaunchFacts, LogStream, Plan, ReplicaLog, ReservedEndpoint,
+};
 use crate::health::Watch;
-use crate::launch::table::driver_of;
-use crate::launch::{ExitReport, Launch, Program, Report};
+use crate::launch::{EngineDriver, ExitReport, Launch, Listen, Program, Report, environment};
+use crate::launch::{candle, command, server};
 
 /// Delay from the end of a load to the start of the next guardian.
 const SPARE_AFTER: Duration = Duration::from_millis(20);
@@ -125,6 +126,61 @@ async fn run_logged(
     if let Some(guard) = guard {
         guard.close();
     }
+}
+
+/// The driver for a program.
+fn driver_of(program: &Program) -> &'static dyn EngineDriver {
+    match program {
+        Program::Candle(_) => &candle::CandleDriver,
+        // `run_logged` handles programs without a local process before it looks up a driver.
+        Program::Command(_) | Program::Remote(_) | Program::RayServe(_) => &command::CommandDriver,
+        Program::Server(_) => &server::ServerDriver,
+    }
+}
+
+/// Starts the engine: reserves its endpoint, has its driver build the command, and hands both to a guardian.
+async fn start(
+    guardians: &Arc<Guardians>,
+    launch: &Launch,
+    kept: LaunchFacts,
+    driver: &dyn EngineDriver,
+    log: &ReplicaLog,
+) -> Result<Guard, EngineError> {
+    let reserved = match launch.program.listen() {
+        Listen::Port => ReservedEndpoint::port()?,
+        Listen::At { address, port } => ReservedEndpoint::at(address, port)?,
+        Listen::Socket => ReservedEndpoint::socket(&launch.runtime_dir, launch.replica)?,
+    };
+    let prepared = driver.prepare(launch, &reserved.endpoint)?;
+    environment::check(&launch.model_name, &prepared.env)?;
+    // Otherwise the system's error would read as if the program were missing.
+    if let Some(path) = prepared.working_dir.clone().filter(|path| !path.is_dir()) {
+        return Err(EngineError::WorkingDir {
+            model: launch.model_name.clone(),
+            path,
+        });
+    }
+    let plan = Plan {
+        argv: prepared.argv,
+        working_dir: prepared.working_dir,
+        lifeline: prepared.lifeline,
+        ready_path: prepared.ready_path,
+        cleanup: prepared
+            .cleanup
+            .unwrap_or_default()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        install: prepared.install,
+    };
+    let environment = |tag: &str| {
+        let own = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        environment::complete(own, prepared.env.clone(), &launch.devices, tag)
+    };
+    let file = log.file().map(ToOwned::to_owned);
+    Guard::launch(guardians, launch, kept, &plan, reserved, file, environment).await
 }
 
 /// Opens the log file. If that fails, the log is kept only in memory.
