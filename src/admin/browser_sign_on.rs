@@ -16,7 +16,7 @@ use api_types::dto::SignInWays;
 use api_types::error::Failure;
 use config::oidc::SIGNED_ON;
 use edge::forwarded_prefix;
-use gateway::auth::caller::place;
+use gateway::auth::credential::place;
 use gateway::auth::credential::{Cookie, set_cookie_of};
 use gateway::auth::cross_site::authority;
 use gateway::credentials::sessions::Holder;

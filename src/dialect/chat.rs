@@ -27,15 +27,8 @@ pub(super) fn may_be_custom(body: &[u8]) -> bool {
 
 /// Translates the request for the engine.
 pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>, Failure> {
-    let plain = |body: Bytes| TranslatedRequest {
-        body,
-        teller: None,
-        ignored: Vec::new(),
-        hints: Box::default(),
-        keep: None,
-    };
     if !may_be_custom(&body) {
-        return Ok(plain(body));
+        return Ok(TranslatedRequest::plain(body, None));
     }
     let fields = Scanned::fields(&body)?;
     let has_mark = |value: &RawValue| may_be_custom(value.get().as_bytes());
@@ -78,10 +71,10 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
         inputs: BTreeMap::new(),
         ended: BTreeSet::new(),
     };
+    let teller = (!calls.tools.is_empty()).then_some(calls);
     Ok(TranslatedRequest {
         ignored: ignored.names(),
-        teller: (!calls.tools.is_empty()).then_some(calls),
-        ..plain(text.into())
+        ..TranslatedRequest::plain(text.into(), teller)
     })
 }
 

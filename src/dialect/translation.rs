@@ -63,6 +63,17 @@ pub struct TranslatedRequest<T> {
 }
 
 impl<T> TranslatedRequest<T> {
+    /// A request that is already in OpenAI's form.
+    pub fn plain(body: Bytes, teller: T) -> TranslatedRequest<T> {
+        TranslatedRequest {
+            body,
+            teller,
+            ignored: Vec::new(),
+            hints: Box::default(),
+            keep: None,
+        }
+    }
+
     pub fn with<U>(self, teller: impl FnOnce(T) -> U) -> TranslatedRequest<U> {
         TranslatedRequest {
             body: self.body,

@@ -1,4 +1,5 @@
-//! Runs one connection from the handshake to its end, in HTTP/1.1 or HTTP/2, within limits, and closes it when it stalls.
+//! Accepts connections and runs each from the handshake to its end, in HTTP/1.1 or HTTP/2, within limits. Closes connections that
+//! stall.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -14,17 +15,19 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Edge;
 use super::connection_watch::{ConnectionWatch, Turn, Verdict};
-use super::counted_stream::CountedStream;
+use super::counted_stream::{CountedStream, Stage};
 use super::exchange::Sent;
-use super::handover::{self, Handover, Outgoing, Stage};
+use super::handover::{self, Handover, Outgoing, Streaming};
 use super::refusing::HEAD_BYTES_MAX;
 use super::seats::ConnectionPermit;
-use super::streaming::Streaming;
-use crate::listener::Socket;
+use super::tls::LOOK_EVERY;
+use crate::listener::{Listener, Socket};
+use crate::quiet::quiet;
 use crate::seldom::seldom;
 use controller::Clock;
 
@@ -48,7 +51,7 @@ const FIRST_REQUEST_WITHIN: Duration = Duration::from_millis(500);
 const ENDING_LOOK: Duration = Duration::from_millis(500);
 
 /// The service that answers the requests of a connection. Cheap to clone.
-pub trait Answer: Clone + Send + Sync + 'static {
+pub trait ConnectionService: Clone + Send + Sync + 'static {
     fn edge(&self) -> &Arc<Edge>;
     fn clock(&self) -> Clock;
     fn respond(
@@ -59,11 +62,47 @@ pub trait Answer: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Sent>> + Send;
 }
 
+/// Accepts and serves connections until `stop` fires, then lets open connections finish their requests. The caller may drop the
+/// future to end this earlier.
+pub async fn accept(listener: Listener, front: impl ConnectionService, stop: CancellationToken) {
+    let edge = Arc::clone(front.edge());
+    let mut connections = JoinSet::new();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            _ = looks.tick(), if edge.has_tls() => {
+                let edge = Arc::clone(&edge);
+                let _ = tokio::task::spawn_blocking(move || edge.look_again()).await;
+                continue;
+            }
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Usually out of file descriptors: other connections must end first.
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if let Some((socket, permit)) = edge.admit(socket, peer) {
+            let connection = serve(socket, peer, front.clone(), permit, stop.clone());
+            connections.spawn(quiet(connection));
+        }
+    }
+    // Closes the listener: unless another process shares it, new clients are refused immediately instead of waiting.
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
 /// Serves one accepted socket. `_seat` is released at the end.
-pub async fn serve(
+async fn serve(
     socket: Socket,
     peer: SocketAddr,
-    front: impl Answer,
+    front: impl ConnectionService,
     _seat: ConnectionPermit,
     stop: CancellationToken,
 ) {
@@ -142,7 +181,7 @@ async fn run<S, F>(
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Answer,
+    F: ConnectionService,
 {
     let begun = CancellationToken::new();
     let carrier = carrier(protocol, stream, peer, front, &watch, &begun);
@@ -207,7 +246,7 @@ fn carrier<S, F>(
 ) -> Box<impl FnMut(Step<'_, '_>) -> Poll<()> + use<S, F>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Answer,
+    F: ConnectionService,
 {
     let stage = Arc::new(Stage::default());
     let handover = Arc::new(Handover::new(&stage));

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
@@ -11,12 +12,43 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_watch::ConnectionWatch;
 use super::frame_budget::FrameBudget;
-use super::handover::Stage;
 
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Size of the first read, which covers most requests.
 const LOOK_BYTES: usize = 2 << 10;
+
+/// No stream is offered.
+const NONE: u8 = 0;
+/// The earlier part of the stream is in hyper's buffer, and may not be sent yet.
+const OFFERED: u8 = 1;
+const SENT: u8 = 2;
+
+/// The stage of a handover from hyper ([`super::handover`]). Only used by the connection's task.
+#[derive(Debug, Default)]
+pub(super) struct Stage(AtomicU8);
+
+impl Stage {
+    /// Called when hyper has flushed everything it has written.
+    pub(crate) fn flushed(&self) {
+        if self.0.load(Ordering::Relaxed) == OFFERED {
+            self.0.store(SENT, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn offered(&self) {
+        self.0.store(OFFERED, Ordering::Relaxed);
+    }
+
+    /// Returns true, once, if the earlier part of an offered stream has been sent.
+    pub(crate) fn take_sent(&self) -> bool {
+        let is_sent = self.0.load(Ordering::Relaxed) == SENT;
+        if is_sent {
+            self.0.store(NONE, Ordering::Relaxed);
+        }
+        is_sent
+    }
+}
 
 pub(super) struct CountedStream<S> {
     stream: S,

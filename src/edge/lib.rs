@@ -9,7 +9,7 @@
 //! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ `front` ─────────▶ the routes
 //!                             │ connection_watch      │ client, hosts, refusing
 //!                             ▼                       ▼ arriving on the way in; dressing, exchange on the way out
-//!                           cut or close            access_log; a stream: handover, streaming
+//!                           cut or close            access_log; a stream: handover
 //! ```
 
 mod access_log;
@@ -34,7 +34,6 @@ mod refusing;
 mod seats;
 pub mod seldom;
 pub mod shares;
-mod streaming;
 mod tls;
 pub mod trace;
 
@@ -54,7 +53,7 @@ pub use self::arriving::{Arriving, Outcome, PlainBody, throw_away};
 use self::bodies::Bodies;
 pub use self::bodies::{ADMIN_PART, SMALL_MAX};
 pub use self::client::ClientAddress;
-pub use self::connection::{Answer, serve};
+pub use self::connection::{ConnectionService, accept};
 use self::connection_watch::IdleTimeouts;
 pub use self::connection_watch::Turn;
 pub use self::exchange::{Exchange, Sent};
@@ -245,7 +244,7 @@ impl Edge {
     }
 
     /// Loads the certificate again if its files have changed. Blocks.
-    pub fn look_again(&self) {
+    fn look_again(&self) {
         if let Some(tls) = &self.tls {
             tls.look_again();
         }
@@ -262,8 +261,6 @@ impl Drop for LastLines {
         }
     }
 }
-
-pub const LOOK_EVERY: std::time::Duration = tls::LOOK_EVERY;
 
 /// Accepts only characters that are safe in logs and headers.
 fn is_sane(id: &HeaderValue) -> bool {

@@ -80,6 +80,7 @@ impl Share {
 }
 
 /// The share of the body of the current task's request.
+#[inline]
 pub fn share() -> Share {
     Share(held())
 }
@@ -113,6 +114,7 @@ impl Record {
         }
     }
 
+    #[inline]
     pub fn id(&self) -> &str {
         self.id.to_str().unwrap_or_default()
     }
@@ -161,15 +163,22 @@ pub fn note(what: impl FnOnce(&mut Facts)) {
 }
 
 /// The caller of the current task's request, and whether it is an administrator's order.
+#[inline]
 pub fn caller() -> (Caller, bool) {
     let caller = CURRENT.try_with(|record| record.caller());
     caller.unwrap_or((Caller::Pool, false))
 }
 
 /// The origin of the current task's request.
+#[inline]
 pub fn client() -> Option<ClientAddress> {
     let client = CURRENT.try_with(|record| record.client);
     client.ok().flatten()
+}
+
+/// Returns true if the client itself is on this machine and is not a proxy.
+pub fn from_loopback() -> bool {
+    client().is_some_and(|client| client.is_loopback())
 }
 
 /// The trace of the current task's request, if it has one.
@@ -193,6 +202,7 @@ pub fn in_request_span<T>(work: impl FnOnce() -> T) -> T {
 
 /// Records the key of the request, and whether its owner has chosen that prompts are recorded. Must be called before the body is
 /// read.
+#[inline]
 pub fn note_key(id: KeyId, name: &str, log_prompts: bool) {
     note(|facts| {
         facts.key = Some((id, name.to_owned()));

@@ -47,7 +47,7 @@ pub struct KeyUsages {
 }
 
 /// A request in flight. Requests without a key are not counted.
-pub struct CountedRequest {
+pub(crate) struct CountedRequest {
     usages: Arc<KeyUsages>,
     number: Option<u64>,
 }
@@ -86,7 +86,7 @@ impl KeyUsages {
         }
     }
 
-    pub fn begin(self: &Arc<KeyUsages>, request: RunningRequest) -> CountedRequest {
+    pub(crate) fn begin(self: &Arc<KeyUsages>, request: RunningRequest) -> CountedRequest {
         let number = (request.key != KeyId(0)).then(|| {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             locked(&self.running).insert(number, request);

@@ -4,7 +4,6 @@
 pub mod auth;
 pub mod credentials;
 pub mod deployments;
-pub mod direct;
 pub mod fields;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -27,9 +27,9 @@ const SMALL_PART: u64 = 8;
 pub struct Reading {
     bodies: Workers,
     /// Workers that validate texts against the rule of a model's file.
-    pub validation: Workers,
+    pub(crate) validation: Workers,
     /// Workers that count tokens for such a rule.
-    pub tokens: Workers,
+    pub(crate) tokens: Workers,
 }
 
 impl Reading {
@@ -94,7 +94,7 @@ fn memory(server: &ServerSection, part: u64) -> u64 {
 
 /// Workers of one kind. Callers take turns: a caller with many requests delays another only by work that has already begun.
 #[derive(Debug)]
-pub struct Workers {
+pub(crate) struct Workers {
     kind: &'static str,
     count: usize,
     memory: Arc<Shares>,
@@ -106,7 +106,7 @@ pub struct Workers {
 
 /// Current state and totals of the workers.
 #[derive(Clone, Debug)]
-pub struct WorkersSnapshot {
+pub(crate) struct WorkersSnapshot {
     pub kind: &'static str,
     pub count: usize,
     pub busy: usize,

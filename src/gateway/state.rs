@@ -77,7 +77,7 @@ pub struct Parts {
 
 /// Resolves when the process ends. Cloning the token itself would take a lock that all requests share.
 #[derive(Clone)]
-pub struct Ending(App);
+pub(crate) struct Ending(App);
 
 impl Deref for Ending {
     type Target = CancellationToken;

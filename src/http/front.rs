@@ -15,20 +15,19 @@ use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use crate::aliases;
-use crate::cors;
 use api_types::error::{ErrorKind, Failure};
+use config::{ServerSection, WebOrigin};
 use controller::Clock;
 use dialect::{anthropic, ollama};
-use edge::listener::Socket;
 use edge::record::{self, Record};
-use edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
+use edge::{ConnectionService, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
 use gateway::auth::actor::RequestId;
 use gateway::deployments;
-use gateway::direct;
+use gateway::inference::stages;
 use gateway::state::App;
 
 /// State needed by every connection. Cheap to clone.
@@ -38,20 +37,7 @@ pub(super) struct Front {
     pub router: Router,
 }
 
-impl Front {
-    /// Serves a connection. Above the limit the client gets 503.
-    pub fn connection(
-        &self,
-        socket: Socket,
-        peer: SocketAddr,
-        stop: CancellationToken,
-    ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let (socket, permit) = self.app.edge.admit(socket, peer)?;
-        Some(edge::serve(socket, peer, self.clone(), permit, stop))
-    }
-}
-
-impl Answer for Front {
+impl ConnectionService for Front {
     fn edge(&self) -> &Arc<Edge> {
         &self.app.edge
     }
@@ -90,9 +76,9 @@ impl Answer for Front {
         let checked = edge.check(&parts);
         let is_inference = edge.is_inference(path);
         let cors = is_inference
-            .then(|| cors::layer(&app.config().server))
+            .then(|| cors_layer(&app.config().server))
             .flatten();
-        let usual = direct::route(&parts, app.base());
+        let usual = stages::direct_route(&parts, app.base());
         let is_anthropic = usual.is_none()
             && (anthropic::is_route(path)
                 || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers)));
@@ -107,7 +93,8 @@ impl Answer for Front {
             (Ok(()), Some(route)) => {
                 let (mut body, record) = (PlainBody::new(body), &exchange.record);
                 // Boxed to keep connections without a request small.
-                let responded = direct::respond(app.clone(), parts, &mut body, record, route);
+                let responded =
+                    stages::respond_directly(app.clone(), parts, &mut body, record, route);
                 let response = work(Box::pin(responded), record).await;
                 (response, body.takes_another(waits).await)
             }
@@ -196,4 +183,26 @@ async fn work(
         })
     };
     record::within(Arc::clone(record), responded).await
+}
+
+/// Allows browsers on pages of the configured origins (`server.cors`). They send no cookies, so every caller needs a key as usual.
+/// Built per request, because a reload may change the configuration.
+fn cors_layer(server: &ServerSection) -> Option<CorsLayer> {
+    let section = server.cors.as_ref()?;
+    let origins = if section.origins.iter().any(WebOrigin::is_any) {
+        AllowOrigin::any()
+    } else {
+        let section = section.clone();
+        AllowOrigin::predicate(move |origin, _| {
+            origin.to_str().is_ok_and(|origin| section.allows(origin))
+        })
+    };
+    let layer = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])
+        // OpenAI's clients send a dozen custom headers.
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers(Any)
+        .max_age(section.max_age.duration());
+    Some(layer)
 }

@@ -1,10 +1,8 @@
 //! Assembles the service: listeners, the router, routes of older systems, the OpenAPI document, and the standby. Only
 //! `api_types::error` defines status codes.
 
-mod accepting;
 mod aliases;
 mod compat;
-mod cors;
 mod documents;
 mod front;
 mod landing;

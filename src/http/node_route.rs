@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use api_types::error::{ErrorKind, Failure};
 use controller::NodePeer;
 use edge::record;
-use gateway::auth::caller::{bearer, place};
+use gateway::auth::credential::{bearer, place};
 use gateway::credentials::failures::WRONG_NODE_TOKENS;
 use gateway::credentials::secret_file::secret_in;
 use gateway::state::App;

@@ -1,7 +1,5 @@
 //! The listener and the router. Connections, and requests before they reach a route, are handled by `edge`.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
@@ -14,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::accepting::accept;
 use crate::compat;
 use crate::documents::documentation;
 use crate::front::Front;
@@ -47,11 +44,7 @@ impl Server {
     /// Serves until `stop` fires, then lets open connections finish their requests. The caller may drop the future to end this
     /// earlier.
     pub async fn serve(self, stop: CancellationToken) {
-        let Server { listener, front } = self;
-        let edge = Arc::clone(&front.app.edge);
-        let connection =
-            |socket, peer| -> Option<_> { front.connection(socket, peer, stop.clone()) };
-        accept(listener, edge, stop.clone(), connection).await;
+        edge::accept(self.listener, self.front, stop).await;
     }
 }
 

@@ -9,12 +9,12 @@ use pool::KeyId;
 
 #[derive(Clone, Debug)]
 pub struct Account {
-    pub owner: Owner,
+    pub(crate) owner: Owner,
     pub limit: Limit,
 }
 
 #[derive(Clone, Debug)]
-pub enum Owner {
+pub(crate) enum Owner {
     Key {
         id: KeyId,
         name: String,

@@ -5,17 +5,20 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-use crate::auth::caller::bearer;
 use crate::auth::cross_site;
 use crate::auth::sign_on::Person;
 use crate::credentials::sessions::{Holder, Open, Secret, Stamp};
 use crate::state::App;
+use access::limits::place_of;
 use api_types::error::Failure;
 use edge::record;
 use store::KeyRecord;
 
 pub(crate) const COOKIE: &str = "model-pool-session";
 pub(crate) const CSRF: HeaderName = HeaderName::from_static("x-model-pool-csrf");
+
+/// Headers that contain only a key, in order of preference. Anthropic, Azure and Google clients send them.
+pub const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// The authenticated sender, before authorization.
 #[derive(Debug)]
@@ -86,6 +89,21 @@ impl Sent {
             session: Some(open),
         })
     }
+}
+
+/// The key or token in the head.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
+    }
+    let value = KEY_HEADERS.iter().find_map(|name| headers.get(*name))?;
+    value.to_str().ok()
+}
+
+/// The address for which limits count the current request.
+pub fn place() -> String {
+    record::client().map_or_else(|| "unknown".to_owned(), |client| place_of(client.address))
 }
 
 /// Returns true if a session is still valid, for long-lived responses.

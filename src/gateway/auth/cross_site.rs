@@ -4,10 +4,10 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, header};
 
-use crate::auth::caller::from_loopback;
 use crate::state::App;
 use api_types::error::{ErrorKind, Failure};
 use config::{CorsSection, WebOrigin};
+use edge::record;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Routes with form bodies; their parser refuses other types.
@@ -57,7 +57,7 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
 /// nothing.
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let host = authority(parts).unwrap_or_default();
-    if !is_of_page(parts) || !from_loopback() || is_certain(host) {
+    if !is_of_page(parts) || !record::from_loopback() || is_certain(host) {
         return Ok(());
     }
     let host: String = host.chars().take(SHOWN_MAX).collect();

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, Method};
 
 use crate::auth::account::{Account, Owner};
 use crate::auth::actor::{self, Actor};
-use crate::auth::caller::{bearer, from_loopback};
+use crate::auth::credential::bearer;
 use crate::auth::credential::{Credential, Sent, is_still_open};
 use crate::auth::cross_site;
 use crate::auth::sight::{Sight, matches_any};
@@ -147,7 +147,7 @@ impl User {
     pub fn new(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
         let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
-            InferenceAuth::Loopback => from_loopback(),
+            InferenceAuth::Loopback => record::from_loopback(),
             InferenceAuth::Key => false,
         };
         // A wrong key is an error even if no key is needed, because its owner expects it to count. OpenAI's clients always send

@@ -2,7 +2,6 @@
 
 pub(crate) mod account;
 pub mod actor;
-pub mod caller;
 pub mod credential;
 pub mod cross_site;
 pub mod identity;

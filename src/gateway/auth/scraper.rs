@@ -5,11 +5,12 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::Reader;
-use crate::auth::caller::{bearer, from_loopback};
+use crate::auth::credential::bearer;
 use crate::auth::cross_site;
 use crate::state::App;
 use api_types::error::Failure;
 use config::MetricsAuth;
+use edge::record;
 
 /// A person or program that may read the metrics.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ impl FromRequestParts<App> for Scraper {
         let has_key = bearer(&parts.headers).is_some();
         match app.config().auth.metrics {
             MetricsAuth::Open => return Ok(Scraper),
-            MetricsAuth::Loopback if !has_key && from_loopback() => {
+            MetricsAuth::Loopback if !has_key && record::from_loopback() => {
                 cross_site::check(parts, app)?;
                 return Ok(Scraper);
             }

@@ -25,13 +25,13 @@ pub struct By<'a> {
 }
 
 impl By<'_> {
-    pub fn rights(&self, known: &[KeyRecord], now: Time) -> Result<Rights, KeyRefusal> {
+    pub(crate) fn rights(&self, known: &[KeyRecord], now: Time) -> Result<Rights, KeyRefusal> {
         // Uses the current list of keys, because the credential may have been revoked since the request was authenticated.
         let rights = Rights::new(self.holder, known, now, self.default);
         rights.ok_or(KeyRefusal::HolderGone)
     }
 
-    pub fn check(
+    pub(crate) fn check(
         &self,
         rights: &Rights,
         key: &KeyUse,
@@ -70,7 +70,7 @@ pub enum KeyRefusal {
 
 /// Alternative reaches. A key is within the rights if it is within any reach.
 #[derive(Debug)]
-pub struct Rights(Vec<Reach>);
+pub(crate) struct Rights(Vec<Reach>);
 
 #[derive(Debug)]
 struct Reach {

@@ -198,7 +198,7 @@ impl Sessions {
     }
 
     /// Returns true if the session is still valid, without marking it as used.
-    pub fn is_open(&self, id: u64, now: Time) -> bool {
+    pub(crate) fn is_open(&self, id: u64, now: Time) -> bool {
         let table = self.table();
         table
             .all

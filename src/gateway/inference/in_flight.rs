@@ -145,7 +145,7 @@ impl InFlightRequest {
 
     /// Does not charge the request for its estimate, because the engine refused it or failed, unless part of a response was
     /// received.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.is_charged.store(false, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! Inference requests, from body to response. A chat or completion passes through `received`, `understood`, `admission`, `seated`
-//! and `call` in turn, called by `stages` and `again`. `request` reads and checks bodies, `crate::upstream` sends them to the
+//! Inference requests, from body to response. A chat or completion passes through the stages in `stages`, which calls `understood`,
+//! `admission` and `call`. `request` reads and checks bodies, `crate::upstream` sends them to the
 //! engine, and `response` returns the engine's response.
 
 pub(crate) mod in_flight;
@@ -9,11 +9,8 @@ pub mod routes;
 
 mod adapters;
 pub mod admission;
-mod again;
 mod call;
-mod received;
 mod response_head;
-mod seated;
 pub mod stages;
-mod understood;
+pub mod understood;
 mod waiting;

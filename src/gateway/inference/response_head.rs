@@ -19,14 +19,14 @@ const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-toke
 
 /// The parts of the response head, collected while the request is processed.
 #[derive(Default)]
-pub struct ResponseHead {
+pub(crate) struct ResponseHead {
     pub seat: Option<SeatHead>,
     /// Headers that only some responses have.
     pub more: HeaderMap,
 }
 
 /// The replica that serves the request, and the time spent waiting for it.
-pub struct SeatHead {
+pub(crate) struct SeatHead {
     pub replica: ReplicaId,
     pub waited: Span,
     pub was_ready: bool,

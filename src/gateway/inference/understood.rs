@@ -1,5 +1,5 @@
-//! The second stage of a chat or completion: finds the model, validates the request against it, and writes the body for the engine.
-//! Requests that the model cannot serve are refused here, before anything is loaded for them.
+//! The second stage of a chat or completion: finds the model, as all inference requests do, validates the request against it, and
+//! writes the body for the engine. Requests that the model cannot serve are refused here, before anything is loaded for them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,13 +7,14 @@ use axum::body::Bytes;
 use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 
+use crate::auth::User;
 use crate::inference::adapters;
-use crate::inference::admission::RequestContext;
+use crate::inference::admission::{self, RequestContext};
 use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::hub_registration;
 use crate::inference::request::outgoing::{Outgoing, Wishes, outgoing};
-use crate::inference::request::receiving::find;
 use crate::inference::request::request_fields;
 use crate::inference::request::sequences;
 use crate::inference::request::validation;
@@ -24,11 +25,12 @@ use config::UnknownFields;
 use controller::{AdapterFound, KeepHotOverride, Route};
 use dialect::CHAT;
 use dialect::body::{Fields, Scanned};
+use dialect::ollama::bare_name;
 use dialect::{Hints, ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
 use edge::record;
 
 /// A validated request, ready for its engine.
-pub struct Understood {
+pub(crate) struct Understood {
     pub scanned: Scanned,
     pub route: Arc<Route>,
     /// The dynamic adapter that the request names, if any.
@@ -152,6 +154,52 @@ pub(crate) async fn understand(
         teller: translated.teller,
         keep: translated.keep,
     })
+}
+
+/// Scans the body for routing and finds its model.
+pub async fn find(app: &App, user: &User, body: Bytes) -> Result<(Scanned, Arc<Route>), Failed> {
+    let scanned = app.reading.run(body.len(), || Scanned::read(body)).await;
+    let mut scanned = scanned.map_err(|failure| (None, failure))?;
+    if let Some(real) = real_name(app, &scanned.model) {
+        scanned.model = real.to_owned();
+    }
+    let route = model(app, user, &scanned.model).await?;
+    Ok((scanned, route))
+}
+
+/// Resolves a name with Ollama's tag to the model's name: Ollama's clients use the names that its API lists on all routes.
+pub(crate) fn real_name<'a>(app: &App, name: &'a str) -> Option<&'a str> {
+    let bare = bare_name(name);
+    let is_tagged = bare.len() < name.len() && app.config().compat.ollama;
+    if !is_tagged || app.handle.route(name).is_some() {
+        return None;
+    }
+    // Names on the hub have no tags.
+    (app.handle.route(bare).is_some() || bare.contains('/')).then_some(bare)
+}
+
+/// The model with this name, if it is in the catalogue and the user may use it.
+pub fn known(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
+    let name = real_name(app, name).unwrap_or(name);
+    let route = app.handle.route(name);
+    let route = route.ok_or_else(|| admission::unknown(app, user, name))?;
+    admission::allowed(app, user, name, &route.entry)?;
+    Ok(route)
+}
+
+/// The model with this name, if the user may use it. Registers it from the hub if allowed.
+pub async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
+    let early = |failure: Failure| (None, failure);
+    let name = real_name(app, name).unwrap_or(name);
+    let route = match app.handle.route(name) {
+        Some(route) => route,
+        // Boxed because it is rare, and large within each request's future.
+        None => Box::pin(hub_registration::of_user(app, user, name))
+            .await
+            .map_err(early)?,
+    };
+    admission::allowed(app, user, name, &route.entry).map_err(early)?;
+    Ok(route)
 }
 
 /// Returns true if the model's chat template decides about the request's tools and must be read.

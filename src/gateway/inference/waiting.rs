@@ -1,5 +1,5 @@
-//! Streams that begin before their request has a seat. Comments keep the connection open during the wait; the engine's events
-//! follow, or the refusal as an event.
+//! Streams that begin before their request has a seat. Comments report the position in the queue and the progress of the load (Q2)
+//! and keep the connection open; no SDK treats them as data. The engine's events follow, or the refusal as an event.
 
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use crate::inference::call::{Call, Refused};
 use crate::inference::in_flight::overflow_error;
 use crate::inference::request::failed;
 use crate::inference::response::stream::{self, Forwarding, event_stream, work};
-use crate::inference::response::wait;
 use crate::upstream::remote;
 use api_types::error::Failure;
-use controller::QueueEntry;
+use controller::{QueueEntry, Snapshot};
 use edge::fed::{self, Frames};
 use edge::record;
-use pool::Span;
+use pool::{ModelId, ReplicaId, ReplicaState, Span, Ticket};
 
 impl Call {
     /// Responds immediately and waits for the seat in a separate task. `waited` is the time the request has waited already.
@@ -47,7 +46,7 @@ impl Call {
         let left = deadlines.seat.map(|most| most.saturating_sub(waited));
         let give_up = left.map(|left| clock.now() + Span(left.as_millis() as u64));
         let seat = loop {
-            let comment = wait::comment(
+            let comment = comment(
                 &self.app.handle.snapshot(),
                 waiting.ticket,
                 self.request.route.model,
@@ -75,7 +74,7 @@ impl Call {
             Ok(lease) => {
                 record::trace(|trace| trace.seated(lease.replica().0));
                 let waited = self.app.handle.clock().now().since(self.received);
-                let comment = wait::seated(lease.replica(), waited);
+                let comment = seat_comment(lease.replica(), waited);
                 let comment = self.request.teller.comment(comment);
                 if !frames.send(comment.into()).await {
                     return None;
@@ -117,4 +116,56 @@ impl Call {
         }
         None
     }
+}
+
+/// Returns `: waiting position=1 stage=loading percent=40 expected_seconds=3`.
+fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
+    let waiting = snapshot
+        .pool
+        .waiting
+        .iter()
+        .find(|waiter| waiter.ticket == ticket);
+    let position = waiting.map_or(0, |waiter| waiter.position);
+    let expected = waiting.map_or(0, |waiter| waiter.expected.secs_up());
+    let (stage, percent) = stage(snapshot, model);
+    let percent = percent
+        .map(|percent| format!(" percent={percent}"))
+        .unwrap_or_default();
+    format!(": waiting position={position} stage={stage}{percent} expected_seconds={expected}\n\n")
+}
+
+/// Returns `: seated replica=r3 waited_ms=12000`.
+fn seat_comment(replica: ReplicaId, waited: Span) -> String {
+    format!(": seated replica={replica} waited_ms={}\n\n", waited.0)
+}
+
+/// The stage of the model's load in one word, with its percentage if the engine reports one.
+fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>) {
+    let view = snapshot
+        .pool
+        .models
+        .iter()
+        .find(|candidate| candidate.model == model);
+    let Some(view) = view else {
+        return ("queued".to_owned(), None);
+    };
+    if let Some(fetch) = snapshot.fetches.get(&model) {
+        return ("fetching".to_owned(), fetch.progress.percent());
+    }
+    for replica in &view.replicas {
+        match replica.state {
+            ReplicaState::Planned => return ("making-room".to_owned(), None),
+            ReplicaState::Launching => {
+                let process = snapshot.processes.get(&replica.replica);
+                let stage = process.and_then(|process| process.stage.as_ref());
+                return (
+                    stage.map_or("starting".to_owned(), |progress| progress.stage.to_string()),
+                    stage.and_then(|progress| progress.percent),
+                );
+            }
+            ReplicaState::Ready => return ("busy".to_owned(), None),
+            _ => {}
+        }
+    }
+    ("queued".to_owned(), None)
 }

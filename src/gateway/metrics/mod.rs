@@ -14,7 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use self::history::Counted;
-pub use self::text::Histogram;
+pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 use crate::reading::{Reading, Workers};
 use controller::Handle;

@@ -14,7 +14,7 @@ pub enum Kind {
 
 /// A histogram: counts of observations per bucket.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     bounds: &'static [f64],
     /// One count per bound, and a last one for observations above all bounds.
     counts: Vec<u64>,

@@ -218,7 +218,7 @@ impl IntoResponses for InferenceErrors {
 }
 
 /// Errors of inference routes in Anthropic's form.
-pub struct MessageErrors;
+pub(crate) struct MessageErrors;
 
 impl IntoResponses for MessageErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
@@ -270,7 +270,7 @@ impl IntoResponses for ModelErrors {
 }
 
 /// Errors of routes that also take query parameters.
-pub struct StoredErrors;
+pub(crate) struct StoredErrors;
 
 impl IntoResponses for StoredErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {

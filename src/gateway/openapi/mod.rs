@@ -4,7 +4,8 @@ mod errors;
 pub mod headers;
 
 pub use errors::{
-    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
-    StoredErrors, VoteErrors, error_responses,
+    AdminErrors, InferenceErrors, ListingErrors, ModelErrors, OllamaErrors, VoteErrors,
+    error_responses,
 };
+pub(crate) use errors::{MessageErrors, StoredErrors};
 pub use headers::WaitHeaders;

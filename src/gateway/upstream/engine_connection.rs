@@ -1,5 +1,5 @@
 //! A single HTTP/1.1 connection to an engine: sends a request and reads the response head. Keeps no buffers while it waits. Pooling
-//! and bodies are handled in `connection_pool`.
+//! and bodies are handled in `proxy`.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// A connection that closes when dropped. An engine that still responds on it sees its client disconnect.
-pub struct EngineConnection {
+pub(crate) struct EngineConnection {
     stream: Stream,
     /// Bytes received after the response head.
     pub early: BytesMut,
@@ -54,7 +54,7 @@ impl EngineConnection {
     }
 
     /// Returns true if the connection seems usable for another request: an idle engine sends nothing.
-    pub fn is_open(&mut self) -> bool {
+    pub(crate) fn is_open(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.keeps && self.early.is_empty() && self.poll_read(&mut context, |_| ()).is_pending()
     }
@@ -176,7 +176,7 @@ impl Outgoing {
 
 /// A failure to get a response head.
 #[derive(Debug, Error)]
-pub enum SendError {
+pub(crate) enum SendError {
     #[error("no connection: {0}")]
     Connect(#[source] io::Error),
     #[error("the connection was closed before the request was sent")]

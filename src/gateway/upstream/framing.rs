@@ -9,7 +9,7 @@ const REST_BYTES_MAX: u32 = 16 << 10;
 
 /// The remaining part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     Length(u64),
     Chunked(Chunk),
     UntilClose,
@@ -17,7 +17,7 @@ pub enum Framing {
 
 /// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunk {
+pub(crate) enum Chunk {
     /// In the number of a size line.
     Size {
         size: u64,
@@ -45,7 +45,7 @@ pub enum Chunk {
 /// Malformed chunk framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the engine's response has a malformed chunk")]
-pub struct BadChunk;
+pub(crate) struct BadChunk;
 
 impl Framing {
     pub(crate) const CHUNKED: Framing = Framing::Chunked(Chunk::FIRST);

@@ -1,6 +1,5 @@
 //! The gateway's view of engines: connections, requests in flight, and the handling of remote endpoints.
 
-pub mod connection_pool;
 mod engine_connection;
 pub(crate) mod engine_error;
 mod framing;

@@ -34,7 +34,7 @@ pub(crate) fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
 
 /// An invalid response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadHead {
+pub(crate) enum BadHead {
     #[error(
         "it is longer than {} KiB, or has more than {} headers",
         HEAD_BYTES_MAX >> 10,
@@ -51,7 +51,7 @@ pub enum BadHead {
 
 /// A parsed response head.
 #[derive(Debug)]
-pub struct ResponseHead {
+pub(crate) struct ResponseHead {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub framing: Framing,

@@ -22,7 +22,7 @@ pub enum Form {
 
 /// A refusal of streams, by the refused field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamRefusal {
+pub(crate) enum StreamRefusal {
     /// `stream_options`.
     Options,
     /// `stream`.
@@ -71,7 +71,7 @@ const REPLICAS_MAX: usize = 1024;
 
 /// The refusals of each replica.
 #[derive(Debug, Default)]
-pub struct StreamSupport {
+pub(crate) struct StreamSupport {
     has_any: AtomicBool,
     refused: Mutex<BTreeMap<ReplicaId, Refused>>,
 }

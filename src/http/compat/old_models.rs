@@ -18,8 +18,8 @@ use api_types::schemas::older_systems::{OldModels, TestModelRequest};
 use catalog::{Entry, ExtraRoute};
 use gateway::auth::User;
 use gateway::fields::{self, Fields, Strict};
-use gateway::inference::request::receiving;
 use gateway::inference::routes::completions;
+use gateway::inference::understood;
 use gateway::openapi::{InferenceErrors, ListingErrors};
 use gateway::state::App;
 use pool::{ModelState, ModelView, ReplicaState};
@@ -188,7 +188,7 @@ async fn test(
     fields::Body(test): fields::Body<Test>,
 ) -> Result<Response, Failure> {
     let name = test.model;
-    let route = receiving::known(&app, &user, &name)?;
+    let route = understood::known(&app, &user, &name)?;
     let own = &route.entry.name;
     let snapshot = app.handle.snapshot();
     let state = snapshot.model(own).map(|model| model.state);

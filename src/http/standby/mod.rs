@@ -29,12 +29,11 @@ use tokio_util::sync::CancellationToken;
 use self::bodies::Sending;
 use self::forward::{AGAIN_IN, PASSED_ON, Sender, forward};
 use self::leader::Leader;
-use crate::accepting::accept;
 use api_types::error::{ErrorKind, Failure};
 use controller::Clock;
-use edge::listener::{Listener, Socket};
+use edge::listener::Listener;
 use edge::shares::{Caller, Capacity, Class, Permit, Shares};
-use edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
+use edge::{ConnectionService, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
 use gateway::request_ids::RequestIds;
 use node_link::STANDBY_CODE;
 
@@ -141,20 +140,7 @@ impl Standby {
 
     /// Serves until `stop` fires. Responses in progress then continue for as long as the caller allows.
     pub async fn serve(self, listener: Listener, stop: CancellationToken) {
-        let edge = Arc::clone(&self.0.edge);
-        let connection =
-            |socket, peer| -> Option<_> { self.connection(socket, peer, stop.clone()) };
-        accept(listener, edge, stop.clone(), connection).await;
-    }
-
-    fn connection(
-        &self,
-        socket: Socket,
-        peer: SocketAddr,
-        stop: CancellationToken,
-    ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let (socket, permit) = self.0.edge.admit(socket, peer)?;
-        Some(edge::serve(socket, peer, self.clone(), permit, stop))
+        edge::accept(listener, self, stop).await;
     }
 }
 
@@ -246,7 +232,7 @@ fn unavailable(code: &'static str, message: &str) -> Failure {
     Failure::new(ErrorKind::Unavailable, code, message).again_in(AGAIN_IN)
 }
 
-impl Answer for Standby {
+impl ConnectionService for Standby {
     fn edge(&self) -> &Arc<Edge> {
         &self.0.edge
     }

@@ -21,7 +21,7 @@ use dialect::{CHAT, COMPLETIONS};
 
 /// A request as sent to the engine.
 #[derive(Debug)]
-pub struct Outgoing {
+pub(crate) struct Outgoing {
     pub path: &'static str,
     pub body: Vec<u8>,
     /// The engine completes text, and the client expects a chat response.

@@ -19,7 +19,7 @@ const FIELD_NAME_MAX: usize = 100;
 
 /// A parsed form.
 #[derive(Debug)]
-pub struct PartsForm {
+pub(crate) struct PartsForm {
     pub model: String,
     parts: Vec<Part>,
 }

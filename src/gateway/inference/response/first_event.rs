@@ -34,7 +34,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn from_error(error: Value) -> Refusal {
+    pub(crate) fn from_error(error: Value) -> Refusal {
         let error = overflow::retold(&error).unwrap_or(error);
         Refusal {
             status: overflow::status_of(&error),

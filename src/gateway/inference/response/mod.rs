@@ -6,5 +6,4 @@ mod kept;
 pub mod slow_reader;
 pub mod stream;
 pub(crate) mod usage_scan;
-pub(crate) mod wait;
 pub(crate) mod whole;

@@ -23,7 +23,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// The result of sending a piece of a response.
 #[derive(Debug)]
-pub enum Passed {
+pub(crate) enum Passed {
     On,
     /// The client has disconnected.
     Left,

@@ -29,7 +29,7 @@ use pool::Span;
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(1);
 
 /// An engine's response that is being forwarded.
-pub struct Forwarding {
+pub(crate) struct Forwarding {
     pub app: App,
     /// The bytes received so far.
     pub begun: Bytes,
@@ -42,7 +42,7 @@ pub struct Forwarding {
 
 /// Forwards the engine's response, event by event, until the engine ends it, the pool cuts it, or the client disconnects; then
 /// releases the lease. Takes a box, because each surrounding future would move the value and keep twice its size during the stream.
-pub async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
+pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let Forwarding {
         app,
         begun,

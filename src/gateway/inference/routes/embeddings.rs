@@ -21,10 +21,11 @@ use crate::inference::in_flight::{InFlightRequest, JSON};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
-use crate::inference::request::receiving::{find, read};
+use crate::inference::request::receiving::read;
 use crate::inference::routes::unary_routes::{
     Answer, ask, finish, name_there, named, seated_as, taken,
 };
+use crate::inference::understood::find;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use api_types::error::Failure;

@@ -16,7 +16,7 @@ const CARDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// An entry of the list.
 #[derive(Clone, Default)]
-pub struct ModelObject {
+pub(crate) struct ModelObject {
     pub name: String,
     /// Largest number of tokens in a sequence, if known.
     pub context: Option<u64>,
@@ -89,7 +89,7 @@ impl ModelObject {
 }
 
 /// The models that the user may use, each followed by its aliases and adapters.
-pub async fn all(app: &App, user: &User) -> Vec<ModelObject> {
+pub(crate) async fn all(app: &App, user: &User) -> Vec<ModelObject> {
     let entries = app.handle.entries();
     let cards = cards(app, &entries, true).await;
     let mut rows = Vec::new();

@@ -9,9 +9,10 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::receiving::{find, read};
+use crate::inference::request::receiving::read;
 use crate::inference::routes::tokens;
 use crate::inference::stages::complete;
+use crate::inference::understood::find;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use api_types::error::{ErrorKind, Failure};

@@ -27,6 +27,7 @@ use gateway::inference::request::ignored::note;
 use gateway::inference::request::receiving;
 use gateway::inference::routes::embeddings::vectors;
 use gateway::inference::routes::unary_routes::seated;
+use gateway::inference::understood;
 use gateway::openapi::{OllamaErrors, WaitHeaders};
 use gateway::state::App;
 
@@ -126,7 +127,7 @@ async fn begin(
     } = parsed.map_err(|failure| (None, failure))?;
     let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
     let Some(body) = body else {
-        let route = receiving::model(app, &context.user, &model).await?;
+        let route = understood::model(app, &context.user, &model).await?;
         let name = route.entry.name.clone();
         let fail = |failure: Failure| (Some(name.clone()), failure);
         check_has(&route, ExtraRoute::Embeddings).map_err(fail)?;

@@ -23,6 +23,7 @@ use gateway::inference::request::ignored::note;
 use gateway::inference::request::receiving;
 use gateway::inference::routes::unary_routes::seated;
 use gateway::inference::stages;
+use gateway::inference::understood;
 use gateway::openapi::{OllamaErrors, WaitHeaders};
 use gateway::state::App;
 
@@ -117,7 +118,7 @@ async fn begin(
         };
         return stages::respond(app, context, path, translated).await;
     }
-    let route = receiving::model(app, &context.user, &model).await?;
+    let route = understood::model(app, &context.user, &model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_generates(&route, "/api/generate").map_err(fail)?;

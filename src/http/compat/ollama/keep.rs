@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use controller::KeepHotOverride;
 use dialect::ollama::KeepAlive;
 use gateway::auth::Admin;
-use gateway::auth::caller::bearer;
+use gateway::auth::credential::bearer;
 use gateway::state::App;
 use pool::Span;
 

@@ -1,4 +1,4 @@
-//! Tests of `connection_pool.rs`, with sockets as engines.
+//! Tests of the connections in `proxy.rs`, with sockets as engines.
 
 use super::*;
 use axum::http::{Request, StatusCode};
