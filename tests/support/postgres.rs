@@ -175,6 +175,14 @@ impl Server {
         child.expect("it runs").wait().unwrap();
     }
 
+    /// Stops the server, which ends all sessions and writes everything, and starts it again.
+    pub fn restart(&self) {
+        self.signal(Signal::SIGINT);
+        let child = self.running().take();
+        child.expect("it runs").wait().unwrap();
+        self.run();
+    }
+
     /// Stops all its processes: connections stay open without responses.
     pub fn freeze(&self) {
         self.signal_all(Signal::SIGSTOP);

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   Follows ──▶ the lock is free ──▶ Leaderless, until the former one has given up ──▶ MayLead ──▶ lead
-//!      ▲                                        │
-//!      └──────── another one was quicker ───────┘
+//!      ▲                                                   │
+//!      └─ another one was quicker, or the former one is back ─┘
 //! ```
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 use tokio::time::Instant;
 
-use super::leadership::{LeaderAddress, try_lock};
+use super::leadership::{LeaderAddress, is_claimed, try_lock, unlock};
 use super::migrations;
 use super::open::parse;
 use super::open_postgres::{check_server, lead};
@@ -209,6 +209,13 @@ impl Candidate {
         } else {
             known(connection).await?
         };
+        // A leader whose session was interrupted still leads, and no other process may before its time is over.
+        if is_claimed(connection).await? {
+            if locked.is_some() {
+                unlock(connection).await?;
+            }
+            return Ok(LockAttempt::Taken(standing_behind(known)));
+        }
         let is_reserved =
             known.as_ref().is_some_and(|known| known.is_reserved) && !self.is_successor;
         let since = match locked {

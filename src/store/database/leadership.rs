@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   Held ──▶ the session ends ──▶ lock taken again, generation unchanged ──▶ Held
-//!                                  lock or generation is another's ──▶ gone for good
+//!                     │            generation is another's ──▶ gone for good
+//!                     └─ a standby process has the lock ──▶ claimed; it gives the lock back at its next look
 //! ```
 
 use std::sync::Arc;
@@ -23,8 +24,13 @@ use crate::sql::{Connection, Database, StoreError};
 /// One lock per schema, which lets several pools share a database.
 const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 
+/// A second lock, with which a leader that has lost its session claims the first one back.
+const CLAIM: &str = "hashtextextended('model-pool returns ' || current_schema(), 0)";
+
 /// Interval for using the session, to notice its loss.
 const EVERY: Duration = Duration::from_secs(1);
+/// Interval for attempts to get the lock back.
+const RETURN_EVERY: Duration = Duration::from_millis(100);
 /// Time limit for the session's response.
 const RESPOND_WITHIN: Duration = Duration::from_secs(5);
 /// Time limit for a leader's first statement, which may have to wait for a write of the former leader. Longer than such a write
@@ -182,13 +188,39 @@ pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, sqlx
     Ok(row.get(0))
 }
 
+/// Gives back the lock of a process that does not lead yet.
+pub(super) async fn unlock(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let sql = format!("SELECT pg_advisory_unlock({LOCK})");
+    let unlock = connection.execute(sqlx::query(sqlx::AssertSqlSafe(sql)));
+    unlock.await.map(|_| ())
+}
+
+/// Returns true if a leader that has lost its session claims the lock.
+pub(super) async fn is_claimed(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT 1 FROM pg_locks l WHERE {})",
+        held(CLAIM)
+    );
+    let row = connection
+        .fetch_one(sqlx::query(sqlx::AssertSqlSafe(sql)))
+        .await?;
+    Ok(row.get(0))
+}
+
+/// The condition on `pg_locks l` that a session holds this lock.
+fn held(lock: &str) -> String {
+    format!(
+        "l.locktype = 'advisory' AND l.granted \
+         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+         AND ((CAST(l.classid AS bigint) << 32) | CAST(l.objid AS bigint)) = {lock}"
+    )
+}
+
 /// The name of the process that has the lock.
 async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
     let sql = format!(
-        "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
-         WHERE l.locktype = 'advisory' AND l.granted \
-         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-         AND ((CAST(l.classid AS bigint) << 32) | CAST(l.objid AS bigint)) = {LOCK}"
+        "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE {}",
+        held(LOCK)
     );
     let row = connection
         .fetch_optional(sqlx::query(sqlx::AssertSqlSafe(sql)))
@@ -204,10 +236,17 @@ async fn hold(
     mut stopped: oneshot::Receiver<Release>,
 ) {
     let mut session = Some(connection);
+    // The session that claims the lock, while another process has it.
+    let mut claiming = None;
     let release = loop {
+        let pause = if session.is_some() {
+            EVERY
+        } else {
+            RETURN_EVERY
+        };
         tokio::select! {
             release = &mut stopped => break release.unwrap_or(Release::ToAny),
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(pause) => {}
         }
         // A response proves that the lock was held at some time after the question was sent.
         let question_at = now();
@@ -215,7 +254,7 @@ async fn hold(
             Some(connection) => check_alive(connection)
                 .await
                 .map(|()| tenure.confirm(question_at)),
-            None => match again(&database, &tenure).await {
+            None => match again(&database, &tenure, claiming.take()).await {
                 Ok(ReconnectResult::Held(connection)) => {
                     tracing::info!(
                         "the lock of the database {} is held again",
@@ -225,7 +264,10 @@ async fn hold(
                     session = Some(*connection);
                     Ok(())
                 }
-                Ok(ReconnectResult::Later) => Ok(()),
+                Ok(ReconnectResult::Later(connection)) => {
+                    claiming = Some(connection);
+                    Ok(())
+                }
                 Ok(ReconnectResult::Never) => {
                     let why = format!(
                         "another model-pool has taken over the database {}",
@@ -298,16 +340,26 @@ async fn end_when_idle(connection: &mut PgConnection) -> Result<(), sqlx::Error>
 
 enum ReconnectResult {
     Held(Box<PgConnection>),
-    /// The server has not noticed yet that the former session is gone.
-    Later,
+    /// A standby process has the lock, or the server has not noticed yet that the former session is gone. This session claims the
+    /// lock.
+    Later(Box<PgConnection>),
     Never,
 }
 
-/// Takes the lock on a new session. If another process has raised the generation in the meantime, this process can never hold it
-/// again.
-async fn again(database: &Database, tenure: &Tenure) -> Result<ReconnectResult, sqlx::Error> {
-    let Connection::Postgres(mut connection) = database.connect().await? else {
-        return Ok(ReconnectResult::Never);
+/// Takes the lock on a new session, or on the session that claims it. If another process has raised the generation in the meantime, this
+/// process can never hold it again.
+async fn again(
+    database: &Database,
+    tenure: &Tenure,
+    claiming: Option<Box<PgConnection>>,
+) -> Result<ReconnectResult, sqlx::Error> {
+    let claims = claiming.is_some();
+    let mut connection = match claiming {
+        Some(connection) => connection,
+        None => match database.connect().await? {
+            Connection::Postgres(connection) => Box::new(connection),
+            Connection::Sqlite(_) => return Ok(ReconnectResult::Never),
+        },
     };
     in_time(database.write_within(true), async {
         let locked = try_lock(&mut connection).await?;
@@ -317,14 +369,26 @@ async fn again(database: &Database, tenure: &Tenure) -> Result<ReconnectResult, 
         if row.get::<i64, _>(0) != tenure.generation {
             return Ok(ReconnectResult::Never);
         }
-        if locked && tenure.is_watched() {
+        if !claims && tenure.is_watched() {
             end_when_idle(&mut connection).await?;
         }
-        Ok(if locked {
-            ReconnectResult::Held(Box::new(connection))
-        } else {
-            ReconnectResult::Later
-        })
+        if locked {
+            // A claim that stays would keep standby processes from a lock that is free.
+            if claims {
+                set_claim(&mut connection, "pg_advisory_unlock").await?;
+            }
+            return Ok(ReconnectResult::Held(connection));
+        }
+        if !claims {
+            set_claim(&mut connection, "pg_try_advisory_lock").await?;
+        }
+        Ok(ReconnectResult::Later(connection))
     })
     .await
+}
+
+async fn set_claim(connection: &mut PgConnection, function: &str) -> Result<(), sqlx::Error> {
+    let sql = format!("SELECT {function}({CLAIM})");
+    let claim = connection.execute(sqlx::query(sqlx::AssertSqlSafe(sql)));
+    claim.await.map(|_| ())
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use support::family::{asks, chat, kill, stub};
 use support::postgres::{Server, name_of};
-use support::service::wait_for;
+use support::service::{Pool, wait_for};
 
 use scene::{Node, SocketProxy, generation, health, leads, post_unread, two};
 
@@ -239,4 +239,53 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     assert_eq!(node.generation(), generation(&server, &url));
     assert_eq!(asks(&second, "a").0, 200);
     assert_eq!(asks(&second, "late").0, 200, "the second one orders it");
+}
+
+#[test]
+fn d4_a_leader_keeps_leading_across_a_short_loss_of_its_sessions() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let way = SocketProxy::to(&server);
+    let (first, second) = two(&[stub("a", &[])], &way.url(name_of(&url)), &url);
+    let node = Node::start(&first, &second);
+    assert_eq!(asks(&first, "a").0, 200);
+    let (engines, before) = (node.engines(), generation(&server, &url));
+    // Another process has the lock when the leader is back.
+    let locks = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
+        WHERE l.locktype = 'advisory' AND a.application_name LIKE";
+    let has_lock = |pool: &Pool| {
+        let sql = format!("{locks} 'model-pool % process {}'", pool.pid());
+        server
+            .ask(name_of(&url), &sql)
+            .is_ok_and(|count| count != "0")
+    };
+    way.cut();
+    wait_for("the other one to have the lock", || has_lock(&second));
+    way.mend();
+    wait_for("the leader to have it back", || {
+        has_lock(&first) && !has_lock(&second)
+    });
+    assert!(first.log().contains("is held again"), "{}", first.log());
+    assert_eq!(asks(&first, "a").0, 200);
+    assert_eq!(asks(&second, "a").0, 200, "it passes requests on");
+    assert_eq!(generation(&server, &url), before);
+    assert_eq!(node.engines(), engines);
+
+    // A restart of the server, whichever process is quicker.
+    server.restart();
+    wait_for("the leader to have the lock", || {
+        has_lock(&first) && !has_lock(&second)
+    });
+    let refused = (0..50).filter(|_| asks(&first, "a").0 != 200).count();
+    assert_eq!(refused, 0);
+    assert_eq!(generation(&server, &url), before);
+    assert!(!leads(&second));
+    assert_eq!(node.engines(), engines);
+
+    // The claim is over: the other one follows as fast as ever.
+    kill(first.pid(), Signal::SIGKILL);
+    wait_for("the second one to lead", || leads(&second));
+    assert!(generation(&server, &url) > before);
 }

@@ -63,6 +63,11 @@ impl SocketProxy {
             let _ = client.shutdown(Shutdown::Both);
         }
     }
+
+    /// Accepts sessions again.
+    pub fn mend(&self) {
+        self.is_cut.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Copies both directions; the end of one ends the other.
