@@ -181,7 +181,9 @@ pub struct LeavingReplica {
 #[serde(default)]
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
-    pub requested: Option<RequestedNode>,
+    pub requested: Vec<RequestedNode>,
+    pub shapes: Vec<NodeShapeView>,
+    pub spent: Vec<NodeUseView>,
     pub tokens: Vec<NodeTokenView>,
 }
 
@@ -193,6 +195,33 @@ pub struct RequestedNode {
     pub model: String,
     pub since: String,
     pub reason: String,
+    pub starts_at: Option<String>,
+    pub cost_per_hour: Option<f64>,
+}
+
+/// A node size of the cluster.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeShapeView {
+    pub shape: String,
+    pub gpus: u32,
+    pub bytes_per_gpu: u64,
+    pub cost_per_hour: Option<f64>,
+    pub held: u32,
+    pub max_nodes: Option<u32>,
+    pub unavailable: Option<String>,
+    pub retry_at: Option<String>,
+}
+
+/// The use of requested nodes in a day or a month.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeUseView {
+    pub period: String,
+    pub gpu_hours: f64,
+    pub cost: f64,
+    pub gpu_hours_max: Option<f64>,
+    pub cost_max: Option<f64>,
 }
 
 /// A machine of the pool.

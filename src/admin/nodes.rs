@@ -7,8 +7,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use api_types::dto::{
-    DrainNodeResponse, NewNodeToken, NodeList, NodeTokenView, NodeView, Removed, RequestedNodeView,
-    RevokedNodeToken, UndrainNodeResponse, Until, node_name,
+    DrainNodeResponse, NewNodeToken, NodeList, NodeShapeView, NodeTokenView, NodeUseView, NodeView,
+    Removed, RequestedNodeView, RevokedNodeToken, UndrainNodeResponse, Until, node_name,
 };
 use api_types::error::{ErrorKind, Failure};
 use controller::Snapshot;
@@ -128,7 +128,7 @@ impl Strict for NodeTokenQuery {
             "node": "gpu-2", "state": "joined", "since": "2026-01-31T20:15:00.000Z", "reason": null,
             "devices": ["gpu-2/gpu0"], "replicas": ["r7"], "is_controller": false, "version": "0.1.0",
             "address": "10.0.0.2:51544", "relay": "10.0.0.2:7000", "is_encrypted": true,
-            "joined_at": "2026-01-31T20:15:00.000Z", "ends_at": null}], "requested": null,
+            "joined_at": "2026-01-31T20:15:00.000Z", "ends_at": null, "shape": null, "cost_per_hour": null}], "requested": [], "shapes": [], "spent": [],
             "tokens": [{"id": "t2", "prefix": "mp-Ab3xY9", "created_at": "2026-01-31T20:00:00.000Z",
             "expires_at": "2026-02-01T20:00:00.000Z", "used_at": "2026-01-31T20:15:00.000Z", "state": "valid"}]})),
         AdminErrors,
@@ -144,7 +144,9 @@ pub(crate) async fn list(
     let snapshot = app.handle.snapshot();
     Ok(Json(NodeList {
         nodes: NodeView::all(&snapshot),
-        requested: RequestedNodeView::from_snapshot(&snapshot),
+        requested: RequestedNodeView::all(&snapshot),
+        shapes: NodeShapeView::all(&snapshot),
+        spent: NodeUseView::all(&snapshot),
         tokens: tokens
             .iter()
             .map(|token| NodeTokenView::from_record(token, now))

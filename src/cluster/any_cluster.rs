@@ -1,5 +1,7 @@
 //! The configured cluster, of any kind.
 
+use std::collections::BTreeMap;
+
 use config::{ClusterKind, ClusterSection};
 
 use super::{
@@ -100,6 +102,26 @@ impl Cluster for OpenedCluster {
             OpenedCluster::Kubernetes(cluster) => cluster.names_node(node),
             OpenedCluster::Ray(cluster) => cluster.names_node(node),
             OpenedCluster::Command(cluster) => cluster.names_node(node),
+        }
+    }
+
+    fn shows_room(&self) -> bool {
+        match self {
+            OpenedCluster::Ray(cluster) => cluster.shows_room(),
+            OpenedCluster::Slurm(_)
+            | OpenedCluster::Pbs(_)
+            | OpenedCluster::Kubernetes(_)
+            | OpenedCluster::Command(_) => false,
+        }
+    }
+
+    async fn closed(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+        match self {
+            OpenedCluster::Ray(cluster) => cluster.closed().await,
+            OpenedCluster::Slurm(_)
+            | OpenedCluster::Pbs(_)
+            | OpenedCluster::Kubernetes(_)
+            | OpenedCluster::Command(_) => Ok(BTreeMap::new()),
         }
     }
 

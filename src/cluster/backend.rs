@@ -1,5 +1,6 @@
 //! The interface that every kind of cluster implements.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use super::{ClusterError, LeaseId, NodeLease};
@@ -44,6 +45,18 @@ pub trait Cluster: Send + Sync {
     /// Returns true if only nodes of this cluster have names like this one. If such a node's lease is not listed, it has ended.
     fn names_node(&self, _: &str) -> bool {
         false
+    }
+
+    /// Returns true if [`closed`](Cluster::closed) reports shapes. It is then polled without an open request.
+    fn shows_room(&self) -> bool {
+        false
+    }
+
+    /// The shapes of which the cluster can bring no node at present, with the reasons. Empty on clusters that have queues.
+    fn closed(
+        &self,
+    ) -> impl Future<Output = Result<BTreeMap<String, String>, ClusterError>> + Send {
+        async { Ok(BTreeMap::new()) }
     }
 
     /// The last line of output of the lease's node, if the cluster shows it.

@@ -5,6 +5,14 @@ use std::time::Duration;
 
 /// Part of the reasons of requests that wait in vain.
 pub(super) const NEVER_STARTS: &str = "so it never starts";
+/// Parts of the reasons of requests at a limit of the account.
+pub(super) const LIMITS: [&str; 3] = [" has reached ", " has as many ", " has as much "];
+/// Parts of the reasons of requests that the cluster has not decided about, or whose machine it starts.
+pub(super) const NOT_CONSIDERED: [&str; 3] = [
+    "has not considered it yet",
+    "starts the machine",
+    "has not found a node for it yet",
+];
 pub(super) const NO_AUTOSCALER: &str = "it has no autoscaler";
 pub(super) const RELEASED: &str = "its node was released or ended on its own";
 

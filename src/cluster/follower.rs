@@ -19,7 +19,7 @@ pub use messages::{ClusterNews, ClusterOrder};
 use open_request::Open;
 use silent_nodes::SilentNodes;
 
-use super::{Cluster, ClusterError, LeaseState, NodeLease, Release, Spending};
+use super::{Cluster, ClusterError, LeaseState, NodeLease, Outlook, Release, Spending};
 use config::ClusterSection;
 
 /// Interval for polling the leases while a request or a release is open.
@@ -28,8 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
 /// Interval at which days and months are checked for their end.
 const ROLL_EVERY: Duration = Duration::from_secs(60);
-/// A request with a reason that does not pass is given back after this time. Ray reports such a reason briefly while it starts a job.
-const STUCK_FOR: Duration = Duration::from_secs(10);
 /// Time for which requests avoid a machine whose node did not join.
 const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 /// If nodes fail to join on more machines than this, the machines are not the cause.
@@ -59,7 +57,10 @@ pub struct Follower<C, N> {
     warned: bool,
     /// Time limit for a running lease's node to join.
     join_within: Duration,
-    open: Option<Open>,
+    /// Open requests. Each shape has at most one.
+    open: Vec<Open>,
+    /// The last reported shapes that the cluster cannot bring.
+    closed: BTreeMap<String, String>,
     ending: Vec<LeaseReturn>,
     joined: BTreeSet<String>,
     /// The last reported end of each node with a lease, in seconds since 1970.
@@ -89,7 +90,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             spends: false,
             owner: settings.owner,
             warned: false,
-            open: None,
+            open: Vec::new(),
+            closed: BTreeMap::new(),
             ending: Vec::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
@@ -129,7 +131,11 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             (self.news)(ClusterNews::Spent(self.spending.clone()));
         }
         loop {
-            let is_due = self.is_busy() || self.spends || !self.ends.is_empty() || !self.has_looked;
+            let is_due = self.is_busy()
+                || self.spends
+                || !self.ends.is_empty()
+                || !self.has_looked
+                || self.cluster.shows_room();
             // A new day begins at zero even if there is nothing to poll.
             let rolls = sleep_until(now() + ROLL_EVERY);
             tokio::select! {
@@ -145,7 +151,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     fn is_busy(&self) -> bool {
-        let is_open = self.open.is_some() || !self.ending.is_empty();
+        let is_open = !self.open.is_empty() || !self.ending.is_empty() || !self.closed.is_empty();
         is_open || !self.left_over.is_empty() || self.lacks_ends || !self.silent.is_empty()
     }
 
@@ -153,9 +159,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         match order {
             ClusterOrder::Request { demand, shape } => self.request(demand, &shape).await,
             ClusterOrder::Cancel { demand } => {
-                let Some(open) = self.open.take_if(|open| open.demand == demand) else {
+                let Some(index) = self.open.iter().position(|open| open.demand == demand) else {
                     return;
                 };
+                let open = self.open.remove(index);
                 let which = open
                     .lease
                     .map_or(LeaseSelector::Demand(demand), LeaseSelector::Lease);
@@ -168,7 +175,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     .await;
             }
             ClusterOrder::Joined { node } => {
-                self.open.take_if(|open| open.is_met_by(&node));
+                self.open.retain(|open| !open.is_met_by(&node));
                 self.left_over.joined(&node);
                 self.left.remove(&node);
                 self.silent.remove(&node);
@@ -208,13 +215,14 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             );
             open.name_node(lease.node, &self.news);
             open.lease = Some(lease.id);
-            self.open = Some(open);
+            self.open.push(open);
         } else {
-            self.open = self.submitted(open).await;
+            let Some(open) = self.submitted(open).await else {
+                return;
+            };
+            self.open.push(open);
         }
-        if self.open.is_some() {
-            self.look().await;
-        }
+        self.look().await;
     }
 
     /// Sends the request to the cluster. Returns `None` if the cluster refused it.
@@ -266,8 +274,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         let leases = match self.leases().await {
             Ok(leases) => leases,
             Err(error) => {
-                if let Some(open) = &mut self.open {
-                    open.report(error.to_string(), &self.news);
+                for open in &mut self.open {
+                    open.report(error.to_string(), Outlook::Unknown, &self.news);
                 }
                 return;
             }
@@ -288,8 +296,24 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         for (node, why) in self.silent.look(&leases) {
             (self.news)(ClusterNews::Ended { node, why });
         }
+        self.look_at_room().await;
         self.look_at_open(&leases).await;
         self.end_leases(&leases).await;
+    }
+
+    /// Reports shapes that the cluster cannot bring, if they have changed. Without a response the last report stays.
+    async fn look_at_room(&mut self) {
+        if !self.cluster.shows_room() {
+            return;
+        }
+        match self.cluster.closed().await {
+            Ok(closed) if closed != self.closed => {
+                self.closed.clone_from(&closed);
+                (self.news)(ClusterNews::Closed { shapes: closed });
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!("the cluster's free machines are unknown: {error}"),
+        }
     }
 
     /// Adds the use since the last call.
@@ -326,7 +350,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     fn find_left_over(&mut self, leases: &[NodeLease]) {
         let now = now();
         for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
-            let is_open = self.open.as_ref().is_some_and(|open| open.is_of(lease));
+            let is_open = self.open.iter().any(|open| open.is_of(lease));
             // A lease whose node has just left ends on its own.
             let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
             let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::ClusterError;
-use super::end_texts::{NEVER_STARTS, NO_AUTOSCALER};
+use super::end_texts::{LIMITS, NEVER_STARTS, NO_AUTOSCALER, NOT_CONSIDERED};
 
 /// The cluster's own id of a lease, such as a job's number. Safe as a program's argument and in a file's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -55,6 +55,22 @@ pub enum LeaseState {
     Ended { why: String },
 }
 
+/// The cluster's forecast for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outlook {
+    /// The cluster has not considered it, is starting its machine, or does not respond.
+    #[default]
+    Unknown,
+    /// It waits for other jobs. The expected start is in seconds since 1970.
+    Waits { starts_unix: Option<u64> },
+    /// No machine comes unless the pool gives one back: a Ray without an autoscaler whose GPUs the pool holds.
+    Stuck,
+    /// It cannot start, such as with a time limit above the partition's, or at a limit of the account.
+    Never,
+    /// It has its machine.
+    Starts,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeLease {
     pub id: LeaseId,
@@ -86,15 +102,23 @@ impl NodeLease {
         self.ends_unix.or_else(limit)
     }
 
-    /// Returns true if the request waits for a reason that does not pass on its own, such as a time limit above the partition's, or a
-    /// Ray without free GPUs and without an autoscaler.
-    pub fn cannot_start(&self) -> bool {
-        let LeaseState::Pending { reason } = &self.state else {
-            return false;
+    /// The forecast for the request.
+    pub fn outlook(&self) -> Outlook {
+        let reason = match &self.state {
+            LeaseState::Pending { reason } => reason,
+            LeaseState::Starting { .. } | LeaseState::Running { .. } => return Outlook::Starts,
+            LeaseState::Ended { .. } => return Outlook::Never,
         };
-        [NEVER_STARTS, NO_AUTOSCALER]
-            .iter()
-            .any(|part| reason.contains(part))
+        if reason.contains(NEVER_STARTS) || LIMITS.iter().any(|part| reason.contains(part)) {
+            Outlook::Never
+        } else if reason.contains(NO_AUTOSCALER) {
+            Outlook::Stuck
+        } else if NOT_CONSIDERED.iter().any(|part| reason.contains(part)) {
+            Outlook::Unknown
+        } else {
+            let starts_unix = self.starts_unix;
+            Outlook::Waits { starts_unix }
+        }
     }
 
     pub fn has_ended(&self) -> bool {

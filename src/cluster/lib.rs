@@ -30,7 +30,7 @@ pub use error::ClusterError;
 pub use finding::Finding;
 pub use follower::{ClusterNews, ClusterOrder, Follower, FollowerSettings};
 pub use kubernetes::Kubernetes;
-pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
+pub use lease::{LeaseId, LeaseState, NodeLease, Outlook, is_node_of};
 pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;

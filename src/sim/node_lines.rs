@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
-    Command, DemandId, Event, KindId, NodeId, NodeShape, NodeUse, NodesSpent, Pool, ReplicaId,
-    ShapeId, Share, Span, Time,
+    Command, DemandId, Event, KindId, NodeId, NodeOutlook, NodeShape, NodeUse, NodesSpent, Pool,
+    ReplicaId, ShapeId, Share, Span, Time,
 };
 
 impl StoryRunner {
-    /// `shape 1 SIZE x4 80GiB [cost 120] [most 2]`, `spent 2h [cents 300]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the id of a request is the time it was made,
-    /// in milliseconds.
+    /// `shape 1 SIZE x4 80GiB [cost 120] [most 2]`, `spent 2h [cents 300]`, `pending 1000 [waits|starts|stuck|never|at 2h] WORDS`, `refuses 1000 WORDS`,
+    /// `closed 1 WORDS`: the id of a request is the time it was made, in milliseconds. `at` gives the expected start.
     pub(super) fn demand_event(&mut self, what: &str, rest: &[&str]) -> Result<Event, String> {
         if what == "spent" {
             let options = Options::from_args(&rest[1..])?;
@@ -26,12 +26,22 @@ impl StoryRunner {
             return Ok(Event::NodesSpent { spent });
         }
         if what != "shape" {
+            if what == "closed" {
+                let text = rest.get(1..).unwrap_or_default().join(" ");
+                let shapes = rest
+                    .first()
+                    .map(|shape| number(Some(shape)).map(|id| (ShapeId(id as u32), text)));
+                let shapes = shapes.transpose()?.into_iter().collect();
+                return Ok(Event::ShapesClosed { shapes });
+            }
             let demand = DemandId(number(rest.first())?);
-            let text = rest[1..].join(" ");
+            let (outlook, words) = outlook(&rest[1..])?;
+            let text = words.join(" ");
             return Ok(match what {
                 "pending" => Event::NodePending {
                     demand,
                     reason: text,
+                    outlook,
                 },
                 _ => Event::NodeRefused { demand, why: text },
             });
@@ -151,6 +161,23 @@ impl StoryRunner {
             now: options.has("now"),
         })
     }
+}
+
+/// The outlook of a request, and the words after it.
+fn outlook<'a>(rest: &'a [&'a str]) -> Result<(NodeOutlook, &'a [&'a str]), String> {
+    let outlook = match rest.first().copied() {
+        Some("waits") => NodeOutlook::Waits { starts: None },
+        Some("starts") => NodeOutlook::Starts,
+        Some("stuck") => NodeOutlook::Stuck,
+        Some("never") => NodeOutlook::Never,
+        Some("at") => {
+            let at = span(rest.get(1).ok_or("at which time?")?)?;
+            let starts = Some(Time(at.0));
+            return Ok((NodeOutlook::Waits { starts }, &rest[2..]));
+        }
+        _ => return Ok((NodeOutlook::Unknown, rest)),
+    };
+    Ok((outlook, &rest[1..]))
 }
 
 fn node(rest: &[&str]) -> Result<NodeId, String> {

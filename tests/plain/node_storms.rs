@@ -1,5 +1,5 @@
 //! Random worlds with nodes that join, fall silent, die and return: never two owners of a device, no placement on an unreachable
-//! node, no forgotten replica, one node request at a time, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain
+//! node, no forgotten replica, no two open node requests of a size, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain
 //! node_storms::` runs more of them; a failure prints its seed.
 
 use model_pool::sim::{

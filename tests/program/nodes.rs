@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::child::ChildGuard;
 use support::family::{asks, chat, is_alive, shown, stub, told};
-use support::service::{Pool, wait_for};
+use support::service::{Pool, engine_pids_in, wait_for};
 
 mod cluster_requests;
 mod hostile;
@@ -25,9 +26,9 @@ const NO_ROOM: &str = "inventory: {provider: fixed, devices: [{name: small, memo
 
 /// A `model-pool node`, ended with the test.
 struct Node {
+    child: ChildGuard,
     folder: tempfile::TempDir,
     name: &'static str,
-    child: Child,
 }
 
 impl Node {
@@ -57,11 +58,10 @@ impl Node {
         if !config.exists() {
             fs::write(&config, one_device("4GiB")).unwrap();
         }
-        let child = spawn(folder.path(), url, name, more);
         Node {
+            child: ChildGuard(spawn(folder.path(), url, name, more)),
             folder,
             name,
-            child,
         }
     }
 
@@ -87,25 +87,12 @@ impl Node {
 
     /// Processes of its engines, from its journal.
     fn engines(&self) -> Vec<u32> {
-        let folder = self.folder.path().join("data/engines");
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let texts = entries.filter_map(|entry| fs::read(entry.path()).ok());
-        let records = texts.filter_map(|text| serde_json::from_slice::<Value>(&text).ok());
-        records
-            .filter_map(|record| u32::try_from(record["engine"]["pid"].as_u64()?).ok())
-            .collect()
+        engine_pids_in(&self.folder.path().join("data"))
     }
 }
 
 fn one_device(memory: &str) -> String {
     format!("inventory: {{provider: fixed, devices: [{{name: gpu0, memory: {memory}}}]}}\n")
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn spawn(folder: &Path, url: &str, name: &str, more: &[&str]) -> Child {
@@ -144,7 +131,7 @@ fn token(pool: &Pool, body: Value) -> String {
 /// The pending node request of the pool; null if none.
 fn requested_node(pool: &Pool) -> Value {
     let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
-    list["requested"].clone()
+    list["requested"][0].clone()
 }
 
 fn node(pool: &Pool, name: &str) -> Value {

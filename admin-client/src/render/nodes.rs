@@ -1,8 +1,8 @@
 //! Nodes and their tokens as text. Pure.
 
-use crate::render::quantity::Clock;
+use crate::render::quantity::{Clock, bytes};
 use crate::render::table::{Column, Row, column, table};
-use crate::responses::{DrainNodeResponse, NodeList, NodeTokenView};
+use crate::responses::{DrainNodeResponse, NodeList, NodeShapeView, NodeTokenView, NodeUseView};
 use crate::style::{Style, clean};
 use terminal::row;
 
@@ -24,7 +24,16 @@ const TOKENS: [Column; 5] = [
     column("LAST USED").leaves(1),
 ];
 
-/// The nodes, followed by the valid tokens.
+const SIZES: [Column; 6] = [
+    column("SIZE"),
+    column("GPUS"),
+    column("MEMORY").leaves(1),
+    column("COST/H"),
+    column("NODES"),
+    column("NOT REQUESTED BECAUSE").goes_below(),
+];
+
+/// The nodes, followed by open requests, the sizes and the use of the cluster, and the valid tokens.
 pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
     let stamp = |at: &Option<String>| at.as_deref().map(|at| clock.stamp(at));
     let rows = list.nodes.iter().map(|node| {
@@ -39,7 +48,7 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         ]
     });
     let mut out = table(&NODES, rows, "No nodes.", style);
-    if let Some(coming) = &list.requested {
+    for coming in &list.requested {
         let since = clock.stamp(&coming.since);
         let (shape, model) = (clean(&coming.shape), clean(&coming.model));
         let line = format!("one more node of size {shape} is requested for {model} since {since}");
@@ -48,6 +57,20 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         } else {
             format!("{line}: {}\n", clean(&coming.reason))
         });
+        if let Some(starts) = &coming.starts_at {
+            out.push_str(&format!(
+                "  the cluster expects it to start {}\n",
+                clock.stamp(starts)
+            ));
+        }
+    }
+    if !list.shapes.is_empty() {
+        out.push('\n');
+        let rows = list.shapes.iter().map(|shape| size(shape, clock));
+        out.push_str(&table(&SIZES, rows, "", style));
+    }
+    for used in &list.spent {
+        out.push_str(&spent(used));
     }
     let is_open = |state: &str| ["valid", "not_yet_valid"].contains(&state);
     let valid = list.tokens.iter().filter(|token| is_open(&token.state));
@@ -66,6 +89,43 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         out.push_str(&table(&TOKENS, rows, "", style));
     }
     out
+}
+
+fn size(shape: &NodeShapeView, clock: Clock) -> Row {
+    let why = shape
+        .unavailable
+        .as_deref()
+        .map(|why| match &shape.retry_at {
+            Some(at) => format!("{why}; again {}", clock.stamp(at)),
+            None => why.to_owned(),
+        });
+    row![
+        &shape.shape,
+        shape.gpus.to_string(),
+        bytes(shape.bytes_per_gpu),
+        shape.cost_per_hour.map(|cost| format!("{cost:.2}")),
+        match shape.max_nodes {
+            Some(most) => format!("{} of {most}", shape.held),
+            None => shape.held.to_string(),
+        },
+        why.unwrap_or_default(),
+    ]
+}
+
+/// One line, such as `this day: 3.5 of 8 GPU hours, cost 5.60`.
+fn spent(used: &NodeUseView) -> String {
+    let hours = match used.gpu_hours_max {
+        Some(most) => format!("{} of {most}", used.gpu_hours),
+        None => used.gpu_hours.to_string(),
+    };
+    let cost = match used.cost_max {
+        Some(most) => format!("{:.2} of {most:.2}", used.cost),
+        None => format!("{:.2}", used.cost),
+    };
+    format!(
+        "this {}: {hours} GPU hours, cost {cost}\n",
+        clean(&used.period)
+    )
 }
 
 /// The replicas that have left a draining node, and the replicas that have not.

@@ -6,11 +6,11 @@ use utoipa::ToSchema;
 use super::cordons::Removed;
 use super::values::at;
 use controller::Snapshot;
-use pool::{NodeId, ReplicaId, Time};
+use pool::{NodeAmounts, NodeId, NodeOutlook, NodeUse, PendingNode, ReplicaId, Time};
 use store::{NodeToken, TokenRefusal};
 
 /// A machine of the pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct NodeView {
     #[schema(example = "gpu-2")]
     pub node: String,
@@ -41,10 +41,13 @@ pub struct NodeView {
     pub joined_at: Option<String>,
     /// End of the node's lease; null if it has none or it is unknown.
     pub ends_at: Option<String>,
+    /// Node size, from `cluster.shapes`, if this run of the controller requested the node.
+    pub shape: Option<String>,
+    pub cost_per_hour: Option<f64>,
 }
 
 /// A node that was requested from the cluster (S2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct RequestedNodeView {
     /// Node size, from `cluster.shapes`.
     #[schema(example = "a100x4")]
@@ -56,14 +59,118 @@ pub struct RequestedNodeView {
     /// Status reported by the cluster.
     #[schema(example = "lease 4711: other jobs are before it (Priority)")]
     pub reason: String,
+    /// `unknown` (the cluster has not considered the request), `waits`, `stuck` (no machine comes unless the pool gives one back),
+    /// `never` (the request cannot start), `starts` (it has its machine), or `joined`.
+    #[schema(example = "waits")]
+    pub outlook: &'static str,
+    /// Start that the cluster expects; null if it gives none.
+    pub starts_at: Option<String>,
+    pub cost_per_hour: Option<f64>,
+}
+
+/// A node size of the cluster (S2).
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct NodeShapeView {
+    #[schema(example = "a100x4")]
+    pub shape: String,
+    pub gpus: u32,
+    /// Memory that replicas may hold on each GPU, after headroom, as configured or as measured on a node of this size.
+    pub bytes_per_gpu: u64,
+    pub cost_per_hour: Option<f64>,
+    /// Nodes of this size that count towards the limits, with open requests.
+    pub held: u32,
+    pub max_nodes: Option<u32>,
+    /// Reason why no node of this size is requested now; null if one may be requested.
+    #[schema(
+        example = "the limit of 2 nodes of this size is reached (max_nodes in cluster.shapes)"
+    )]
+    pub unavailable: Option<String>,
+    /// Time after which a node of this size may be requested again, if that depends on time alone.
+    pub retry_at: Option<String>,
+}
+
+/// The use of requested nodes in a period.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct NodeUseView {
+    /// `day` or `month`.
+    #[schema(example = "day")]
+    pub period: &'static str,
+    pub gpu_hours: f64,
+    /// In the currency of `cost_per_hour`.
+    pub cost: f64,
+    pub gpu_hours_max: Option<f64>,
+    pub cost_max: Option<f64>,
+}
+
+impl NodeShapeView {
+    pub fn all(snapshot: &Snapshot) -> Vec<NodeShapeView> {
+        let shapes = snapshot.pool.node_shapes.iter();
+        shapes
+            .map(|view| NodeShapeView {
+                shape: view.shape.name.clone(),
+                gpus: view.shape.devices,
+                bytes_per_gpu: view.shape.bytes_per_device.0,
+                cost_per_hour: view.shape.cost_per_hour_cents.map(cost),
+                held: view.held,
+                max_nodes: view.shape.nodes_max,
+                unavailable: view.unavailable.clone(),
+                retry_at: view.retry.map(at),
+            })
+            .collect()
+    }
+}
+
+impl NodeUseView {
+    pub fn all(snapshot: &Snapshot) -> Vec<NodeUseView> {
+        if snapshot.pool.node_shapes.is_empty() {
+            return Vec::new();
+        }
+        let (spent, budget) = (&snapshot.pool.nodes_spent, &snapshot.pool.node_budget);
+        let view = |period, used: &NodeUse, most: &NodeAmounts| NodeUseView {
+            period,
+            gpu_hours: hours(used.gpu_seconds),
+            cost: used.cents as f64 / 100.0,
+            gpu_hours_max: most.gpu_seconds.map(hours),
+            cost_max: most.cents.map(|cents| cents as f64 / 100.0),
+        };
+        vec![
+            view("day", &spent.day, &budget.day),
+            view("month", &spent.month, &budget.month),
+        ]
+    }
+}
+
+fn hours(seconds: u64) -> f64 {
+    (seconds as f64 / 36.0).round() / 100.0
+}
+
+fn cost(cents: u32) -> f64 {
+    f64::from(cents) / 100.0
 }
 
 impl RequestedNodeView {
-    pub fn from_snapshot(snapshot: &Snapshot) -> Option<RequestedNodeView> {
-        let pending = snapshot.pool.node_demand.as_ref()?;
+    /// The open requests, the oldest first.
+    pub fn all(snapshot: &Snapshot) -> Vec<RequestedNodeView> {
+        let pending = snapshot.pool.node_demands.iter();
+        pending
+            .map(|pending| RequestedNodeView::new(pending, snapshot))
+            .collect()
+    }
+
+    fn new(pending: &PendingNode, snapshot: &Snapshot) -> RequestedNodeView {
         let mut models = snapshot.pool.models.iter();
         let model = models.find(|model| model.model == pending.model);
-        Some(RequestedNodeView {
+        let mut shapes = snapshot.pool.node_shapes.iter();
+        let shape = shapes.find(|view| view.shape.shape == pending.shape);
+        let (outlook, starts) = match (&pending.joined, pending.outlook) {
+            (Some(_), _) => ("joined", None),
+            (None, NodeOutlook::Unknown) => ("unknown", None),
+            (None, NodeOutlook::Waits { starts }) => ("waits", starts),
+            (None, NodeOutlook::Stuck) => ("stuck", None),
+            (None, NodeOutlook::Never) => ("never", None),
+            (None, NodeOutlook::Starts) => ("starts", None),
+        };
+        RequestedNodeView {
             shape: pending.shape_name.clone(),
             model: model.map_or_else(String::new, |model| model.name.clone()),
             since: at(pending.since),
@@ -71,15 +178,22 @@ impl RequestedNodeView {
                 Some(_) => "it has joined; its devices are not known yet".to_owned(),
                 None => pending.reason.clone(),
             },
-        })
+            outlook,
+            starts_at: starts.map(at),
+            cost_per_hour: shape.and_then(|view| view.shape.cost_per_hour_cents.map(cost)),
+        }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
-    /// The pending node request of the pool; null if none.
-    pub requested: Option<RequestedNodeView>,
+    /// The open requests of the pool for nodes, the oldest first.
+    pub requested: Vec<RequestedNodeView>,
+    /// The sizes that the cluster can bring. Empty without a cluster.
+    pub shapes: Vec<NodeShapeView>,
+    /// The use of requested nodes. Empty without a cluster.
+    pub spent: Vec<NodeUseView>,
     pub tokens: Vec<NodeTokenView>,
 }
 
@@ -145,6 +259,9 @@ impl NodeView {
         views
             .map(|view| {
                 let facts = snapshot.nodes.get(&view.node);
+                let mut shapes = snapshot.pool.node_shapes.iter();
+                let shape = shapes.find(|known| Some(known.shape.shape) == view.shape);
+                let shape = shape.map(|known| &known.shape);
                 NodeView {
                     node: name_of(view.node, snapshot),
                     state: view.state.name(),
@@ -163,6 +280,8 @@ impl NodeView {
                     is_encrypted: facts.map(|facts| facts.is_encrypted),
                     joined_at: facts.map(|facts| at(facts.joined_at)),
                     ends_at: view.ends.map(at),
+                    shape: shape.map(|shape| shape.name.clone()),
+                    cost_per_hour: shape.and_then(|shape| shape.cost_per_hour_cents.map(cost)),
                 }
             })
             .collect()
@@ -196,7 +315,9 @@ impl NodeTokenView {
             created_at: at(token.created),
             expires_at: at(token.expires),
             used_at: token.used.map(at),
-            state: token.check(now).map_or_else(TokenRefusal::name, |()| "valid"),
+            state: token
+                .check(now)
+                .map_or_else(TokenRefusal::name, |()| "valid"),
         }
     }
 }

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 use super::values::{Needs, Share, shares};
 use controller::Snapshot;
 use pool::{
-    Candidate, DeviceId, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time, Verdict,
-    Victim,
+    Candidate, DeviceId, NodePlan, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time,
+    Verdict, Victim,
 };
 
 /// Appended to the reason for models in Ray Serve.
@@ -34,6 +34,8 @@ pub struct PlanView {
     #[schema(example = "r5")]
     pub wakes: Option<String>,
     pub victims: Vec<VictimView>,
+    /// Node that the load requests, or waits for, before it evicts anything (S2).
+    pub node: Option<PlannedNodeView>,
     /// Conditions to meet before the load can start.
     pub waits_for: Vec<String>,
     pub cost: CostView,
@@ -42,6 +44,48 @@ pub struct PlanView {
     /// Expected time from the order to the first response, if the engine starts as fast as last time.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
+}
+
+/// A request for a node.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PlannedNodeView {
+    /// Node size, from `cluster.shapes`.
+    #[schema(example = "a100x1")]
+    pub shape: String,
+    pub gpus: u32,
+    pub cost_per_hour: Option<f64>,
+    /// True if the node is requested already.
+    pub requested: bool,
+}
+
+impl PlannedNodeView {
+    fn new(node: &NodePlan) -> PlannedNodeView {
+        PlannedNodeView {
+            shape: node.shape.clone(),
+            gpus: node.devices,
+            cost_per_hour: node
+                .cost_per_hour_cents
+                .map(|cents| f64::from(cents) / 100.0),
+            requested: node.is_open,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let size = &self.shape;
+        let gpus = match self.gpus {
+            1 => "1 GPU".to_owned(),
+            gpus => format!("{gpus} GPUs"),
+        };
+        let cost = match self.cost_per_hour {
+            Some(cost) => format!(", {cost:.2} per hour"),
+            None => String::new(),
+        };
+        if self.requested {
+            format!("waits for the node of size {size} that is requested ({gpus}{cost})")
+        } else {
+            format!("would request a node of size {size} ({gpus}{cost})")
+        }
+    }
 }
 
 /// A load of the model in progress.
@@ -92,7 +136,8 @@ impl PlanView {
     /// `now` is later than the snapshot, which may be some seconds old while a load progresses.
     pub fn from_plan(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
         // The pool considers no placements for a model that already has its replicas.
-        let has_replicas = plan.refusal.is_none() && plan.candidates.is_empty();
+        let has_replicas =
+            plan.refusal.is_none() && plan.node.is_none() && plan.candidates.is_empty();
         let begun = snapshot.model(&plan.name).filter(|_| has_replicas);
         let since = now.since(snapshot.pool.now);
         let begun = begun.and_then(|model| LoadingView::new(model, since));
@@ -106,7 +151,9 @@ impl PlanView {
         let reloads = plan.victims.iter().map(|victim| victim.reload.0);
         let facts = snapshot.models.get(&plan.model);
         let takes = Span(plan.takes.0 + plan.fetches_for.unwrap_or_default().0);
-        let expected = plan.refusal.is_none().then_some(match left {
+        // The time until a node joins is unknown.
+        let is_known = plan.refusal.is_none() && plan.node.is_none();
+        let expected = is_known.then_some(match left {
             Some(left) => left,
             None if already_loaded => Span::ZERO,
             None => takes,
@@ -128,11 +175,7 @@ impl PlanView {
                 }
             },
             loading,
-            needs: Needs {
-                devices: plan.devices,
-                bytes_per_device: plan.bytes.0,
-                source: facts.map_or("estimate", |facts| facts.need_source),
-            },
+            needs: Needs::new(plan.devices, plan.bytes.0, facts),
             placement: shares(snapshot, &plan.placement),
             wakes: plan.wakes.map(|sleeper| sleeper.to_string()),
             victims: plan
@@ -140,6 +183,7 @@ impl PlanView {
                 .iter()
                 .map(|victim| VictimView::new(victim, plan, force, snapshot))
                 .collect(),
+            node: plan.node.as_ref().map(PlannedNodeView::new),
             waits_for,
             cost: CostView {
                 highest_victim_priority: plan.victims.iter().map(|victim| victim.priority.0).max(),
@@ -165,6 +209,9 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
             Prospect::WhenOthersLeave => format!("only after other replicas leave: {why}"),
             Prospect::Now | Prospect::Never => why,
         };
+    }
+    if let Some(node) = &plan.node {
+        return PlannedNodeView::new(node).describe();
     }
     match (already_loaded, plan.victims.len(), starts_now) {
         (true, ..) => "the model already has its replicas".to_owned(),

@@ -1,11 +1,13 @@
 //! Messages between the pool's loop and the follower.
 
-use crate::Spending;
+use std::collections::BTreeMap;
+
+use crate::{Outlook, Spending};
 
 /// The pool's decisions and knowledge about nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
-    /// Requests one more node of this shape. At most one request is open.
+    /// Requests one more node of this shape. At most one request of each shape is open.
     Request { demand: u64, shape: String },
     /// Withdraws the request.
     Cancel { demand: u64 },
@@ -25,7 +27,13 @@ pub enum ClusterOrder {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterNews {
     /// The reason why the node has not joined yet.
-    Pending { demand: u64, reason: String },
+    Pending {
+        demand: u64,
+        reason: String,
+        outlook: Outlook,
+    },
+    /// The shapes that the cluster cannot bring at present, with the reasons.
+    Closed { shapes: BTreeMap<String, String> },
     /// The request failed.
     Refused { demand: u64, why: String },
     /// The name with which the node for the request will join.

@@ -1,12 +1,12 @@
-//! The open request and the state of its lease.
+//! The open requests and the states of their leases.
 
 use tokio::time::Instant;
 
 use super::lease_return::{LeaseReturn, LeaseSelector};
 use super::messages::ClusterNews;
 use super::silent_nodes::MISSING_MAX;
-use super::{Follower, HOST_EXCLUDED_FOR, STUCK_FOR, now};
-use crate::{Cluster, LeaseId, LeaseState, NodeLease, Release, is_node_of};
+use super::{Follower, HOST_EXCLUDED_FOR, now};
+use crate::{Cluster, LeaseId, LeaseState, NodeLease, Outlook, Release, is_node_of};
 
 /// Limit of attempts to send a request that the cluster does not know afterwards.
 const SENT_MAX: u32 = 4;
@@ -19,11 +19,9 @@ pub(super) struct Open {
     /// The error that makes it unknown whether the cluster accepted the request.
     pub unknown: Option<String>,
     pub running_since: Option<Instant>,
-    /// The time since which the cluster reports a reason that does not pass.
-    pub stuck_since: Option<Instant>,
     pub missing: u32,
     sent: u32,
-    reported: String,
+    reported: (String, Outlook),
 }
 
 impl Open {
@@ -35,10 +33,9 @@ impl Open {
             node: None,
             unknown: None,
             running_since: None,
-            stuck_since: None,
             missing: 0,
             sent: 0,
-            reported: String::new(),
+            reported: (String::new(), Outlook::Unknown),
         }
     }
 
@@ -72,39 +69,50 @@ impl Open {
         news(ClusterNews::Named { demand, node });
     }
 
-    pub fn report(&mut self, reason: String, news: &impl Fn(ClusterNews)) {
-        if self.reported != reason {
-            self.reported.clone_from(&reason);
+    pub fn report(&mut self, reason: String, outlook: Outlook, news: &impl Fn(ClusterNews)) {
+        let report = (reason.clone(), outlook);
+        if std::mem::replace(&mut self.reported, report) != self.reported {
             let demand = self.demand;
-            news(ClusterNews::Pending { demand, reason });
+            news(ClusterNews::Pending {
+                demand,
+                reason,
+                outlook,
+            });
         }
     }
 }
 
 impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
-    /// Compares the open request with the leases, reports its progress, and settles it.
+    /// Compares the open requests with the leases, reports their progress, and settles them.
     pub(super) async fn look_at_open(&mut self, leases: &[NodeLease]) {
-        let Some(mut open) = self.open.take() else {
-            return;
-        };
+        for open in std::mem::take(&mut self.open) {
+            let open = self.looked_at(open, leases).await;
+            self.open.extend(open);
+        }
+    }
+
+    /// Returns the request if it stays open.
+    async fn looked_at(&mut self, mut open: Open, leases: &[NodeLease]) -> Option<Open> {
         let demand = open.demand;
         let found = leases.iter().find(|lease| open.is_of(lease));
         let refused = |why: String| (self.news)(ClusterNews::Refused { demand, why });
         let Some(lease) = found else {
             open.missing += 1;
             if open.missing < MISSING_MAX {
-                self.open = Some(open);
-            } else if open.may_be_sent_again() {
+                return Some(open);
+            }
+            if open.may_be_sent_again() {
                 // The cluster was unreachable and responds again. If it accepted the first request after all, that lease is left
                 // over.
                 self.has_looked = false;
-                self.open = self.submitted(open).await;
-            } else if let Some(unknown) = open.unknown {
+                return self.submitted(open).await;
+            }
+            if let Some(unknown) = open.unknown {
                 refused(unknown);
             } else if let Some(id) = open.lease {
                 refused(format!("the cluster no longer knows its lease {id}"));
             }
-            return;
+            return None;
         };
         open.missing = 0;
         open.lease = Some(lease.id.clone());
@@ -112,24 +120,17 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             open.name_node(lease.node.clone(), &self.news);
         }
         if self.joined.contains(&lease.node) {
-            return;
+            return None;
         }
         match &lease.state {
             LeaseState::Ended { why } => {
                 refused(format!("lease {} has ended: {why}", lease.id));
-                return;
+                return None;
             }
             LeaseState::Pending { reason } => {
                 open.running_since = None;
-                if !lease.cannot_start() {
-                    open.stuck_since = None;
-                } else if open.stuck_since.get_or_insert_with(now).elapsed() >= STUCK_FOR {
-                    refused(format!("lease {} cannot start: {reason}", lease.id));
-                    let which = LeaseSelector::Lease(lease.id.clone());
-                    self.ending.push(LeaseReturn::new(which, Release::Now));
-                    return;
-                }
-                open.report(format!("lease {}: {reason}", lease.id), &self.news);
+                let text = format!("lease {}: {reason}", lease.id);
+                open.report(text, lease.outlook(), &self.news);
             }
             LeaseState::Starting { host, .. } | LeaseState::Running { host } => {
                 let since = *open.running_since.get_or_insert_with(now);
@@ -152,13 +153,13 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     self.excluded.push((host.clone(), until));
                     let which = LeaseSelector::Lease(lease.id.clone());
                     self.ending.push(LeaseReturn::new(which, Release::Now));
-                    return;
+                    return None;
                 }
                 let what = waits.map_or("its node starts", String::as_str);
                 let text = format!("lease {} runs on {host}; {what}", lease.id);
-                open.report(text, &self.news);
+                open.report(text, lease.outlook(), &self.news);
             }
         }
-        self.open = Some(open);
+        Some(open)
     }
 }

@@ -168,7 +168,8 @@ impl Story {
 
     async fn next(&mut self) -> String {
         match self.news.recv().await.expect("it runs") {
-            ClusterNews::Pending { demand, reason } => format!("{demand} pending: {reason}"),
+            ClusterNews::Pending { demand, reason, .. } => format!("{demand} pending: {reason}"),
+            ClusterNews::Closed { shapes } => format!("closed: {shapes:?}"),
             ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
             ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
             ClusterNews::Ends { node, unix } => format!("{node} ends at {unix}"),

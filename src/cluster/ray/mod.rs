@@ -135,6 +135,21 @@ impl Ray {
         out.map(|machine| machine.node_id.clone()).collect()
     }
 
+    /// Shapes that no machine can hold now, in a Ray without an autoscaler.
+    async fn without_room(&self, jobs: &[Job]) -> Result<BTreeMap<String, String>, ClusterError> {
+        let machines = Machines {
+            held: self.held(jobs),
+            autoscaler: self.autoscaler().await,
+            alive: self.machines().await?,
+        };
+        let shapes = self.section.shapes.iter();
+        let closed = shapes.filter_map(|shape| {
+            let why = reasons::closed(&self.section, shape, &machines)?;
+            Some((shape.name.clone(), why))
+        });
+        Ok(closed.collect())
+    }
+
     async fn submit(
         &self,
         shape: &ShapeSection,
@@ -227,6 +242,14 @@ impl Cluster for Ray {
         let shape = find_shape(&self.section, shape)?;
         let jobs = self.jobs().await?;
         self.delete_old(&jobs).await;
+        // A job would wait until the pool itself gives a node back. A person may want that.
+        if demand.is_some()
+            && let Ok(closed) = self.without_room(&jobs.leases).await
+            && let Some(why) = closed.get(&shape.name)
+        {
+            let message = why.clone();
+            return Err(ClusterError::Setup { message });
+        }
         let left_out = self.left_out(shape, demand, &jobs, exclude).await;
         match self.submit(shape, demand, &left_out).await {
             // An older Ray cannot avoid machines, and may have no labels at all.
@@ -279,6 +302,15 @@ impl Cluster for Ray {
         } else {
             Ok(())
         }
+    }
+
+    fn shows_room(&self) -> bool {
+        true
+    }
+
+    async fn closed(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+        let jobs = self.jobs().await?.leases;
+        self.without_room(&jobs).await
     }
 
     fn names_node(&self, node: &str) -> bool {

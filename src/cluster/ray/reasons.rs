@@ -39,6 +39,28 @@ pub(super) fn pending(
     format!("Ray has not found {needs} yet: {why}")
 }
 
+/// The reason why Ray can bring no node of this shape: it has no autoscaler, and no machine is that large or the pool holds all of
+/// them. Other users' jobs do not count, because they may end soon.
+pub(super) fn closed(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    machines: &Machines,
+) -> Option<String> {
+    if machines.autoscaler != Autoscaler::None {
+        return None;
+    }
+    if machines.fitting(section, shape) == 0 {
+        let lacking = machines.lacking(section, shape);
+        return Some(format!("Ray cannot grow: {NO_AUTOSCALER}, and {lacking}"));
+    }
+    let is_held = machines.are_held(section, shape);
+    is_held.then(|| {
+        format!(
+            "Ray cannot grow: {NO_AUTOSCALER}, and this pool holds all nodes that are that large"
+        )
+    })
+}
+
 /// Suffix of a reason: the pool itself holds the GPUs, and no others come.
 fn no_other(section: &ClusterSection, shape: &ShapeSection, machines: &Machines) -> String {
     if machines.autoscaler == Autoscaler::None && machines.are_held(section, shape) {

@@ -1,34 +1,41 @@
 //! The loop's view of the cluster that hands out nodes: its shapes, and the channel to the task that calls it (S2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::mpsc;
 
 use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
-use pool::{DemandId, KindId, NodeShape, ShapeId, Time};
+use pool::{DemandId, Event, KindId, NodeShape, ShapeId, Time};
 
 /// Maximum number of remembered names of future nodes.
 const NAMES_MAX: usize = 64;
 /// A node that reports this number was started by the cluster for a request it does not know: all pods of a Deployment start alike.
 const OF_CLUSTER: DemandId = DemandId(0);
 
+/// Prefix of a shape's name in the store's table of remembered figures, where a model has its own name.
+const SHAPE_KEY: &str = "node shape: ";
+/// Stored for a shape whose figures were forgotten. The pool ignores it.
+const FORGOTTEN: &[u64] = &[0];
+
 #[derive(Debug, Default)]
 pub(crate) struct ClusterNodes {
     /// `None` without a cluster.
     orders: Option<mpsc::UnboundedSender<ClusterOrder>>,
     shapes: Vec<String>,
+    /// The last stored results of `Pool::remembered_shape`, in the order of `shapes`.
+    remembered: BTreeMap<ShapeId, Vec<u64>>,
     /// Requests by the name of the node that will come for them.
     demands: BTreeMap<String, DemandId>,
     /// End of each node's lease, by node name.
     ends: BTreeMap<String, Time>,
-    /// The request whose node has no name yet.
-    unnamed: Option<DemandId>,
+    /// Requests whose nodes have no name yet.
+    unnamed: BTreeSet<DemandId>,
 }
 
 impl ClusterNodes {
     pub fn request(&mut self, demand: DemandId, shape: ShapeId) {
-        self.unnamed = Some(demand);
+        self.unnamed.insert(demand);
         if let Some(shape) = self.shapes.get(shape.0 as usize) {
             let (demand, shape) = (demand.0, shape.clone());
             self.order(ClusterOrder::Request { demand, shape });
@@ -53,7 +60,8 @@ impl ClusterNodes {
         });
         let named = self.demands.keys().find(|name| is_node_of(name, node));
         let named = named.cloned().and_then(|name| self.demands.remove(&name));
-        let unnamed = self.unnamed.filter(|_| own == Some(OF_CLUSTER));
+        let unnamed = self.unnamed.first().copied();
+        let unnamed = unnamed.filter(|_| own == Some(OF_CLUSTER));
         let demand = named.or(unnamed).or(own);
         if let Some(demand) = demand {
             self.ended(demand);
@@ -63,7 +71,7 @@ impl ClusterNodes {
 
     /// Forgets a request for which no node is expected any more.
     pub fn ended(&mut self, demand: DemandId) {
-        self.unnamed.take_if(|unnamed| *unnamed == demand);
+        self.unnamed.remove(&demand);
     }
 
     /// Reports to the task that the node has been ordered to end.
@@ -91,6 +99,48 @@ impl ClusterNodes {
     pub fn begin(&mut self, shapes: Vec<String>, orders: mpsc::UnboundedSender<ClusterOrder>) {
         self.shapes = shapes;
         self.orders = Some(orders);
+    }
+
+    /// The measured figures of shapes, as stored.
+    pub fn remembered(&mut self, stored: &BTreeMap<String, Vec<u64>>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (name, number) in self.shapes.iter().zip(0..) {
+            if let Some(numbers) = stored.get(&format!("{SHAPE_KEY}{name}")) {
+                let (shape, numbers) = (ShapeId(number), numbers.clone());
+                self.remembered.insert(shape, numbers.clone());
+                events.push(Event::ShapeRemembered { shape, numbers });
+            }
+        }
+        events
+    }
+
+    /// The store's keys and figures of shapes whose figures have changed since the last call.
+    pub fn remember(
+        &mut self,
+        figures: impl Fn(ShapeId) -> Option<Vec<u64>>,
+    ) -> Vec<(String, Vec<u64>)> {
+        let mut changed = Vec::new();
+        for (name, number) in self.shapes.iter().zip(0..) {
+            let known = self.remembered.get(&ShapeId(number));
+            // A reset forgets the figures.
+            let numbers = figures(ShapeId(number)).or_else(|| known.map(|_| FORGOTTEN.to_vec()));
+            if let Some(numbers) = numbers.filter(|numbers| known != Some(numbers)) {
+                self.remembered.insert(ShapeId(number), numbers.clone());
+                changed.push((format!("{SHAPE_KEY}{name}"), numbers));
+            }
+        }
+        changed
+    }
+
+    /// Replaces the names of shapes with their numbers.
+    pub fn numbered(&self, shapes: BTreeMap<String, String>) -> Vec<(ShapeId, String)> {
+        let number = |name: &String| self.shapes.iter().position(|shape| shape == name);
+        let shapes = shapes.into_iter();
+        let numbered = shapes.filter_map(|(name, why)| {
+            let number = u32::try_from(number(&name)?).ok()?;
+            Some((ShapeId(number), why))
+        });
+        numbered.collect()
     }
 
     pub fn is_there(&self) -> bool {

@@ -23,6 +23,7 @@ impl Control {
         events.extend(self.cordons_of(start.cordons));
         events.extend(self.nodes_of(start.nodes));
         events.extend(self.cluster_shapes());
+        events.extend(self.cluster.remembered(&start.remembered));
         events.extend(self.take_catalog(start.catalog, start.figures.0));
         for (name, numbers) in start.remembered {
             if let Some(&model) = self.models.ids.get(&name) {
@@ -106,6 +107,16 @@ impl Control {
         let models: Vec<ModelId> = self.models.facts.keys().copied().collect();
         for model in models {
             self.remember_model(model);
+        }
+        self.remember_shapes();
+    }
+
+    /// Stores the measured figures of node sizes that have changed since the last call.
+    fn remember_shapes(&mut self) {
+        let pool = &self.pool;
+        let changed = self.cluster.remember(|shape| pool.remembered_shape(shape));
+        for (model, numbers) in changed {
+            self.journal.write(Job::Remembered { model, numbers });
         }
     }
 

@@ -10,8 +10,8 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::control::cluster_nodes::shapes;
 use crate::messages::Message;
-use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Period, Spending};
-use pool::{DemandId, Event, NodeUse, NodesSpent, Span, Time};
+use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Outlook, Period, Spending};
+use pool::{DemandId, Event, NodeOutlook, NodeUse, NodesSpent, Span, Time};
 use store::{Store, StoreError, generate_key};
 
 /// The store's fact with the id of this pool.
@@ -72,10 +72,19 @@ impl Control {
 
     pub(crate) fn cluster_news(&mut self, news: ClusterNews) {
         match news {
-            ClusterNews::Pending { demand, reason } => self.turn(Event::NodePending {
+            ClusterNews::Pending {
+                demand,
+                reason,
+                outlook,
+            } => self.turn(Event::NodePending {
                 demand: DemandId(demand),
                 reason,
+                outlook: node_outlook(outlook),
             }),
+            ClusterNews::Closed { shapes } => {
+                let shapes = self.cluster.numbered(shapes);
+                self.turn(Event::ShapesClosed { shapes });
+            }
             ClusterNews::Refused { demand, why } => {
                 let demand = DemandId(demand);
                 self.cluster.ended(demand);
@@ -117,6 +126,19 @@ impl Control {
                 tracing::warn!(%error, "the use of nodes could not be saved");
             }
         });
+    }
+}
+
+fn node_outlook(outlook: Outlook) -> NodeOutlook {
+    match outlook {
+        Outlook::Unknown => NodeOutlook::Unknown,
+        // The pool's time counts from the Unix epoch too.
+        Outlook::Waits { starts_unix } => NodeOutlook::Waits {
+            starts: starts_unix.map(|unix| Time(unix.saturating_mul(1000))),
+        },
+        Outlook::Stuck => NodeOutlook::Stuck,
+        Outlook::Never => NodeOutlook::Never,
+        Outlook::Starts => NodeOutlook::Starts,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The node sizes that a cluster can bring, the open request for a node, and the requested nodes that are idle or given back (S2).
+//! The node sizes that a cluster can bring, the open requests for nodes, and the requested nodes that are idle or given back (S2).
 //! Makes no choices.
 
 use alloc::borrow::ToOwned;
@@ -6,12 +6,17 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use crate::types::ids::{Bytes, DemandId, ModelId, NodeId, Priority, ShapeId, Span, Time};
-use crate::types::node_demand::{NodeShape, NodesSpent, PendingNode};
+use crate::types::node_demand::{NodeOutlook, NodeShape, NodesSpent, PendingNode};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeDemand {
     shapes: BTreeMap<ShapeId, NodeShape>,
-    pending: Option<PendingNode>,
+    /// Open requests, including requests whose node has joined without its devices.
+    pending: BTreeMap<DemandId, PendingNode>,
+    /// Figures of sizes, as found on the last node of each.
+    measured: BTreeMap<ShapeId, MeasuredShape>,
+    /// Sizes that the cluster cannot bring at present, with the reason.
+    closed: BTreeMap<ShapeId, String>,
     /// Sizes that failed, and the time until which they are not requested again.
     failed: BTreeMap<ShapeId, Time>,
     /// The reason why each size failed last.
@@ -27,13 +32,30 @@ pub(crate) struct NodeDemand {
     releasing: BTreeSet<NodeId>,
 }
 
+/// The configured figures of a size, and the figures of a node of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MeasuredShape {
+    configured: (u32, Bytes),
+    found: (u32, Bytes),
+}
+
 impl NodeDemand {
     pub fn shapes(&self) -> &BTreeMap<ShapeId, NodeShape> {
         &self.shapes
     }
 
-    pub fn pending(&self) -> Option<&PendingNode> {
-        self.pending.as_ref()
+    /// Open requests, the oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = &PendingNode> + Clone {
+        self.pending.values()
+    }
+
+    pub fn request_of(&self, demand: DemandId) -> Option<&PendingNode> {
+        self.pending.get(&demand)
+    }
+
+    /// The reason why the cluster cannot bring a node of this size at present, if it reports one.
+    pub fn closed(&self, shape: ShapeId) -> Option<&str> {
+        self.closed.get(&shape).map(String::as_str)
     }
 
     /// Sizes that failed, and the time until which they are not requested again.
@@ -88,7 +110,7 @@ impl NodeDemand {
         // Ids of an earlier run are smaller; nodes may join for them.
         let demand = DemandId(now.0.max(self.last.0 + 1));
         self.last = demand;
-        self.pending = Some(PendingNode {
+        let pending = PendingNode {
             demand,
             shape,
             shape_name: self.shape_name(shape),
@@ -96,40 +118,61 @@ impl NodeDemand {
             priority,
             since: now,
             reason: String::new(),
+            outlook: NodeOutlook::Unknown,
+            outlook_since: now,
             joined: None,
-        });
+        };
+        self.pending.insert(demand, pending);
         demand
     }
 
-    pub fn set_reason(&mut self, demand: DemandId, reason: String) {
-        if let Some(pending) = self.open(demand) {
-            pending.reason = reason;
+    /// Records the cluster's report about a request. Returns true if the outlook has changed.
+    pub fn report(
+        &mut self,
+        demand: DemandId,
+        reason: String,
+        outlook: NodeOutlook,
+        now: Time,
+    ) -> bool {
+        let Some(pending) = self.pending.get_mut(&demand) else {
+            return false;
+        };
+        pending.reason = reason;
+        let before = core::mem::replace(&mut pending.outlook, outlook);
+        if core::mem::discriminant(&before) != core::mem::discriminant(&outlook) {
+            pending.outlook_since = now;
         }
+        before != outlook
+    }
+
+    /// Replaces the sizes that the cluster cannot bring at present. Returns true if they differ from the earlier ones.
+    pub fn close(&mut self, closed: BTreeMap<ShapeId, String>) -> bool {
+        let is_same = closed.keys().eq(self.closed.keys());
+        self.closed = closed;
+        !is_same
     }
 
     /// A node has joined for the request. Returns its size.
     pub fn node_joins(&mut self, demand: DemandId, node: NodeId, now: Time) -> Option<ShapeId> {
-        let pending = self.open(demand)?;
+        let pending = self.pending.get_mut(&demand)?;
         pending.joined = Some((node, now));
         Some(pending.shape)
     }
 
-    /// The request has failed; its size is not requested again before `until`. Returns the size.
+    /// The request has failed; its size is not requested again before `until`, or as long as the cluster cannot bring it.
+    /// Returns the size.
     pub fn fail(&mut self, demand: DemandId, until: Time, why: &str) -> Option<ShapeId> {
-        let pending = self.pending.take_if(|pending| pending.demand == demand)?;
-        self.failed.insert(pending.shape, until);
-        self.reasons.insert(pending.shape, why.to_owned());
+        let pending = self.pending.remove(&demand)?;
+        if !self.closed.contains_key(&pending.shape) {
+            self.failed.insert(pending.shape, until);
+            self.reasons.insert(pending.shape, why.to_owned());
+        }
         Some(pending.shape)
     }
 
     /// The request is met or no longer needed.
-    pub fn end(&mut self) -> Option<PendingNode> {
-        self.pending.take()
-    }
-
-    fn open(&mut self, demand: DemandId) -> Option<&mut PendingNode> {
-        let pending = self.pending.as_mut();
-        pending.filter(|pending| pending.demand == demand)
+    pub fn end(&mut self, demand: DemandId) -> Option<PendingNode> {
+        self.pending.remove(&demand)
     }
 }
 
@@ -138,12 +181,18 @@ impl NodeDemand {
     pub fn set_shapes(&mut self, shapes: impl IntoIterator<Item = NodeShape>) {
         let shapes = shapes.into_iter().map(|shape| (shape.shape, shape));
         self.shapes = shapes.collect();
+        let measured = core::mem::take(&mut self.measured);
+        for (shape, measured) in measured {
+            self.remember(shape, measured);
+        }
         let known = &self.shapes;
         self.failed.retain(|id, _| known.contains_key(id));
+        self.closed.retain(|id, _| known.contains_key(id));
     }
 
-    /// Lowers the figures of a size to what a node of it has. Returns its name and the figures before if they were higher.
-    pub fn lower(
+    /// Replaces the figures of a size with the figures of its node. The number of devices never exceeds the configured number.
+    /// Returns the size's name and the figures before if they were higher.
+    pub fn measure(
         &mut self,
         shape: ShapeId,
         devices: u32,
@@ -151,10 +200,45 @@ impl NodeDemand {
     ) -> Option<(String, u32, Bytes)> {
         let known = self.shapes.get_mut(&shape)?;
         let before = (known.devices, known.bytes_per_device);
-        known.devices = known.devices.min(devices);
-        known.bytes_per_device = known.bytes_per_device.min(bytes_per_device);
-        let is_lower = (known.devices, known.bytes_per_device) != before;
+        let earlier = self.measured.get(&shape);
+        let configured = earlier.map_or(before, |measured| measured.configured);
+        let found = (configured.0.min(devices), bytes_per_device);
+        (known.devices, known.bytes_per_device) = found;
+        self.measured
+            .insert(shape, MeasuredShape { configured, found });
+        let is_lower = found.0 < before.0 || found.1 < before.1;
         is_lower.then(|| (known.name.clone(), before.0, before.1))
+    }
+
+    /// Applies the figures of an earlier node. A size whose configuration has changed since keeps its configured figures.
+    fn remember(&mut self, shape: ShapeId, measured: MeasuredShape) {
+        if let Some(known) = self.shapes.get_mut(&shape)
+            && (known.devices, known.bytes_per_device) == measured.configured
+        {
+            (known.devices, known.bytes_per_device) = measured.found;
+            self.measured.insert(shape, measured);
+        }
+    }
+
+    /// The result of [`NodeDemand::remembered`] before a restart.
+    pub fn restore(&mut self, shape: ShapeId, numbers: &[u64]) {
+        let &[devices, bytes, found_devices, found_bytes] = numbers else {
+            return;
+        };
+        let figures = |devices, bytes| Some((u32::try_from(devices).ok()?, Bytes(bytes)));
+        let all = figures(devices, bytes).zip(figures(found_devices, found_bytes));
+        if let Some((configured, found)) = all {
+            self.remember(shape, MeasuredShape { configured, found });
+        }
+    }
+
+    /// The configured and the measured figures of a size, to be kept across restarts; `None` before it was measured. A node that
+    /// lacked devices may have been an exception.
+    pub fn remembered(&self, shape: ShapeId) -> Option<[u64; 4]> {
+        let MeasuredShape { configured, found } = self.measured.get(&shape)?;
+        let (devices, bytes) = *configured;
+        let is_complete = found.0 == devices && found.1 > Bytes::ZERO;
+        is_complete.then_some([u64::from(devices), bytes.0, u64::from(found.0), found.1.0])
     }
 
     /// Remembers that a cluster was slow, with less weight each time.
@@ -170,9 +254,14 @@ impl NodeDemand {
         self.failed.len() < before
     }
 
-    /// Forgets all failures.
+    /// Forgets all failures and measured figures.
     pub fn reset(&mut self) {
         self.failed.clear();
+        for (shape, measured) in core::mem::take(&mut self.measured) {
+            if let Some(known) = self.shapes.get_mut(&shape) {
+                (known.devices, known.bytes_per_device) = measured.configured;
+            }
+        }
     }
 
     /// Sets the nodes that are idle now. Nodes that were idle before keep their time.

@@ -8,7 +8,7 @@ use crate::facts::state::Pool;
 use crate::plan::node_demand::is_idle;
 use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, NodeId, ShapeId};
-use crate::types::node_demand::NodeShape;
+use crate::types::node_demand::{NodeOutlook, NodeShape, PendingNode};
 
 impl Pool {
     pub(crate) fn shapes_set(&mut self, shapes: Vec<NodeShape>) {
@@ -17,8 +17,10 @@ impl Pool {
         self.touch_everything();
     }
 
-    pub(crate) fn node_pending(&mut self, demand: DemandId, reason: String) {
-        self.node_demand.set_reason(demand, reason);
+    pub(crate) fn node_pending(&mut self, demand: DemandId, reason: String, outlook: NodeOutlook) {
+        if self.node_demand.report(demand, reason, outlook, self.now) {
+            self.touch_everything();
+        }
     }
 
     pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Actions) {
@@ -27,9 +29,15 @@ impl Pool {
             return;
         };
         let name = self.node_demand.shape_name(shape);
-        let retry = self.limits.node_retry;
-        let text =
-            format!("no node of size {name}: {why}; none that large is requested for {retry} (S2)");
+        let pause = if self.node_demand.closed(shape).is_some() {
+            "none is requested until the cluster can bring one".into()
+        } else {
+            format!(
+                "none that large is requested for {}",
+                self.limits.node_retry
+            )
+        };
+        let text = format!("no node of size {name}: {why}; {pause} (S2)");
         let record = self.record(RecordKind::NodeRefused, None, text);
         actions.record(record);
         self.touch_everything();
@@ -44,12 +52,18 @@ impl Pool {
         self.node_demand.node_joins(demand?, node, self.now)
     }
 
-    /// Settles the request once the node's devices are known, or refuses it if the node has too few devices after the limit.
+    /// Settles requests once their node's devices are known, or refuses a request if the node has too few devices after the limit.
     pub(crate) fn devices_of_demand(&mut self, actions: &mut Actions) {
         self.sizes_are_tried_again();
-        let Some(pending) = self.node_demand.pending() else {
-            return;
-        };
+        let joined = self.node_demand.pending();
+        let joined = joined.filter(|pending| pending.joined.is_some());
+        let joined: Vec<PendingNode> = joined.cloned().collect();
+        for pending in joined {
+            self.devices_of_request(&pending, actions);
+        }
+    }
+
+    fn devices_of_request(&mut self, pending: &PendingNode, actions: &mut Actions) {
         let Some((node, at)) = pending.joined else {
             return;
         };
@@ -58,7 +72,7 @@ impl Pool {
         let has = self.nodes.devices_of(node).count();
         if has >= wanted {
             let (shape, took) = (pending.shape, self.now.since(pending.since));
-            self.node_demand.end();
+            self.node_demand.end(pending.demand);
             self.measure_shape(shape, node, actions);
             self.node_demand.brought(shape, took);
             self.schedule_all_moves();
@@ -71,14 +85,14 @@ impl Pool {
         }
     }
 
-    /// Lowers the configured devices and memory of a size to the figures of a node that has less. Models that no longer fit
-    /// do not request this size again.
+    /// Replaces the configured devices and memory of a size with the figures of its node. Models that no longer fit do not request
+    /// this size again.
     fn measure_shape(&mut self, shape: ShapeId, node: NodeId, actions: &mut Actions) {
         let devices = self.nodes.devices_of(node);
         let capacities = devices.map(|id| self.devices[id].capacity());
         let has = u32::try_from(self.nodes.devices_of(node).count()).unwrap_or(u32::MAX);
         let least = capacities.min().unwrap_or_default();
-        let Some((size, count, bytes)) = self.node_demand.lower(shape, has, least) else {
+        let Some((size, count, bytes)) = self.node_demand.measure(shape, has, least) else {
             return;
         };
         let name = self.node_name(node);

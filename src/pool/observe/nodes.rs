@@ -19,6 +19,7 @@ use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::node::{Node, Presence};
+use crate::types::node_demand::PendingNode;
 use crate::types::reason::plural;
 
 impl Pool {
@@ -139,9 +140,8 @@ impl Pool {
             return;
         };
         self.node_demand.node_goes(id);
-        let pending = self.node_demand.pending();
-        let of_demand =
-            pending.filter(|pending| pending.joined.is_some_and(|(node, _)| node == id));
+        let is_its = |pending: &&PendingNode| pending.joined.is_some_and(|(node, _)| node == id);
+        let of_demand = self.node_demand.pending().find(is_its);
         if let Some(demand) = of_demand.map(|pending| pending.demand) {
             self.node_refused(demand, &why, actions);
         }

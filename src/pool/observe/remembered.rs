@@ -7,7 +7,7 @@ use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::orders::REPLICAS_MAX;
 use crate::types::demand::Demand;
-use crate::types::ids::{ModelId, NodeId};
+use crate::types::ids::{ModelId, NodeId, ShapeId};
 use crate::types::load_times::LoadTimes;
 use crate::types::replica::{Phase, Replica};
 
@@ -15,6 +15,11 @@ use crate::types::replica::{Phase, Replica};
 const VERSION: u64 = 1;
 
 impl Pool {
+    /// The figures of a node size that a node of it has shown, to be kept across restarts; `None` before there are any.
+    pub fn remembered_shape(&self, shape: ShapeId) -> Option<Vec<u64>> {
+        self.node_demand.remembered(shape).map(Vec::from)
+    }
+
     /// The known use of a model, for `Event::Remembered`; `None` if it was never used.
     pub fn remembered(&self, id: ModelId) -> Option<Vec<u64>> {
         let model = self.models.get(&id)?;

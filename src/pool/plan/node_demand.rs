@@ -1,18 +1,17 @@
 //! Decides when to request another node instead of evicting, and when to give one back (S2). Part of `plan::next`; changes nothing.
 
-use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
-use alloc::string::ToString;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
+use crate::plan::node_choice::{self, Choice};
 use crate::plan::node_limits;
 use crate::plan::place::place;
-use crate::types::decision::{Decision, Plan};
-use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ShapeId, Time};
-use crate::types::node_demand::NodeShape;
+use crate::types::decision::{Decision, NodePlan, Plan};
+use crate::types::ids::{Bytes, DemandId, DeviceId, ModelId, NodeId, Time};
+use crate::types::node_demand::{NodeShape, PendingNode};
 use crate::types::rank::DemandRank;
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
@@ -32,36 +31,27 @@ pub(crate) fn instead(
     if demand.shapes().is_empty() || requirements.forced_by.is_some() || fits_now {
         return None;
     }
-    let wait = |until: Option<Time>| {
-        let retry = until.into_iter().chain(plan.retry).min();
-        let demands = vec![(*rank, retry)];
-        Some(Decision::Block { demands })
-    };
-    let patience = pool.limits.node_patience;
-    let shape = successor(pool, requirements).or_else(|| cheapest_shape(pool, requirements));
-    let Some(pending) = demand.pending() else {
+    if let Choice::Request(shape) = choice(pool, requirements) {
         let (model, priority) = (requirements.model, requirements.priority);
-        return shape.map(|shape| Decision::RequestNode {
+        return Some(Decision::RequestNode {
             shape,
             model,
             priority,
         });
-    };
-    let served = demand.shapes().get(&pending.shape);
-    let served = served.is_some_and(|shape| holds(pool, requirements, shape));
-    if !served && shape.is_none() {
-        return None;
     }
-    // One request at a time, for the highest priority first.
-    if !served && requirements.priority > pending.priority && pending.joined.is_none() {
-        return Some(Decision::CancelNode);
-    }
-    let since = if served {
-        pending.since
-    } else {
-        requirements.since.max(pending.since)
+    let serving = serving(pool, requirements);
+    let Some(since) = serving.clone().map(|pending| pending.since).min() else {
+        let demand = in_the_way(pool, requirements)?;
+        return Some(Decision::CancelNode { demand });
     };
-    let until = since + patience;
+    let until = since + pool.limits.node_patience;
+    let changes = serving.filter_map(|pending| node_choice::changes_at(pool, pending));
+    let changes = changes.chain(plan.retry).min();
+    let wait = |until: Option<Time>| {
+        let retry = until.into_iter().chain(changes).min();
+        let demands = vec![(*rank, retry)];
+        Some(Decision::Block { demands })
+    };
     if pool.now < until {
         return wait(Some(until));
     }
@@ -72,14 +62,85 @@ pub(crate) fn instead(
     None
 }
 
+/// The request that a load would make or wait for, for its plan: the size's name, its cost per hour in cents, and whether the
+/// request is open already.
+pub(crate) fn would_request(
+    pool: &Pool,
+    requirements: &Requirements,
+    plan: &Plan,
+) -> Option<NodePlan> {
+    let demand = &pool.node_demand;
+    let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
+    if requirements.forced_by.is_some() || fits_now {
+        return None;
+    }
+    let (shape, is_open) = match choice(pool, requirements) {
+        Choice::Request(shape) => (shape, false),
+        Choice::Comes | Choice::Waits => {
+            let mut serving = serving(pool, requirements);
+            // After the patience the load evicts if it can.
+            let patience = pool.limits.node_patience;
+            let waits = |pending: &&PendingNode| {
+                plan.refusal.is_some() || pool.now < pending.since + patience
+            };
+            (serving.find(waits)?.shape, true)
+        }
+        Choice::Nothing => return None,
+    };
+    let shape = demand.shapes().get(&shape)?;
+    Some(NodePlan {
+        shape: shape.name.clone(),
+        devices: shape.devices,
+        cost_per_hour_cents: shape.cost_per_hour_cents,
+        is_open,
+    })
+}
+
+fn choice(pool: &Pool, requirements: &Requirements) -> Choice {
+    match successor(pool, requirements) {
+        chosen @ (Choice::Request(_) | Choice::Comes) => chosen,
+        Choice::Waits | Choice::Nothing => {
+            node_choice::choose(pool, |shape| holds(pool, requirements, shape))
+        }
+    }
+}
+
+/// The open requests that bring a node for it.
+pub(crate) fn serving<'a>(
+    pool: &'a Pool,
+    requirements: &'a Requirements,
+) -> impl Iterator<Item = &'a PendingNode> + Clone {
+    let shapes = pool.node_demand.shapes();
+    pool.node_demand.pending().filter(move |pending| {
+        let shape = shapes.get(&pending.shape);
+        shape.is_some_and(|shape| holds(pool, requirements, shape))
+    })
+}
+
+/// The open request of the lowest priority whose cancellation would let this more important demand request a node. A limit
+/// forbids both.
+fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<DemandId> {
+    let demand = &pool.node_demand;
+    let lower = demand
+        .pending()
+        .filter(|pending| pending.joined.is_none() && pending.priority < requirements.priority);
+    let lowest = lower.min_by_key(|pending| (pending.priority, Reverse(pending.demand)))?;
+    let shapes = demand.shapes().values();
+    let mut fitting = shapes.filter(|shape| holds(pool, requirements, shape));
+    let is_open = |shape: &NodeShape| demand.pending().any(|pending| pending.shape == shape.shape);
+    let helps = |shape: &NodeShape| {
+        !is_open(shape)
+            && node_limits::reached(pool, shape).is_some()
+            && node_limits::reached_without(pool, shape, Some(lowest.demand)).is_none()
+            && !node_choice::is_refused(pool, shape)
+    };
+    fitting.any(helps).then_some(lowest.demand)
+}
+
 /// Returns true if a node for it is on its way or can be requested.
 pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
-    let demand = &pool.node_demand;
-    let comes = demand.pending().into_iter().any(|pending| {
-        let shape = demand.shapes().get(&pending.shape);
-        shape.is_some_and(|shape| holds(pool, requirements, shape))
-    });
-    comes || cheapest_shape(pool, requirements).is_some()
+    let chosen = node_choice::choose(pool, |shape| holds(pool, requirements, shape));
+    chosen != Choice::Nothing
 }
 
 /// The time at which a node size that failed, and that the demand could use, may be requested again.
@@ -93,18 +154,21 @@ pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
     at.filter(|at| *at > pool.now).min()
 }
 
-/// Cancels the request if no demand could use the node any more. Gives idle nodes back.
+/// Gives up a request that does not start, before demands are decided that could use its node.
+pub(crate) fn give_up(pool: &Pool) -> Option<Decision> {
+    let mut open = pool.node_demand.pending();
+    let in_vain = open.find(|pending| node_choice::is_in_vain(pool, pending))?;
+    let demand = in_vain.demand;
+    Some(Decision::GiveUpNode { demand })
+}
+
+/// Cancels requests that no demand needs. Gives idle nodes back.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let demand = &pool.node_demand;
-    if let Some(pending) = demand.pending().filter(|pending| pending.joined.is_none()) {
-        let shape = demand.shapes().get(&pending.shape);
-        let uses = |shape: &NodeShape| {
-            let mut all = pool.demand_index.all().values();
-            all.any(|pending| holds(pool, &pending.requirements, shape))
-        };
-        if pool.service.is_closing() || !shape.is_some_and(uses) {
-            return Some(Decision::CancelNode);
-        }
+    let mut open = demand.pending().filter(|pending| pending.joined.is_none());
+    if let Some(surplus) = open.find(|pending| !is_needed(pool, pending)) {
+        let demand = surplus.demand;
+        return Some(Decision::CancelNode { demand });
     }
     let due = |(node, since): &(&NodeId, &Time)| {
         let spent = pool.service.is_night()
@@ -135,13 +199,13 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let waits = demand.idle().iter();
     let waits = waits.filter(|(node, _)| !demand.is_releasing(**node));
     let idle = waits.map(|(_, since)| *since + pool.limits.node_scale_down_after);
-    let joined = demand
-        .pending()
-        .into_iter()
-        .filter_map(|pending| pending.joined);
+    let joined = demand.pending().filter_map(|pending| pending.joined);
     let joined = joined.map(|(_, at)| at + pool.limits.node_devices_within);
+    let changes = demand.pending();
+    let changes = changes.filter_map(|pending| node_choice::changes_at(pool, pending));
     let failed = demand.failed().values().copied();
     idle.chain(joined)
+        .chain(changes)
         .chain(failed)
         .filter(|at| *at > pool.now)
         .min()
@@ -158,17 +222,30 @@ pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
 
 /// For a model that moves because its node ends: the cheapest size that holds everything that has to move from there and has no
 /// free place (N7). This requests one node for all of them instead of one after another.
-fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
-    let (node, _) = pool.moves_from(requirements.model)?;
+fn successor(pool: &Pool, requirements: &Requirements) -> Choice {
+    let all = moves_with(pool, requirements);
+    if all.is_empty() {
+        return Choice::Nothing;
+    }
+    node_choice::choose(pool, |shape| {
+        hold_together(pool, &all, shape) && holds(pool, requirements, shape)
+    })
+}
+
+/// Everything that has to move from the model's node and has no free place; empty if the model does not have to move.
+fn moves_with(pool: &Pool, requirements: &Requirements) -> Vec<Requirements> {
+    let mut all = Vec::new();
+    let Some((node, _)) = pool.moves_from(requirements.model) else {
+        return all;
+    };
     if pool.moves_lacking(requirements.model) == 0 {
-        return None;
+        return all;
     }
     let models: BTreeSet<ModelId> = pool
         .replicas_on(node)
         .iter()
         .map(|id| pool.replicas[id].model)
         .collect();
-    let mut all = Vec::new();
     for model in models {
         let since = pool.models[&model].since;
         let lacking = pool.moves_lacking(model);
@@ -181,62 +258,54 @@ fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
             }
         }
     }
-    cheapest(pool, |shape| {
-        hold_together(pool, &all, shape) && holds(pool, requirements, shape)
-    })
+    all
 }
 
-/// The cheapest size that holds it.
-fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
-    cheapest(pool, |shape| holds(pool, requirements, shape))
-}
-
-/// The cheapest size that fits, excluding sizes that failed recently and larger ones of the same kind.
-fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
+/// Returns true if a demand needs the node of this request: no other request that is more certain brings a node for all of them.
+fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     let demand = &pool.node_demand;
-    let may = |shape: &NodeShape| {
-        failure(pool, shape).is_none() && node_limits::reached(pool, shape).is_none()
+    // A model may have several demands, and a single node serves all of them.
+    let all = pool.demand_index.all().values();
+    let all = all.map(|pending| (pending.requirements.model, &pending.requirements));
+    let waiting: BTreeMap<ModelId, &Requirements> = all.collect();
+    let users_of = |shape: &NodeShape| {
+        let uses = |requirements: &&Requirements| holds(pool, requirements, shape);
+        waiting.values().copied().filter(uses).collect::<Vec<_>>()
     };
-    let fitting = demand.shapes().values();
-    let fitting = fitting.filter(|shape| fits(shape) && may(shape));
-    let best = fitting.min_by_key(|shape| {
-        let cost = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
-        (cost, shape.devices, shape.bytes_per_device, shape.shape)
-    });
-    best.map(|shape| shape.shape)
-}
-
-/// The failure that keeps this size from being requested now, of the size itself or of a smaller size of its kind, and the end of the
-/// pause.
-fn failure(pool: &Pool, shape: &NodeShape) -> Option<(ShapeId, Time)> {
-    let demand = &pool.node_demand;
-    let stops = |id: &ShapeId| {
-        let smaller = demand.shapes().get(id);
-        smaller
-            .is_some_and(|smaller| smaller.kind == shape.kind && smaller.devices <= shape.devices)
+    let Some(shape) = demand.shapes().get(&pending.shape) else {
+        return false;
     };
-    let mut failed = demand.failed().iter();
-    let found = failed.find(|(id, until)| **until > pool.now && stops(id));
-    found.map(|(id, until)| (*id, *until))
+    let users = users_of(shape);
+    if pool.service.is_closing() || users.is_empty() {
+        return false;
+    }
+    let own = node_choice::certainty(pool, pending);
+    let replaces = |other: &PendingNode| {
+        let is_better = node_choice::certainty(pool, other)
+            .is_some_and(|certainty| own.is_none_or(|own| certainty < own));
+        let shape = demand.shapes().get(&other.shape);
+        is_better
+            && other.demand != pending.demand
+            && shape.is_some_and(|shape| {
+                let serves = |user: &&Requirements| {
+                    holds(pool, user, shape) && hold_together(pool, &moves_with(pool, user), shape)
+                };
+                users.iter().all(serves) && hold_together(pool, users_of(shape), shape)
+            })
+    };
+    !demand.pending().any(replaces)
 }
 
 /// The refusal, with the reasons why no node is requested for it.
 pub(crate) fn explained(pool: &Pool, requirements: &Requirements, refusal: Refusal) -> Refusal {
-    let demand = &pool.node_demand;
-    let shapes = demand.shapes().values();
+    let shapes = pool.node_demand.shapes().values();
     let fitting = shapes.filter(|shape| holds(pool, requirements, shape));
     let (mut why, mut retry) = (Vec::new(), None);
     for shape in fitting.take(SIZES_EXPLAINED_MAX) {
-        let failed = failure(pool, shape);
-        let reason = match (node_limits::reached(pool, shape), failed) {
-            (Some(limit), _) => limit.to_string(),
-            (None, Some((id, _))) => demand.reason(id).to_owned(),
-            (None, None) => continue,
+        let Some((reason, until)) = node_choice::unavailable(pool, shape) else {
+            continue;
         };
-        retry = retry
-            .into_iter()
-            .chain(failed.map(|(_, until)| until))
-            .min();
+        retry = retry.into_iter().chain(until).min();
         why.push(format!("no node of size {}: {reason}", shape.name));
     }
     if why.is_empty() {
@@ -262,9 +331,13 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
 }
 
 /// Returns true if an empty node of this size holds all of them. Places the largest first, each where it fits best.
-fn hold_together(pool: &Pool, all: &[Requirements], shape: &NodeShape) -> bool {
+fn hold_together<'a>(
+    pool: &Pool,
+    all: impl IntoIterator<Item = &'a Requirements>,
+    shape: &NodeShape,
+) -> bool {
     let mut free: Vec<Bytes> = (0..shape.devices).map(|_| shape.bytes_per_device).collect();
-    let mut order: Vec<&Requirements> = all.iter().collect();
+    let mut order: Vec<&Requirements> = all.into_iter().collect();
     order.sort_by_key(|requirements| {
         Reverse((
             requirements.devices,

@@ -1,7 +1,7 @@
 //! Plans a load without carrying it out, for the administrator's `plan`.
 
 use crate::facts::state::Pool;
-use crate::plan::order_refusals;
+use crate::plan::{node_demand, order_refusals};
 use crate::types::decision::Prospect;
 use crate::types::ids::{OrderId, Time};
 
@@ -62,6 +62,17 @@ impl Pool {
             plan.candidates.clear();
             plan.cost = Default::default();
             plan.prospect = Prospect::Now;
+            return Some(plan);
+        }
+        // A load that is placed in some other way requests no node.
+        plan.node = node_demand::would_request(&at_now, &requirements, &plan);
+        if plan.node.is_some() {
+            plan.refusal = None;
+            plan.wakes = None;
+            plan.placement.clear();
+            plan.victims.clear();
+            plan.cost = Default::default();
+            plan.prospect = Prospect::Soon;
         }
         Some(plan)
     }

@@ -2,7 +2,7 @@
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
-use crate::plan::obstacles;
+use crate::plan::{node_demand, obstacles};
 use crate::types::ids::{ModelId, Time};
 use crate::types::replica::Phase;
 use crate::types::requirements::Requirements;
@@ -49,6 +49,13 @@ pub(crate) fn find(pool: &Pool, id: ModelId, since: Time) -> StallReason {
         };
     }
     let requirements = Requirements::new(pool, id, since);
+    if let Some(pending) = node_demand::serving(pool, &requirements).next() {
+        return StallReason::Node {
+            size: pending.shape_name.clone(),
+            since: pool.now.since(pending.since),
+            reason: pending.reason.clone(),
+        };
+    }
     let obstacles = obstacles::find(pool, &Claim::new(pool, &requirements), &[]);
     if obstacles.is_empty() {
         StallReason::Queued

@@ -1,4 +1,4 @@
-//! Nodes that can be requested, and the open request. Plain data.
+//! Nodes that can be requested, and open requests. Plain data.
 
 use alloc::string::String;
 use core::fmt;
@@ -20,7 +20,23 @@ pub struct NodeShape {
     pub nodes_max: Option<u32>,
 }
 
-/// The open request for a node. There is at most one.
+/// The cluster's forecast for an open request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeOutlook {
+    /// The cluster has not considered the request yet, or does not respond.
+    #[default]
+    Unknown,
+    /// The request waits for machines that others use, until this time if the cluster gives one.
+    Waits { starts: Option<Time> },
+    /// No machine comes unless the pool itself gives one back.
+    Stuck,
+    /// The request can never start, or a limit of the account is reached.
+    Never,
+    /// The request has its machine.
+    Starts,
+}
+
+/// An open request for a node. Each size has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingNode {
     pub demand: DemandId,
@@ -33,8 +49,23 @@ pub struct PendingNode {
     pub since: Time,
     /// The cluster's status text.
     pub reason: String,
+    pub outlook: NodeOutlook,
+    /// The time since which the outlook is of this kind.
+    pub outlook_since: Time,
     /// The node that has joined for it, and when. Its devices are still to come.
     pub joined: Option<(NodeId, Time)>,
+}
+
+/// A node size as administrators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeShapeView {
+    pub shape: NodeShape,
+    /// The nodes of this size that count towards the limits, with open requests.
+    pub held: u32,
+    /// The reason why no node of this size is requested now.
+    pub unavailable: Option<String>,
+    /// The time after which it may be requested again, if that depends on time alone.
+    pub retry: Option<Time>,
 }
 
 /// Limits for what requested nodes may use in a period; `None` without a limit.
@@ -72,11 +103,13 @@ pub(crate) enum NodeLimit {
     OfSize {
         most: u32,
     },
+    /// With what open requests reserve.
     GpuTime {
         period: &'static str,
         used: u64,
         most: u64,
     },
+    /// With what open requests reserve.
     Cost {
         period: &'static str,
         used: u64,

@@ -1,5 +1,6 @@
 //! The reason why requests for a model still wait, for the message to a request that timed out.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -19,6 +20,12 @@ pub enum StallReason {
     Full { replicas: u32, in_flight: u32 },
     /// No allowed eviction makes enough room.
     NoRoom { obstacles: Vec<Obstacle> },
+    /// A node is requested for it (S2).
+    Node {
+        size: String,
+        since: Span,
+        reason: String,
+    },
     /// Other loads go first.
     Queued,
 }
@@ -54,6 +61,18 @@ impl fmt::Display for StallReason {
                     write!(f, "; {obstacle}")?;
                 }
                 Ok(())
+            }
+            StallReason::Node {
+                size,
+                since,
+                reason,
+            } => {
+                write!(f, "a node of size {size} has been requested for {since}")?;
+                if reason.is_empty() {
+                    write!(f, ", and the cluster has not reported on it")
+                } else {
+                    write!(f, ": {reason}")
+                }
             }
             StallReason::Queued => write!(f, "other loads went first"),
         }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::types::ids::{DemandId, DeviceId, NodeId, Time};
+use crate::types::ids::{DemandId, DeviceId, NodeId, ShapeId, Time};
 use crate::types::node::{Away, Presence};
 
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct NodeView {
     pub devices: Vec<DeviceId>,
     /// The request of the pool that brought the node.
     pub demand: Option<DemandId>,
+    /// The requested size, if this controller requested the node.
+    pub shape: Option<ShapeId>,
     /// The time at which it must be gone, if known (N7).
     pub ends: Option<Time>,
     /// The time since which it has been in this state.
@@ -105,6 +107,7 @@ impl Pool {
             state,
             devices: devices.collect(),
             demand: known.and_then(|node| node.demand),
+            shape: known.and_then(|node| node.shape),
             ends: self.nodes.time(id).map(|time| time.ends()),
             since,
             reason,

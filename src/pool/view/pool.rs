@@ -16,7 +16,7 @@ use crate::types::ids::{
     Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override, Tier};
-use crate::types::node_demand::PendingNode;
+use crate::types::node_demand::{NodeBudget, NodeShapeView, NodesSpent, PendingNode};
 use crate::types::replica::Phase;
 use crate::types::replica_state::ReplicaState;
 use crate::types::requirements::Requirements;
@@ -31,8 +31,13 @@ pub struct PoolView {
     pub models: Vec<ModelView>,
     pub devices: Vec<DeviceView>,
     pub nodes: Vec<NodeView>,
-    /// The open request for one more node (S2).
-    pub node_demand: Option<PendingNode>,
+    /// The open requests for more nodes, the oldest first (S2).
+    pub node_demands: Vec<PendingNode>,
+    /// The node sizes that the cluster can bring.
+    pub node_shapes: Vec<NodeShapeView>,
+    /// The use by requested nodes, and its limits.
+    pub nodes_spent: NodesSpent,
+    pub node_budget: NodeBudget,
     pub hosts: Vec<HostView>,
     /// In the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
@@ -191,7 +196,10 @@ impl Pool {
                 .map(|(&id, device)| device_view(id, device))
                 .collect(),
             nodes: self.node_views(),
-            node_demand: self.node_demand.pending().cloned(),
+            node_demands: self.node_demand.pending().cloned().collect(),
+            node_shapes: crate::plan::node_choice::views(self),
+            nodes_spent: self.node_demand.spent(),
+            node_budget: self.limits.node_budget,
             hosts: self.host_views(),
             waiting,
             orders: self

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use super::{Due, LENGTH, Link, Play};
 use pool::{
-    Bytes, DemandId, DeviceId, DeviceReading, Event, KindId, ModelView, NodeId, NodeShape,
-    Priority, ShapeId, Span, Time,
+    Bytes, DemandId, DeviceId, DeviceReading, Event, KindId, ModelId, ModelView, NodeId,
+    NodeOutlook, NodeShape, NodeState, Priority, ShapeId, Span, Time,
 };
 
 /// Nodes and devices of the cluster have larger ids than the others.
@@ -21,11 +21,43 @@ const NOT_AGAIN: Span = Span::from_secs(300);
 /// The limit of nodes that the pool may hold and request at a time.
 pub(super) const NODES_MAX: u32 = 3;
 
+/// The cluster's last report on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Report {
+    Nothing,
+    Waits,
+    StartsAt(Time),
+    Stuck,
+    Never,
+    Starts,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpenRequest {
+    shape: ShapeId,
+    report: Report,
+    /// The time of the report.
+    since: Time,
+}
+
+impl OpenRequest {
+    /// Returns true if no other size may be requested for the same model.
+    fn is_promising(&self, at: Time) -> bool {
+        match self.report {
+            Report::Nothing | Report::Starts => true,
+            Report::Waits | Report::StartsAt(_) | Report::Stuck => {
+                at < self.since + Span::from_secs(10)
+            }
+            Report::Never => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     pub shapes: Vec<NodeShape>,
-    /// The open request of the pool.
-    open: Option<(DemandId, ShapeId)>,
+    /// The open requests of the pool.
+    open: BTreeMap<DemandId, OpenRequest>,
     refused: BTreeMap<ShapeId, Time>,
     /// The requests for which nodes have joined.
     pub demands: BTreeMap<NodeId, DemandId>,
@@ -37,7 +69,7 @@ pub(super) struct Leases {
 impl Leases {
     /// A new controller does not know the requests of its predecessor.
     pub fn forget_open(&mut self) {
-        self.open = None;
+        self.open.clear();
         self.refused.clear();
         self.releasing.clear();
     }
@@ -63,43 +95,153 @@ impl Play {
 
     pub(super) fn is_requested(&mut self, at: Time, demand: DemandId, shape: ShapeId) {
         self.report.requested += 1;
-        let nodes = self.world.pool.view(at).nodes;
-        let held = nodes.iter().filter(|node| node.demand.is_some()).count();
+        let view = self.world.pool.view(at);
+        let nodes = view.nodes.iter().filter(|node| node.demand.is_some());
+        let held = nodes.count() + self.leases.open.len();
         if held >= NODES_MAX as usize {
             self.breaks(format!(
-                "{demand} is requested with {held} nodes, the limit"
+                "{demand} is requested with {held} nodes and requests, the limit"
             ));
         }
-        if let Some((open, _)) = self.leases.open {
-            self.breaks(format!("{demand} is requested while {open} is open"));
+        let mut open = self.leases.open.iter();
+        if let Some((other, _)) = open.find(|(_, open)| open.shape == shape) {
+            self.breaks(format!(
+                "{demand} is requested while {other} of its size is open"
+            ));
         }
         let refused = self.leases.refused.get(&shape);
         if refused.is_some_and(|refused| at < *refused + NOT_AGAIN) {
             self.breaks(format!("{shape} is requested again soon after a refusal"));
         }
-        self.leases.open = Some((demand, shape));
+        // A model that a cheaper size holds waits for its request until the cluster lets it wait.
+        let mut pending = view.node_demands.iter();
+        let model = pending.find(|pending| pending.demand == demand);
+        let is_small = model.is_some_and(|pending| self.is_small(pending.model));
+        let mut cheaper = self.leases.open.iter();
+        let cheaper = cheaper.find(|(_, open)| open.shape < shape && open.is_promising(at));
+        if let Some((cheaper, _)) = cheaper.filter(|_| is_small && !self.any_moves(at)) {
+            self.breaks(format!(
+                "{demand} is requested while {cheaper}, which is cheaper, may start"
+            ));
+        }
+        let request = OpenRequest {
+            shape,
+            report: Report::Nothing,
+            since: at,
+        };
+        self.leases.open.insert(demand, request);
         let soon = Span(self.random.between(500, 300_000));
         match self.random.below(100) {
             0..=19 => self.push(at + soon, Due::IsRefused(demand)),
             // The request waits in the cluster's queue forever.
             20..=34 => {}
-            _ => self.push(at + soon, Due::Comes(demand, shape)),
+            _ => {
+                let starts = Span(soon.0 * 3 / 4);
+                self.push(at + starts, Due::Reports(demand, Report::Starts));
+                self.push(at + soon, Due::Comes(demand, shape));
+            }
         }
-        let reason = "Resources".to_owned();
-        self.feed(at, Event::NodePending { demand, reason });
+        let report = match self.random.below(10) {
+            0..=3 => Report::Waits,
+            4 => Report::Stuck,
+            5 => Report::Never,
+            6 => Report::StartsAt(at + Span(self.random.below(600_000))),
+            _ => Report::Nothing,
+        };
+        let soon = Span(self.random.between(100, 20_000));
+        self.push(at + soon, Due::Reports(demand, report));
     }
 
-    pub(super) fn is_cancelled(&mut self, demand: DemandId) {
-        match self.leases.open {
-            // Its machine may join nevertheless.
-            Some((open, _)) if open == demand => self.leases.open = None,
-            _ => self.breaks(format!("{demand} is cancelled, which is not open")),
+    /// The cluster reports on a request that is still open.
+    pub(super) fn cluster_reports(&mut self, at: Time, demand: DemandId, report: Report) {
+        let Some(open) = self.leases.open.get_mut(&demand) else {
+            return;
+        };
+        // A request that has its machine keeps it.
+        if open.report == Report::Starts {
+            return;
+        }
+        (open.report, open.since) = (report, at);
+        let outlook = match report {
+            Report::Nothing => NodeOutlook::Unknown,
+            Report::Waits => NodeOutlook::Waits { starts: None },
+            Report::StartsAt(at) => NodeOutlook::Waits { starts: Some(at) },
+            Report::Stuck => NodeOutlook::Stuck,
+            Report::Never => NodeOutlook::Never,
+            Report::Starts => NodeOutlook::Starts,
+        };
+        let reason = "Resources".to_owned();
+        self.feed(
+            at,
+            Event::NodePending {
+                demand,
+                reason,
+                outlook,
+            },
+        );
+    }
+
+    /// Returns true if a node of the smallest size holds the model.
+    fn is_small(&self, model: ModelId) -> bool {
+        let spec = &self.specs[&model];
+        spec.devices_per_replica == 1 && spec.bytes_per_device <= BYTES_PER_DEVICE
+    }
+
+    /// Returns true if a node's models may move, which may need a larger node for all of them.
+    fn any_moves(&self, at: Time) -> bool {
+        let view = self.world.pool.view(at);
+        view.nodes
+            .iter()
+            .any(|node| node.ends.is_some() && node.state != NodeState::Joined)
+    }
+
+    /// A request that never starts is given back, and so is a request whose model another node serves.
+    pub(super) fn check_requests(&mut self, at: Time) {
+        if self.leases.open.is_empty() {
+            return;
+        }
+        let mut open = self.leases.open.iter();
+        if let Some((never, _)) = open.find(|(_, open)| open.report == Report::Never) {
+            self.breaks(format!("{never}, which never starts, stays open"));
+        }
+        if self.leases.open.len() < 2 {
+            return;
+        }
+        let started = |open: &OpenRequest| open.report == Report::Starts;
+        let (winners, losers): (Vec<_>, Vec<_>) =
+            self.leases.open.iter().partition(|(_, open)| started(open));
+        let view = self.world.pool.view(at);
+        let hot = view.models.iter();
+        let hot = hot.filter(|model| model.priority >= Priority(2));
+        let waiting = view.waiting.iter().map(|waiting| waiting.model);
+        let wanted: BTreeSet<ModelId> = hot.map(|model| model.model).chain(waiting).collect();
+        let wanted: Vec<ModelId> = wanted.into_iter().collect();
+        // One small model waits: any node that has started serves it.
+        if let ([model], Some((winner, _)), Some((loser, _))) =
+            (&wanted[..], winners.first(), losers.first())
+            && self.is_small(*model)
+            && !self.any_moves(at)
+        {
+            self.breaks(format!(
+                "{loser} stays open although {winner} has its machine"
+            ));
+        }
+    }
+
+    pub(super) fn is_cancelled(&mut self, at: Time, demand: DemandId) {
+        // Its machine may join nevertheless.
+        let Some(open) = self.leases.open.remove(&demand) else {
+            return self.breaks(format!("{demand} is cancelled, which is not open"));
+        };
+        let settled = open.since + Span::from_secs(10) <= at;
+        if open.report == Report::Never || (open.report == Report::Stuck && settled) {
+            self.leases.refused.insert(open.shape, at);
         }
     }
 
     pub(super) fn is_refused(&mut self, at: Time, demand: DemandId) {
-        if let Some((_, shape)) = self.leases.open.take_if(|(open, _)| *open == demand) {
-            self.leases.refused.insert(shape, at);
+        if let Some(open) = self.leases.open.remove(&demand) {
+            self.leases.refused.insert(open.shape, at);
         }
         let why = "the quota is used up".to_owned();
         self.feed(at, Event::NodeRefused { demand, why });
@@ -107,7 +249,7 @@ impl Play {
 
     /// A machine of the cluster joins, sometimes with fewer devices than promised.
     pub(super) fn comes(&mut self, at: Time, demand: DemandId, shape: ShapeId) {
-        if self.peace && self.leases.open.is_none_or(|(open, _)| open != demand) {
+        if self.peace && !self.leases.open.contains_key(&demand) {
             return;
         }
         self.leases.nodes += 1;
@@ -129,10 +271,10 @@ impl Play {
         self.links.insert(node, Link::default());
         self.leases.demands.insert(node, demand);
         // A node with too few devices counts as a refusal after a while.
-        if let Some((_, shape)) = self.leases.open.take_if(|(open, _)| *open == demand)
+        if let Some(open) = self.leases.open.remove(&demand)
             && is_short
         {
-            self.leases.refused.remove(&shape);
+            self.leases.refused.remove(&open.shape);
         }
         if !self.peace && self.random.chance(300) {
             let later = Span(self.random.below(LENGTH / 4));
@@ -186,7 +328,7 @@ impl Play {
         // Always-hot models wait for memory without requests.
         let waits = |model: &ModelView| model.priority >= Priority(2) && model.replicas.is_empty();
         let is_wanted = view.models.iter().any(waits);
-        if let Some((open, _)) = self.leases.open
+        if let Some(open) = self.leases.open.keys().next().copied()
             && !is_wanted
         {
             self.breaks(format!("{open} is still open, and no model waits"));

@@ -287,7 +287,7 @@ impl Play {
             }
             Action::Record(record) => self.check_record(at, record),
             Action::RequestNode { demand, shape } => self.is_requested(at, *demand, *shape),
-            Action::CancelNode { demand } => self.is_cancelled(*demand),
+            Action::CancelNode { demand } => self.is_cancelled(at, *demand),
             Action::ReleaseNode { node } => self.is_given_back(at, *node),
             Action::Disown { replica, .. } => {
                 self.report.disowned += 1;

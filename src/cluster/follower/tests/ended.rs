@@ -99,11 +99,21 @@ async fn leases_of_another_pool_with_the_same_name_are_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_start_is_refused_and_given_back_before_any_patience() {
+async fn a_request_that_cannot_start_is_reported_as_such_and_given_back_when_the_pool_cancels_it() {
     let mut story = Story::begin(Board::default());
-    for reason in [
-        "lower it, so it never starts (PartitionTimeLimit)",
-        "1 node is that large; it has no autoscaler to bring another",
+    for (reason, outlook) in [
+        (
+            "lower it, so it never starts (PartitionTimeLimit)",
+            Outlook::Never,
+        ),
+        (
+            "this user has as many GPUs as the QOS allows",
+            Outlook::Never,
+        ),
+        (
+            "1 node is that large; it has no autoscaler to bring another",
+            Outlook::Stuck,
+        ),
     ] {
         story.request(7);
         story.next().await;
@@ -112,19 +122,15 @@ async fn a_request_that_cannot_start_is_refused_and_given_back_before_any_patien
             .board
             .with(|scripted| scripted.leases[0].id.to_string());
         story.board.set(&id, pending(reason));
-        let began = now();
-        let shown = story.next().await;
-        assert_eq!(shown, format!("7 pending: lease {id}: {reason}"));
-        let refused = story.next().await;
-        assert_eq!(
-            refused,
-            format!("7 refused: lease {id} cannot start: {reason}")
-        );
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{:?}",
-            began.elapsed()
-        );
+        let news = story.news.recv().await.expect("it runs");
+        let reason = format!("lease {id}: {reason}");
+        let expected = ClusterNews::Pending {
+            demand: 7,
+            reason,
+            outlook,
+        };
+        assert_eq!(news, expected);
+        story.order(ClusterOrder::Cancel { demand: 7 });
         story.pass(10).await;
         assert_eq!(
             story.board.calls(),
