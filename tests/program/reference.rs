@@ -94,7 +94,14 @@ const LABELS: &[(&str, &[&str])] = &[
     ("model_pool_engine_requests", &["model", "replica", "state"]),
     ("model_pool_fetch_bytes", &["model", "kind"]),
     ("model_pool_memory_estimate_ratio", &["model"]),
+    ("model_pool_node_cost", &["period"]),
+    ("model_pool_node_gpu_hours", &["period"]),
+    ("model_pool_node_lease_seconds", &["node"]),
     ("model_pool_node_replicas", &["node"]),
+    ("model_pool_node_request_seconds", &["size"]),
+    ("model_pool_node_size_available", &["size"]),
+    ("model_pool_node_size_cost_per_hour", &["size"]),
+    ("model_pool_node_size_held", &["size"]),
     ("model_pool_node_state", &["node", "state"]),
 ];
 

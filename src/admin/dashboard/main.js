@@ -23,6 +23,7 @@ import { Leaderboard } from './screens/leaderboard.js';
 import { Logs } from './screens/logs.js';
 import { ModelPanel } from './screens/model.js';
 import { Models } from './screens/models.js';
+import { Nodes } from './screens/nodes.js';
 import { Playground } from './screens/playground.js';
 import { Pool } from './screens/pool.js';
 import { Queue } from './screens/queue.js';
@@ -31,7 +32,7 @@ import { SignIn } from './screens/signin.js';
 import { TimeLine } from './screens/timeline.js';
 import { Usage } from './screens/usage.js';
 
-const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
+const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, nodes: Nodes, evening: Evening, keys: KeysScreen, config: Configuration };
 
 /** Screens next to which a model's panel opens; other screens use `model` for themselves. */
 const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report']);

@@ -15,6 +15,7 @@ export const SCREENS = {
   leaderboard: { word: 'Leaderboard', icon: 'leaderboard', key: 'b', for: EVERYBODY, group: 'Try' },
   logs: { word: 'Logs', icon: 'logs', key: 'l', for: ALL, group: 'Try' },
   devices: { word: 'Devices', icon: 'devices', key: 'd', for: ALL, group: 'Run' },
+  nodes: { word: 'Nodes', icon: 'nodes', key: 'n', for: ALL, group: 'Run' },
   evening: { word: 'Evening', icon: 'evening', key: 'v', for: ALL, group: 'Run' },
   keys: { word: 'Keys', icon: 'keys', key: 'k', for: ALL, group: 'Run' },
   config: { word: 'Configuration', icon: 'config', key: 'c', for: ALL, group: 'Run' },
