@@ -9,9 +9,7 @@ use crate::gates::seat_counts::guests_of;
 use crate::journal::Job;
 use crate::view::ProcessFacts;
 use catalog::{Catalog, Entry};
-use engine::{
-    AdoptedEngine, AdoptionResult, Endpoint, Fate, LaunchFacts, ReplicaLog, UnadoptedEngine, Watch,
-};
+use engine::{AdoptedEngine, AdoptionResult, Endpoint, Fate, ReplicaLog, UnadoptedEngine, Watch};
 use inventory::{DeviceInfo, Inventory};
 use pool::{Bytes, Event, ModelId, Record, RecordKind, ReplicaId, Share, Span, Time};
 
@@ -74,24 +72,6 @@ pub(super) struct RunningReplica {
 }
 
 impl Control {
-    /// The record of a launch that a later controller needs to adopt the engine.
-    pub(super) fn kept_of(&self, model: ModelId, placement: &[Share]) -> LaunchFacts {
-        let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
-        let grace = entry.and_then(|entry| entry.stop_grace);
-        let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
-        LaunchFacts {
-            placement: placement
-                .iter()
-                .map(|share| (self.devices.key(share.device), share.bytes))
-                .collect(),
-            arguments: self.models.arguments(model),
-            served_model_name: entry
-                .and_then(|entry| entry.recipe.served_model_name())
-                .map(str::to_owned),
-            stop_grace: std::time::Duration::from_millis(grace.0),
-        }
-    }
-
     /// Turns running engines into replicas, and records in the history what happened to the others.
     pub(crate) fn take_found(&mut self, found: AdoptionResult, seats: &[SeatCounts]) -> Vec<Event> {
         for other in found.others {

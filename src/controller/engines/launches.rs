@@ -16,8 +16,8 @@ use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, Endpoint,
-    EngineLoad, Failure, Launch, LivenessLimits, Program, ReplicaLog, Report, ServeProgram,
-    ServerProgram, Stage, Watch,
+    EngineLoad, Failure, Launch, LaunchFacts, LivenessLimits, Program, ReplicaLog, Report,
+    ServeProgram, ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span, Tier};
 
@@ -48,7 +48,8 @@ impl Control {
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
-        if let Some(node) = self.remote_node(placement) {
+        let node = self.node_of_placement(placement);
+        if self.nodes.is_remote(node) {
             self.launch_on(node, model, launch, kept);
             return None;
         }
@@ -58,6 +59,24 @@ impl Control {
             .spawn(engine::run(guardians, launch, kept, log, stopped, report));
         self.look_for_weights(replica, model);
         None
+    }
+
+    /// The record of a launch that a later controller needs to adopt the engine.
+    fn kept_of(&self, model: ModelId, placement: &[Share]) -> LaunchFacts {
+        let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
+        let grace = entry.and_then(|entry| entry.stop_grace);
+        let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
+        LaunchFacts {
+            placement: placement
+                .iter()
+                .map(|share| (self.devices.key(share.device), share.bytes))
+                .collect(),
+            arguments: self.models.arguments(model),
+            served_model_name: entry
+                .and_then(|entry| entry.recipe.served_model_name())
+                .map(str::to_owned),
+            stop_grace: Duration::from_millis(grace.0),
+        }
     }
 
     /// Connects the task of an engine: the order to stop reaches it, and its reports reach the loop.

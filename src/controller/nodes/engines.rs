@@ -20,13 +20,6 @@ const LIVENESS_MIN: Duration = Duration::from_secs(2);
 const STOP_GRACE_MS: u64 = 10_000;
 
 impl Control {
-    /// The node of a placement; `None` for this machine.
-    pub(crate) fn remote_node(&self, placement: &[Share]) -> Option<NodeId> {
-        let device = self.devices.known.get(&placement.first()?.device)?;
-        let node = device.info.node;
-        self.nodes.is_remote(node).then_some(node)
-    }
-
     /// Orders the node to start the engine. Its reports arrive over the node's connection.
     pub(crate) fn launch_on(
         &self,
