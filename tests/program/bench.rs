@@ -8,49 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::servers::Stub;
 use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
-
-/// A listening stub without a pool.
-struct Engine {
-    child: Child,
-    address: String,
-    /// Kept open because the engine continues to print.
-    _output: BufReader<std::process::ChildStdout>,
-}
-
-impl Engine {
-    fn new(flags: &[&str]) -> Engine {
-        let mut command = Command::new(stub_engine());
-        command.args(["--port", "0"]).args(flags);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        let (_, port) = line.trim().rsplit_once(':').expect("an address");
-        let address = format!("127.0.0.1:{port}");
-        Engine {
-            child,
-            address,
-            _output: said,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/v1", self.address)
-    }
-
-    fn stats(&self) -> Value {
-        stats(&self.address)
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn stats(address: &str) -> Value {
     let mut socket = TcpStream::connect(address).unwrap();
@@ -128,7 +88,7 @@ fn through_the_pool_it_counts_what_the_engine_and_the_pool_count() {
 
 #[test]
 fn failures_are_told_by_status_and_code_and_fail_the_program_unless_they_may() {
-    let engine = Engine::new(&["--status", "503"]);
+    let engine = Stub::plain(&["--status", "503"]);
     let words = ["--model", "m", "--requests", "20"];
     let output = bench(&engine.url(), &words);
     let table = String::from_utf8_lossy(&output.stdout);
@@ -157,7 +117,7 @@ fn failures_are_told_by_status_and_code_and_fail_the_program_unless_they_may() {
 
 #[test]
 fn a_request_over_its_time_has_failed_and_the_engine_sees_it_leave() {
-    let engine = Engine::new(&["--never-answer"]);
+    let engine = Stub::plain(&["--never-answer"]);
     let words = [
         "--model",
         "m",
@@ -175,7 +135,7 @@ fn a_request_over_its_time_has_failed_and_the_engine_sees_it_leave() {
 
 #[test]
 fn an_open_loop_keeps_its_rate_and_counts_times_from_when_requests_were_due() {
-    let engine = Engine::new(&["--tokens", "4", "--token-ms", "50"]);
+    let engine = Stub::plain(&["--tokens", "4", "--token-ms", "50"]);
     let rate = [
         "--model",
         "m",
@@ -192,7 +152,7 @@ fn an_open_loop_keeps_its_rate_and_counts_times_from_when_requests_were_due() {
         (1.1..4.0).contains(&seconds),
         "one after the other would be 8 s: {seconds}"
     );
-    assert_eq!(engine.stats()["completed"], 40);
+    assert_eq!(stats(&engine.address)["completed"], 40);
     let words = [
         "--model",
         "m",
@@ -217,19 +177,19 @@ fn an_open_loop_keeps_its_rate_and_counts_times_from_when_requests_were_due() {
 
 #[test]
 fn warm_up_requests_are_made_and_not_counted() {
-    let engine = Engine::new(&[]);
+    let engine = Stub::plain(&[]);
     let words = ["--model", "m", "--requests", "10", "--warm-up", "200ms"];
     let told = result(&engine.url(), &words);
     assert_eq!(
         (&told["requests"], &told["connections_opened"]),
         (&10.into(), &1.into())
     );
-    assert!(engine.stats()["completed"].as_u64().unwrap() > 10);
+    assert!(stats(&engine.address)["completed"].as_u64().unwrap() > 10);
 }
 
 #[test]
 fn ctrl_c_prints_what_there_is() {
-    let engine = Engine::new(&["--tokens", "2", "--token-ms", "5"]);
+    let engine = Stub::plain(&["--tokens", "2", "--token-ms", "5"]);
     let words = ["--model", "m", "--duration", "1h", "--connections", "3"];
     let mut command = command(&engine.url(), &words);
     let child = command
@@ -238,7 +198,7 @@ fn ctrl_c_prints_what_there_is() {
         .spawn()
         .unwrap();
     wait_for("some answers", || {
-        engine.stats()["completed"].as_u64() > Some(20)
+        stats(&engine.address)["completed"].as_u64() > Some(20)
     });
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
@@ -250,9 +210,9 @@ fn ctrl_c_prints_what_there_is() {
         .unwrap();
     let count: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     wait_for("the engine to be left alone", || {
-        engine.stats()["running"] == 0
+        stats(&engine.address)["running"] == 0
     });
-    let completed = engine.stats()["completed"].as_u64().unwrap();
+    let completed = stats(&engine.address)["completed"].as_u64().unwrap();
     assert!(
         count >= 20 && completed.abs_diff(count) <= 3,
         "{count} of {completed}"
@@ -261,7 +221,7 @@ fn ctrl_c_prints_what_there_is() {
 
 #[test]
 fn idle_streams_stay_open_until_it_is_ended() {
-    let engine = Engine::new(&["--stuck-after", "1"]);
+    let engine = Stub::plain(&["--stuck-after", "1"]);
     let words = ["--model", "m", "--idle-streams", "20"];
     let mut command = command(&engine.url(), &words);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -269,17 +229,17 @@ fn idle_streams_stay_open_until_it_is_ended() {
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
     assert!(line.starts_with("20 of 20 streams are open"), "{line}");
-    assert_eq!(engine.stats()["running"], 20);
+    assert_eq!(stats(&engine.address)["running"], 20);
     interrupt(&child);
     assert!(child.wait().unwrap().success());
     wait_for("the streams to be closed", || {
-        engine.stats()["abandoned"] == 20
+        stats(&engine.address)["abandoned"] == 20
     });
 }
 
 #[test]
 fn without_a_model_the_only_one_is_asked_and_of_several_one_must_be_named() {
-    let engine = Engine::new(&["--model", "lonely"]);
+    let engine = Stub::plain(&["--model", "lonely"]);
     let told = result(&engine.url(), &["--requests", "1"]);
     assert_eq!(told["model"], "lonely");
     let pool = Pool::demo();

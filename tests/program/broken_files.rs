@@ -37,22 +37,15 @@ fn broken() -> Vec<(String, String)> {
     ]
 }
 
-fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let key = pool.admin_key();
-    let (status, text, _) = pool.request(method, path, body, Some(&key));
-    let response = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, response)
-}
-
 fn reload(pool: &Pool) -> Value {
-    let (status, response) = admin(pool, "POST", "/llm/admin/reload", "");
+    let (status, response) = pool.admin_text("POST", "/llm/admin/reload", "");
     assert_eq!(status, 200, "{response}");
     response
 }
 
 /// State and file error of each model.
 fn states(pool: &Pool) -> Vec<(String, String, Option<String>)> {
-    let (status, response) = admin(pool, "GET", "/llm/admin/models", "");
+    let (status, response) = pool.admin_text("GET", "/llm/admin/models", "");
     assert_eq!(status, 200, "{response}");
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let models = response["models"].as_array().unwrap().iter();
@@ -117,7 +110,7 @@ fn one_broken_file_of_each_kind_stops_nothing_and_is_told_to_administrators() {
         let log = pool.log();
         assert!(log.contains(parts[0]), "`{}` is not in {log}", parts[0]);
     }
-    let (status, one) = admin(&pool, "GET", "/llm/admin/models?model=lab/engine", "");
+    let (status, one) = pool.admin_text("GET", "/llm/admin/models?model=lab/engine", "");
     assert_eq!(
         (status, &one["models"][0]["state"]),
         (200, &json!("broken"))
@@ -170,14 +163,14 @@ fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wr
             r#"{"priority": 1}"#,
         ),
     ] {
-        let (status, response) = admin(&pool, method, path, body);
+        let (status, response) = pool.admin_text(method, path, body);
         assert_eq!(status, 409, "{method} {path}: {response}");
         let message = response["error"]["message"].as_str().unwrap();
         assert!(message.contains("engine.yaml: line 3"), "{message}");
         assert!(message.contains("fix the file and reload"), "{message}");
     }
     let register = json!({"engine_config": {"model_id": "lab/engine", "type": "CandleEngine", "model_path": TINY}});
-    let (status, response) = admin(&pool, "PUT", "/llm/admin/models", &register.to_string());
+    let (status, response) = pool.admin_text("PUT", "/llm/admin/models", &register.to_string());
     assert_eq!(
         status, 409,
         "the file would have the name again: {response}"

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use support::service::{Pool, wait_for};
+use support::table;
 
 mod encoders;
 
@@ -122,81 +123,38 @@ fn an_engine_that_crashes_in_the_middle_ends_the_stream_with_an_error_and_is_rep
     );
 }
 
+/// A request | its status | a part of its message
+const BAD_REQUESTS: &str = r#"
+    POST | /v1/chat/completions | not json | 400 | line 1
+    POST | /v1/chat/completions | {} | 400 | `model` is missing
+    POST | /v1/chat/completions | {"model":"tiny-chta","messages":[]} | 404 | tiny-chat
+    POST | /v1/chat/completions | {"model":7} | 400 | must be a string
+    POST | /v1/chat/completions | {"model":"tiny-chat","messages":"x"} | 400 | messages
+    POST | /v1/chat/completions | {"model":"tiny-chat","messages":[{"role":"user","content":"x"}],"max_tokens":-1} | 400 | max_tokens
+    GET | /v1/chat/completions |  | 405 | is not allowed for
+    GET | /nowhere |  | 404 | /llm/docs
+    POST | /v1/embeddings | {"model":"tiny-chat","input":"x"} | 501 | embedded engine
+    POST | /v1/images/edits | {} | 400 | multipart/form-data
+    POST | /v1/fine_tuning/jobs | {} | 501 | is not supported
+    POST | /v1/audio/speech | {"model":"tiny-chat","input":"x"} | 501 | embedded engine
+    POST | /llm/admin/load | {"model":"tiny-chat"} | 401 | admin key
+"#;
+
+/// The same for loads.
+const BAD_LOADS: &str = r#"
+    {"model":"tiny-chat","priority":-1} | 400 | priority
+    {"model":"tiny-chat","gpus":0} | 400 | gpus
+    {"model":"tiny-chat","gpus":4} | 409 | 4 devices per replica were requested
+    {"model":"tiny-chat","lease":"soon"} | 400 | lease
+    {"model":"nobody"} | 404 | nobody
+"#;
+
 #[test]
 fn bad_requests_are_told_what_is_wrong() {
     let pool = Pool::demo();
-    let cases: &[(&str, &str, &str, u16, &str)] = &[
-        ("POST", "/v1/chat/completions", "not json", 400, "line 1"),
-        (
-            "POST",
-            "/v1/chat/completions",
-            "{}",
-            400,
-            "`model` is missing",
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            r#"{"model":"tiny-chta","messages":[]}"#,
-            404,
-            "tiny-chat",
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            r#"{"model":7}"#,
-            400,
-            "must be a string",
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            r#"{"model":"tiny-chat","messages":"x"}"#,
-            400,
-            "messages",
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            r#"{"model":"tiny-chat","messages":[{"role":"user","content":"x"}],"max_tokens":-1}"#,
-            400,
-            "max_tokens",
-        ),
-        ("GET", "/v1/chat/completions", "", 405, "is not allowed for"),
-        ("GET", "/nowhere", "", 404, "/llm/docs"),
-        (
-            "POST",
-            "/v1/embeddings",
-            r#"{"model":"tiny-chat","input":"x"}"#,
-            501,
-            "embedded engine",
-        ),
-        ("POST", "/v1/images/edits", "{}", 400, "multipart/form-data"),
-        (
-            "POST",
-            "/v1/fine_tuning/jobs",
-            "{}",
-            501,
-            "is not supported",
-        ),
-        (
-            "POST",
-            "/v1/audio/speech",
-            r#"{"model":"tiny-chat","input":"x"}"#,
-            501,
-            "embedded engine",
-        ),
-        (
-            "POST",
-            "/llm/admin/load",
-            r#"{"model":"tiny-chat"}"#,
-            401,
-            "admin key",
-        ),
-    ];
-    for (method, path, body, status, words) in cases {
+    for [method, path, body, status, words] in table::rows_of(BAD_REQUESTS) {
         let (got, text, _) = pool.request(method, path, body, None);
-        assert_eq!(got, *status, "{method} {path} {body}: {text}");
+        assert_eq!(got.to_string(), status, "{method} {path} {body}: {text}");
         assert!(
             text.contains(words) && text.contains("\"error\""),
             "{method} {path} {body}: {text}"
@@ -205,19 +163,9 @@ fn bad_requests_are_told_what_is_wrong() {
     let huge = format!(r#"{{"model":"tiny-chat","x":"{}"}}"#, "y".repeat(11 << 20));
     assert_eq!(pool.post("/v1/chat/completions", &huge).0, 413);
     let admin = |path: &str, body: &str| pool.request("POST", path, body, Some(&pool.admin_key()));
-    for (body, status, words) in [
-        (r#"{"model":"tiny-chat","priority":-1}"#, 400, "priority"),
-        (r#"{"model":"tiny-chat","gpus":0}"#, 400, "gpus"),
-        (
-            r#"{"model":"tiny-chat","gpus":4}"#,
-            409,
-            "4 devices per replica were requested",
-        ),
-        (r#"{"model":"tiny-chat","lease":"soon"}"#, 400, "lease"),
-        (r#"{"model":"nobody"}"#, 404, "nobody"),
-    ] {
+    for [body, status, words] in table::rows_of(BAD_LOADS) {
         let (got, text, _) = admin("/llm/admin/load", body);
-        assert_eq!(got, status, "{body}: {text}");
+        assert_eq!(got.to_string(), status, "{body}: {text}");
         assert!(text.contains(words), "{body}: {text}");
     }
     assert_eq!(

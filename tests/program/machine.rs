@@ -1,9 +1,10 @@
 //! The real program on a machine with eight fake GPUs.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use support::child::ChildGuard;
 use support::machine::{GIB, Machine};
 use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
@@ -69,7 +70,7 @@ fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
 }
 
 /// The stub on GPU 1 of two, without a pool.
-fn engine(machine: &Machine, flags: &[&str]) -> Engine {
+fn engine(machine: &Machine, flags: &[&str]) -> ChildGuard {
     let engine = Command::new(stub_engine())
         .args(["--fake-gpu-bytes", &(10 * GIB).to_string()])
         .args(flags)
@@ -78,16 +79,7 @@ fn engine(machine: &Machine, flags: &[&str]) -> Engine {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    Engine(engine.unwrap())
-}
-
-struct Engine(Child);
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    ChildGuard(engine.unwrap())
 }
 
 #[test]
@@ -97,12 +89,12 @@ fn an_engine_grows_and_ends_in_the_words_of_cuda_when_it_cannot() {
     let more = (20 * GIB).to_string();
     let first = engine(&machine, &["--grow-to", &more, "--grow-after", "50"]);
     wait_for("it to grow", || machine.used(1) == 20 * GIB);
-    assert_eq!(machine.held(1), [(first.0.id(), 20 * GIB)]);
+    assert_eq!(machine.held(1), [(first.id(), 20 * GIB)]);
     assert_eq!(machine.used(0), 0);
     let mut second = engine(&machine, &[]);
-    assert_eq!(second.0.wait().unwrap().code(), Some(1));
+    assert_eq!(second.wait().unwrap().code(), Some(1));
     let mut words = String::new();
-    let said = second.0.stderr.take().unwrap().read_to_string(&mut words);
+    let said = second.stderr.take().unwrap().read_to_string(&mut words);
     assert!(
         said.is_ok() && words.contains("CUDA out of memory"),
         "{words}"
@@ -119,7 +111,7 @@ fn a_child_keeps_its_memory_when_its_engine_is_killed() {
     let [(child, _)] = machine.held(1)[..] else {
         panic!("one process")
     };
-    assert_ne!(child, parent.0.id());
+    assert_ne!(child, parent.id());
     drop(parent);
     assert_eq!(machine.used(1), 10 * GIB);
     let killed = Command::new("kill")

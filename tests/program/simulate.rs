@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use support::table;
 
 struct Rig {
     folder: tempfile::TempDir,
@@ -101,54 +102,24 @@ fn traces_in_public_forms_are_read_at_once() {
     assert_eq!(found["models"], 2);
 }
 
+/// A file | its text | a part of the complaint
+const BROKEN: &str = r#"
+    empty.csv |  | is empty
+    header.csv | time,model\n | has a header and no request
+    columns.csv | when,model\n1,a\n | no column for the time; columns: when, model
+    negative.csv | time,model\n1,a\n-2,a\n | line 3: the time -2 is negative
+    order.csv | time,model\n5,a\n2,a\n | line 3: is 3000 ms earlier than the line before
+    number.csv | time,model,service_ms\n1,a,soon\n | line 2: the duration `soon` is not a number
+    short.csv | time,model\n1\n | line 2: has 1 columns, and the header has 2
+    some.csv | time,model\n1,a\n2,\n | 1 of 2 requests name no model
+    broken.jsonl | {"time": 1, "model": "a"}\n{"time": 2 | line 2: is not a JSON object
+    timeless.jsonl | {"model": "a"}\n | line 1: has no time; keys: model
+"#;
+
 #[test]
 fn what_is_wrong_with_a_workload_is_told_with_its_line() {
     let rig = Rig::new();
-    let cases = [
-        ("empty.csv", "", "is empty"),
-        ("header.csv", "time,model\n", "has a header and no request"),
-        (
-            "columns.csv",
-            "when,model\n1,a\n",
-            "no column for the time; columns: when, model",
-        ),
-        (
-            "negative.csv",
-            "time,model\n1,a\n-2,a\n",
-            "line 3: the time -2 is negative",
-        ),
-        (
-            "order.csv",
-            "time,model\n5,a\n2,a\n",
-            "line 3: is 3000 ms earlier than the line before",
-        ),
-        (
-            "number.csv",
-            "time,model,service_ms\n1,a,soon\n",
-            "line 2: the duration `soon` is not a number",
-        ),
-        (
-            "short.csv",
-            "time,model\n1\n",
-            "line 2: has 1 columns, and the header has 2",
-        ),
-        (
-            "some.csv",
-            "time,model\n1,a\n2,\n",
-            "1 of 2 requests name no model",
-        ),
-        (
-            "broken.jsonl",
-            "{\"time\": 1, \"model\": \"a\"}\n{\"time\": 2",
-            "line 2: is not a JSON object",
-        ),
-        (
-            "timeless.jsonl",
-            "{\"model\": \"a\"}\n",
-            "line 1: has no time; keys: model",
-        ),
-    ];
-    for (name, content, expected) in cases {
+    for [name, content, expected] in table::rows_of(BROKEN) {
         let path = rig.file(name, content);
         let said = rig.complaint(text(&path), &[]);
         assert!(

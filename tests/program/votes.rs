@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::net::stub;
 use support::service::Pool;
+use support::table;
 
 const VOTES: &str = "/llm/votes";
 const BOARD: &str = "/llm/leaderboard";
@@ -101,125 +102,38 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
     assert_eq!(pool.call(Some(&key), "GET", BOARD, &Value::Null).1, board);
 }
 
+/// A body | the status | the wrong field | a part of the message
+const WRONG: &str = r#"
+    {"models": ["one", "two"], "winner": "one"} | 400 | comparison | is missing
+    {"comparison": "short", "models": ["one", "two"], "winner": "one"} | 400 | comparison | 8 to 64
+    {"comparison": "with a space", "models": ["one", "two"], "winner": "one"} | 400 | comparison | letters
+    {"comparison": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "models": ["one", "two"], "winner": "one"} | 400 | comparison | 8 to 64
+    {"comparison": "comparison-1", "winner": "one"} | 400 | models | has 0 models; allowed: the 2 to 4
+    {"comparison": "comparison-1", "models": ["one"], "winner": "one"} | 400 | models | has 1 models
+    {"comparison": "comparison-1", "models": ["one", "one", "one", "one", "one"], "winner": "one"} | 400 | models | has 5 models
+    {"comparison": "comparison-1", "models": "one", "winner": "one"} | 400 | models | a list of texts
+    {"comparison": "comparison-1", "models": [1, 2], "winner": "one"} | 400 | models | a list of texts
+    {"comparison": "comparison-1", "models": ["one", "one"], "winner": "one"} | 400 | models | one is listed twice
+    {"comparison": "comparison-1", "models": ["one", "uno"], "winner": "one"} | 400 | models | one is listed twice
+    {"comparison": "comparison-1", "models": ["one", "tow"], "winner": "one"} | 404 | models | no model is called tow; the closest is two
+    {"comparison": "comparison-1", "models": ["one", "two"], "winner": "three"} | 400 | winner | three was not in this comparison; choose one of one, two
+    {"comparison": "comparison-1", "models": ["one", "two"]} | 400 | winner | is missing; name the model
+    {"comparison": "comparison-1", "models": ["one", "two"], "tie": false} | 400 | winner | is missing
+    {"comparison": "comparison-1", "models": ["one", "two"], "winner": "one", "tie": true} | 400 | tie | send only one of them
+    {"comparison": "comparison-1", "models": ["one", "two"], "winner": ["one"]} | 400 | winner | a text
+    {"comparison": "comparison-1", "models": ["one", "two"], "tie": true, "winer": "one"} | 400 | winer | did you mean winner?
+    [] | 400 |  | expected an object
+"#;
+
 #[test]
 fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
     let pool = pool("");
     let key = key(&pool, &json!({}));
-    let two = json!(["one", "two"]);
-    for (body, status, param, words) in [
-        (
-            json!({"models": two, "winner": "one"}),
-            400,
-            "comparison",
-            "is missing",
-        ),
-        (
-            json!({"comparison": "short", "models": two, "winner": "one"}),
-            400,
-            "comparison",
-            "8 to 64",
-        ),
-        (
-            json!({"comparison": "with a space", "models": two, "winner": "one"}),
-            400,
-            "comparison",
-            "letters",
-        ),
-        (
-            json!({"comparison": "x".repeat(65), "models": two, "winner": "one"}),
-            400,
-            "comparison",
-            "8 to 64",
-        ),
-        (
-            json!({"comparison": "comparison-1", "winner": "one"}),
-            400,
-            "models",
-            "has 0 models; allowed: the 2 to 4",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": ["one"], "winner": "one"}),
-            400,
-            "models",
-            "has 1 models",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": vec!["one"; 5], "winner": "one"}),
-            400,
-            "models",
-            "has 5 models",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": "one", "winner": "one"}),
-            400,
-            "models",
-            "a list of texts",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": [1, 2], "winner": "one"}),
-            400,
-            "models",
-            "a list of texts",
-        ),
-        (
-            vote("comparison-1", &["one", "one"], Some("one")),
-            400,
-            "models",
-            "one is listed twice",
-        ),
-        (
-            vote("comparison-1", &["one", "uno"], Some("one")),
-            400,
-            "models",
-            "one is listed twice",
-        ),
-        (
-            vote("comparison-1", &["one", "tow"], Some("one")),
-            404,
-            "models",
-            "no model is called tow; the closest is two",
-        ),
-        (
-            vote("comparison-1", &["one", "two"], Some("three")),
-            400,
-            "winner",
-            "three was not in this comparison; choose one of one, two",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": two}),
-            400,
-            "winner",
-            "is missing; name the model",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": two, "tie": false}),
-            400,
-            "winner",
-            "is missing",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": two, "winner": "one", "tie": true}),
-            400,
-            "tie",
-            "send only one of them",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": two, "winner": ["one"]}),
-            400,
-            "winner",
-            "a text",
-        ),
-        (
-            json!({"comparison": "comparison-1", "models": two, "tie": true, "winer": "one"}),
-            400,
-            "winer",
-            "did you mean winner?",
-        ),
-        (json!([]), 400, "", "expected an object"),
-    ] {
+    for [body, status, param, words] in table::rows_of(WRONG) {
+        let body = table::json(body);
         let (found, refused) = pool.call(Some(&key), "POST", VOTES, &body);
         let error = &refused["error"];
-        assert_eq!(found, status, "{body}: {refused}");
+        assert_eq!(found.to_string(), status, "{body}: {refused}");
         assert_eq!(
             error["param"].as_str().unwrap_or_default(),
             param,

@@ -3,109 +3,50 @@
 
 use serde_json::{Value, json};
 use support::service::Pool;
+use support::table::{self, rows_of};
 
 use super::{CHAT, MESSAGES, OLLAMA, RESPONSES, ask, chat, message, named, pool, response, with};
 
-/// A hint, and its result with an unknown engine: the name under which it is reported as ignored, or its effect.
-const CASES: &[(&str, &str, &str, &str)] = &[
-    (CHAT, "store", "true", ""),
-    (CHAT, "metadata", r#"{"a":"b"}"#, ""),
-    (CHAT, "reasoning_effort", r#""high""#, ""),
-    (CHAT, "verbosity", r#""low""#, ""),
-    (CHAT, "prompt_cache_key", r#""k""#, ""),
-    (CHAT, "service_tier", r#""flex""#, ""),
-    (CHAT, "safety_identifier", r#""s""#, ""),
-    (CHAT, "parallel_tool_calls", "true", ""),
-    (
-        CHAT,
-        "thinking",
-        r#"{"type":"enabled","budget_tokens":1024}"#,
-        "",
-    ),
-    (CHAT, "reasoning", r#"{"effort":"low"}"#, ""),
-    (CHAT, "enable_thinking", "false", ""),
-    (CHAT, "usage", r#"{"include":true}"#, ""),
-    (
-        RESPONSES,
-        "include",
-        r#"["reasoning.encrypted_content"]"#,
-        "",
-    ),
-    (
-        RESPONSES,
-        "include",
-        r#"["web_search_call.action.sources"]"#,
-        "include.web_search_call.action.sources",
-    ),
-    (
-        RESPONSES,
-        "reasoning",
-        r#"{"effort":"high","summary":"auto"}"#,
-        "",
-    ),
-    (
-        RESPONSES,
-        "client_metadata",
-        r#"{"a":"b"}"#,
-        "client_metadata",
-    ),
-    (RESPONSES, "text", r#"{"verbosity":"low"}"#, ""),
-    (RESPONSES, "prompt_cache_key", r#""k""#, ""),
-    (RESPONSES, "truncation", r#""auto""#, "truncation"),
-    (RESPONSES, "service_tier", r#""flex""#, ""),
-    (RESPONSES, "safety_identifier", r#""s""#, ""),
-    (RESPONSES, "store", "true", ""),
-    (RESPONSES, "metadata", r#"{"a":"b"}"#, ""),
-    (RESPONSES, "parallel_tool_calls", "true", ""),
-    (RESPONSES, "max_tool_calls", "3", "max_tool_calls"),
-    (
-        RESPONSES,
-        "context_management",
-        r#"[{"type":"compaction"}]"#,
-        "context_management",
-    ),
-    (
-        RESPONSES,
-        "tools",
-        r#"[{"type":"web_search"}]"#,
-        "tools.web_search",
-    ),
-    (
-        MESSAGES,
-        "thinking",
-        r#"{"type":"enabled","budget_tokens":1024}"#,
-        "thinking.budget_tokens, thinking",
-    ),
-    (MESSAGES, "thinking", r#"{"type":"adaptive"}"#, "thinking"),
-    (MESSAGES, "thinking", r#"{"type":"disabled"}"#, "thinking"),
-    (
-        MESSAGES,
-        "context_management",
-        r#"{"edits":[]}"#,
-        "context_management",
-    ),
-    (MESSAGES, "output_config", r#"{"effort":"high"}"#, ""),
-    (MESSAGES, "metadata", r#"{"user_id":"u"}"#, ""),
-    (MESSAGES, "service_tier", r#""auto""#, ""),
-    (
-        MESSAGES,
-        "cache_control",
-        r#"{"type":"ephemeral"}"#,
-        "cache_control",
-    ),
-    (
-        MESSAGES,
-        "tools",
-        r#"[{"type":"web_search_20250305","name":"web_search"}]"#,
-        "tools.web_search",
-    ),
-    (
-        MESSAGES,
-        "mcp_servers",
-        r#"[{"type":"url","url":"http://x"}]"#,
-        "mcp_servers",
-    ),
-];
+/// A path | a hint | its value | the names under which an unknown engine's response reports it as ignored
+const CASES: &str = r#"
+    /v1/chat/completions | store | true |
+    /v1/chat/completions | metadata | {"a":"b"} |
+    /v1/chat/completions | reasoning_effort | "high" |
+    /v1/chat/completions | verbosity | "low" |
+    /v1/chat/completions | prompt_cache_key | "k" |
+    /v1/chat/completions | service_tier | "flex" |
+    /v1/chat/completions | safety_identifier | "s" |
+    /v1/chat/completions | parallel_tool_calls | true |
+    /v1/chat/completions | thinking | {"type":"enabled","budget_tokens":1024} |
+    /v1/chat/completions | reasoning | {"effort":"low"} |
+    /v1/chat/completions | enable_thinking | false |
+    /v1/chat/completions | usage | {"include":true} |
+    /v1/responses | include | ["reasoning.encrypted_content"] |
+    /v1/responses | include | ["web_search_call.action.sources"] | include.web_search_call.action.sources
+    /v1/responses | reasoning | {"effort":"high","summary":"auto"} |
+    /v1/responses | client_metadata | {"a":"b"} | client_metadata
+    /v1/responses | text | {"verbosity":"low"} |
+    /v1/responses | prompt_cache_key | "k" |
+    /v1/responses | truncation | "auto" | truncation
+    /v1/responses | service_tier | "flex" |
+    /v1/responses | safety_identifier | "s" |
+    /v1/responses | store | true |
+    /v1/responses | metadata | {"a":"b"} |
+    /v1/responses | parallel_tool_calls | true |
+    /v1/responses | max_tool_calls | 3 | max_tool_calls
+    /v1/responses | context_management | [{"type":"compaction"}] | context_management
+    /v1/responses | tools | [{"type":"web_search"}] | tools.web_search
+    /v1/messages | thinking | {"type":"enabled","budget_tokens":1024} | thinking.budget_tokens, thinking
+    /v1/messages | thinking | {"type":"adaptive"} | thinking
+    /v1/messages | thinking | {"type":"disabled"} | thinking
+    /v1/messages | context_management | {"edits":[]} | context_management
+    /v1/messages | output_config | {"effort":"high"} |
+    /v1/messages | metadata | {"user_id":"u"} |
+    /v1/messages | service_tier | "auto" |
+    /v1/messages | cache_control | {"type":"ephemeral"} | cache_control
+    /v1/messages | tools | [{"type":"web_search_20250305","name":"web_search"}] | tools.web_search
+    /v1/messages | mcp_servers | [{"type":"url","url":"http://x"}] | mcp_servers
+"#;
 
 fn body(path: &str, more: &Value) -> Value {
     match path {
@@ -125,10 +66,10 @@ fn sorted(names: &str) -> Vec<&str> {
 #[test]
 fn every_hint_is_carried_out_or_named_and_none_is_refused() {
     let pool = pool(&[]);
-    for (path, field, value, names) in CASES {
-        let value: Value = serde_json::from_str(value).unwrap();
+    for [path, field, value, names] in rows_of(CASES) {
+        let value = table::json(value);
         // Like an unknown engine, the stub accepts every field.
-        let (status, response, ignored) = ask(&pool, path, &body(path, &json!({*field: value})));
+        let (status, response, ignored) = ask(&pool, path, &body(path, &json!({field: value})));
         assert_eq!(status, 200, "{path} {field}: {response}");
         assert_eq!(sorted(&ignored), sorted(names), "{path} {field}");
     }
@@ -137,7 +78,7 @@ fn every_hint_is_carried_out_or_named_and_none_is_refused() {
 #[test]
 fn the_documents_table_names_every_hint() {
     let page = std::fs::read_to_string(support::root().join("docs/guides/clients.md")).unwrap();
-    for (path, field, _, _) in CASES {
+    for [path, field, _, _] in rows_of(CASES) {
         let row = page.lines().find(|line| {
             line.starts_with('|') && line.contains(&format!("`{field}`")) && line.contains(path)
         });
@@ -148,99 +89,33 @@ fn the_documents_table_names_every_hint() {
     }
 }
 
+/// A path | fields | the refused field | a permitted value
+const WRONG: &str = r#"
+    /v1/chat/completions | {"store": "yes"} | store | true or false
+    /v1/chat/completions | {"metadata": []} | metadata | an object
+    /v1/chat/completions | {"verbosity": 3} | verbosity | a string
+    /v1/chat/completions | {"prompt_cache_key": 3} | prompt_cache_key | a string
+    /v1/responses | {"reasoning": {"effort": 3}} | reasoning.effort | minimal
+    /v1/responses | {"include": [3]} | include | reasoning.encrypted_content
+    /v1/responses | {"truncation": 3} | truncation | a string
+    /v1/responses | {"text": {"verbosity": []}} | text.verbosity | a string
+    /v1/messages | {"thinking": {"type": "enabled", "budget_tokens": -1}} | thinking.budget_tokens | from 1
+    /v1/messages | {"output_config": {"effort": 1}} | output_config.effort | high
+    /v1/messages | {"service_tier": {}} | service_tier | a string
+    /v1/chat/completions | {"stream_options": {"include_usage": true}} | stream_options | `stream`
+    /v1/responses | {"previous_response_id": 5} | previous_response_id | a string
+    /v1/responses | {"conversation": "conv_1"} | conversation | previous_response_id
+    /v1/responses | {"input": [{"type": "item_reference"}]} | input[0].id | required
+    /v1/responses | {"background": true} | background | stream
+    /v1/responses | {"stop": ["x"]} | stop | unknown field
+    /v1/messages | {"frequency_penalty": 1} | frequency_penalty | unknown field
+"#;
+
 #[test]
 fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
     let pool = Pool::with_models(&[named("writer", &[], ", unknown_fields: refuse")], "");
-    for (path, more, field, allowed) in [
-        (CHAT, json!({"store": "yes"}), "store", "true or false"),
-        (CHAT, json!({"metadata": []}), "metadata", "an object"),
-        (CHAT, json!({"verbosity": 3}), "verbosity", "a string"),
-        (
-            CHAT,
-            json!({"prompt_cache_key": 3}),
-            "prompt_cache_key",
-            "a string",
-        ),
-        (
-            RESPONSES,
-            json!({"reasoning": {"effort": 3}}),
-            "reasoning.effort",
-            "minimal",
-        ),
-        (
-            RESPONSES,
-            json!({"include": [3]}),
-            "include",
-            "reasoning.encrypted_content",
-        ),
-        (
-            RESPONSES,
-            json!({"truncation": 3}),
-            "truncation",
-            "a string",
-        ),
-        (
-            RESPONSES,
-            json!({"text": {"verbosity": []}}),
-            "text.verbosity",
-            "a string",
-        ),
-        (
-            MESSAGES,
-            json!({"thinking": {"type": "enabled", "budget_tokens": -1}}),
-            "thinking.budget_tokens",
-            "from 1",
-        ),
-        (
-            MESSAGES,
-            json!({"output_config": {"effort": 1}}),
-            "output_config.effort",
-            "high",
-        ),
-        (
-            MESSAGES,
-            json!({"service_tier": {}}),
-            "service_tier",
-            "a string",
-        ),
-        (
-            CHAT,
-            json!({"stream_options": {"include_usage": true}}),
-            "stream_options",
-            "`stream`",
-        ),
-        (
-            RESPONSES,
-            json!({"previous_response_id": 5}),
-            "previous_response_id",
-            "a string",
-        ),
-        (
-            RESPONSES,
-            json!({"conversation": "conv_1"}),
-            "conversation",
-            "previous_response_id",
-        ),
-        (
-            RESPONSES,
-            json!({"input": [{"type": "item_reference"}]}),
-            "input[0].id",
-            "required",
-        ),
-        (
-            RESPONSES,
-            json!({"background": true}),
-            "background",
-            "stream",
-        ),
-        (RESPONSES, json!({"stop": ["x"]}), "stop", "unknown field"),
-        (
-            MESSAGES,
-            json!({"frequency_penalty": 1}),
-            "frequency_penalty",
-            "unknown field",
-        ),
-    ] {
+    for [path, more, field, allowed] in rows_of(WRONG) {
+        let more = table::json(more);
         let (status, response, _) = ask(&pool, path, &body(path, &more));
         assert_eq!(status, 400, "{path} {more}: {response}");
         let message = response["error"]["message"].as_str().unwrap();
@@ -251,97 +126,42 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
     }
 }
 
-/// Values of hints from newer or other services, and the names under which they are reported. The embedded engine is known.
-const WORDS: &[(&str, &str, &str, &str)] = &[
-    (CHAT, "reasoning_effort", r#""ultra""#, "reasoning_effort"),
-    (
-        CHAT,
-        "reasoning",
-        r#"{"effort":"ultra"}"#,
-        "reasoning.effort",
-    ),
-    (CHAT, "thinking", r#"{"type":"deep"}"#, "thinking.type"),
-    (CHAT, "verbosity", r#""extreme""#, "verbosity"),
-    (CHAT, "service_tier", r#""turbo""#, "service_tier"),
-    (
-        CHAT,
-        "prompt_cache_retention",
-        r#""1y""#,
-        "prompt_cache_retention",
-    ),
-    (CHAT, "provider", r#"{"order":["a"]}"#, "provider"),
-    (CHAT, "route", r#""fallback""#, "route"),
-    (CHAT, "transforms", r#"["middle-out"]"#, "transforms"),
-    (CHAT, "usage", r#"{"include":true}"#, ""),
-    (RESPONSES, "service_tier", r#""turbo""#, "service_tier"),
-    (RESPONSES, "truncation", r#""smart""#, "truncation"),
-    (
-        RESPONSES,
-        "prompt_cache_retention",
-        r#""1y""#,
-        "prompt_cache_retention",
-    ),
-    (
-        RESPONSES,
-        "text",
-        r#"{"verbosity":"extreme"}"#,
-        "text.verbosity",
-    ),
-    (RESPONSES, "text", r#"{"tone":"warm"}"#, "text.tone"),
-    (
-        RESPONSES,
-        "reasoning",
-        r#"{"effort":"ultra"}"#,
-        "reasoning.effort",
-    ),
-    (
-        RESPONSES,
-        "reasoning",
-        r#"{"summary":"haiku"}"#,
-        "reasoning.summary",
-    ),
-    (
-        RESPONSES,
-        "reasoning",
-        r#"{"mode":"pro"}"#,
-        "reasoning.mode",
-    ),
-    (
-        RESPONSES,
-        "include",
-        r#"["everything"]"#,
-        "include.everything",
-    ),
-    (MESSAGES, "service_tier", r#""turbo""#, "service_tier"),
-    (MESSAGES, "speed", r#""ludicrous""#, "speed"),
-    (
-        MESSAGES,
-        "thinking",
-        r#"{"type":"disabled","display":"updates"}"#,
-        "thinking, thinking.display",
-    ),
-    (MESSAGES, "thinking", r#"{"type":"deep"}"#, "thinking.type"),
-    (
-        MESSAGES,
-        "output_config",
-        r#"{"effort":"ultra"}"#,
-        "output_config.effort",
-    ),
-    (
-        MESSAGES,
-        "output_config",
-        r#"{"task_budget":{"total":9}}"#,
-        "output_config.task_budget",
-    ),
-    (OLLAMA, "think", r#""ultra""#, "think"),
-];
+/// The same for values of hints from newer or other services, which the embedded engine does not know.
+const WORDS: &str = r#"
+    /v1/chat/completions | reasoning_effort | "ultra" | reasoning_effort
+    /v1/chat/completions | reasoning | {"effort":"ultra"} | reasoning.effort
+    /v1/chat/completions | thinking | {"type":"deep"} | thinking.type
+    /v1/chat/completions | verbosity | "extreme" | verbosity
+    /v1/chat/completions | service_tier | "turbo" | service_tier
+    /v1/chat/completions | prompt_cache_retention | "1y" | prompt_cache_retention
+    /v1/chat/completions | provider | {"order":["a"]} | provider
+    /v1/chat/completions | route | "fallback" | route
+    /v1/chat/completions | transforms | ["middle-out"] | transforms
+    /v1/chat/completions | usage | {"include":true} |
+    /v1/responses | service_tier | "turbo" | service_tier
+    /v1/responses | truncation | "smart" | truncation
+    /v1/responses | prompt_cache_retention | "1y" | prompt_cache_retention
+    /v1/responses | text | {"verbosity":"extreme"} | text.verbosity
+    /v1/responses | text | {"tone":"warm"} | text.tone
+    /v1/responses | reasoning | {"effort":"ultra"} | reasoning.effort
+    /v1/responses | reasoning | {"summary":"haiku"} | reasoning.summary
+    /v1/responses | reasoning | {"mode":"pro"} | reasoning.mode
+    /v1/responses | include | ["everything"] | include.everything
+    /v1/messages | service_tier | "turbo" | service_tier
+    /v1/messages | speed | "ludicrous" | speed
+    /v1/messages | thinking | {"type":"disabled","display":"updates"} | thinking, thinking.display
+    /v1/messages | thinking | {"type":"deep"} | thinking.type
+    /v1/messages | output_config | {"effort":"ultra"} | output_config.effort
+    /v1/messages | output_config | {"task_budget":{"total":9}} | output_config.task_budget
+    /api/chat | think | "ultra" | think
+"#;
 
 #[test]
 fn a_word_of_a_hint_that_is_not_known_has_no_effect_and_is_named() {
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\ncompat: {ollama: true}\n");
-    for (path, field, value, names) in WORDS {
-        let value: Value = serde_json::from_str(value).unwrap();
-        let mut body = body(path, &json!({*field: value}));
+    for [path, field, value, names] in rows_of(WORDS) {
+        let value = table::json(value);
+        let mut body = body(path, &json!({field: value}));
         body["model"] = json!("tiny-guide");
         let (status, response, ignored) = ask(&pool, path, &body);
         assert_eq!(status, 200, "{path} {field}: {response}");

@@ -3,16 +3,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use model_pool::catalog::{Call, Sleep, find_engine};
 use serde_json::{Value, json};
 
+use support::child::ChildGuard;
 use support::double::vllm_double;
 use support::machine::{GIB, Machine};
 
 struct Double {
-    child: Child,
+    child: ChildGuard,
     port: u16,
 }
 
@@ -45,7 +46,10 @@ impl Double {
         assert!(listens, "the double ended");
         // Reads its further output to keep the pipe from filling.
         std::thread::spawn(move || lines.for_each(drop));
-        Double { child, port }
+        Double {
+            child: ChildGuard(child),
+            port,
+        }
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -90,13 +94,6 @@ impl Double {
             .find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
         kib.expect("a figure") << 10
-    }
-}
-
-impl Drop for Double {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

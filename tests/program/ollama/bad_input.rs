@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use support::service::Pool;
+use support::table::{self, rows_of};
 
 use super::{ON, ask, demo, pool, stub};
 
@@ -14,116 +15,40 @@ fn words(response: &Value) -> &str {
     response["error"].as_str().unwrap_or_default()
 }
 
+const TURN: &str = r#"[{"role": "user", "content": "x"}]"#;
+/// A path | a body | the name of the wrong field
+const WRONG: &str = r#"
+    /api/chat | {} | `model`
+    /api/chat | {"model": ""} | `model`
+    /api/chat | {"model": 7} | `model`
+    /api/chat | {"model": "writer", "messages": TURN, "prompt": "x"} | `prompt`
+    /api/generate | {"model": "writer", "messages": TURN, "prompt": "x"} | `messages`
+    /api/chat | {"model": "writer", "messages": "x"} | `messages`
+    /api/chat | {"model": "writer", "messages": [{"role": "robot"}]} | `messages[0].role`
+    /api/chat | {"model": "writer", "messages": TURN, "keep_alive": "abc"} | `keep_alive`
+    /api/chat | {"model": "writer", "messages": TURN, "format": "yaml"} | `format`
+    /api/chat | {"model": "writer", "messages": TURN, "stream": "yes"} | `stream`
+    /api/chat | {"model": "writer", "messages": TURN, "think": 3} | `think`
+    /api/chat | {"model": "writer", "messages": TURN, "options": {"temperature": "hot"}} | `options.temperature`
+    /api/chat | {"model": "writer", "messages": TURN, "options": {"num_ctx": []}} | `options.num_ctx`
+    /api/chat | {"model": "writer", "messages": TURN, "options": 3} | `options`
+    /api/generate | {"model": "writer", "prompt": ["x"]} | `prompt`
+    /api/generate | {"model": "writer", "prompt": "x", "template": "{{ .Prompt }}"} | `template`
+    /api/generate | {"model": "writer", "prompt": "x", "context": [1]} | `context`
+    /api/generate | {"model": "writer", "prompt": "x", "images": ["/etc/passwd"]} | `images[0]`
+    /api/embed | {"model": "writer", "input": [1, 2]} | `input`
+    /api/embed | {"model": "writer", "input": ["x", ""]} | `input`
+    /api/embed | {"model": "writer", "input": "x", "dimensions": 0} | `dimensions`
+    /api/embeddings | {"model": "writer", "prompt": 3} | `prompt`
+    /api/show | {} | `model`
+    /api/pull | {"model": "writer", "stream": 1} | `stream`
+"#;
+
 #[test]
 fn wrong_requests_are_refused_by_the_name_of_the_field_and_load_nothing() {
     let pool = pool("writer", &[]);
-    let turn = json!([{"role": "user", "content": "x"}]);
-    for (path, body, named) in [
-        ("/api/chat", json!({}), "`model`"),
-        ("/api/chat", json!({"model": ""}), "`model`"),
-        ("/api/chat", json!({"model": 7}), "`model`"),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "prompt": "x"}),
-            "`prompt`",
-        ),
-        (
-            "/api/generate",
-            json!({"model": "writer", "messages": turn, "prompt": "x"}),
-            "`messages`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": "x"}),
-            "`messages`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": [{"role": "robot"}]}),
-            "`messages[0].role`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "keep_alive": "abc"}),
-            "`keep_alive`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "format": "yaml"}),
-            "`format`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "stream": "yes"}),
-            "`stream`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "think": 3}),
-            "`think`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "options": {"temperature": "hot"}}),
-            "`options.temperature`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "options": {"num_ctx": []}}),
-            "`options.num_ctx`",
-        ),
-        (
-            "/api/chat",
-            json!({"model": "writer", "messages": turn, "options": 3}),
-            "`options`",
-        ),
-        (
-            "/api/generate",
-            json!({"model": "writer", "prompt": ["x"]}),
-            "`prompt`",
-        ),
-        (
-            "/api/generate",
-            json!({"model": "writer", "prompt": "x", "template": "{{ .Prompt }}"}),
-            "`template`",
-        ),
-        (
-            "/api/generate",
-            json!({"model": "writer", "prompt": "x", "context": [1]}),
-            "`context`",
-        ),
-        (
-            "/api/generate",
-            json!({"model": "writer", "prompt": "x", "images": ["/etc/passwd"]}),
-            "`images[0]`",
-        ),
-        (
-            "/api/embed",
-            json!({"model": "writer", "input": [1, 2]}),
-            "`input`",
-        ),
-        (
-            "/api/embed",
-            json!({"model": "writer", "input": ["x", ""]}),
-            "`input`",
-        ),
-        (
-            "/api/embed",
-            json!({"model": "writer", "input": "x", "dimensions": 0}),
-            "`dimensions`",
-        ),
-        (
-            "/api/embeddings",
-            json!({"model": "writer", "prompt": 3}),
-            "`prompt`",
-        ),
-        ("/api/show", json!({}), "`model`"),
-        (
-            "/api/pull",
-            json!({"model": "writer", "stream": 1}),
-            "`stream`",
-        ),
-    ] {
+    for [path, body, named] in rows_of(WRONG) {
+        let body = table::json(&body.replace("TURN", TURN));
         let (status, response, head) = ask(&pool, path, &body, None);
         assert_eq!(status, 400, "{path} {body}: {response}");
         assert!(

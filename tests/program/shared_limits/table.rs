@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use support::code::{is_test_file, rust_files, without_tests};
+use support::root;
 
 const BEGIN: &str =
     "<!-- shared limits: written by `UPDATE=1 cargo test --test program shared_limits::` -->\n";
@@ -20,35 +22,13 @@ const CONSTRUCTS: [&str; 6] = [
     ": Counts,",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|kind| kind == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-fn is_test(path: &Path) -> bool {
-    let name = path.to_string_lossy();
-    name.ends_with("tests.rs") || name.contains("/tests/")
-}
-
 /// Counts the constructs of each file outside of its tests.
 fn constructs() -> BTreeMap<String, usize> {
-    let mut files = Vec::new();
-    sources(&root().join("src"), &mut files);
+    let mut files = rust_files(&root().join("src"));
     let without = WITHOUT_CALLERS.map(|room| root().join("src").join(room));
-    files.retain(|path| !is_test(path) && !without.iter().any(|room| path.starts_with(room)));
+    files.retain(|path| !is_test_file(path) && !without.iter().any(|room| path.starts_with(room)));
     let counted = files.into_iter().filter_map(|path| {
-        let text = fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = without_tests(&fs::read_to_string(&path).unwrap());
         let lines = code
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"));
@@ -84,9 +64,8 @@ fn every_construct_of_a_shared_limit_has_a_row_and_each_row_its_code() {
 
 #[test]
 fn every_shared_limit_is_filled_by_a_test() {
-    let mut files = Vec::new();
-    sources(&root().join("src"), &mut files);
-    sources(&root().join("tests"), &mut files);
+    let mut files = rust_files(&root().join("src"));
+    files.extend(rust_files(&root().join("tests")));
     let texts: Vec<String> = files
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())

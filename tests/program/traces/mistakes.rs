@@ -4,40 +4,25 @@ use std::fs;
 
 use support::servers::KEY;
 use support::service::Pool;
+use support::table::rows;
+
+/// The section | parts of the message
+const SECTIONS: &str = r#"
+    {endpoint: "localhost:4318"} | telemetry.endpoint | http://127.0.0.1:4318 | line 1
+    {endpoint: "http://localhost:4317"} | telemetry.endpoint | 4318
+    {endpoint: "http://localhost:4318", protocol: grpc} | telemetry.protocol | http/protobuf
+    {endpoint: "http://localhost:4318", sampling_ratio: 2} | telemetry.sampling_ratio | 0 to 1
+    {endpoint: "http://localhost:4318", headers_file: no-such-file} | telemetry.headers_file | no-such-file
+    {endpont: "http://localhost:4318"} | endpont | endpoint
+"#;
 
 #[test]
 fn mistakes_are_named_with_their_field() {
-    for (section, parts) in [
-        (
-            "{endpoint: \"localhost:4318\"}",
-            &["telemetry.endpoint", "http://127.0.0.1:4318", "line 1"][..],
-        ),
-        (
-            "{endpoint: \"http://localhost:4317\"}",
-            &["telemetry.endpoint", "4318"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", protocol: grpc}",
-            &["telemetry.protocol", "http/protobuf"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", sampling_ratio: 2}",
-            &["telemetry.sampling_ratio", "0 to 1"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", headers_file: no-such-file}",
-            &["telemetry.headers_file", "no-such-file"],
-        ),
-        (
-            "{endpont: \"http://localhost:4318\"}",
-            &["endpont", "endpoint"],
-        ),
-    ] {
+    for row in rows(SECTIONS) {
+        let section = row[0];
         let (status, log) = Pool::refused(&format!("telemetry: {section}\n"));
         assert_eq!(status, Some(1), "{section}: {log}");
-        for part in parts {
-            assert!(log.contains(part), "{part} in {log}");
-        }
+        support::assert_has(&log, &row[1..]);
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("headers");
