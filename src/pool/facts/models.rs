@@ -11,6 +11,7 @@ use crate::types::load_times::LoadTimes;
 use crate::types::model::{LoadWish, ModelSpec, Override};
 use crate::types::occupancy::RequestTimes;
 use crate::types::queue::Queue;
+use crate::types::rent::Rent;
 use crate::types::saves::SettingOrders;
 
 /// The longest lease of an order. A lease that ends later was ordered, or is read, under a clock that is wrong by years.
@@ -27,6 +28,8 @@ pub(crate) struct Models {
     fetching: BTreeSet<ModelId>,
     /// The ends of leases, by the machine's clock.
     leases: BTreeSet<(Time, ModelId)>,
+    /// Models that have served a waiting request.
+    used: BTreeSet<ModelId>,
 }
 
 impl Deref for Models {
@@ -53,6 +56,16 @@ impl Models {
         &self.fetching
     }
 
+    /// The number of models that have served a waiting request.
+    pub fn in_use(&self) -> usize {
+        self.used.len()
+    }
+
+    /// A waiting request for the model was served.
+    pub fn has_served(&mut self, id: ModelId) {
+        self.used.insert(id);
+    }
+
     pub fn first_lease(&self) -> Option<(Time, ModelId)> {
         self.leases.first().copied()
     }
@@ -73,6 +86,9 @@ impl Models {
     pub fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);
         self.hot.remove(&id);
+        if self.all.get(&id).is_none_or(|model| model.removed) {
+            self.used.remove(&id);
+        }
         if let Some(model) = self.all.get(&id).filter(|model| !model.removed) {
             if model.priority() >= Priority::ALWAYS_HOT {
                 self.hot.insert(id);
@@ -161,6 +177,8 @@ pub struct Model {
     /// The time the requests in flight took to end when a busy replica was drained.
     pub(crate) drain_takes: Span,
     pub(crate) request_times: RequestTimes,
+    /// The time for which its requests have waited since one was served (P3).
+    pub(crate) rent: Rent,
     pub(crate) last_used: Option<Time>,
     pub(crate) seated: u64,
     /// The number of requests that got their seat from the queue, and their total waiting time.
@@ -199,6 +217,7 @@ impl Model {
             stop_takes: Span::ZERO,
             drain_takes: Span::ZERO,
             request_times: RequestTimes::default(),
+            rent: Rent::default(),
             last_used: None,
             seated: 0,
             waits: 0,

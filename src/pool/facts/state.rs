@@ -173,6 +173,9 @@ impl Pool {
         self.touch_model(waiting.model);
         // Its waiting request protected the model's replicas from eviction.
         self.grows_at_model(waiting.model);
+        if served {
+            self.models.has_served(waiting.model);
+        }
         if let Some(model) = self.models.get_mut(&waiting.model) {
             if served {
                 model.rent.is_served();

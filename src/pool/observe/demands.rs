@@ -6,7 +6,7 @@ use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
 use crate::plan::demands::{demands_of, reason, still_blocked};
 use crate::plan::requirements::never_fits;
-use crate::types::ids::{ModelId, Span};
+use crate::types::ids::{ModelId, Span, Time};
 use crate::types::rank::{Class, DemandRank};
 
 impl Pool {
@@ -50,13 +50,13 @@ impl Pool {
         self.demand_index.set_fetch(id, why);
     }
 
-    /// Schedules the times at which the rank of a waiting model changes: after it has been passed over for long enough, and when
-    /// its first request can no longer be served in time.
+    /// Schedules the times at which the rank of a waiting model changes: when it is due, and when its first request can no longer be
+    /// served in time.
     fn look_again_at_changes(&mut self, id: ModelId, rank: &DemandRank) {
         let timeout = self.models[&id].spec.queue_timeout;
         let left = timeout.0.saturating_sub(self.comes_back_in(id).0);
-        for at in [self.longest_delay(id), Span(left)].map(|span| rank.since + span) {
-            if at > self.now {
+        for at in [rank.due, rank.since + Span(left)] {
+            if at > self.now && at < Time(u64::MAX) {
                 self.look_again(at, id);
             }
         }

@@ -10,6 +10,7 @@ use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
+use crate::types::shadow_costs::ShadowCosts;
 
 /// The order in which models leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,8 @@ impl Pool {
         let now = self.now;
         let shadows = &mut self.shadows;
         let simple_led = shadows.lead.simple_since().is_some();
-        let changed = shadows.lead.paid(paid[0], paid[1], swap, now);
+        let lag_max = ShadowCosts::lag_max(swap);
+        let changed = shadows.lead.paid(paid[0], paid[1], lag_max, now);
         shadows.costs.paid(paid, simple_led, changed, swap);
     }
 

@@ -4,7 +4,7 @@
 use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
-use crate::types::ids::{Bytes, DeviceId, Span};
+use crate::types::ids::{Bytes, DeviceId, Span, Time};
 use crate::types::obstacle::Unfit;
 use crate::types::requirements::Requirements;
 
@@ -13,7 +13,9 @@ pub(crate) struct Claim<'a> {
     pub model: &'a Model,
     /// The time until its model is ready once there is room.
     pub ready_in: Span,
-    /// The time that its requests may wait for the turns of others.
+    /// The time since which its requests have waited for the turns of others.
+    pub waits_since: Time,
+    /// The time that its requests may wait for an idle model.
     pub patience: Span,
 }
 
@@ -24,6 +26,7 @@ impl<'a> Claim<'a> {
             requirements,
             model,
             ready_in: pool.ready_in(model),
+            waits_since: model.rent.since(requirements.since),
             patience: model.patience(),
         }
     }

@@ -15,10 +15,10 @@ pub struct DemandRank {
     pub priority: Reverse<Priority>,
     /// Among equals, an administrator's order before a user's request.
     pub class: Class,
-    /// A demand that has waited long goes before the others, first come, first served.
-    pub in_time: bool,
-    /// Among the others, the demand whose load serves the most requests per time.
-    pub pull: Reverse<u64>,
+    /// A demand that is due goes before the others.
+    pub may_wait: bool,
+    /// Among these, the demand that is due first (`plan/load_order.rs`).
+    pub due: Time,
     /// Then first come; for always-hot models, the older one (P4).
     pub since: Time,
     pub model: ModelId,

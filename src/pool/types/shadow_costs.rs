@@ -19,6 +19,12 @@ pub struct ShadowCosts {
 }
 
 impl ShadowCosts {
+    /// The lag after which the lead changes: half of what replacing everything that is loaded costs at most. With all of it, the worst
+    /// traces lost to least recent use what the shadows were there to save; with a quarter, the lead changes three times as often.
+    pub(crate) fn lag_max(swap: Span) -> Span {
+        Span(swap.0 / 2)
+    }
+
     /// Records a use that both rules have served, and what each paid for it.
     pub(crate) fn paid(&mut self, paid: [Span; 2], simple_led: bool, changed: bool, swap: Span) {
         let [own, simple] = paid;
@@ -38,11 +44,11 @@ impl ShadowCosts {
         self.own.min(self.simple)
     }
 
-    /// Upper bound of `followed`: for each change of the lead two full swaps and the load with which it changed, plus two swaps for
-    /// the next change.
+    /// Upper bound of `followed`: for each change of the lead one and a half full swaps and the load with which it changed, plus one
+    /// swap for the next change.
     pub fn bound(&self) -> Span {
-        let swaps = self.changes.saturating_mul(2).saturating_add(2);
-        let regret = self.swap_max.0.saturating_mul(swaps);
+        let halves = self.changes.saturating_mul(3).saturating_add(2);
+        let regret = self.swap_max.0.saturating_mul(halves).div_ceil(2);
         let overshoot = self.load_max.0.saturating_mul(self.changes);
         self.better() + Span(regret) + Span(overshoot)
     }
@@ -70,7 +76,7 @@ mod tests {
             } else {
                 [followed, other]
             };
-            let changed = lead.paid(paid[0], paid[1], swap, Time(nth));
+            let changed = lead.paid(paid[0], paid[1], ShadowCosts::lag_max(swap), Time(nth));
             costs.paid(paid, simple_led, changed, swap);
             assert!(costs.followed <= costs.bound(), "{costs:?}");
         }
@@ -88,7 +94,7 @@ mod tests {
                 };
                 let swap = Span(100 + nth / 50);
                 let simple_led = lead.simple_since().is_some();
-                let changed = lead.paid(paid[0], paid[1], swap, Time(nth));
+                let changed = lead.paid(paid[0], paid[1], ShadowCosts::lag_max(swap), Time(nth));
                 costs.paid(paid, simple_led, changed, swap);
             }
             assert!(costs.followed <= costs.bound(), "{costs:?}");

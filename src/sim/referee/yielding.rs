@@ -25,7 +25,12 @@ impl Referee {
             IdleYields::After(idle) => Some(idle),
             IdleYields::Auto => {
                 let reload = self.specs[&model].reload;
-                let shortest = self.shortest_loads.get(&model);
+                // A guess counts no more than the median of all swaps.
+                let shortest = if self.specs[&model].reload_is_guess {
+                    self.shortest_loads.values().min()
+                } else {
+                    self.shortest_loads.get(&model)
+                };
                 let reload = shortest.map_or(Span::ZERO, |load| reload.min(*load));
                 Some(Span(reload.0.saturating_mul(RELOADS)))
             }

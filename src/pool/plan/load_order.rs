@@ -1,0 +1,100 @@
+//! The order in which models that wait for memory are loaded (P3): first come, first served, with a limited delay that falls with the
+//! number of requests that the load serves. Read-only.
+//!
+//! ```text
+//! due   = first arrival + round / √(requests that wait)
+//! round = load time × (models in use that are not loaded)
+//! ```
+//!
+//! The earliest due time goes first. So a short load, or the load for many requests, passes a long one for a few, which shortens the
+//! mean wait. No load is passed by a request that arrives after its due time, which bounds the longest wait: the other models could
+//! have been loaded once by then. The square root takes a third of what order by requests per second of loading gains in the mean,
+//! and none of its long waits (docs/internals/policy.md).
+
+use crate::facts::queues::Waiting;
+use crate::facts::state::Pool;
+use crate::plan::demands::LOOKED_AT_MAX;
+use crate::types::ids::{ModelId, Span, Time};
+use crate::types::policy::Part;
+
+/// The place of a model among those that wait for memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadPlace {
+    /// The load may still be passed by later requests. Other rules then come first.
+    pub may_wait: bool,
+    pub due: Time,
+    /// The arrival of the first request that the load could serve.
+    pub since: Time,
+}
+
+impl LoadPlace {
+    pub fn first_come(since: Time) -> LoadPlace {
+        LoadPlace {
+            may_wait: false,
+            due: since,
+            since,
+        }
+    }
+}
+
+impl Pool {
+    /// The place of a model whose oldest request arrived at this time. Requests that will have given up before the load is ready do
+    /// not count.
+    pub(crate) fn load_place(&self, id: ModelId, oldest: Time) -> LoadPlace {
+        if !self.limits.policy.has(Part::LoadOrder) {
+            return LoadPlace::first_come(oldest);
+        }
+        let model = &self.models[&id];
+        let (since, in_vain) = match self.first_in_time(id) {
+            Some(first) => first,
+            None if self.comes_back_in(id) < model.spec.queue_timeout => {
+                return LoadPlace {
+                    may_wait: true,
+                    due: Time(u64::MAX),
+                    since: oldest,
+                };
+            }
+            // Every waiting request will have timed out when the load is ready; later requests may find the replica ready.
+            None => (oldest, 0),
+        };
+        let served = model.queue.len() as u64 - in_vain;
+        let due = since + self.may_be_passed_for(id, served);
+        LoadPlace {
+            may_wait: due > self.now,
+            due,
+            since,
+        }
+    }
+
+    /// The time after a request's arrival for which later ones may be served first.
+    fn may_be_passed_for(&self, id: ModelId, served: u64) -> Span {
+        let model = &self.models[&id];
+        // A guess delays no request for longer than the usual swap.
+        let load = self.ready_in(model);
+        let others = self.models.in_use().saturating_sub(self.replicas.len());
+        let round = load.0.saturating_mul(others.max(1) as u64);
+        let delay = round / served.isqrt().max(1);
+        let timeout = model.spec.queue_timeout;
+        if round <= timeout.0 {
+            // All models can be loaded in time, so no request has to time out because others went first.
+            Span(delay.min(timeout.0.saturating_sub(load.0) / 2))
+        } else {
+            Span(delay)
+        }
+    }
+
+    /// The arrival time of the first request that a load could serve before it times out, and the number of requests ahead of it
+    /// that wait in vain.
+    fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
+        let ready = self.now + self.comes_back_in(id);
+        let mut waiting = self.waiting(id).zip(0..);
+        let (first, before) = waiting.find(|(waiting, _)| waiting.deadline > ready)?;
+        Some((first.since, before))
+    }
+
+    /// The model's oldest requests, by arrival. Every arrival visits them, so their number is bounded.
+    pub(crate) fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
+        let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
+        waiting.map(move |ticket| &self.queues[&ticket])
+    }
+}
