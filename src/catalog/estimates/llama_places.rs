@@ -40,7 +40,7 @@ impl Sums {
     }
 }
 
-/// Where the layers of a model are, and which tensors are elsewhere.
+/// The places of a model's layers, and of the tensors that options put in another place.
 pub(super) struct Places<'a> {
     pub offload: &'a Offload,
     /// All layers of the file; the output is the layer after them.

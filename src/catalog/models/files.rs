@@ -14,6 +14,7 @@ use reading::{Format, SkippedPaths, WrongValue};
 use super::adapter_file;
 use super::adapter_file::AdapterFile;
 use super::broken_models::{UnusableItem, name_in, name_in_text};
+use super::weight_descriptions::is_part_of_weights;
 use crate::documents::every_error::{every_error, with_section};
 use crate::documents::{CatalogError, Diagnostics, ModelDocument, Source, Warning};
 use crate::entries::{Entry, Reference};
@@ -157,7 +158,7 @@ pub(crate) fn read(
     config: &Config,
     reference: &Reference,
 ) -> Result<Vec<ItemResult>, UnusableItem> {
-    if is_part_of_weights(path) {
+    if is_part_of_weights(path, || text_of(path).unwrap_or_default()) {
         return Ok(Vec::new());
     }
     let text = text_of(path).map_err(|error| UnusableItem::of_file(path, None, error))?;
@@ -297,64 +298,6 @@ pub(crate) fn read(
     let entry = read_without(&SkippedPaths::default(), &mut notes)
         .map_err(|first| every_error(first, |left_out| read_without(left_out, &mut new_notes())));
     Ok(vec![(entry.map_err(failed), notes.warnings)])
-}
-
-/// Files of weights that may lie in the folder of model files.
-const OF_WEIGHTS: [&str; 15] = [
-    "adapter_config.json",
-    "added_tokens.json",
-    "chat_template.json",
-    "config.json",
-    "config_sentence_transformers.json",
-    "generation_config.json",
-    "modules.json",
-    "params.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "sentence_bert_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-];
-
-/// Files of weights by the beginning or end of their names.
-const BEGINNINGS: [&str; 3] = ["tokenizer", "quant", "hf_quant"];
-const ENDINGS: [&str; 3] = [".index.json", "processor_config.json", "_map.json"];
-/// Weights themselves. A JSON file next to them describes them.
-const WEIGHTS: [&str; 5] = ["safetensors", "gguf", "bin", "pt", "pth"];
-/// Maximum entries of a folder to look at.
-const ENTRIES_MAX: usize = 1000;
-
-/// Returns true for a file that belongs to weights: a JSON file with such a name or next to weights, and no key of a model file.
-fn is_part_of_weights(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if !name.ends_with(".json") {
-        return false;
-    }
-    let is_named = OF_WEIGHTS.contains(&&*name)
-        || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
-        || ENDINGS.iter().any(|end| name.ends_with(end));
-    if !is_named && !path.parent().is_some_and(has_weights) {
-        return false;
-    }
-    let text = text_of(path).unwrap_or_default();
-    match reading::json::<Value>(&text) {
-        Ok(value) => !forms::has_telling_key(&value),
-        // A model's file with a mistake is reported.
-        Err(_) => is_named,
-    }
-}
-
-fn has_weights(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let mut files = entries
-        .take(ENTRIES_MAX)
-        .filter_map(|file| Some(file.ok()?.path()));
-    files.any(|file| {
-        let extension = file.extension().unwrap_or_default();
-        WEIGHTS.iter().any(|known| extension == *known)
-    })
 }
 
 fn text_of(path: &Path) -> Result<String, CatalogError> {

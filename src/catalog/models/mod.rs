@@ -6,6 +6,7 @@ mod broken_models;
 mod catalog;
 mod files;
 mod reading_files;
+mod weight_descriptions;
 
 pub use broken_models::BrokenModel;
 pub use catalog::{Catalog, Changes};
