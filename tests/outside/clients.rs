@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::external_programs::skipped;
+pub use support::root;
 use support::service::Pool;
 
 /// The pool's features for the scripts to check; they report the others as left out: `logprobs`, `completions`, `json_schema`,
@@ -18,10 +19,6 @@ const FEATURES: &str = "logprobs completions json_schema responses messages mess
 
 /// The time limit of a script on a slow machine.
 const LIMIT: Duration = Duration::from_secs(400);
-
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// A file that `.ci/clients` installs.
 pub fn brought(path: &str) -> Option<PathBuf> {

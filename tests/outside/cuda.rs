@@ -4,9 +4,10 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use support::child::ChildGuard;
 use support::service::{split, wait_for};
 use support::{external_programs, net};
 
@@ -65,16 +66,6 @@ fn it_starts_with_its_own_libraries_and_is_of_the_same_version() {
     assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
 }
 
-/// An engine, which ends with the test.
-struct Engine(Child);
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Status and body of a request, once a server listens.
 fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
     let mut stream = UnixStream::connect(socket).ok()?;
@@ -105,12 +96,12 @@ fn it_computes_a_response_on_the_processor_where_there_is_no_gpu() {
         .stderr(std::fs::File::create(&log).expect("a file"))
         .spawn()
         .expect("it starts");
-    let mut engine = Engine(child);
+    let mut engine = ChildGuard(child);
     let printed = || std::fs::read_to_string(&log).unwrap_or_default();
     let close = "Connection: close\r\n";
     let health = net::head("GET", "/health", close);
     wait_for("the model", || {
-        let ended = engine.0.try_wait().expect("its status");
+        let ended = engine.try_wait().expect("its status");
         assert!(ended.is_none(), "{ended:?}: {}", printed());
         exchange(&socket, &health).is_some_and(|(status, _)| status == 200)
     });

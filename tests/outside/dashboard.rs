@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use support::external_programs::skipped;
 use support::provider::{CLIENT, Provider};
+use support::root;
 use support::service::{Pool, wait_for};
 
 /// Two devices; `large` nearly fills one.
@@ -30,10 +31,6 @@ const MANY: &[&str] = &["many_"];
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
 /// Folder with dashboard files to use instead of the embedded ones.
 const FILES: &str = "MODEL_POOL_DASHBOARD_FILES";
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// A file that `.ci/dashboard` installs.
 fn brought(path: &str) -> Option<PathBuf> {

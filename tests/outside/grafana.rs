@@ -5,9 +5,10 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use support::child::ChildGuard;
 use support::external_programs::{is_for_later, skipped};
 use support::service::{Pool, wait_for};
 
@@ -56,16 +57,9 @@ fn the_dashboard_is_as_grafanas_own_types_have_it() {
 
 /// A Prometheus that ends with the test.
 struct Prometheus {
-    child: Child,
+    _child: ChildGuard,
     address: String,
     _folder: tempfile::TempDir,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Prometheus {
@@ -93,7 +87,7 @@ impl Prometheus {
             .spawn()
             .unwrap();
         Prometheus {
-            child,
+            _child: ChildGuard(child),
             address,
             _folder: folder,
         }

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use support::child::ChildGuard;
 use support::external_programs::skipped;
 use support::net::rest;
 use support::service::Pool;
@@ -58,7 +59,7 @@ fn settings(pool: &Pool, key: &str) -> Vec<(String, String)> {
 }
 
 struct OpenWebUi {
-    child: Child,
+    child: ChildGuard,
     url: String,
     folder: tempfile::TempDir,
 }
@@ -86,7 +87,11 @@ impl OpenWebUi {
             .spawn()
             .unwrap();
         let url = format!("http://127.0.0.1:{port}");
-        let mut web = OpenWebUi { child, url, folder };
+        let mut web = OpenWebUi {
+            child: ChildGuard(child),
+            url,
+            folder,
+        };
         let began = SystemTime::now();
         while !web.is_healthy() {
             let ended = web.child.try_wait().unwrap();
@@ -115,13 +120,6 @@ impl OpenWebUi {
 
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for OpenWebUi {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

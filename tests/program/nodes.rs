@@ -131,7 +131,7 @@ fn token(pool: &Pool, body: Value) -> String {
 /// The pending node request of the pool; null if none.
 fn requested_node(pool: &Pool) -> Value {
     let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
-    list["requested"].clone()
+    list["requested"][0].clone()
 }
 
 fn node(pool: &Pool, name: &str) -> Value {

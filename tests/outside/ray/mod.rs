@@ -4,20 +4,15 @@
 mod serve;
 mod server;
 mod story;
+mod swap;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::cluster_calls::{CallOutput, run};
+use crate::cluster_calls::{ClusterCalls, write_folder};
 use server::{RayServer, processes, wait_for};
-
-/// A configuration for a Ray, to run the program with.
-struct Pool {
-    file: PathBuf,
-}
 
 /// A node that runs until SIGTERM, and writes its observations into a file next to it.
 const STAYS: &str = "#!/bin/sh
@@ -28,19 +23,14 @@ trap 'echo drained >>\"$log\"; exit 0' TERM
 while :; do sleep 0.1; done
 ";
 
-impl Pool {
-    fn new(ray: &RayServer, name: &str, program: &str) -> Pool {
-        let folder = ray.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        let node = folder.join("node");
-        let program = program.replace("VERSION", env!("CARGO_PKG_VERSION"));
-        fs::write(&node, program).unwrap();
-        fs::set_permissions(&node, PermissionsExt::from_mode(0o755)).unwrap();
-        fs::write(folder.join("token"), "secret-of-the-join").unwrap();
-        let mode = PermissionsExt::from_mode(0o600);
-        fs::set_permissions(folder.join("token"), mode).unwrap();
-        let text = format!(
-            "cluster:
+fn lab_pool(ray: &RayServer, name: &str, program: &str) -> ClusterCalls {
+    let folder = ray.path().join(name);
+    write_folder(
+        &folder,
+        &program.replace("VERSION", env!("CARGO_PKG_VERSION")),
+    );
+    let text = format!(
+        "cluster:
   kind: ray
   name: {name}
   controller: https://127.0.0.1:1
@@ -56,67 +46,35 @@ impl Pool {
     env: {{OF_ENV: yes1}}
     setup: export OF_SETUP=yes2
 ",
-            address = ray.address(),
-            folder = folder.display()
-        );
-        let file = folder.join("pool.yaml");
-        fs::write(&file, text).unwrap();
-        Pool { file }
-    }
+        address = ray.address(),
+        folder = folder.display()
+    );
+    fs::write(folder.join("pool.yaml"), text).unwrap();
+    calls(folder.join("pool.yaml"))
+}
 
-    fn run(&self, words: &[&str]) -> CallOutput {
-        run(&self.file, words, &[])
+/// Calls with this configuration.
+fn calls(file: PathBuf) -> ClusterCalls {
+    ClusterCalls {
+        file,
+        env: Vec::new(),
+        wait_for: |what, so| wait_for(what, so),
     }
+}
 
-    fn request(&self, shape: &str) -> String {
-        let ended = self.run(&["cluster", "request", shape]);
-        assert_eq!(ended.status, Some(0), "{ended:?}");
-        ended.out.trim().to_owned()
-    }
+fn release(pool: &ClusterCalls, words: &[&str]) {
+    let words = [&["cluster", "release"][..], words].concat();
+    pool.run(&words).has(0, &["is being released"]);
+}
 
-    fn release(&self, words: &[&str]) {
-        let words: Vec<&str> = ["cluster", "release"]
-            .iter()
-            .chain(words)
-            .copied()
-            .collect();
-        self.run(&words).has(0, &["is being released"]);
-    }
-
-    fn lease(&self, id: &str) -> Value {
-        let ended = self.run(&["cluster", "status", "--json"]);
-        assert_eq!(ended.status, Some(0), "{ended:?}");
-        let leases: Vec<Value> = serde_json::from_str(&ended.out).unwrap();
-        let mut leases = leases.into_iter();
-        let found = leases.find(|lease| lease["id"] == id);
-        found.unwrap_or_default()
-    }
-
-    fn wait_for(&self, id: &str, state: &str) -> Value {
-        let mut lease = Value::Null;
-        wait_for(&format!("job {id} to be {state}"), || {
-            lease = self.lease(id);
-            lease["state"] == state
-        });
-        lease
-    }
-
-    fn file(&self, name: &str) -> String {
-        fs::read_to_string(self.file.with_file_name(name)).unwrap_or_default()
-    }
-
-    fn node_runs(&self) -> bool {
-        let program = self.file.with_file_name("node").display().to_string();
-        processes().any(|(_, words)| words.contains(&program))
-    }
+fn node_runs(pool: &ClusterCalls) -> bool {
+    let program = pool.file.with_file_name("node").display().to_string();
+    processes().any(|(_, words)| words.contains(&program))
 }
 
 #[track_caller]
 fn assert_has(value: &Value, parts: &[&str]) {
-    let text = value.as_str().unwrap_or_default();
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is missing in {value}");
-    }
+    support::assert_has(value.as_str().unwrap_or_default(), parts);
 }
 
 #[test]
@@ -127,7 +85,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     let mut ray = RayServer::start(None);
     let big = ray.add_machine(2, "pool=big");
     let small = ray.add_machine(1, "pool=small");
-    let pool = Pool::new(&ray, "lab", STAYS);
+    let pool = lab_pool(&ray, "lab", STAYS);
 
     check_says_what_is_there_and_what_is_missing(&ray, &pool);
 
@@ -140,9 +98,9 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     );
     assert_eq!(lease["time_limit_seconds"], 600);
     wait_for("the node to start", || {
-        pool.file("log").contains("arguments")
+        pool.read("log").contains("arguments")
     });
-    let log = pool.file("log");
+    let log = pool.read("log");
     let node = lease["node"].as_str().unwrap();
     let name =
         format!("arguments: node --controller https://127.0.0.1:1 --name {node} --token-file");
@@ -168,14 +126,14 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     assert_eq!(pool.wait_for(&labelled, "running")["host"], small);
 
     // Another pool does not see or end any of them.
-    let other = Pool::new(&ray, "lab2", STAYS);
+    let other = lab_pool(&ray, "lab2", STAYS);
     assert_eq!(other.lease(&first), Value::Null);
     let refused = other.run(&["cluster", "release", &first]);
     refused.has(1, &[&format!("`{first}` is not the id of a lease")]);
 
     // A waiting request is withdrawn, which Ray itself does not support: its demand also disappears.
     for id in [&waits, &large] {
-        pool.release(&[id]);
+        release(&pool, &[id]);
         pool.wait_for(id, "ended");
     }
     let mut own = vec![first.clone(), labelled.clone()];
@@ -187,13 +145,13 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     });
 
     // The first drains, the second ends immediately; neither leaves a process.
-    pool.release(&[&first]);
+    release(&pool, &[&first]);
     assert_has(&pool.wait_for(&first, "ended")["why"], &["given back"]);
-    assert!(pool.file("log").contains("drained"), "{}", pool.file("log"));
+    assert!(pool.read("log").contains("drained"), "{}", pool.read("log"));
     fs::remove_file(pool.file.with_file_name("log")).unwrap();
-    pool.release(&["--now", &labelled]);
+    release(&pool, &["--now", &labelled]);
     assert_has(&pool.wait_for(&labelled, "ended")["why"], &["given back"]);
-    wait_for("the node to be gone", || !pool.node_runs());
+    wait_for("the node to be gone", || !node_runs(&pool));
     pool.run(&["cluster", "status"])
         .has(0, &["both", "ray-p", "ended", "cost 0.0"]);
 
@@ -201,7 +159,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     while_the_dashboard_is_down_nothing_is_known(&ray, &pool);
 }
 
-fn check_says_what_is_there_and_what_is_missing(ray: &RayServer, pool: &Pool) {
+fn check_says_what_is_there_and_what_is_missing(ray: &RayServer, pool: &ClusterCalls) {
     let checked = pool.run(&["check", "--ray"]);
     checked.has(
         1,
@@ -245,7 +203,7 @@ fn check_says_what_is_there_and_what_is_missing(ray: &RayServer, pool: &Pool) {
 
 fn a_node_that_cannot_start_says_why(ray: &RayServer) {
     let broken = "#!/bin/sh\necho 'the token has expired' >&2\nexit 1\n";
-    let broken = Pool::new(ray, "broken", broken);
+    let broken = lab_pool(ray, "broken", broken);
     let id = broken.request("both");
     let why = broken.wait_for(&id, "ended")["why"].clone();
     assert_has(
@@ -255,14 +213,14 @@ fn a_node_that_cannot_start_says_why(ray: &RayServer) {
             "its log ends with: the token has expired",
         ],
     );
-    let missing = Pool::new(ray, "missing", STAYS);
+    let missing = lab_pool(ray, "missing", STAYS);
     fs::remove_file(missing.file.with_file_name("node")).unwrap();
     let id = missing.request("both");
     let why = missing.wait_for(&id, "ended")["why"].clone();
     assert_has(&why, &["found no program", "cluster.program"]);
 }
 
-fn while_the_dashboard_is_down_nothing_is_known(ray: &RayServer, pool: &Pool) {
+fn while_the_dashboard_is_down_nothing_is_known(ray: &RayServer, pool: &ClusterCalls) {
     let running = pool.request("both");
     pool.wait_for(&running, "running");
     let dashboard = ray.kill_dashboard();
@@ -280,7 +238,7 @@ fn while_the_dashboard_is_down_nothing_is_known(ray: &RayServer, pool: &Pool) {
         let status = pool.run(&["cluster", "status", "--json"]);
         status.status == Some(0) && pool.lease(&running)["state"] == "running"
     });
-    assert!(pool.node_runs());
-    pool.release(&["--now", &running]);
+    assert!(node_runs(pool));
+    release(pool, &["--now", &running]);
     pool.wait_for(&running, "ended");
 }

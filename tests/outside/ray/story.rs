@@ -156,7 +156,7 @@ fn a_wrong_token_is_refused_with_what_to_do(config: &str, folder: &std::path::Pa
         let text = config.replace("/ray-token", "/wrong");
         fs::write(&file, text).unwrap();
         for words in [&["cluster", "request", "one"][..], &["check", "--ray"]] {
-            let call = super::Pool { file: file.clone() }.run(words);
+            let call = super::calls(file.clone()).run(words);
             call.has(1, &parts);
             assert!(
                 !format!("{call:?}").contains("secret-but-wrong"),
@@ -166,7 +166,7 @@ fn a_wrong_token_is_refused_with_what_to_do(config: &str, folder: &std::path::Pa
     }
     let text = config.replace(&format!(", token_file: {}/ray-token", folder.display()), "");
     fs::write(&file, text).unwrap();
-    super::Pool { file }
+    super::calls(file)
         .run(&["check", "--ray"])
         .has(1, &["it wants a token", "RAY_AUTH_TOKEN"]);
 }

@@ -11,7 +11,8 @@ use support::service::{self, wait_for};
 
 use super::server::SlurmServer;
 
-const NODE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\nevening: {cleanup: null, reopen: null}\n";
+/// The configuration of a node with one device.
+pub const NODE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\nevening: {cleanup: null, reopen: null}\n";
 /// A wrapper that adds the pool's address, which is only known once it listens, after the configuration has been read.
 const WRAPPER: &str = "#!/bin/sh\nfolder=$(dirname \"$0\")\nshift 3\nwhile [ ! -s \"$folder/address\" ]; do sleep 0.05; done\nexec PROGRAM node --controller \"http://$(cat \"$folder/address\")\" \"$@\"\n";
 

@@ -5,6 +5,7 @@ mod ends;
 mod lab;
 mod renewal;
 mod server;
+mod shapes;
 mod story;
 
 use std::fs;
@@ -14,35 +15,22 @@ use std::path::PathBuf;
 use serde_json::Value;
 use support::service::wait_for;
 
-use crate::cluster_calls::{CallOutput, run};
+use crate::cluster_calls::{ClusterCalls, write_folder};
 use server::SlurmServer;
-
-/// A configuration for a Slurm, to run the program with.
-struct Pool<'a> {
-    slurm: &'a SlurmServer,
-    file: PathBuf,
-}
 
 /// A node that runs until its job gets SIGTERM, which it logs.
 const STAYS: &str = "#!/bin/sh\necho \"arguments: $*\"\ntrap 'echo drained; exit 0' TERM\nwhile :; do sleep 0.1; done\n";
 
-impl<'a> Pool<'a> {
-    fn new(slurm: &'a SlurmServer, name: &str, program: &str) -> Pool<'a> {
-        Pool::with(slurm, name, program, "")
-    }
+fn lab_pool(slurm: &SlurmServer, name: &str, program: &str) -> ClusterCalls {
+    pool_with(slurm, name, program, "")
+}
 
-    /// `more` contains additional lines of the section `cluster`.
-    fn with(slurm: &'a SlurmServer, name: &str, program: &str, more: &str) -> Pool<'a> {
-        let folder = slurm.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        let node = folder.join("node");
-        fs::write(&node, program).unwrap();
-        fs::set_permissions(&node, PermissionsExt::from_mode(0o755)).unwrap();
-        fs::write(folder.join("token"), "secret-of-the-join").unwrap();
-        let mode = PermissionsExt::from_mode(0o600);
-        fs::set_permissions(folder.join("token"), mode).unwrap();
-        let text = format!(
-            "cluster:
+/// `more` contains additional keys of the section `slurm`.
+fn pool_with(slurm: &SlurmServer, name: &str, program: &str, more: &str) -> ClusterCalls {
+    let folder = slurm.path().join(name);
+    write_folder(&folder, program);
+    let text = format!(
+        "cluster:
   kind: slurm
   name: {name}
   controller: https://127.0.0.1:1
@@ -56,49 +44,24 @@ impl<'a> Pool<'a> {
     - {{name: closed, gpus: 1, memory: 24GiB, time_limit: 10m, partition: down}}
   slurm: {{log_dir: {folder}, grace: 1s{more}}}
 ",
-            folder = folder.display()
-        );
-        let file = folder.join("pool.yaml");
-        fs::write(&file, text).unwrap();
-        Pool { slurm, file }
-    }
+        folder = folder.display()
+    );
+    fs::write(folder.join("pool.yaml"), text).unwrap();
+    calls(slurm, folder.join("pool.yaml"))
+}
 
-    fn run(&self, words: &[&str]) -> CallOutput {
-        let conf = self.slurm.conf();
-        run(&self.file, words, &[("SLURM_CONF", conf.as_os_str())])
+/// Calls with this configuration.
+fn calls(slurm: &SlurmServer, file: PathBuf) -> ClusterCalls {
+    ClusterCalls {
+        file,
+        env: vec![("SLURM_CONF", slurm.conf().into_os_string())],
+        wait_for: |what, so| wait_for(what, so),
     }
+}
 
-    fn request(&self, shape: &str) -> String {
-        let ended = self.run(&["cluster", "request", shape]);
-        assert_eq!(ended.status, Some(0), "{ended:?}");
-        ended.out.trim().to_owned()
-    }
-
-    fn leases(&self) -> Vec<Value> {
-        let ended = self.run(&["cluster", "status", "--json"]);
-        assert_eq!(ended.status, Some(0), "{ended:?}");
-        serde_json::from_str(&ended.out).unwrap()
-    }
-
-    fn lease(&self, id: &str) -> Value {
-        let mut leases = self.leases().into_iter();
-        let found = leases.find(|lease| lease["id"] == id);
-        found.unwrap_or_default()
-    }
-
-    fn wait_for(&self, id: &str, state: &str) -> Value {
-        let mut lease = Value::Null;
-        wait_for(&format!("job {id} to be {state}"), || {
-            lease = self.lease(id);
-            lease["state"] == state
-        });
-        lease
-    }
-
-    fn log(&self, id: &str) -> String {
-        let path = self.file.with_file_name(format!("model-pool-{id}.log"));
-        fs::read_to_string(path).unwrap_or_default()
-    }
+/// The log of a job.
+fn log_of(pool: &ClusterCalls, id: &str) -> String {
+    pool.read(&format!("model-pool-{id}.log"))
 }
 
 /// A node that does not drain.
@@ -114,7 +77,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
-    let pool = Pool::new(&slurm, "lab", STAYS);
+    let pool = lab_pool(&slurm, "lab", STAYS);
     let ids = [(); 3].map(|()| pool.request("both"));
     for id in &ids[..2] {
         let lease = pool.wait_for(id, "running");
@@ -134,16 +97,16 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
 
     // The job runs the node, with only the path of the token.
     wait_for("the node to start", || {
-        pool.log(&ids[0]).contains("arguments: node")
+        log_of(&pool, &ids[0]).contains("arguments: node")
     });
-    let log = pool.log(&ids[0]);
+    let log = log_of(&pool, &ids[0]);
     let name = format!("--name slurm-{} --token-file", ids[0]);
     assert!(log.contains(&name) && !log.contains("secret"), "{log}");
     let job = slurm.client("scontrol", &["show", "job", "--details", &ids[0]]);
     assert!(!job.contains("secret"), "{job}");
 
     // Another pool of the same account does not see or end any of them.
-    let other = Pool::new(&slurm, "lab2", STAYS);
+    let other = lab_pool(&slurm, "lab2", STAYS);
     assert_eq!(other.leases(), Vec::<Value>::new());
     let refused = other.run(&["cluster", "release", &ids[0]]);
     refused.has(1, &[&format!("`{}` is not the id of a lease", ids[0])]);
@@ -158,9 +121,9 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
         "released or ended on its own",
     );
     assert!(
-        pool.log(&ids[0]).contains("drained"),
+        log_of(&pool, &ids[0]).contains("drained"),
         "{}",
-        pool.log(&ids[0])
+        log_of(&pool, &ids[0])
     );
     pool.run(&["cluster", "release", "--now", &ids[1]])
         .has(0, &[]);
@@ -175,7 +138,7 @@ fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
-    let pool = Pool::new(&slurm, "lab", STAYS);
+    let pool = lab_pool(&slurm, "lab", STAYS);
     let large = pool.run(&["cluster", "request", "large"]);
     large.has(1, &["sbatch refuses", "no node has that many GPUs"]);
     let unknown = pool.run(&["cluster", "request", "small"]);
@@ -198,7 +161,7 @@ fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
         pool.run(&["cluster", "release", &id]).has(0, &[]);
         pool.wait_for(&id, "ended");
     }
-    let nowhere = Pool::with(&slurm, "nowhere", STAYS, ", partition: cpu");
+    let nowhere = pool_with(&slurm, "nowhere", STAYS, ", partition: cpu");
     let refused = nowhere.run(&["cluster", "request", "both"]);
     refused.has(1, &["nvalid partition", "correct cluster.slurm.partition"]);
 }
@@ -208,16 +171,16 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
-    let stubborn = Pool::new(&slurm, "stubborn", STUBBORN);
+    let stubborn = lab_pool(&slurm, "stubborn", STUBBORN);
     let limited = stubborn.request("one");
     stubborn.wait_for(&limited, "running");
-    let pool = Pool::new(&slurm, "lab", STAYS);
+    let pool = lab_pool(&slurm, "lab", STAYS);
     let cancelled = pool.request("one");
     pool.wait_for(&cancelled, "running");
     slurm.client("scancel", &[&cancelled]);
     assert_has(&pool.wait_for(&cancelled, "ended")["why"], "cancelled");
 
-    let broken = Pool::new(
+    let broken = lab_pool(
         &slurm,
         "broken",
         "#!/bin/sh\necho 'the token has expired' >&2\nexit 1\n",
@@ -237,7 +200,7 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
     assert!(job.contains(&format!("ExcNodeList={failed_on}")), "{job}");
 
     // The status reports a missing program on the nodes.
-    let missing = Pool::new(&slurm, "missing", STAYS);
+    let missing = lab_pool(&slurm, "missing", STAYS);
     fs::remove_file(missing.file.with_file_name("node")).unwrap();
     let id = missing.request("one");
     assert_has(&missing.wait_for(&id, "ended")["why"], "found no program");
@@ -251,7 +214,7 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
     }
     let why = stubborn.lease(&limited)["why"].clone();
     assert_has(&why, "its time limit of 1 min was over");
-    assert!(stubborn.log(&limited).contains("goes on"), "{why}");
+    assert!(log_of(&stubborn, &limited).contains("goes on"), "{why}");
 }
 
 #[test]
@@ -260,7 +223,7 @@ fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
         return;
     };
     let running = {
-        let pool = Pool::new(&slurm, "lab", STAYS);
+        let pool = lab_pool(&slurm, "lab", STAYS);
         let id = pool.request("both");
         pool.wait_for(&id, "running");
         id
@@ -268,10 +231,7 @@ fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
     slurm.kill_controller();
     let file = slurm.path().join("lab/pool.yaml");
     {
-        let pool = Pool {
-            slurm: &slurm,
-            file: file.clone(),
-        };
+        let pool = calls(&slurm, file.clone());
         for words in [
             &["cluster", "status"][..],
             &["cluster", "request", "both"],
@@ -284,10 +244,7 @@ fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
             .has(1, &["cannot be reached"]);
     }
     slurm.start_controller();
-    let pool = Pool {
-        slurm: &slurm,
-        file,
-    };
+    let pool = calls(&slurm, file);
     // Each call is a new process, like a restarted pool that finds its jobs.
     wait_for("the node to be known again", || {
         pool.lease(&running)["state"] == "running"
@@ -302,7 +259,7 @@ fn check_slurm_says_what_is_there_and_what_is_missing() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
-    let pool = Pool::new(&slurm, "lab", STAYS);
+    let pool = lab_pool(&slurm, "lab", STAYS);
     let checked = pool.run(&["check", "--slurm"]);
     checked.has(
         1,
