@@ -125,8 +125,11 @@ fn limits<'a>(
 /// Returns true if the value of `NVIDIA_VISIBLE_DEVICES` still limits these GPUs. A container runtime applies it before this
 /// process starts and numbers the GPUs again: exactly the named GPUs are left then.
 fn is_list(found: &[DeviceInfo], value: &str) -> bool {
-    let all = ["", "all", "none", "void"];
-    !all.contains(&value.trim()) && value.split(',').count() != found.len()
+    match value.trim() {
+        "" | "all" | "void" => false,
+        "none" => true,
+        list => list.split(',').count() != found.len(),
+    }
 }
 
 /// The parts of a value that name a device. As in CUDA, the list ends at the first part that cannot be a name, such as `-1`.
