@@ -48,7 +48,7 @@ impl Control {
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
-        let node = self.node_of_placement(placement);
+        let node = self.devices.node_of(placement);
         if self.nodes.is_remote(node) {
             self.launch_on(node, model, launch, kept);
             return None;
