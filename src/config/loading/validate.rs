@@ -249,16 +249,11 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
         )),
         _ => {}
     }
-    match (inventory.provider, inventory.command.first()) {
-        (Provider::Command, None) => wrong(
+    if inventory.provider == Provider::Command && inventory.command.is_empty() {
+        wrong(
             "command",
             "is empty, and inventory.provider is command; write the program that prints the devices, and its arguments, as a list".to_owned(),
-        ),
-        (Provider::Command, Some(_)) | (_, None) => {}
-        (_, Some(_)) => wrong(
-            "command",
-            "is set, which only inventory.provider command uses; set that provider, or remove it".to_owned(),
-        ),
+        );
     }
     let mut names = BTreeSet::new();
     for (index, device) in inventory.devices.iter().enumerate() {
@@ -330,6 +325,12 @@ pub(crate) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     notices.extend(cluster::notices(&config.cluster));
     let inventory = &config.inventory;
+    if inventory.provider != Provider::Command && !inventory.command.is_empty() {
+        notices.push(format!(
+            "inventory.command has no effect with inventory.provider {}",
+            inventory.provider.name()
+        ));
+    }
     let is_found = matches!(inventory.provider, Provider::Auto | Provider::Host);
     if !is_found && inventory.host_memory != InventorySection::default().host_memory {
         notices.push(format!(

@@ -105,7 +105,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "[{name: gpu0, memory: 8GiB}]",
         "provider: nvml",
     ),
-    ("inventory.command", "[/opt/devices]", "provider: command"),
+    ("inventory.command", "[/opt/devices]", ""),
     ("pool.keep_hot", "9m", ""),
     ("pool.keep_hot_scope", "device", ""),
     ("pool.keep_hot_least", "9s", ""),
