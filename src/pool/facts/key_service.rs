@@ -246,3 +246,82 @@ impl KeyService {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAVY: KeyId = KeyId(1);
+    const LIGHT: KeyId = KeyId(2);
+    const REPLICA: ReplicaId = ReplicaId(1);
+
+    /// The heavy key takes four seats at this time.
+    fn four_seats(service: &mut KeyService, now: Time) {
+        let mut seats = KeySeats::new(HEAVY);
+        (0..4).for_each(|_| seats.enters(now));
+        service.read(REPLICA, &[seats], now);
+    }
+
+    fn lead(service: &KeyService) -> u64 {
+        service.level(HEAVY).saturating_sub(service.level(LIGHT))
+    }
+
+    #[test]
+    fn service_counts_only_while_another_key_waits() {
+        let mut service = KeyService::default();
+        four_seats(&mut service, Time(0));
+        service.count(Time(100_000));
+        service.joins(LIGHT, Time(100_000));
+        assert_eq!(lead(&service), 0);
+        let change = service.count_sometimes(Time(120_480));
+        assert_eq!(lead(&service), 20, "20 s of four seats");
+        assert_eq!(change.keys, BTreeSet::from([HEAVY]));
+        service.leaves(LIGHT, Time(120_480));
+        service.count(Time(900_000));
+        assert_eq!(service.keys[&HEAVY].served_ms, 4 * 20_480);
+    }
+
+    #[test]
+    fn a_key_that_was_away_has_no_credit_and_a_lead_is_bounded() {
+        let mut service = KeyService::default();
+        four_seats(&mut service, Time(0));
+        service.joins(LIGHT, Time(0));
+        service.count(Time(3_600_000));
+        assert_eq!(lead(&service), LEAD_MAX >> LEVEL_SHIFT);
+        service.leaves(LIGHT, Time(3_600_000));
+        service.forget();
+        service.joins(LIGHT, Time(3_700_000));
+        assert_eq!(lead(&service), 0, "it starts where the active key is");
+    }
+
+    #[test]
+    fn requests_that_come_and_go_between_two_readings_count_in_full() {
+        let mut service = KeyService::default();
+        four_seats(&mut service, Time(0));
+        service.joins(LIGHT, Time(0));
+        service.count(Time(1_000));
+        let mut seats = KeySeats::new(HEAVY);
+        (0..4).for_each(|_| seats.enters(Time(0)));
+        (0..3).for_each(|_| seats.leaves(Time(0), Time(2_000)));
+        service.read(REPLICA, &[seats], Time(5_000));
+        assert_eq!(service.keys[&HEAVY].served_ms, 3 * 2_000 + 5_000);
+        service.ends(REPLICA, Time(6_000));
+        assert_eq!(service.users(REPLICA).count(), 0);
+    }
+
+    #[test]
+    fn ten_thousand_keys_that_come_and_go_take_bounded_memory() {
+        let mut service = KeyService::default();
+        service.joins(LIGHT, Time(0));
+        for nth in 0..10_000 {
+            let replica = ReplicaId(nth + 10);
+            let mut seats = KeySeats::new(KeyId(nth + 10));
+            seats.enters(Time(0));
+            seats.leaves(Time(0), Time(nth + 1));
+            service.read(replica, &[seats], Time(20_000));
+        }
+        service.forget();
+        assert!(service.keys.len() <= AWAY_MAX + 1, "{}", service.keys.len());
+        assert!(service.users.is_empty());
+    }
+}
