@@ -281,7 +281,7 @@ fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Rep
 
 #[test]
 fn two_models_that_exclude_each_other_serve_for_two_thirds_of_the_time_and_share_it() {
-    // A turn is three swaps or sixteen requests. A turn of three swaps leaves three quarters for serving; a drain, and the first
+    // A turn is three swaps or sixteen requests, and nine swaps between requests. A turn of three swaps leaves three quarters for serving; a drain, and the first
     // loads before the pool knows how soon a client returns, take a little of that. A turn ends once a request has waited for five
     // minutes: with loads of three minutes that leaves two minutes for serving, two fifths of the time. A client on a busy machine
     // is late now and then, which does not end a turn. Each case: milliseconds of a load and of a request, how late every seventh
@@ -350,4 +350,57 @@ fn an_equal_waits_for_the_turn_and_the_swap_but_no_longer() {
 fn a_higher_priority_waits_for_those_inside_and_the_load_only() {
     let waited = asks_into_a_busy_model(1);
     assert!(waited <= Span::from_secs(5 + 4 + 1), "{waited}");
+}
+
+/// P3: the clients follow each other without a pause, so that each model is idle between two requests only.
+#[test]
+fn p3_a_request_waits_for_ten_swaps_and_a_request_of_a_model_that_is_idle_between_requests() {
+    let (load, service) = (Span(300), Span(400));
+    let hour = Time(3_600_000);
+    let report = alternating(load, service, (0, Span::ZERO), hour);
+    let longest = report.all.waits.longest;
+    assert!(longest <= Span(10 * load.0 + 2 * service.0), "{longest}");
+    let served = report.all.served * (service.0 + 1);
+    assert!(served * 10 >= hour.0 * 9, "{served} ms of serving");
+}
+
+/// P3: the time for which requests wait counts across those that gave up, or clients with less patience than a turn would never be
+/// served.
+#[test]
+fn p3_clients_that_give_up_before_a_turn_ends_are_served_in_the_next() {
+    let mut scenario = scenario(1, &[(8, 20), (8, 20)]);
+    scenario.models[1].queue_timeout = Span::from_secs(30);
+    let always = [clients(0, 3, 0), clients(1, 1, 1_000)];
+    let report = run_clients(&scenario, &always, Time(3_600_000), &checked());
+    assert_eq!(report.broken, Vec::<String>::new());
+    let impatient = &report.by_model[&ModelId(1)];
+    assert!(impatient.timed_out > 0, "no client gave up: {impatient:?}");
+    // At least once in a turn of three swaps, two loads and a request.
+    let least = 3_600 / (3 * 20 + 2 * 20 + 2);
+    assert!(impatient.served >= least, "{} served", impatient.served);
+}
+
+/// P3: short loads pass a long one until it is due, after a round of its load and no later.
+#[test]
+fn p3_a_long_load_is_passed_over_for_no_more_than_a_round() {
+    let mut scenario = scenario(1, &[(8, 60), (8, 2), (8, 2), (8, 2)]);
+    for spec in &mut scenario.models {
+        spec.queue_timeout = Span::from_secs(3_600);
+    }
+    // The long one first, for which one request waits, then the short ones in turn, each as soon as it has left.
+    let list: Vec<(u64, u32)> = (0..300)
+        .map(|nth| (nth * 3, 1 + (nth % 3) as u32))
+        .collect();
+    let mut asked = list.clone();
+    asked.insert(21, (61, 0));
+    asked.insert(0, (0, 0));
+    asked.sort_unstable();
+    let report = ours(&scenario, &asks(&asked));
+    let long = &report.by_model[&ModelId(0)];
+    assert_eq!(long.served, 2);
+    let (round, load) = (Span::from_secs(3 * 60), Span::from_secs(60));
+    let longest = long.waits.longest;
+    assert!(longest > load + Span(5_000), "nothing passed it: {longest}");
+    // A swap and a request may be in progress when it is due.
+    assert!(longest <= round + load + Span(10_000), "{longest}");
 }
