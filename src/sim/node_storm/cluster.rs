@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Due, LENGTH, Link, Play};
 use pool::{
-    Bytes, DemandId, DeviceId, DeviceReading, Event, KindId, ModelId, ModelView, NodeId,
+    Bytes, DemandId, DeviceId, DeviceReading, Event, KindId, Limits, ModelId, ModelView, NodeId,
     NodeOutlook, NodeShape, NodeState, Priority, ShapeId, Span, Time,
 };
 
@@ -19,7 +19,7 @@ const BYTES_PER_DEVICE: Bytes = Bytes(80 * Bytes::GIB);
 const NOT_AGAIN: Span = Span::from_secs(300);
 
 /// The limit of nodes that the pool may hold and request at a time.
-pub(super) const NODES_MAX: u32 = 3;
+const NODES_MAX: u32 = 3;
 
 /// The cluster's last report on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +72,14 @@ impl Leases {
         self.open.clear();
         self.refused.clear();
         self.releasing.clear();
+    }
+}
+
+pub(super) fn limits() -> Limits {
+    Limits {
+        nodes_may_join: true,
+        nodes_max: Some(NODES_MAX),
+        ..Limits::default()
     }
 }
 

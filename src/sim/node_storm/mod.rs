@@ -19,8 +19,8 @@ use super::world::World;
 use cluster::{Leases, Report};
 use limits::TimeLimits;
 use pool::{
-    Bytes, Command, DemandId, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool,
-    Priority, ReplicaId, ShapeId, Span, Ticket, Time, check,
+    Bytes, Command, DemandId, Event, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
+    ReplicaId, ShapeId, Span, Ticket, Time, check,
 };
 use truth::Truth;
 
@@ -181,7 +181,7 @@ impl Play {
         let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth)));
         let specs = specs.collect();
         let mut play = Play {
-            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
+            world: World::new(Pool::new(cluster::limits(), false, ReplicaId(1))),
             links: truth.nodes().map(|node| (node, Link::default())).collect(),
             leases: Leases::default(),
             limits: TimeLimits::default(),
@@ -378,14 +378,6 @@ impl Play {
                 self.report.broken.push(text);
             }
         }
-    }
-}
-
-fn limits() -> Limits {
-    Limits {
-        nodes_may_join: true,
-        nodes_max: Some(cluster::NODES_MAX),
-        ..Limits::default()
     }
 }
 

@@ -7,7 +7,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::world::World;
-use super::{Due, LENGTH, NodeFault, Play, limits};
+use super::cluster::limits;
+use super::{Due, LENGTH, NodeFault, Play};
 use pool::{
     Action, Command, Event, Exit, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span,
     StopReason, Ticket, Time,
