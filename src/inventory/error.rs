@@ -61,8 +61,8 @@ pub enum InventoryError {
     )]
     NotVisible {
         variable: &'static str,
-        value: String,
-        name: String,
+        value: Box<str>,
+        name: Box<str>,
         problem: String,
         known: String,
         provider: &'static str,

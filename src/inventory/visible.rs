@@ -151,8 +151,8 @@ fn narrowed(
     for name in names(limit.value) {
         let wrong = |problem: String| InventoryError::NotVisible {
             variable: limit.variable,
-            value: limit.value.to_owned(),
-            name: name.to_owned(),
+            value: limit.value.into(),
+            name: name.into(),
             problem,
             known: list(found),
             provider: provider.name(),

@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!(with(&|_| {}), Ok(()));
         let long = "x".repeat(NAME_BYTES_MAX + 1);
-        let changes: [&dyn Fn(&mut Hello); 12] = [
+        let changes: [&dyn Fn(&mut Hello); 13] = [
             &|hello| hello.relay.secret = "x\r\nPOST / HTTP/1.1".to_owned(),
             &|hello| hello.relay.secret.push('\n'),
             &|hello| hello.version = long.clone(),

@@ -40,7 +40,7 @@ impl Streams {
     }
 }
 
-impl Answer for Streams {
+impl ConnectionService for Streams {
     fn edge(&self) -> &Arc<Edge> {
         &self.edge
     }

@@ -60,7 +60,7 @@ pub struct InFlightRequest {
     /// The client's deadline.
     pub deadline: Option<Time>,
     /// Signals the shutdown of this process.
-    pub ending: Ending,
+    pub(crate) ending: Ending,
 }
 
 impl InFlightRequest {

@@ -62,8 +62,11 @@ pub(crate) fn choose(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Choice {
     }
 }
 
+/// Sizes in the order of their cost.
+type Cost = (u32, u32, Bytes, ShapeId);
+
 /// Sizes compare by cost per hour, then by size.
-fn cost(shape: &NodeShape) -> (u32, u32, Bytes, ShapeId) {
+fn cost(shape: &NodeShape) -> Cost {
     let cents = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
     (cents, shape.devices, shape.bytes_per_device, shape.shape)
 }
@@ -122,10 +125,7 @@ pub(crate) fn changes_at(pool: &Pool, pending: &PendingNode) -> Option<Time> {
 
 /// The order in which open requests of different sizes win: with a machine, then expected soon, then the cheaper one. `None` if the
 /// request is not certain enough to replace another.
-pub(crate) fn certainty(
-    pool: &Pool,
-    pending: &PendingNode,
-) -> Option<(u8, (u32, u32, Bytes, ShapeId), DemandId)> {
+pub(crate) fn certainty(pool: &Pool, pending: &PendingNode) -> Option<(u8, Cost, DemandId)> {
     let class = match pending {
         pending if pending.joined.is_some() => 0,
         pending if pending.outlook == NodeOutlook::Starts => 1,

@@ -2,7 +2,8 @@
 //! header: the values and tensor shapes of a published model, its source, and the memory in MiB (weights, cache, compute buffer)
 //! that `llama-fit-params --fit-print on` of llama.cpp 0c1e570 (llama-cpp-python 0.3.36) prints for the same header. Its devices
 //! are RPC servers, which do not compute batches with weights of the host; the options here say the same with `--no-op-offload`.
-//! One file because every test reads the same headers.
+//! One file because std::time::SystemTime;
+use every test reads the same headers.
 
 use std::path::{Path, PathBuf};
 
@@ -349,11 +350,12 @@ fn a_pattern_that_cannot_be_evaluated_counts_on_both_sides_and_none_takes_long()
         assert_has(warning, &["--override-tensor", "cannot be evaluated", why]);
     }
     // Patterns that take exponential time in other engines.
-    let begun = std::time::Instant::now();
+    let begun = SystemTime::now();
     for pattern in ["(b+)+$", "((b|k|l)*)*$", "(.*)*(.*)*x"] {
         header.split(&options(pattern), 1);
     }
-    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    let took = begun.elapsed().unwrap_or_default();
+    assert!(took.as_secs() < 20, "{took:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use super::{GIB, environment, read, settings};
 use model_pool::inventory::{
@@ -382,9 +382,9 @@ fn eight_gpus_with_forty_processes_are_read_in_five_milliseconds_each() {
     let ours: BTreeSet<u32> = (1..=40).collect();
     // The best of ten: other tests run on the same processors.
     let least = (0..10).map(|_| {
-        let began = Instant::now();
+        let began = SystemTime::now();
         assert_eq!(inventory.measure(&ours).len(), 8);
-        began.elapsed()
+        began.elapsed().unwrap_or_default()
     });
     let least = least.min().unwrap();
     assert!(least < Duration::from_millis(40), "{least:?} for 8 GPUs");
