@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_said_to_be_where_it_is() {
+    fn the_message_about_an_unpublished_key_names_the_file_that_holds_it() {
         let file = Path::new("data/admin.key");
         let error = || std::io::Error::other("no response");
         let path = Path::new("data/admin.key.new").to_owned();

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_described_with_its_times_and_its_cost() {
+    fn a_lease_is_described_with_its_times_and_cost() {
         let lease = |state| NodeLease {
             demand: None,
             owner: None,

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_takes_the_gpus_that_slurm_names_and_a_step_its_part_of_them() {
+    fn a_job_uses_the_gpus_slurm_assigned_and_a_step_its_subset() {
         let folder = machine(4, &[]);
         let mut variables = vec![("SLURM_JOB_ID", "13"), ("SLURM_JOB_GPUS", "1-2,3")];
         let found = find(&environment(&variables), folder.path());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_in_a_device_cgroup_and_a_process_outside_of_jobs_take_what_they_see() {
+    fn jobs_confined_by_a_device_cgroup_and_processes_outside_jobs_use_all_visible_gpus() {
         let job = environment(&[("SLURM_JOB_ID", "13"), ("SLURM_JOB_GPUS", "3")]);
         assert_eq!(find(&job, machine(4, &[0, 1]).path()), Ok(None));
         assert_eq!(find(&job, machine(0, &[]).path()), Ok(None));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_cannot_know_its_gpus_is_refused_with_advice() {
+    fn a_job_with_unknown_gpus_is_refused_with_advice() {
         let folder = machine(2, &[]);
         for variables in [
             &[("SLURM_JOB_ID", "13")][..],

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_listen_address_is_one_that_can_be_reached() {
+    fn a_wildcard_listen_address_becomes_a_reachable_url() {
         assert_eq!(server("{}"), "http://127.0.0.1:8080/llm");
         assert_eq!(
             server("server: {listen: \"0.0.0.0:9000\", base_path: /pool}"),

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn several_controllers_have_one_fingerprint_or_one_each() {
+    fn several_controllers_share_one_fingerprint_or_have_one_each() {
         let words =
             |all: &[&str]| -> Vec<String> { all.iter().map(|word| (*word).to_owned()).collect() };
         let [one, two] = ["1", "2"].map(|digit| format!("sha256:{}", digit.repeat(64)));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_root_may_be_for_the_group_of_another_account() {
+    fn a_file_of_root_may_be_readable_by_the_accounts_group() {
         let (root, own) = (0, 10_001);
         assert!(!is_for_others(0o440, root, own));
         assert!(!is_for_others(0o400, own, own));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
+    fn a_token_is_read_only_from_a_private_file() {
         let (_folder, path) = file("mp-secret\n", 0o600);
         assert_eq!(read_token(&path), Ok("mp-secret".to_owned()));
         let (_folder, path) = file("mp-secret\n", 0o644);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dated_workload_has_its_own_times_also_where_an_hour_is_skipped() {
+    fn a_dated_workload_keeps_its_own_times_across_a_clock_change() {
         let config = with(r#"{"timezone": "Europe/Berlin"}"#);
         // Saturday at noon; the clocks of Sunday go forward.
         let start: DateTime<Utc> = "2026-03-28T11:00:00Z".parse().expect("a time");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reopening_there_is_no_morning() {
+    fn a_schedule_without_reopening_has_no_morning() {
         let config = with(r#"{"timezone": "UTC", "reopen": null}"#);
         let found = evenings(&config, None, Span(24 * HOUR)).expect("a schedule");
         assert!(!found.starts_closed);

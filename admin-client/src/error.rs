@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_the_message_gives_is_not_repeated() {
+    fn a_reason_contained_in_the_message_is_not_repeated() {
         let text = explained(
             409,
             r#"{"error":{"message":"m: no room"},"plan":{"model":"m","reason":"no room",

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_state_is_itself_and_an_unknown_one_keeps_its_name() {
+    fn known_states_round_trip_and_unknown_ones_keep_their_name() {
         for (name, state) in NAMES {
             assert_eq!(LoadState::from(name.to_owned()), state);
             assert_eq!(state.to_string(), name);

@@ -69,7 +69,7 @@ fn an_unknown_model_shows_the_servers_closest_names() {
 }
 
 #[test]
-fn a_page_that_is_not_a_pool_is_distinguished_from_a_refusal() {
+fn a_page_of_another_server_is_reported_as_a_wrong_base_path() {
     let server = Server::start(vec![(
         "GET /llm/admin/queue",
         vec![Reply::other(404, "text/html", "<h1>nginx</h1>")],
@@ -80,7 +80,7 @@ fn a_page_that_is_not_a_pool_is_distinguished_from_a_refusal() {
 }
 
 #[test]
-fn the_key_comes_from_the_flag_then_the_environment_then_a_file() {
+fn the_key_is_read_from_the_flag_then_the_environment_then_a_file() {
     let line = "GET /llm/admin/queue";
     let server = one(line, 200, json!({"waiting": []}));
     let dir = tempfile::tempdir().expect("a directory");
@@ -164,7 +164,7 @@ fn a_proxy_is_not_used_for_a_server_on_this_machine() {
 }
 
 #[test]
-fn a_change_of_the_catalogue_sends_what_the_options_say() {
+fn catalogue_commands_send_the_given_options() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = "engine_config:\n  model_id: org/m\n";
     std::fs::write(dir.path().join("m.yaml"), file).expect("written");
@@ -264,7 +264,7 @@ fn past_events_and_logs_are_printed_line_by_line() {
 }
 
 #[test]
-fn a_cleanup_previews_without_unloading_and_does_not_ask_in_a_script() {
+fn a_cleanup_preview_unloads_nothing_and_a_script_is_not_prompted() {
     let line = "POST /llm/admin/cleanup";
     let body = json!({"preview": true, "replicas": [{"replica": "r1", "model": "m", "bytes": 5}], "unloaded": ["r1"],
         "reopen_at": "2026-11-20T12:00:00Z"});
@@ -378,7 +378,7 @@ fn every_other_command_calls_its_route_and_succeeds() {
 }
 
 #[test]
-fn ones_own_key_is_revoked_only_with_yes() {
+fn a_key_revokes_itself_only_with_the_yes_flag() {
     let message = "k1: it is the key of this request; k2 (ops) is the only other valid admin key";
     let body =
         json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
@@ -401,7 +401,7 @@ fn ones_own_key_is_revoked_only_with_yes() {
 }
 
 #[test]
-fn top_without_a_terminal_is_one_screen_and_in_json_one_line() {
+fn top_without_a_terminal_prints_one_screen_or_one_json_line() {
     let server = Server::start(vec![
         ok(
             "GET /llm/admin/devices",

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn strftime_formats_dates_correctly() {
         for (seconds, expected) in [
             (0, "Thursday 01 January 1970 00:00:00"),
             (951_782_400, "Tuesday 29 February 2000 00:00:00"),
@@ -47,12 +47,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directive_that_is_not_known_is_copied() {
+    fn an_unknown_directive_is_copied() {
         assert_eq!(strftime("%d %b %Y %Q 100%% %", 0), "01 Jan 1970 %Q 100% %");
     }
 
     #[test]
-    fn a_time_beyond_the_calendar_is_no_panic() {
+    fn a_time_beyond_the_calendar_falls_back_to_1970() {
         assert_eq!(strftime("%Y", u64::MAX), "1970");
     }
 }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_reads_the_switches_that_it_names_and_no_others() {
+    fn a_template_reads_only_the_variables_it_names() {
         let source = "{{ '<think>' if enable_thinking is not defined or enable_thinking }}{% for message in messages %}{{ message.thinking }}{% endfor %}";
         let template =
             ChatTemplate::compile(source.to_owned(), None, None, None, calendar::unix_seconds);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_available() {
+    fn templates_can_format_the_current_date() {
         let year = render("{{ strftime_now('%Y') }}", &json!([])).expect("renders");
         assert!(year.parse::<u32>().is_ok_and(|year| year >= 2024), "{year}");
     }

@@ -45,7 +45,7 @@ const WITHOUT_CUDA: &str = "this program was built without CUDA";
 #[cfg(all(test, not(feature = "cuda")))]
 mod tests {
     #[test]
-    fn a_program_without_cuda_says_so() {
+    fn a_build_without_cuda_reports_the_missing_support() {
         let error = super::cuda_facts().expect_err("there is no CUDA in this build");
         assert_eq!(error, super::WITHOUT_CUDA);
     }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_of_several_bytes_is_never_split() {
+    fn a_multi_byte_character_is_never_split() {
         assert_eq!(
             pieces(&Bytes, &bytes("a😀b")),
             ["a", "", "", "", "😀", "b", ""]
@@ -152,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_never_becomes_whole_ends_as_a_replacement() {
+    fn an_incomplete_character_ends_as_a_replacement_character() {
         assert_eq!(pieces(&Bytes, &[0x61, 0xf0, 0x9f]).concat(), "a\u{fffd}");
     }
 
     #[test]
-    fn a_space_before_a_word_survives_every_cut_of_the_window() {
+    fn a_leading_space_survives_every_cut_of_the_window() {
         let tokens: Vec<u32> = (300..400).collect();
         assert_eq!(
             pieces(&ByteFallback, &tokens).concat(),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_together_are_the_whole_text_for_any_text() {
+    fn concatenated_pieces_equal_the_text_for_random_texts() {
         let mut random = StdRng::seed_from_u64(3);
         let letters = ["a", "é", "€", "😀", "👩‍👩‍👧", " ", "\n", "文", "\u{fffd}"];
         for _ in 0..500 {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_together_are_the_whole_text_for_any_bytes() {
+    fn concatenated_pieces_equal_the_decoded_text_for_random_bytes() {
         let mut random = StdRng::seed_from_u64(4);
         for _ in 0..500 {
             let tokens: Vec<u32> = (0..random.random_range(0..80))

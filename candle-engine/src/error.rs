@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_many_lines_becomes_one() {
+    fn a_multi_line_error_is_joined_into_one_line() {
         let error = EngineError::model(
             "model/config.json",
             "expected a comma\n   at line 3",

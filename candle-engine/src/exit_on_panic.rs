@@ -24,7 +24,7 @@ mod tests {
     const ON_PURPOSE: &str = "CANDLE_ENGINE_TEST_FAILS";
 
     #[test]
-    fn a_thread_that_fails_ends_the_process_with_its_words() {
+    fn a_panicking_thread_ends_the_process_and_its_message_is_printed() {
         if std::env::var_os(ON_PURPOSE).is_some() {
             // Runs next to the test's own thread, which waits forever: nothing else ends this process.
             let thread = std::thread::spawn(|| or_end("batch", || panic!("a page was lost")));
@@ -34,7 +34,8 @@ mod tests {
             }
         }
         let me = std::env::current_exe().expect("a test has a program");
-        let name = "exit_on_panic::tests::a_thread_that_fails_ends_the_process_with_its_words";
+        let name =
+            "exit_on_panic::tests::a_panicking_thread_ends_the_process_and_its_message_is_printed";
         let ended = Command::new(me)
             .args(["--exact", name, "--nocapture"])
             .env(ON_PURPOSE, "1")
@@ -48,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_ends_well_ends_nothing() {
+    fn successful_work_does_not_end_the_process() {
         or_end("batch", || {});
     }
 }

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_that_is_no_json_has_a_code_as_every_other_refusal() {
+    fn a_body_that_is_not_a_json_object_is_refused_with_an_error_code() {
         for body in [&br#"{"max_tokens": 1e400}"#[..], b"[]"] {
             let Err(error) = Fields::parse(body) else {
                 panic!("it is taken")
@@ -236,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wrong_value_is_shortened_between_letters() {
+    fn a_long_invalid_value_is_truncated_at_a_character_boundary() {
         let error = expected("a", "short", &Value::String("é".repeat(500)));
         assert!(error.message.len() < 200, "{}", error.message);
     }
 
     #[test]
-    fn fields_that_nobody_takes_are_named() {
+    fn unknown_fields_are_refused_by_name() {
         let fields = Fields::parse(br#"{"temprature": 1, "b": 2}"#).expect("an object");
         let error = fields.finish("").expect_err("unknown fields");
         assert!(error.message.contains("temprature, b"), "{}", error.message);
     }
 
     #[test]
-    fn a_misspelled_field_gets_the_nearest_name_of_those_that_are_taken() {
+    fn a_misspelled_field_gets_the_nearest_known_name_suggested() {
         let message = |body: &[u8]| {
             let mut fields = Fields::parse(body).expect("an object");
             for name in ["temperature", "top_p", "messages"] {

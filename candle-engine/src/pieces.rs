@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_of_a_stop_string_are_not_given_out() {
+    fn the_tokens_of_a_stop_string_are_not_returned() {
         let (pieces, stopped) = run("one END two", &["END"]);
         assert!(stopped);
         assert_eq!(joined(&pieces), ("one ".to_owned(), "one ".to_owned()));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_with_the_text_in_which_they_begin() {
+    fn a_token_is_reported_with_the_piece_of_text_in_which_it_begins() {
         let (pieces, _) = run("a😀b", &[]);
         assert_eq!(pieces[0], ("a".to_owned(), "a".to_owned()));
         assert_eq!(pieces[1], (String::new(), String::new()));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_count_letters_and_go_on_after_a_prompt() {
+    fn offsets_count_characters_and_continue_after_a_prompt() {
         let mut response = ResponseText::new(StopMatcher::default(), 10);
         let mut offsets = Vec::new();
         for token in "é€a".bytes() {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_many_read_at_once_as_there_are_workers_and_the_next_waits() {
+    async fn as_many_jobs_run_as_there_are_workers_and_the_next_one_waits() {
         let readers = Readers::new(Some(2));
         let both = Arc::new(Barrier::new(2));
         let (hold, held) = channel::<()>();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_is_an_error_and_gives_its_worker_back() {
+    async fn a_panicking_job_returns_an_error_and_frees_its_worker() {
         let readers = Readers::new(Some(1));
         for _ in 0..2 {
             let worked = readers.run(|| -> Result<(), ApiError> { panic!("broken") });

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reasoning_is_told_apart_from_the_response() {
+    fn reasoning_is_separated_from_the_response() {
         for (prompt, written, reasoning, text) in [
             (
                 "",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_not_held_longer_than_needed() {
+    fn possible_reasoning_tags_are_held_back_only_as_long_as_needed() {
         let mut reader = ReasoningReader::new(true, "<think>").expect("a reader");
         let thought = |reasoning: &str, text: &str| ReasoningPiece {
             reasoning: reasoning.to_owned(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn models_without_a_place_for_it_are_read_as_they_are() {
+    fn a_model_without_reasoning_tags_needs_no_reasoning_reader() {
         assert!(ReasoningReader::new(false, "<think>").is_none());
         assert!(ReasoningReader::is_known_to(|text| text == "</think>"));
         assert!(!ReasoningReader::is_known_to(|_| false));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_letter_shows_its_bytes() {
+    fn an_incomplete_character_is_shown_as_bytes() {
         assert_eq!(name("é".as_bytes()), "é");
         assert_eq!(name(&[0xf0, 0x9f]), "bytes:\\xf0\\x9f");
     }

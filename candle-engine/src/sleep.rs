@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sleeps_lets_nobody_in_until_it_is_woken() {
+    async fn a_sleeping_engine_refuses_requests_until_it_is_woken() {
         let (gate, part) = (
             Arc::new(SleepGate::default()),
             Arc::new(RecordingSleeper::default()),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_finished_first_and_nobody_new_comes_in() {
+    async fn running_requests_finish_before_sleep_and_new_ones_are_refused() {
         let (gate, part) = (
             Arc::new(SleepGate::default()),
             Arc::new(RecordingSleeper::default()),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_and_leaves_before_it_sleeps_leaves_it_awake() {
+    async fn a_sleep_cancelled_before_it_takes_effect_leaves_the_engine_awake() {
         let (gate, part) = (
             Arc::new(SleepGate::default()),
             Arc::new(RecordingSleeper::default()),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_fails_leaves_the_engine_as_it_was() {
+    async fn a_part_that_fails_leaves_the_sleep_state_unchanged() {
         let (gate, part) = (
             Arc::new(SleepGate::default()),
             RecordingSleeper::failing("sleep"),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_counts_until_it_ends_and_a_whole_response_does_not() {
+    async fn a_stream_counts_as_running_until_it_ends_and_a_complete_response_does_not() {
         let gate = Arc::new(SleepGate::default());
         let response_with = |body| counted(gate.enter().expect("awake"), Response::new(body));
         let whole = response_with(Body::from("whole"));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_given_back_read_as_before() {
+    fn released_pages_read_back_with_the_same_content() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(1 << 16).expect("room");
         #[expect(unsafe_code, reason = "mapping a file has no safe form")]

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_cut_between_pieces_is_found_and_left_out() {
+    fn a_stop_string_split_between_pieces_is_found_and_removed() {
         assert_eq!(
             run(&["END"], &["one E", "N", "D two"]),
             ("one ".to_owned(), true)
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_does_not_become_a_stop_string_is_given_out() {
+    fn a_partial_match_that_does_not_complete_is_returned() {
         assert_eq!(
             run(&["END"], &["E", "N", "E", "N", "X"]),
             ("ENENX".to_owned(), false)
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stop_string_that_was_met_is_told() {
+    fn the_matched_stop_string_is_reported() {
         let met = |stops: &[&str]| {
             let mut matcher = StopMatcher::new(stops.iter().map(|stop| (*stop).to_owned()));
             matcher.push("one two").stopped
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn empty_stop_strings_stop_nothing() {
+    fn an_empty_stop_string_never_matches() {
         assert_eq!(run(&[""], &["a", "b"]), ("ab".to_owned(), false));
     }
 
     #[test]
-    fn any_cut_gives_the_result_of_the_complete_text() {
+    fn any_split_gives_the_same_result_as_the_complete_text() {
         let mut random = StdRng::seed_from_u64(7);
         for _ in 0..2000 {
             let letters = ["a", "b", "ab", "é", "ba"];

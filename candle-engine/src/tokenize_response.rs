@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_of_a_response_are_its_json() {
+    fn the_streamed_pieces_form_the_json_response() {
         let (_, response) = written(TokenizeResponse::new(Vec::new(), 8));
         assert_eq!(
             response,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_some_contexts_is_taken_and_one_of_many_is_not() {
+    fn a_text_is_accepted_up_to_several_times_the_context_length() {
         for context in [16, 512, 8192, 131_072, 1_048_576] {
             assert!(bytes_max(context) >= 6 * context, "{context}");
             assert!(

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_survives_encoding_and_piecewise_decoding() {
+    fn every_text_survives_encoding_and_incremental_decoding() {
         for tokenizer in [demo(), byte_fallback()] {
             for text in [
                 "hello",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_random_tokens_are_the_whole_decode() {
+    fn pieces_of_random_tokens_equal_the_full_decode() {
         let tokenizer = demo();
         let mut random = StdRng::seed_from_u64(9);
         for _ in 0..200 {

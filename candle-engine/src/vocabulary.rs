@@ -104,7 +104,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_bytes_of_all_tokens_of_a_text_are_the_text() {
+    fn token_bytes_concatenate_to_the_encoded_text() {
         let file =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat/tokenizer.json");
         let tokenizer = Tokenizer::from_file(file).expect("a tokenizer");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_sentencepiece_are_bytes() {
+    fn sentencepiece_byte_tokens_are_parsed() {
         assert_eq!(byte_of("<0x0A>"), Some(10));
         assert_eq!(byte_of("<0xZZ>"), None);
         assert_eq!(byte_of("hello"), None);

@@ -160,7 +160,7 @@ async fn a_wrong_field_of_a_completion_is_refused_by_its_name() {
 }
 
 #[tokio::test]
-async fn fields_that_ask_for_nothing_are_taken() {
+async fn fields_without_effect_are_accepted() {
     let engine = Engine::start(1).await;
     let body = json!({
         "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1, "user": "somebody", "logprobs": false, "tools": [], "tool_choice": "none",
@@ -171,7 +171,7 @@ async fn fields_that_ask_for_nothing_are_taken() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_requests_are_refused() {
+async fn bodies_that_are_not_requests_are_refused() {
     let engine = Engine::start(1).await;
     for body in [
         "",
@@ -213,7 +213,7 @@ async fn bodies_that_are_no_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn another_model_another_route_and_another_method_are_refused() {
+async fn unknown_models_routes_and_methods_are_refused() {
     let engine = Engine::start(1).await;
     let other = engine
         .post(

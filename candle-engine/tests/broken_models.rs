@@ -78,7 +78,7 @@ fn edit_header(folder: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_is_named() {
+async fn a_missing_folder_is_reported_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("nothing");
     let words = last_words_of(options(
@@ -163,7 +163,7 @@ async fn a_tokenizer_larger_than_the_embedding_is_refused_with_both_numbers() {
 }
 
 #[tokio::test]
-async fn a_tokenizer_that_is_none_is_named() {
+async fn an_invalid_tokenizer_is_named() {
     let folder = copy();
     std::fs::write(folder.path().join("tokenizer.json"), "{\"model\": 5}").expect("written");
     assert_says(
@@ -187,7 +187,7 @@ async fn a_broken_chat_template_is_named() {
 }
 
 #[tokio::test]
-async fn cut_weights_are_refused_and_the_first_lost_tensor_is_named() {
+async fn truncated_weights_are_refused_with_the_first_missing_tensor() {
     let folder = copy();
     let path = folder.path().join("model.safetensors");
     let bytes = std::fs::read(&path).expect("weights");
@@ -267,7 +267,7 @@ async fn a_missing_tensor_a_wrong_shape_and_a_wrong_type_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn weights_that_are_no_numbers_are_found_before_the_first_request() {
+async fn non_finite_weights_are_found_before_the_first_request() {
     let folder = copy();
     let path = folder.path().join("model.safetensors");
     let mut bytes = std::fs::read(&path).expect("weights");
@@ -278,7 +278,7 @@ async fn weights_that_are_no_numbers_are_found_before_the_first_request() {
 }
 
 #[tokio::test]
-async fn an_index_that_points_elsewhere_is_refused() {
+async fn an_index_that_points_outside_its_folder_is_refused() {
     let folder = copy();
     std::fs::rename(
         folder.path().join("model.safetensors"),
@@ -310,7 +310,7 @@ async fn an_index_that_points_elsewhere_is_refused() {
 }
 
 #[tokio::test]
-async fn a_number_that_is_none_is_found_by_its_tensor_where_that_is_asked_for() {
+async fn a_non_finite_number_is_reported_by_tensor_if_verification_is_on() {
     let folder = copy();
     let path = folder.path().join("model.safetensors");
     let mut bytes = std::fs::read(&path).expect("weights");
@@ -338,7 +338,7 @@ fn gguf(path: &Path, metadata: &[(&str, Metadata)]) {
 }
 
 #[tokio::test]
-async fn a_gguf_that_cannot_be_served_is_named_with_what_is_wrong() {
+async fn a_gguf_that_cannot_be_served_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.gguf");
     let architecture = |name: &str| {

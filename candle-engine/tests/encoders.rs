@@ -103,7 +103,7 @@ async fn refused(engine: &Engine, path: &str, fields: Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn vectors_are_those_of_transformers_with_every_architecture_and_pooling() {
+async fn vectors_equal_those_of_transformers_for_every_architecture_and_pooling() {
     for name in models_with("vectors") {
         let engine = start(&name).await;
         let expected = expected(&name);
@@ -135,7 +135,7 @@ async fn vectors_are_those_of_transformers_with_every_architecture_and_pooling()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_are_those_of_transformers_with_every_cross_encoder() {
+async fn scores_equal_those_of_transformers_for_every_cross_encoder() {
     for name in models_with("scores") {
         let engine = start(&name).await;
         let expected = expected(&name);
@@ -164,7 +164,7 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_has_the_same_vector_alone_and_among_others() {
+async fn a_text_has_the_same_vector_alone_and_in_a_batch() {
     for name in [
         "bert-mean",
         "mpnet",
@@ -191,7 +191,7 @@ async fn a_text_has_the_same_vector_alone_and_among_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_base64_and_fewer_dimensions_are_the_same_vector() {
+async fn token_input_base64_output_and_truncated_dimensions_agree_on_the_embedding() {
     let engine = start("bert-mean").await;
     let text = "What is the capital of Japan?";
     let whole = embed(&engine, json!({"input": text, "user": "somebody"})).await;
@@ -263,7 +263,7 @@ async fn a_rerank_has_the_best_document_first_in_each_dialect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_for_embeddings_ranks_by_cosine() {
+async fn an_embedding_model_ranks_by_cosine_similarity() {
     let engine = start("distilbert").await;
     let texts = ["a pool", "a pool", "Größe und Maß"];
     let response = embed(&engine, json!({"input": texts})).await;

@@ -14,7 +14,7 @@ const GROWTH_BYTES_MAX: u64 = 200 * 1024 * 1024;
 
 /// Not a test: the program that this engine starts for a trial.
 #[test]
-fn what_a_trial_runs() {
+fn hostile_grammar_trial_entry_point() {
     try_grammar().expect("the order is read");
 }
 
@@ -23,7 +23,7 @@ async fn engine() -> Engine {
     let trial = TrialProgram {
         program: std::env::current_exe().expect("a test has a program"),
         arguments: [
-            "what_a_trial_runs",
+            "hostile_grammar_trial_entry_point",
             "--exact",
             "--nocapture",
             "--test-threads=1",
@@ -82,7 +82,7 @@ async fn metric(engine: &Engine, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn a_hostile_schema_delays_no_other_request_and_leaves_nothing() {
+async fn a_hostile_schema_delays_no_other_request_and_leaks_no_memory() {
     let engine = engine().await;
     let plain = ask(&json!({"max_tokens": 2}));
     let person = json!({"type": "object", "properties": {"name": {"type": "string"}}});

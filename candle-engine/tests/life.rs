@@ -12,7 +12,7 @@ use support::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn health_tells_how_far_the_load_is_and_models_the_name() {
+async fn health_reports_load_progress_and_models_reports_the_name() {
     let engine = Engine::start_loading(1);
     let (status, health) = loop {
         if engine.socket().exists() {
@@ -76,7 +76,7 @@ async fn memory_is_reported_in_bytes() {
 }
 
 #[tokio::test]
-async fn an_end_waits_for_the_response_in_flight() {
+async fn shutdown_waits_for_the_running_response() {
     let mut engine = Engine::start(1).await;
     let mut stream = engine
         .stream(CHAT, &endless(&json!({"stream": true})))
@@ -128,7 +128,7 @@ async fn an_address_in_use_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn it_serves_over_tcp_too() {
+async fn the_engine_also_serves_over_tcp() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = free.local_addr().expect("an address");
     drop(free);

@@ -76,7 +76,7 @@ async fn vector(model: &Path) -> Vec<f64> {
 }
 
 #[tokio::test]
-async fn vectors_of_a_folder_and_of_gguf_files_point_the_same_way() {
+async fn vectors_of_safetensors_and_gguf_files_agree_in_direction() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let words = tokens::words();
@@ -101,7 +101,7 @@ async fn vectors_of_a_folder_and_of_gguf_files_point_the_same_way() {
 }
 
 #[tokio::test]
-async fn a_folder_and_gguf_files_of_the_same_weights_are_served_alike() {
+async fn safetensors_and_gguf_files_of_the_same_weights_give_the_same_responses() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let words = tokens::words();
@@ -154,7 +154,7 @@ async fn scored(engine: &Engine, first: u32, tokens: u32) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn rounded_inputs_and_a_cache_of_two_bytes_give_alone_what_they_give_among_others() {
+async fn rounded_inputs_and_a_two_byte_cache_give_the_same_results_alone_and_in_a_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("bf16");
     SHAPE

@@ -14,7 +14,7 @@ fn joined(chunks: &[Value]) -> String {
 }
 
 #[tokio::test]
-async fn a_chat_is_served_in_the_shape_of_openai() {
+async fn a_chat_response_has_openais_format() {
     let engine = Engine::start(1).await;
     let (status, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
     assert_eq!((status, text(&response)), (StatusCode::OK, RESPONSE));
@@ -42,7 +42,7 @@ async fn a_chat_is_served_in_the_shape_of_openai() {
 }
 
 #[tokio::test]
-async fn a_stream_is_the_plain_response_in_pieces() {
+async fn a_stream_contains_the_complete_response_in_pieces() {
     let engine = Engine::start(2).await;
     for more in [
         json!({"temperature": 0}),
@@ -108,7 +108,7 @@ async fn the_same_seed_gives_the_same_response_and_another_seed_another() {
 }
 
 #[tokio::test]
-async fn a_stop_string_ends_the_response_and_is_left_out() {
+async fn a_stop_string_ends_the_response_and_is_not_part_of_it() {
     let engine = Engine::start(1).await;
     for stop in [json!(", and the"), json!(["never said", ", and"])] {
         let (_, response) = engine
@@ -128,7 +128,7 @@ async fn a_stop_string_ends_the_response_and_is_left_out() {
 }
 
 #[tokio::test]
-async fn figures_of_the_batch_are_told_to_prometheus() {
+async fn batch_metrics_are_exported_to_prometheus() {
     let engine = Engine::start(2).await;
     let body = ask(&json!({"temperature": 0}));
     for _ in 0..2 {
@@ -161,7 +161,7 @@ async fn max_tokens_ends_the_response_with_length() {
 }
 
 #[tokio::test]
-async fn the_response_never_leaves_the_context() {
+async fn the_response_never_exceeds_the_context() {
     let engine = Engine::start(1).await;
     let (_, response) = engine
         .post(CHAT, &endless(&json!({"max_tokens": 1_000_000})))
@@ -225,7 +225,7 @@ async fn a_completion_streams_its_text() {
 }
 
 #[tokio::test]
-async fn content_parts_and_a_system_message_are_understood() {
+async fn content_parts_and_a_developer_message_are_accepted() {
     let engine = Engine::start(1).await;
     let parts =
         json!([{"type": "text", "text": "Where is "}, {"type": "text", "text": "Swagger UI?"}]);
@@ -274,7 +274,7 @@ async fn a_second_request_is_served_while_a_first_one_streams() {
 }
 
 #[tokio::test]
-async fn many_at_once_all_get_their_own_response() {
+async fn many_concurrent_chats_each_get_their_own_response() {
     let engine = Engine::start(2).await;
     let body = ask(&json!({"temperature": 0}));
     let responses = futures_util::future::join_all((0..12).map(|_| engine.post(CHAT, &body))).await;
@@ -286,7 +286,7 @@ async fn many_at_once_all_get_their_own_response() {
 }
 
 #[tokio::test]
-async fn clients_that_leave_free_the_worker_and_the_memory() {
+async fn clients_that_disconnect_free_the_worker_and_the_memory() {
     let engine = Engine::start(1).await;
     let mut working = engine
         .stream(CHAT, &endless(&json!({"stream": true})))

@@ -62,7 +62,7 @@ async fn responses(folder: &Path) {
 }
 
 #[tokio::test]
-async fn half_precision_weights_answer_like_full_ones() {
+async fn half_precision_weights_give_the_same_responses_as_full_precision() {
     for dtype in [DType::F16, DType::BF16] {
         let folder = without_weights();
         save(&folder.path().join("model.safetensors"), &tensors(), dtype);
@@ -91,7 +91,7 @@ async fn weights_in_several_files_are_found_by_their_index() {
 }
 
 #[tokio::test]
-async fn a_chat_template_in_its_own_file_is_used() {
+async fn a_chat_template_in_a_separate_file_is_used() {
     let folder = without_weights();
     save(
         &folder.path().join("model.safetensors"),

@@ -42,11 +42,11 @@ const SECONDS_PER_REQUEST_MAX: f64 = 0.5;
 /// Tolerance for memory kept by the allocator, and noise.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
-const PROCESS: &str = "an_engine_in_a_process_of_its_own";
+const PROCESS: &str = "engine_process_entry_point";
 
 /// The engine that other tests start as a process. Does nothing among the tests.
 #[test]
-fn an_engine_in_a_process_of_its_own() {
+fn engine_process_entry_point() {
     serve_if_asked();
 }
 
@@ -60,7 +60,7 @@ fn requests_wanted() -> usize {
 type Choices = BTreeMap<u64, (String, Value, Value)>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone() {
+async fn a_storm_of_requests_loses_none_and_each_gets_the_response_it_gets_alone() {
     let model = demo_model("tiny-chat");
     let wanted = ProcessSettings {
         model: &model,
@@ -307,7 +307,7 @@ async fn nothing_in_the_cache(client: &Client) {
 const BASE_BYTES: u64 = 40 << 20;
 
 #[tokio::test]
-async fn a_large_model_takes_the_memory_that_was_announced() {
+async fn a_large_model_uses_the_announced_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("model");
     let [shape, _] = random_model::SHAPES;

@@ -54,7 +54,7 @@ fn text(response: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn every_strategy_answers_a_question_that_the_model_knows() {
+async fn every_strategy_returns_the_learned_response() {
     let engine = Engine::start(2).await;
     for strategy in [
         json!({"decoding_strategy": "greedy"}),
@@ -76,7 +76,7 @@ async fn every_strategy_answers_a_question_that_the_model_knows() {
 
 /// The result of contrastive search by its definition, computed with `transformers`' GPT-J by `vectors/decoders.py`.
 #[tokio::test]
-async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
+async fn contrastive_search_on_gpt_j_matches_its_reference_implementation() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/gpt-j");
     let expected = std::fs::read(kept.join("expected.json")).expect("is kept");
     let expected: Value = serde_json::from_slice(&expected).expect("JSON");
@@ -103,7 +103,7 @@ async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
 }
 
 #[tokio::test]
-async fn a_beam_search_gives_several_answers_and_streams_them_as_one_piece() {
+async fn a_beam_search_returns_several_sequences_and_streams_each_as_one_piece() {
     let engine = Engine::start(1).await;
     let mut body = json!({"decoding_strategy": "beam_search", "num_beams": 4, "n": 3, "length_penalty": 0.5, "early_stopping": true, "max_tokens": 30});
     let whole = complete(&engine, &body).await;
@@ -138,7 +138,7 @@ async fn a_beam_search_gives_several_answers_and_streams_them_as_one_piece() {
 }
 
 #[tokio::test]
-async fn a_response_of_a_schema_is_json_of_the_schema() {
+async fn a_schema_response_is_json_that_matches_the_schema() {
     let engine = roomy_engine().await;
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["name", "kind", "sizes"],
@@ -189,7 +189,7 @@ async fn a_response_of_a_schema_is_json_of_the_schema() {
 }
 
 #[tokio::test]
-async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
+async fn choices_expressions_and_grammars_are_followed_and_a_limit_ends_with_length() {
     let engine = Engine::start(1).await;
     for seed in 0..4 {
         let hot = |mut more: Value| {
@@ -230,7 +230,7 @@ async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_refused_before_anything_is_computed() {
+async fn an_unenforceable_format_is_refused_before_anything_is_computed() {
     let engine = Engine::start(1).await;
     let strict = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": true}}});
     for (more, param) in [

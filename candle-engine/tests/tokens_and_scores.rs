@@ -29,7 +29,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 #[tokio::test]
-async fn a_chat_shows_the_probabilities_of_its_tokens_whole_and_in_a_stream() {
+async fn a_chat_returns_logprobs_in_both_complete_and_streamed_responses() {
     let engine = Engine::start(1).await;
     let mut body = ask(&json!({"logprobs": true, "top_logprobs": 3, "stop": " and the"}));
     let response = ok(&engine, CHAT, &body).await;
@@ -76,7 +76,7 @@ async fn a_chat_shows_the_probabilities_of_its_tokens_whole_and_in_a_stream() {
 }
 
 #[tokio::test]
-async fn a_prompt_of_tokens_is_the_prompt_of_their_text() {
+async fn a_prompt_of_token_ids_equals_the_prompt_of_its_text() {
     let engine = Engine::start(2).await;
     let text = "Keep-hot is how long";
     let tokens = ok(
@@ -168,7 +168,7 @@ async fn messages_are_tokenised_as_the_chat_template_writes_them() {
 }
 
 #[tokio::test]
-async fn echo_gives_the_prompt_and_its_probabilities() {
+async fn echo_returns_the_prompt_with_its_logprobs() {
     let engine = Engine::start(1).await;
     let text = "Keep-hot is how löng";
     let body = |max_tokens: usize| json!({"prompt": text, "echo": true, "logprobs": 2, "max_tokens": max_tokens, "temperature": 0});
@@ -221,7 +221,7 @@ async fn echo_gives_the_prompt_and_its_probabilities() {
 }
 
 #[tokio::test]
-async fn best_of_gives_the_likeliest_of_what_is_computed() {
+async fn best_of_returns_the_most_likely_responses() {
     let engine = Engine::start(2).await;
     let body = |more: Value| {
         let mut body = json!({"prompt": "Keep-hot is", "max_tokens": 6, "temperature": 1.5, "seed": 3, "logprobs": 0, "ignore_eos": true});
@@ -280,7 +280,7 @@ async fn best_of_gives_the_likeliest_of_what_is_computed() {
 }
 
 #[tokio::test]
-async fn choices_stream_beside_each_other_where_there_are_seats() {
+async fn choices_are_streamed_concurrently_if_there_are_enough_seats() {
     let engine = Engine::start(2).await;
     let body = ask(
         &json!({"n": 2, "stream": true, "temperature": 2.0, "logit_bias": {"0": -100, "2": -100}}),

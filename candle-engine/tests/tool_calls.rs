@@ -91,7 +91,7 @@ fn check_calls(calls: &Value) {
 }
 
 #[tokio::test]
-async fn a_call_that_is_demanded_is_made_in_the_form_of_each_family() {
+async fn a_required_call_is_made_in_the_form_of_each_family() {
     let others = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{{ tools | length }} MARK <|im_start|>assistant\n";
     for template in [
         HERMES.to_owned(),
@@ -132,7 +132,7 @@ async fn a_call_that_is_demanded_is_made_in_the_form_of_each_family() {
 }
 
 #[tokio::test]
-async fn several_calls_have_their_own_ids_and_places() {
+async fn several_calls_have_unique_ids_and_consecutive_indices() {
     let engine = engine_with(HERMES).await;
     let mut most = 0;
     for seed in 0..6 {
@@ -155,7 +155,7 @@ async fn several_calls_have_their_own_ids_and_places() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_call_answers_with_text() {
+async fn a_response_without_a_tool_call_is_text() {
     let engine = engine_with(HERMES).await;
     for more in [json!({"tool_choice": "none"}), json!({})] {
         let mut body = ask(&more);
@@ -208,7 +208,7 @@ async fn calls_and_their_results_reach_the_template() {
 }
 
 #[tokio::test]
-async fn the_turn_after_a_call_renders_with_every_template() {
+async fn a_conversation_with_tool_results_renders_with_every_template() {
     let granite = include_str!("vectors/chat/granite.jinja");
     let lists = "{% for message in messages %}[{{ message.role }}] {{ message.content }}\
         {% for call in message.tool_calls or [] %}{% for name, value in call.function.arguments.items() %}{{ name }}={{ value }}{% endfor %}{% endfor %}\n{% endfor %}";
@@ -247,7 +247,7 @@ async fn the_turn_after_a_call_renders_with_every_template() {
 }
 
 #[tokio::test]
-async fn a_template_without_a_place_for_tools_drops_those_that_need_not_be_called() {
+async fn a_template_without_tools_ignores_optional_tools_and_refuses_required_ones() {
     let engine = Engine::start(1).await;
     for choice in [json!(null), json!("auto"), json!("none")] {
         let body = ask(&json!({"tool_choice": choice, "max_tokens": 2}));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_fields_of_the_list_are_kept() {
+    fn only_listed_short_fields_are_audited() {
         let body = json!({"model": "tiny", "priority": 2, "force": true, "lease": null, "key": "x", "token": "y",
             "reason": "z", "name": "é".repeat(300), "gpus": [1, 2], "pool_config": {"priority": 1}});
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_put_in_the_place_of_a_name_is_hidden() {
+    fn a_key_given_as_a_name_is_redacted() {
         let key = format!("mp-{}", "aB3_-".repeat(8));
         for secret in [
             key.clone(),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_arrives_as_it_was_sent_whether_it_was_read_or_not() {
+    async fn a_body_reaches_the_handler_unchanged_whether_or_not_it_was_audited() {
         for (frames, size, is_read) in [(3, 10, true), (3, 40 << 10, false), (0, 0, true)] {
             let frame = Bytes::from(vec![b'x'; size]);
             let sent =

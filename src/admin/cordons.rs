@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cordon_waits_and_cuts_nothing_unless_told() {
+    fn a_cordon_waits_and_cuts_nothing_by_default() {
         let request = read(r#"{"device":"gpu3"}"#).unwrap();
         assert!(request.wait && !request.now);
         assert_eq!((request.reason, request.until), (None, None));
     }
 
     #[test]
-    fn an_end_is_a_length_or_a_moment_that_lies_ahead() {
+    fn a_cordons_end_is_a_duration_or_a_future_time() {
         let now = Time(1_700_000_000_000);
         let of = |text: &str| {
             let request = read(&format!(r#"{{"device":"d","until":"{text}"}}"#))?;

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_length_back_or_a_moment() {
+    fn since_accepts_a_duration_or_a_time() {
         let read = |text: &str| {
             let json = serde_json::json!({ "since": text }).to_string();
             When::read(&mut Fields::of_json(json.as_bytes()).unwrap(), "since")

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_waits_and_does_not_force_unless_told() {
+    fn a_load_waits_and_does_not_force_by_default() {
         let request = load(r#"{"model":"m"}"#).unwrap();
         assert!(request.wait && !request.force);
         assert_eq!(
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranges_of_a_load_are_kept() {
+    fn the_limits_of_load_fields_are_enforced() {
         let at_most =
             r#"{"model":"m","replicas":64,"gpus":1024,"priority":1000000,"keep_hot":"365d"}"#;
         assert!(load(at_most).is_ok());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_named_as_the_responses_name_it() {
+    fn a_replica_is_named_in_the_form_of_responses() {
         let unload =
             |json: &str| UnloadRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         assert_eq!(

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cleanup_without_a_body_is_no_preview() {
+    fn a_cleanup_without_a_body_is_not_a_preview() {
         let read =
             |json: &str| CleanupRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         assert_eq!(read("{}").unwrap(), CleanupRequest::default());

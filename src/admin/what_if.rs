@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn assumptions_are_read_strictly() {
+    fn assumptions_of_a_what_if_are_validated_strictly() {
         let read = |json: &str| WhatIfRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         let good = read(r#"{"cordoned":["gpu1"],"priorities":{"m":2}}"#).unwrap();
         assert_eq!(good.priorities["m"], Some(Priority(2)));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_an_event_and_a_model_is_given() {
+    fn either_an_event_or_a_model_must_be_given() {
         let read = |json: &str| WhyQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         assert_eq!(read(r#"{"event":5}"#).unwrap().event, Some(5));
         assert!(read(r#"{"model":"a"}"#).is_ok());

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_path_its_last_part_stays() {
+    fn paths_in_a_text_are_reduced_to_their_last_component() {
         for (text, expected) in [
             (
                 "/srv/lab/models/m/config.json: it is no JSON; download it again",
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_parts_and_addresses_stay_as_they_are() {
+    fn routes_fractions_and_urls_are_not_shortened() {
         for text in [
             "",
             "/health answers 404",

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_arrivals_have_equal_gaps_from_the_beginning_on() {
+    fn constant_arrivals_have_equal_gaps() {
         let times = all(
             Arrivals::Constant,
             StopCondition::Passed(Duration::from_secs(1)),

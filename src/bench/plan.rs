@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_one_connection_asks_for_ten_seconds() {
+    fn the_default_plan_is_one_connection_for_ten_seconds() {
         let plan = plan(&[]).unwrap();
         assert_eq!(plan.load, Load::Closed { connections: 1 });
         assert_eq!(plan.until, StopCondition::Passed(Duration::from_secs(10)));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_makes_it_an_open_loop_whose_connections_are_a_bound() {
+    fn a_rate_selects_an_open_loop_limited_by_its_connections() {
         let plan = plan(&["--rate", "50", "--connections", "7", "--requests", "9"]).unwrap();
         let expected = Load::Open {
             per_second: 50.0,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_streams_are_streams_that_wait_for_their_end() {
+    fn idle_streams_wait_until_interrupted() {
         let plan = plan(&["--idle-streams", "3"]).unwrap();
         assert_eq!(
             (plan.load, plan.until),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_option_that_is_wrong() {
+    fn invalid_bench_options_are_refused_by_name() {
         let cases: [(&[&str], &str); 12] = [
             (&["--connections", "0"], "--connections 0"),
             (&["--rate", "-1"], "--rate"),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_route_asks_in_its_own_field() {
+    fn each_route_sends_the_prompt_in_its_own_field() {
         let chat = body(&prompts(&["--prompt", "hi", "--stream"]).unwrap(), 0);
         assert_eq!(chat["messages"][0]["content"], "hi");
         assert_eq!(chat["stream_options"]["include_usage"], true);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_prompts_have_their_length_and_are_the_same_for_the_same_seed() {
+    fn generated_prompts_have_the_requested_length_and_are_reproducible() {
         let drawn = |seed: &str, nth| {
             let prompts = prompts(&["--prompt-tokens", "50", "--seed", seed]).unwrap();
             body(&prompts, nth)["messages"][0]["content"].clone()
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_file_are_asked_in_turn_and_may_say_more() {
+    fn lines_of_a_prompt_file_are_used_in_turn_and_may_set_further_fields() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         std::fs::write(path, "\"one\"\n\n{\"prompt\":\"two\",\"max_tokens\":3}\n").unwrap();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_counts_rates_times_and_why_requests_failed() {
+    fn the_table_shows_counts_rates_times_and_reasons_for_failures() {
         let table = report().table();
         for expected in [
             "requests                   9           3.0/s",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_same_numbers_with_their_units() {
+    fn the_json_report_has_the_same_figures_with_units() {
         let json = report().json();
         assert_eq!(
             (&json["requests"], &json["succeeded"]),

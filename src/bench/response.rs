@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_timed_from_the_first_event_that_says_something() {
+    fn tokens_are_timed_from_the_first_event_with_content() {
         let role =
             "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
         let word = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\r\n\r\n";
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_its_end_has_failed() {
+    fn a_stream_without_an_end_mark_has_failed() {
         let (response, _) = read("data: {\"choices\":[{\"text\":\"a\"}]}\n\n");
         assert_eq!(response.fault.unwrap().label, "broken off");
         assert_eq!(response.tokens, 1, "without a usage events are counted");
     }
 
     #[test]
-    fn errors_are_told_by_status_and_code() {
+    fn errors_are_reported_by_status_and_code() {
         let body =
             br#"{"error":{"message":"come back","type":"t","param":null,"code":"queue_full"}}"#;
         assert_eq!(

@@ -119,7 +119,7 @@ mod tests {
     use crate::response::RequestError;
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_match_the_recorded_times() {
         let mut times = Times::new();
         for milliseconds in 1..=1000 {
             times.record(Duration::from_millis(milliseconds));

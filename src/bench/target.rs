@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_path_gets_the_usual_one() {
+    fn a_url_without_a_path_gets_the_default_path() {
         assert_eq!(url("http://a:1").unwrap(), "http://a:1/v1/models");
         assert_eq!(url("http://a:1/").unwrap(), "http://a:1/v1/models");
         assert_eq!(url("https://a/llm/v1/").unwrap(), "https://a/llm/v1/models");
     }
 
     #[test]
-    fn a_wrong_url_says_what_is_wrong() {
+    fn an_invalid_url_is_refused_with_the_reason() {
         assert!(url("127.0.0.1:8080").unwrap_err().contains("--url"));
         assert!(
             url("ftp://a/")
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_goes_into_a_header_that_nobody_prints() {
+    fn the_key_is_sent_in_a_header_and_never_printed() {
         let target = Target::new("http://a", Some("mp-secret"), false).unwrap();
         assert_eq!(target.headers()["authorization"], "Bearer mp-secret");
         assert!(!format!("{target:?} {:?}", target.headers()).contains("mp-secret"));

@@ -58,7 +58,7 @@ fn command_lines(program: &Program, path: &[String], found: &mut Vec<Vec<String>
 }
 
 #[test]
-fn a_negative_quantity_is_taken_for_a_value_of_its_option() {
+fn a_negative_quantity_is_parsed_as_the_value_of_its_option() {
     let mut lines = Vec::new();
     command_lines(&Cli::command(), &["model-pool".to_owned()], &mut lines);
     for line in &lines {

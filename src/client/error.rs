@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_objects_are_read_in_the_forms_that_servers_have() {
+    fn error_objects_are_read_in_all_known_formats() {
         let read = |text: &str| error_of(&serde_json::from_str(text).expect("JSON"));
         let both = Some(("no".to_owned(), "c".to_owned()));
         assert_eq!(read(r#"{"error": {"message": "no", "code": "c"}}"#), both);

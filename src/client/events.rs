@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_in_any_pieces() {
+    fn events_parse_the_same_for_any_split() {
         let text = b"data:one\nretry: 3\n\n: waiting position=1\n\r\nid: 7\nevent: loaded\ndata: {\"a\":\ndata: \"\xc3\xbc\xff\"}\n\nid: 8\r\ndata: x\r\n\r\ndata: cut";
         let expected = vec![
             message(None, "", "one"),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_from_the_option_or_its_file_which_is_not_empty() {
+    fn a_key_is_read_from_the_option_or_its_non_empty_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("key");
         std::fs::write(&file, "mp-1\n").expect("written");

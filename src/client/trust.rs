@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_that_is_not_trusted_is_explained_with_what_to_do() {
+    fn an_untrusted_certificate_is_explained_with_advice() {
         for (text, what, advice) in [
             (
                 "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_outages_and_nonsense_are_different_errors() {
+    async fn refusals_outages_and_invalid_output_are_distinct_errors() {
         let scripts = ["echo 'no quota left' >&2; exit 1", "exit 75", "echo Hello"];
         let (_folder, cluster) = with_programs(scripts);
         let refused = cluster.request("a2", None, &[]).await.expect_err("refused");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_the_node_of_its_own_deployment_only() {
+    fn a_pod_belongs_only_to_its_own_deployment() {
         for node in ["pool-a-1", "pool-a-1-5d9c7b6f8-x7k2p"] {
             assert!(is_node_of("pool-a-1", node), "{node}");
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_cannot_be_an_option_a_path_or_a_second_command() {
+    fn lease_ids_that_look_like_options_paths_or_commands_are_refused() {
         for id in ["17", "cloud-1.a_b", "a"] {
             assert_eq!(LeaseId::parse(id).expect(id).as_str(), id);
         }

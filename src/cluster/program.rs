@@ -216,7 +216,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn input_output_errors_and_status_pass_and_the_environment_does_not() {
+    async fn stdin_output_and_status_are_passed_and_the_environment_is_not_inherited() {
         let script =
             "cat; echo \" $EXTRA $CARGO_MANIFEST_DIR.\"; printf 'one\\n\\033two\\n' >&2; exit 3";
         let ended = run(shell(script, LONG)).await.expect("run");

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn use_is_counted_once_also_across_restarts_and_midnight() {
+    fn usage_is_counted_once_across_restarts_and_midnight() {
         let section = section();
         let mut spending = Spending::default();
         spending.count(&[], &section, at(28, 22, 0));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_time_on_a_machine_of_the_pools_own_requests_counts() {
+    fn spending_counts_only_running_leases_requested_by_the_pool() {
         let section = section();
         let mut spending = Spending::default();
         spending.count(&[], &section, at(28, 10, 0));

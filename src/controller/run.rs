@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn last_writes_that_do_not_end_are_given_up() {
+    async fn final_writes_that_do_not_finish_are_abandoned() {
         let written = Arc::new(());
         let held = Arc::clone(&written);
         #[expect(clippy::disallowed_methods, reason = "given up by what is tested")]

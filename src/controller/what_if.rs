@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_always_hot_model_would_move_and_the_pool_stays_as_it_is() {
+    fn an_always_hot_model_would_move_and_the_real_pool_is_unchanged() {
         let pool = pool(&[("hot", 2, 10)]);
         let device = device_of(&pool, "hot");
         let before = format!("{:?}", pool.view(Time(1_000)));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_shown_once_where_its_first_device_is_assumed_to_be_cordoned() {
+    fn a_load_is_listed_once_even_if_its_first_device_is_cordoned() {
         let pool = pool(&[("low", 0, 10)]);
         let hot = |cordoned: Vec<DeviceId>| {
             let priorities = vec![(ModelId(0), Some(Priority(2)))];
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn no_priority_stands_for_the_catalogues() {
+    fn a_cleared_priority_restores_the_priority_of_the_catalogue() {
         let mut pool = pool(&[("hot", 2, 10)]);
         let change = OverrideChange {
             priority: Some(Some(Priority(0))),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_fit_says_why() {
+    fn a_load_that_would_not_fit_gives_the_reason() {
         // Each model has its own device, and both are protected.
         let pool = pool(&[("hot", 2, 10), ("warm", 2, 12)]);
         let assumed = Assumptions {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_priority_would_let_a_model_take_the_place_of_others() {
+    fn a_higher_priority_lets_a_model_displace_others() {
         let mut pool = pool(&[("one", 1, 12), ("two", 1, 12), ("low", 0, 12)]);
         load(&mut pool, 0);
         load(&mut pool, 1);

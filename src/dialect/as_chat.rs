@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_choice_begins_with_its_role_and_texts_become_content() {
+    fn each_choice_begins_with_a_role_and_text_becomes_content() {
         let event = |index: u64, text: &str, reason: Value| {
             json!({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
                 "choices": [{"index": index, "text": text, "finish_reason": reason, "logprobs": null}]})
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_comments_and_the_end_stay_what_they_are() {
+    fn usage_errors_comments_and_the_end_mark_pass_unchanged() {
         let mut chat = AsChat::default();
         for event in [
             ": waiting\n\n",

@@ -79,7 +79,7 @@ mod tests {
     use crate::assembler::Assembler;
 
     #[test]
-    fn a_response_and_its_stream_say_the_same() {
+    fn a_response_round_trips_through_its_stream() {
         let call =
             json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         let message = |text: &str, calls: Value| json!({"role": "assistant", "content": text, "refusal": null, "tool_calls": calls});
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_stays_one_and_anything_else_is_no_response() {
+    fn an_error_stays_an_error_and_other_bodies_are_damaged() {
         let error = br#"{"error":{"message":"no"}}"#;
         let written = String::from_utf8(events(error, 9).unwrap()).unwrap();
         assert_eq!(written, "data: {\"error\":{\"message\":\"no\"}}\n\n");

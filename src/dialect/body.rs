@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_fields_of_routing_are_read_and_the_rest_stays_as_it_was() {
+    fn only_routing_fields_are_parsed_and_the_body_is_unchanged() {
         let scanned =
             read(r#"{"model":"a/b","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3}"#)
                 .unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_field_that_stands_twice_the_last_one_goes_to_the_engine() {
+    fn a_duplicate_field_is_sent_to_the_engine_and_the_last_value_counts() {
         let scanned = read(r#"{"model":"a","n":1,"n":2}"#).unwrap();
         let fields = Fields::read(&scanned.body).unwrap();
         assert_eq!(fields.all().count(), 2);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_with_its_escapes_and_the_last_of_one_name_stands_where_it_came() {
+    fn field_names_are_unescaped_and_the_last_duplicate_keeps_its_position() {
         let fields = Fields::read(br#"{"a":1,"\u0062":2,"a":3,"c":4,"b":5}"#).unwrap();
         let all: Vec<(&str, &str)> = fields
             .all()
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn many_fields_are_the_same_as_few_and_are_found_as_soon() {
+    fn many_fields_are_found_in_constant_time() {
         let many: String = (0..19_000)
             .map(|nth| format!("\"f{}\":{nth},", nth % 18_000))
             .collect();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_of_a_model_is_not_kept_and_refused() {
+    fn an_invalid_model_name_is_refused_and_not_retained() {
         let list = format!("[{}0]", "0,".repeat(100_000));
         let body = format!(r#"{{"model": {list}, "stream": {list}}}"#);
         assert!(message(&body).contains("`model` must be a string"));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fields_are_named() {
+    fn invalid_routing_fields_are_refused_by_name() {
         assert!(message("{}").contains("`model` is missing"));
         assert!(message(r#"{"model": 3}"#).contains("must be a string"));
         assert!(message(r#"{"model": "a", "stream": "yes"}"#).contains("`stream`"));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_are_none_are_found_wherever_they_stand() {
+    fn invalid_utf_8_is_reported_with_its_byte_offset() {
         let body = b"{\"model\":\"a\",\"x\":\"\xff\"}";
         let failure = Scanned::read(Bytes::from_static(body)).unwrap_err();
         assert!(
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_would_exhaust_a_parser_is_refused_in_one_pass() {
+    fn a_deeply_nested_or_huge_body_is_refused_in_one_pass() {
         assert!(message(&"[".repeat(100_000)).contains("nested deeper"));
         let keys: String = (0..30_000).map(|nth| format!("\"k{nth}\":1,")).collect();
         assert!(message(&format!("{{{keys}\"model\":\"a\"}}")).contains("more than 20000 keys"));

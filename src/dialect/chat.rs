@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn other_chats_stay_the_bytes_that_they_were() {
+    fn chats_without_custom_tools_pass_byte_for_byte() {
         for body in [
             r#"{"model":"m","messages":[{"content":"{\"x\": \u00e9}"}]}"#,
             r#"not json"#,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_as_custom_whole_and_in_pieces() {
+    fn custom_tool_calls_are_returned_as_custom_in_complete_and_streamed_responses() {
         let mut calls = translated(&chat()).unwrap().teller.unwrap();
         let function = |name: &str, text: &str| json!({"name": name, "arguments": text});
         let response = json!({"choices": [{"message": {"tool_calls": [
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_ends_once_however_often_its_engine_says_so() {
+    fn a_choice_ends_once_even_if_its_engine_repeats_the_finish_reason() {
         let mut calls = translated(&chat()).unwrap().teller.unwrap();
         let mut event = |choice: Value| {
             let chunk = json!({"choices": [choice]});
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_tool_that_is_none_is_named() {
+    fn an_invalid_custom_tool_is_refused_by_name() {
         let mut body = chat();
         body["tools"][0]["custom"]["name"] = json!(3);
         let failure = translated(&body).unwrap_err();

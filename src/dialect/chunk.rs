@@ -319,7 +319,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_chunk_and_a_whole_response_are_read_alike() {
+    fn a_chunk_and_a_complete_response_are_parsed_alike() {
         let calls =
             json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
         let response = json!({"choices": [{"message": {"content": "hi", "tool_calls": calls}, "finish_reason": "tool_calls"}],
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_log_probabilities_and_measured_times_are_read_where_they_are() {
+    fn reasoning_logprobs_and_timings_are_read_from_a_chunk() {
         let event = json!({"choices": [{"delta": {"reasoning_content": "hm", "reasoning": "hm"},
             "logprobs": {"content": [{"token": "a", "logprob": -1.0}]}}],
             "timings": {"prompt_ms": 1.5, "predicted_ms": 2.0}});

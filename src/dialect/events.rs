@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_ends_with_its_empty_line() {
+    fn an_event_ends_with_an_empty_line() {
         assert_eq!(event_end(b"data: a\n\ndata: b\n\n"), Some(9));
         assert_eq!(event_end(b"data: a\r\n\r\ndata"), Some(11));
         assert_eq!(event_end(b": a\ndata: b\n"), None);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_an_event_is_read_without_spaces_and_comments() {
+    fn the_data_of_an_event_is_read_without_whitespace_and_comments() {
         for (event, data) in [
             (&b": x\ndata: {}\r\n\r\n"[..], Some(&b"{}"[..])),
             (b"data:[DONE]\n\n", Some(b"[DONE]")),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_json_is_known_by_its_first_byte() {
+    fn the_form_of_a_body_is_recognized_by_its_first_byte() {
         for (body, form) in [
             (&b""[..], None),
             (b" \r\n", None),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_in_pieces_is_looked_through_once_and_bounded() {
+    fn a_split_event_is_scanned_once_and_its_length_is_limited() {
         let text = b"data: a\r\n\r\ndata: b\n\ndata: c";
         for cut in 0..=text.len() {
             let mut unended = Unended::default();

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_engines_do_not_support_differs_from_an_invalid_one() {
+    fn an_unsupported_expression_is_distinguished_from_an_invalid_one() {
         let long = "a".repeat(EXPRESSION_BYTES_MAX + 1);
         let deep = "(".repeat(100) + &")".repeat(100);
         for unsupported in [

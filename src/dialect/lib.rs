@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_stream_passes_as_it_is_and_ends_with_openais_error() {
+    fn a_plain_stream_passes_unchanged_and_errors_use_openais_format() {
         let mut plain = Telling::new(None, Teller::Plain);
         let event = b"data: {\"choices\":[]}\n\n".to_vec();
         assert_eq!(plain.event(event.clone()), event);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_engine_says_it_in_words_of_its_own() {
+    fn context_overflow_is_recognized_in_the_messages_of_each_engine() {
         for (message, wanted) in [
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 5100 tokens (5000 in the messages, 100 in the completion). Please reduce the length of the messages or completion.",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_clients_can_be_read_again() {
+    fn an_overflow_message_sent_to_clients_can_be_parsed_again() {
         for known in [
             overflow(512, Some(600), None).unwrap(),
             overflow(512, Some(500), Some(100)).unwrap(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_a_stream_has_the_status_that_it_says() {
+    fn the_status_of_a_stream_error_is_derived_from_its_code() {
         for (error, status) in [
             (json!({"code": 400, "type": "BadRequestError"}), 400),
             (json!({"type": "invalid_request_error"}), 400),

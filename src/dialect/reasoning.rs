@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_all_services_say_the_same_wish() {
+    fn the_reasoning_fields_of_all_services_parse_to_the_same_settings() {
         let wish = |name: &str, value: Value| request(name, value).unwrap().wish;
         assert_eq!(
             wish("reasoning_effort", json!("low")).effort,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_wishes_are_refused_with_the_field_and_what_is_allowed() {
+    fn invalid_reasoning_settings_are_refused_with_the_field_and_the_allowed_values() {
         for (name, value, field, allowed) in [
             (
                 "reasoning_effort",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_known_here_have_no_effect_and_are_named() {
+    fn unknown_effort_values_are_ignored_and_reported() {
         for (name, value, named) in [
             ("reasoning_effort", json!("ultra"), "reasoning_effort"),
             ("reasoning", json!({"effort": "ultra"}), "reasoning.effort"),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_does_not_read_is_named_as_the_client_knows_it() {
+    fn a_reasoning_field_the_engine_ignores_is_reported_under_the_clients_name() {
         let thinking = request("thinking", json!({"type": "enabled"})).unwrap();
         assert_eq!(
             thinking.name_of_sent("chat_template_kwargs"),

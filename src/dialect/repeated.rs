@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_with_another_text_is_known_whatever_the_text() {
+    fn an_event_that_differs_only_in_its_text_is_recognized_for_any_text() {
         let events = known(br#"{"text":"one","n":1}"#, "one");
         for text in [
             "two",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_says_more_is_not_known() {
+    fn an_event_with_other_differences_is_not_recognized() {
         let events = known(br#"{"text":"one","n":1}"#, "one");
         for event in [
             r#"{"text":"two","n":2}"#,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_stands_elsewhere_teaches_nothing() {
+    fn an_event_with_its_text_in_another_field_is_not_learned() {
         let mut events = Repeated::default();
         events.learn(br#"{"text":"one"}"#, "one", 0);
         assert_eq!(events.take(br#"{"text":"two"}"#), None);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_read_by_the_same_pool_for_the_same_key_alone() {
+    fn sealed_text_opens_only_in_the_same_pool_and_for_the_same_key() {
         let sealed = sealer(1, 7).seal("I think…").unwrap();
         assert!(!sealed.contains("think"));
         assert_eq!(sealer(1, 7).open(&sealed).as_deref(), Some("I think…"));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_holds_for_its_text_its_pool_and_its_key() {
+    fn a_signature_is_valid_only_for_its_text_pool_and_key() {
         let signature = sealer(1, 7).sign("I think…");
         assert!(sealer(1, 7).has_signed("I think…", &signature));
         assert!(!sealer(1, 7).has_signed("I thought…", &signature));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_for_this_user_alone() {
+    fn the_reasoning_key_is_created_once_with_a_private_mode() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data/reasoning.key");

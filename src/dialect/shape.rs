@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_a_text_is_not_counted() {
+    fn brackets_inside_strings_are_not_counted() {
         let shape = Shape::parse(br#"{"a": "[{,:\"", "b": [1, {}]}"#).unwrap();
         let wanted = Shape {
             bytes: 29,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tree_would_take_is_bounded_by_the_length_of_its_text() {
+    fn the_memory_of_a_parsed_body_is_bounded_by_the_length_of_its_text() {
         let long = format!("{{\"a\": \"{}\"}}", "x".repeat(10 << 20));
         assert!(may_be_a_tree(long.as_bytes()).is_ok());
         let turns = vec![r#"{"role":"user","content":"Hi"}"#; 9_000].join(",");

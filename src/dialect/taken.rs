@@ -317,7 +317,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_wrong_missing_or_unknown_is_named_by_its_whole_path() {
+    fn an_invalid_missing_or_unknown_field_is_reported_with_its_full_path() {
         let value = json!({"a": 1, "n": null, "x": true, "y": 0});
         let mut taken = Taken::new("messages[2]", value).unwrap();
         let param = |failure: Failure| failure.body.error.param.unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_whole_however_they_are_written() {
+    fn counts_may_be_written_as_floats_but_must_be_integers() {
         let value = json!({"a": 2.0, "b": 2.5, "c": -2.0, "d": 1e300, "e": u64::MAX, "f": 0.0});
         let mut taken = Taken::new("", value).unwrap();
         assert_eq!(taken.count("a").unwrap(), Some(2));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_named_where_it_asks_for_something() {
+    fn leftover_fields_are_reported_unless_their_value_is_empty() {
         let value = json!({"a": 1, "b": false, "c": "", "d": [], "e": {}, "f": null, "g": "x"});
         let mut taken = Taken::new("options", value).unwrap();
         taken.take("a");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_fields_of_other_services_are_named_without_their_places() {
+    fn ignored_values_and_fields_are_reported_without_indices_and_bounded() {
         let value = json!({"type": "forever", "mine": {"a": 1}, "n": null, "e": []});
         let mut taken = Taken::new("messages[12].content[3]", value).unwrap();
         let mut ignored = Ignored::default();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_unless_it_asks_for_nothing() {
+    fn an_unsupported_field_is_refused_unless_its_value_has_no_effect() {
         let mut taken = Taken::new("", json!({"a": "off", "b": "on"})).unwrap();
         taken.refuse("a", &[json!("off")], "no").unwrap();
         let failure = taken

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engines_error_is_found_in_whatever_form_it_has() {
+    fn an_engines_error_is_extracted_from_every_known_form() {
         assert_eq!(error_in(r#"{"error":{"message":"a"}}"#)["message"], "a");
         assert_eq!(error_in(r#"{"error":"b"}"#)["message"], "b");
         assert_eq!(error_in(r#"{"message":"c"}"#)["message"], "c");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_stand_in_the_request_and_are_not_fetched() {
+    fn images_are_accepted_inline_and_never_fetched() {
         assert!(data_url("data:image/png;base64,AA==".to_owned(), "x").is_ok());
         for url in ["https://example.org/a.png", "file:///etc/passwd", ""] {
             let failure = data_url(url.to_owned(), "input[0].content[0].image_url").unwrap_err();

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_written_in_order_and_go_on_in_a_new_file_after_rotation() {
+    fn lines_are_written_in_order_and_continue_in_a_new_file_after_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let log = AccessLog::open(&config::AccessLog::File(path.clone()), 0);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_rotates_has_one_predecessor_and_both_are_bounded() {
+    fn an_unrotated_file_keeps_one_predecessor_and_both_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let mut target = Target::open(&path, 1_000).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_for_which_there_is_no_room_are_dropped_and_counted() {
+    fn lines_beyond_the_buffer_are_dropped_and_counted() {
         let (lines, received) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
         let log = AccessLog {

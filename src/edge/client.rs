@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_not_believed_and_is_not_taken_for_this_machine() {
+    fn an_untrusted_peer_cannot_set_its_address_and_is_not_local() {
         let headers = [("x-forwarded-for", "127.0.0.1")];
         assert_eq!(
             client("10.0.0.9", &headers, &["10.0.0.7"]),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_header_of_a_proxy_hides_the_client_until_a_trusted_one_says_who_it_is() {
+    fn any_proxy_header_hides_the_client_unless_a_trusted_proxy_names_it() {
         for header in OF_PROXIES
             .into_iter()
             .chain(["x-forwarded-proto", "x-forwarded-host"])
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_says_what_to_set_and_nothing_where_nobody_hides() {
+    fn the_proxy_advice_names_the_setting_and_is_absent_without_proxy_headers() {
         let advice = |trusted: &[&str], name: &'static str| {
             let headers = HeaderMap::from_iter([(
                 axum::http::HeaderName::from_static(name),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_trusted_proxy_the_right_most_address_that_is_not_trusted_counts() {
+    fn the_right_most_untrusted_address_in_x_forwarded_for_is_the_client() {
         let trusted = ["10.0.0.0/8", "127.0.0.1"];
         for (sent, expected) in [
             ("192.0.2.1", ("192.0.2.1", false)),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_too_and_two_headers_that_differ_hide_the_client() {
+    fn forwarded_is_parsed_too_and_contradicting_headers_hide_the_client() {
         let trusted = ["127.0.0.1"];
         let one = [("forwarded", "For=\"[2001:db8::1]:80\";proto=https")];
         assert_eq!(

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_never_ends_is_cut_and_the_pings_of_http_2_are_none() {
+    fn an_incomplete_request_head_times_out_and_http_2_pings_do_not_count_as_one() {
         let slow = watch(60_000, 60_000);
         slow.read(b"GET / HT");
         backdate(&slow.head_since, HEAD_WITHIN_MS);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_nothing_is_cut_and_one_that_takes_a_little_is_not() {
+    fn a_client_that_reads_nothing_is_cut_and_one_that_reads_a_little_is_not() {
         let watch = watch(60_000, 2_000);
         watch.written(true);
         backdate(&watch.blocked_since, 2_000);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_is_when_something_may_have_run_out() {
+    fn the_next_check_is_when_the_earliest_deadline_may_expire() {
         let watch = watch(60_000, 60_000);
         watch.written(true);
         backdate(&watch.blocked_since, 59_000);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn admin_answers_are_kept_by_no_cache_and_docs_run_their_own_scripts_alone() {
+    fn admin_responses_are_not_cached_and_docs_run_only_their_own_scripts() {
         let dressed = |path: &str| {
             let mut headers = HeaderMap::new();
             dress(path, "/llm", &mut headers);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_a_request_are_bounded_however_they_are_cut() {
+    fn frames_without_a_request_are_bounded_for_any_read_size() {
         for kind in 2..=12 {
             for piece in [1, 4, 13, 100] {
                 let mut budget = FrameBudget::new(&watch());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_their_data_are_not_counted_and_empty_data_is() {
+    fn requests_and_their_data_are_free_and_empty_data_frames_count() {
         let mut budget = FrameBudget::new(&watch());
         assert!(budget.allows(&[0; PREFACE_BYTES as usize]));
         for free in [
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_earn_frames() {
+    fn responses_earn_frames_for_the_client() {
         let watch = watch();
         let mut budget = FrameBudget::new(&watch);
         assert!(budget.allows(&[0; PREFACE_BYTES as usize]));

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_says_its_length_in_hexadecimal_digits() {
+    fn a_chunk_starts_with_its_length_in_hexadecimal() {
         for length in [1, 9, 10, 15, 16, 255, 256, 4096, 65_535, 65_536] {
             let mut chunks = Vec::new();
             put_chunk(&mut chunks, &vec![b'x'; length]);

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_keeps_its_text_while_others_are_written_into_its_block() {
+    fn header_values_keep_their_text_while_others_share_their_buffer() {
         let values: Vec<(usize, HeaderValue)> =
             (0..1_000).map(|nth| (nth, header_text(nth))).collect();
         for (nth, value) in values {

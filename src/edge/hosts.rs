@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_its_own_names_and_the_configured_ones_are_served() {
+    fn on_loopback_only_local_and_configured_host_names_are_served() {
         for (host, expected) in [
             ("localhost", 200),
             ("LOCALHOST:8080", 200),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_names_are_checked_when_there_are_some() {
+    fn host_names_are_checked_on_public_addresses_only_if_configured() {
         assert_eq!(status("0.0.0.0:80", &[], "anything.example"), 200);
         let own = ["llm.example.org"];
         assert_eq!(status("0.0.0.0:80", &own, "anything.example"), 421);

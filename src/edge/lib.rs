@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_for_who_is_turned_away_have_the_length_they_say() {
+    fn the_connection_limit_response_has_the_content_length_it_declares() {
         let text = std::str::from_utf8(FULL).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_request_id_is_taken_only_if_it_is_plain() {
+    fn a_client_request_id_is_accepted_only_if_it_is_short_and_plain() {
         for (id, sane) in [
             ("abc-123", true),
             ("trace:1/2+3==", true),

@@ -38,7 +38,7 @@ mod tests {
     use axum::http::HeaderName;
 
     #[test]
-    fn a_prefix_is_a_plain_path() {
+    fn only_a_plain_path_is_accepted_as_a_prefix() {
         let read = |values: &[&str]| {
             let values = values.iter();
             let line = |value: &&str| (HeaderName::from_static(HEADER), value.parse().unwrap());

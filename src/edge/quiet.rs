@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_that_wakes_itself_is_polled_again_without_its_task() {
+    fn a_future_that_wakes_itself_is_polled_again_without_waking_its_task() {
         let task = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&task));
         let mut rounds = 0;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_rests_lets_others_have_their_turn() {
+    fn a_future_that_always_wakes_itself_yields_to_other_tasks() {
         let task = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&task));
         let mut future = pin!(quiet(poll_fn(|context| {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn no_wake_from_outside_is_lost() {
+    async fn no_external_wake_is_lost() {
         let (to, mut from) = tokio::sync::mpsc::channel(1);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
+    async fn notes_are_recorded_for_the_request_of_the_task_and_of_tasks_it_spawns() {
         let record = Arc::new(Record::new(
             HeaderValue::from_static("a"),
             None,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_kept_only_by_choice_and_bounded() {
+    fn a_prompt_is_recorded_only_if_configured_and_truncated() {
         let record = Arc::new(Record::new(
             HeaderValue::from_static("a"),
             None,

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_refused_above_its_bound_and_not_at_it() {
+    fn a_request_head_is_refused_only_above_its_limit() {
         let with = |bytes: usize| {
             let request = Request::get("/a").header("x", "y".repeat(bytes));
             status(request)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_targets_and_verbs_are_refused() {
+    fn invalid_targets_and_methods_are_refused() {
         for (method, target, expected) in [
             ("GET", "/v1/models", 200),
             ("HEAD", "/v1/models", 200),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_in_a_coding_is_refused() {
+    fn a_body_with_a_content_encoding_is_refused() {
         let coded = |coding: &str| {
             let request = Request::post("/v1/completions");
             status(request.header(header::CONTENT_ENCODING, coding))

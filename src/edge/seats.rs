@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_bounded_in_all_and_by_address_and_come_back() {
+    fn connections_are_limited_in_total_and_by_address_and_are_released() {
         let server = ServerSection {
             connections_max: 3,
             connections_per_address: Some(1),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_takes_the_connections_of_the_others() {
+    fn no_address_can_take_all_connections() {
         let server = ServerSection {
             connections_max: 64,
             ..ServerSection::default()
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_what_open_files_allow() {
+    fn the_connection_limit_respects_the_open_file_limit() {
         assert_eq!(most(20_000, None), 20_000);
         assert_eq!(most(20_000, Some(65_536)), 20_000);
         assert_eq!(most(20_000, Some(1_024)), 384);

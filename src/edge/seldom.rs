@@ -49,7 +49,7 @@ mod tests {
     use std::pin::pin;
 
     #[test]
-    fn it_is_polled_once_for_each_wake() {
+    fn a_seldom_future_is_polled_once_per_wake() {
         let polls = Cell::new(0);
         let waiting = Cell::new(None::<Waker>);
         let mut future = pin!(seldom(poll_fn(|context| {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn no_wake_is_lost() {
+    async fn no_wakeup_is_lost_by_a_seldom_polled_future() {
         let (to, mut from) = tokio::sync::mpsc::channel(1);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn new_files_are_taken_and_broken_ones_change_nothing() {
+    fn new_certificate_files_are_loaded_and_broken_ones_change_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let files = write(folder.path(), &fresh());
         let tls = Tls::open(&files).unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_broken_file_is_named() {
+    fn each_broken_certificate_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let files = write(folder.path(), &fresh());
         let other = fresh().signing_key.serialize_pem();

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_form_has_a_boundary() {
+    fn only_multipart_forms_have_a_boundary() {
         for (kind, expected) in [
             ("multipart/form-data; boundary=x", Some("x")),
             (

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_reads_its_own_requests_and_days_whether_they_are_written_or_not() {
+    async fn a_key_reads_its_own_usage_including_unwritten_rows() {
         const DAY: u64 = 86_400_000;
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicU64::new(DAY + 5));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_store_cannot_take_stays_and_is_bounded() {
+    async fn usage_the_store_cannot_take_is_kept_within_a_bound() {
         let folder = tempfile::tempdir().expect("a folder");
         let usages = usages(folder.path(), Arc::new(AtomicU64::new(0))).await;
         let mut unwritten = BTreeMap::new();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_read_again_when_its_folder_has_changed() {
+    fn a_model_card_is_reloaded_after_its_folder_changes() {
         let folder = tempfile::tempdir().unwrap();
         let cards = Cards::default();
         let config = folder.path().join("config.json");

@@ -59,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_dashes_are_the_slash_once() {
+    fn only_the_first_two_dashes_become_a_slash() {
         assert_eq!(with_slash("org--name"), "org/name");
         assert_eq!(with_slash("org--my--name"), "org/my--name");
         assert_eq!(with_slash("name"), "name");
     }
 
     #[test]
-    fn only_what_rayllm_told_of_a_model_is_told() {
+    fn model_metadata_has_only_the_keys_that_rayllm_published() {
         let engine =
             json!({"type": "EmbeddingEngine", "max_total_tokens": 512, "env": {"TOKEN": "x"}});
         let parts = metadata("a/b", &engine);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_group_is_found_below_the_mount_of_version_2() {
+    fn the_control_group_is_found_below_the_cgroup_v2_mount() {
         let mounts = "24 1 0:21 / /proc rw - proc proc rw\n31 24 0:27 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
         let groups = "1:name=systemd:/x\n0::/system.slice/model-pool.service\n";
         let expected = "/sys/fs/cgroup/system.slice/model-pool.service";

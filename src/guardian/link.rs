@@ -147,7 +147,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
 
     #[test]
-    fn the_last_words_of_a_controller_are_heard_although_nothing_can_be_told_any_more() {
+    fn a_controllers_last_order_is_read_after_the_link_can_no_longer_send() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let mut link = Link::new(ours).expect("a link");
         theirs.write_all(b"{\"order\":\"ready\"}\n").expect("said");

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_was_given_as_a_secret_is_masked_wherever_it_stands() {
+    fn secrets_passed_to_the_engine_are_masked_anywhere_in_a_line() {
         for (line, masked) in [
             ("token plain-looking-1!", "token [masked]!"),
             (
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_known_forms_are_masked_whoever_they_are() {
+    fn tokens_of_known_formats_are_always_masked() {
         let none = Masking::default();
         for (line, masked) in [
             (
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_lines_are_left_alone() {
+    fn ordinary_lines_are_not_masked() {
         let none = Masking::default();
         for line in [
             "",

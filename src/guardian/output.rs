@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_in_neither_the_lines_nor_the_last_words_nor_the_file() {
+    fn a_secret_appears_in_neither_the_lines_nor_the_last_words_nor_the_log_file() {
         let home = tempfile::tempdir().expect("a folder");
         let env = [("HF_TOKEN".to_owned(), "secret-of-mine".to_owned())];
         let path = home.path().join("m.log");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_costs_the_file_and_not_the_lines() {
+    fn a_full_disk_stops_the_log_file_but_not_the_lines() {
         let full = LogFile::open("/dev/full".into()).expect("there");
         let mut output = Output {
             file: Some(full),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_on_stdout_says_more_than_a_servers_farewell_on_stderr() {
+    fn an_error_on_stdout_is_preferred_to_a_shutdown_message_on_stderr() {
         let mut output = Output::default();
         output.take(
             Stream::Stdout,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_on_stdout_says_more_than_a_reference_to_it_on_stderr() {
+    fn a_cause_on_stdout_is_preferred_to_a_reference_to_it_on_stderr() {
         let mut output = Output::default();
         // The output of vLLM 0.32 when a file of weights is cut off.
         output.take(
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_put_together_from_chunks_and_the_unfinished_last_one_is_kept() {
+    fn lines_are_assembled_from_chunks_and_an_unfinished_last_line_is_kept() {
         assert_eq!(
             lines_of(&[b"one\r", b"\ntw", b"o\n\nthree"]),
             ["one", "two", "", "three"]
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_broken_text_are_made_harmless() {
+    fn control_characters_and_invalid_utf_8_are_escaped() {
         assert_eq!(
             lines_of(&[b"\x1b[2Jred\x07\tb\xffd\n"]),
             ["\\u{1b}[2Jred\\u{7}\tb\u{fffd}d"]
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_cut_at_its_bound() {
+    fn an_endless_line_is_truncated() {
         let flood = vec![b'x'; 100_000];
         let lines = lines_of(&[&flood, &flood, b"\nnext\n"]);
         assert_eq!(lines.len(), 2);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_on_stdout_does_not_push_out_the_last_words() {
+    fn a_flood_on_stdout_does_not_displace_the_last_words() {
         let mut output = Output::default();
         for number in 0..8 {
             output.take(Stream::Stderr, format!("error {number}\n").as_bytes());

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start_too() {
+    fn a_process_is_identified_by_its_start_time_too() {
         let own = ProcessId::new(std::process::id());
         assert!(own.lives());
         let other = ProcessId {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_that_still_runs_is_known_by_its_pending_signals() {
+    fn a_killed_process_that_still_runs_is_recognized_by_its_pending_signals() {
         let status = "Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000004100\n";
         assert_ne!(pending(status) & (1 << (SIGKILL - 1)), 0);
         assert_eq!(pending("SigPnd:\t0000000000004000\n") & 0x100, 0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_found_by_its_whole_name() {
+    fn an_environment_variable_matches_by_its_full_name() {
         let environment = b"AB=1\0A=2\0";
         assert_eq!(variable_in(environment, "A").as_deref(), Some("2"));
         assert_eq!(variable_in(environment, "B"), None);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_version_says_more_is_skipped() {
+    fn unknown_fields_and_messages_of_another_version_are_skipped() {
         let order = serde_json::from_str(r#"{"order":"stop","grace_ms":5,"why":"later"}"#);
         assert!(matches!(order, Ok(Order::Stop { grace_ms: 5 })));
         let order = serde_json::from_str(r#"{"order":"freeze"}"#);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_text_survives_the_journey() {
+    fn a_non_utf_8_argument_survives_serialization() {
         let word = OsStr::from_bytes(b"caf\xe9");
         let text = serde_json::to_string(&OsText::from(word)).expect("a word");
         let back: OsText = serde_json::from_str(&text).expect("the word");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_other_services_mean_routes_of_this_one() {
+    fn paths_of_other_services_map_to_routes_of_the_pool() {
         for (path, route) in [
             ("/v1/v1/chat/completions", "/v1/chat/completions"),
             ("/api/v1/models", "/v1/models"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_name_the_model() {
+    fn a_path_may_contain_the_model() {
         for (path, model, route) in [
             (
                 "/openai/deployments/gpt-4o/chat/completions",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_stay_as_they_are() {
+    fn other_paths_are_unchanged() {
         for path in [
             "/",
             "/v1/",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_stays() {
+    fn rewriting_the_path_keeps_the_query() {
         let uri: Uri = "/openai/models?api-version=2024-10-21".parse().unwrap();
         let uri = with_path(&uri, "/v1/models").unwrap();
         assert_eq!(uri, "/v1/models?api-version=2024-10-21");

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_have_the_names_of_the_catalogue_whatever_letters_they_have() {
+    fn examples_use_the_names_of_the_catalogue_and_escape_them() {
         let value = written(|purpose| Some(format!("a \"{purpose:?}\" \\ 模型")));
         let paths = &value["paths"];
         let chat = "a \"Chat\" \\ 模型";
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn without_names_the_examples_stay_as_they_are_written() {
+    fn without_names_the_examples_are_unchanged() {
         let value = written(|_| None);
         let text = value.to_string();
         assert!(

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_quality_wins_and_equal_ones_mean_json() {
+    fn the_higher_quality_wins_and_a_tie_means_json() {
         for (accept, html) in [
             ("text/html", true),
             ("TEXT/HTML", true),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_range_counts_wherever_it_stands() {
+    fn the_most_specific_media_range_wins_in_any_order() {
         for (accept, html) in [
             ("text/html;q=0, */*", false),
             ("*/*, text/html;q=0.1", false),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_are_one_list() {
+    fn several_accept_headers_are_one_list() {
         assert!(prefers(&["application/json;q=0.5", "text/html"]));
         assert!(!prefers(&["text/html;q=0.5", "application/json"]));
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_with_other_parameters_is_not_the_page() {
+    fn an_html_range_with_other_parameters_does_not_match_the_page() {
         for (accept, html) in [
             ("text/html;charset=utf-8", true),
             ("text/html; Charset=\"UTF-8\"; q=0.5", true),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_placeholder_filled_and_the_nonce_of_its_policy() {
+    fn every_placeholder_of_the_page_is_filled_and_its_nonce_matches_the_policy() {
         let response = page("/models/llm");
         let headers = response.headers();
         assert_eq!(headers[CONTENT_TYPE], "text/html; charset=utf-8");

@@ -52,7 +52,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "connections without a request after `server.idle_timeout`; nothing earlier",
             others: NONE,
             code: &["src/edge/seats.rs"],
-            tests: &["no_address_takes_the_connections_of_the_others"],
+            tests: &["no_address_can_take_all_connections"],
         },
         SharedLimit {
             bounds: "memory for request bodies",
@@ -94,7 +94,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "if it is full, the last request of the key with the most, for a key with fewer",
             others: NONE,
             code: &["src/pool/types/queue.rs"],
-            tests: &["b1_a_full_queue_has_a_place_for_another_caller"],
+            tests: &["b1_a_full_queue_keeps_a_place_for_another_caller"],
         },
         SharedLimit {
             bounds: "workers that read bodies, check texts and count tokens, and their memory",
@@ -106,7 +106,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
                 "src/gateway/reading.rs",
                 "src/gateway/reading.rs",
             ],
-            tests: &["b1_a_caller_with_many_long_bodies_delays_another_by_one"],
+            tests: &["b1_a_caller_with_many_long_bodies_delays_another_caller_by_one_body"],
         },
         SharedLimit {
             bounds: "readers of model cards",
@@ -115,7 +115,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: "the card that is being read",
             code: &["src/gateway/model_cards.rs"],
-            tests: &["waiting_callers_take_turns_and_those_who_leave_are_skipped"],
+            tests: &["waiting_callers_take_turns_and_cancelled_waits_are_skipped"],
         },
         SharedLimit {
             bounds: "frames of HTTP/2 without a request",
@@ -133,7 +133,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: NONE,
             code: &["src/http/standby/mod.rs"],
-            tests: &["each_caller_gets_half_of_what_the_others_leave_however_many_there_are"],
+            tests: &["each_caller_gets_half_of_the_remaining_memory"],
         },
         SharedLimit {
             bounds: "wrong keys at the login, and wrong codes of the issuer",
@@ -146,7 +146,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "the address with the oldest window",
             others: NONE,
             code: &["src/gateway/state.rs", "src/gateway/state.rs"],
-            tests: &["b1_wrong_keys_at_the_login_delay_no_right_one"],
+            tests: &["b1_wrong_keys_at_the_login_do_not_delay_a_valid_key"],
         },
         SharedLimit {
             bounds: "wrong tokens of nodes",
@@ -158,7 +158,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "the address with the oldest window",
             others: NONE,
             code: &["src/gateway/credentials/node_connections.rs", "src/gateway/credentials/node_connections.rs"],
-            tests: &["b1_wrong_tokens_keep_no_node_out_that_has_a_right_one"],
+            tests: &["b1_wrong_tokens_do_not_keep_out_a_node_with_a_valid_one"],
         },
         SharedLimit {
             bounds: "nodes and their devices",
@@ -179,7 +179,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "the oldest of the same key or person, then the oldest",
             others: NONE,
             code: &["src/gateway/credentials/sessions.rs"],
-            tests: &["sessions_are_bounded_and_users_do_not_push_administrators_out"],
+            tests: &["sessions_are_bounded_and_users_cannot_displace_administrators"],
         },
         SharedLimit {
             bounds: "attempts by non-administrators in the audit",
@@ -188,7 +188,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: NONE,
             others: "their attempts are refused as before, but not recorded",
             code: &["src/gateway/credentials/strangers.rs"],
-            tests: &["strangers_fill_a_minute_and_not_the_next"],
+            tests: &["audited_anonymous_requests_are_limited_per_minute"],
         },
         SharedLimit {
             bounds: "adapters that are looked up",
@@ -205,7 +205,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
                 "src/controller/lookups/adapter_lookups.rs",
                 "src/controller/lookups/adapter_lookups.rs",
             ],
-            tests: &["b1_one_user_who_invents_names_leaves_lookups_to_others"],
+            tests: &["b1_a_user_who_invents_adapter_names_leaves_lookups_to_others"],
         },
         SharedLimit {
             bounds: "models that are looked up on the hub and registered",
@@ -220,7 +220,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
                 "src/controller/lookups/hub_lookups.rs",
                 "src/controller/lookups/hub_lookups.rs",
             ],
-            tests: &["b1_one_user_who_invents_names_leaves_the_hub_to_others"],
+            tests: &["b1_a_user_who_requests_unknown_names_does_not_block_the_hub_for_others"],
         },
         SharedLimit {
             bounds: "stored responses in memory",
@@ -229,7 +229,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             eviction: "the least recently used of the same holder, then of all",
             others: NONE,
             code: &["src/dialect/stored/memory.rs"],
-            tests: &["what_is_not_written_is_found_by_its_holder_until_it_is_old_or_in_the_way"],
+            tests: &["an_unwritten_response_is_found_only_by_its_holder_until_it_expires_or_is_evicted"],
         },
         SharedLimit {
             bounds: "simultaneous looks for programs of engines",

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_quotes_and_line_ends_are_read_as_llama_swap_does() {
+    fn comments_quotes_and_line_continuations_are_parsed_like_in_llama_swap() {
         let text = "# a comment\n  llama-server \\\n  --model '/a b/c.gguf'\n  # another\n  --x \"{\\\"a\\\": 1}\" 'it''s'\n";
         assert_eq!(
             split(text),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_pools_to_choose() {
+    fn the_port_is_left_to_the_pool() {
         let port = |text: &str, proxy| {
             let listening = with_port(&split(text), proxy)?;
             let listen = listening.listen.map(|listen| format!(" [{listen}]"));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_template_stands_for_itself() {
+    fn template_syntax_in_an_argument_is_escaped() {
         assert_eq!(as_template("{\"a\": {}}"), "{\"a\": {}}");
         assert_eq!(as_template("a{{b}}"), "a{{ \"{{\" }}b}}");
         assert_eq!(as_template("{%x%}{#"), "{{ \"{%\" }}x%}{{ \"{#\" }}");

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn files_read_back_as_they_were_meant_and_carry_their_notes() {
+    fn written_files_read_back_equal_and_contain_their_notes() {
         let folder = tempfile::tempdir().expect("a folder");
         let import = import(&["org/a.b", "org--a.b"]);
         let written = import.write(folder.path(), false).expect("written");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_unless_it_may_be() {
+    fn existing_files_are_replaced_only_with_permission() {
         let folder = tempfile::tempdir().expect("a folder");
         let import = import(&["a"]);
         std::fs::create_dir(folder.path().join("models")).expect("made");

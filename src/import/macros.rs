@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_hold_macros_variables_and_numbers() {
+    fn macros_may_contain_macros_variables_and_numbers() {
         let section =
             json!({"ctx": 4096, "args": "--ctx-size ${ctx}", "models": "${env.HOME}/models"});
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_named_with_the_way_round() {
+    fn a_macro_cycle_is_reported_with_its_path() {
         let problem = macros(json!({"b": "x ${c}", "c": "y ${b}", "d": 1})).expect_err("a circle");
         assert_eq!(problem.key, "macros.b");
         assert!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_that_double_each_other_are_refused_before_they_fill_the_memory() {
+    fn exponentially_growing_macros_are_refused_before_they_exhaust_memory() {
         let mut section = Map::new();
         section.insert("m0".to_owned(), json!(""));
         for nth in 1..60 {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_has_its_nearest_and_secrets_are_not_copied() {
+    fn an_unknown_macro_gets_a_suggestion_and_secrets_are_not_copied() {
         let section = || json!({"default_ctx": 1});
         let problem = expand(section(), "${defaut_ctx}").expect_err("unknown");
         assert!(

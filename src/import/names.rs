@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_may_not_be_one_is_made_one() {
+    fn an_invalid_model_name_is_converted_to_a_valid_one() {
         let mut names = Names::default();
         for (wanted, name) in [
             ("org/qwen2.5-7b", "org/qwen2.5-7b"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_differ_by_more_than_capitals() {
+    fn file_names_differ_by_more_than_case() {
         let names = file_names(["org/m", "org--m", "ORG--M"].into_iter());
         assert_eq!(names, ["org--m.yaml", "org--m-2.yaml", "ORG--M-3.yaml"]);
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_known_by_their_names() {
+    fn secrets_are_recognized_by_their_names() {
         for name in [
             "HF_TOKEN",
             "API_KEY_1",
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_named_after_its_owner() {
+    fn an_api_key_variable_is_named_after_its_provider() {
         assert_eq!(variable_for("open-router.ai"), "OPEN_ROUTER_AI_API_KEY");
         assert_eq!(variable_for("4o"), "_4O_API_KEY");
         assert_eq!(variable_for("…"), "REMOTE_API_KEY");

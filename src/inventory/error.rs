@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_host_takes_its_place_no_other_provider_is_advised() {
+    fn the_reason_for_a_host_fallback_does_not_advise_another_provider() {
         let faults = [
             InventoryError::NoLibrary {
                 tried: "libnvidia-ml.so.1".to_owned(),

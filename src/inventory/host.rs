@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_no_more_than_the_machine_has() {
+    fn a_memory_budget_above_the_machines_memory_is_reported() {
         let machine = Some(MachineMemory {
             total: Bytes(23 << 30),
             available: Bytes(1 << 30),

@@ -99,14 +99,14 @@ mod tests {
     );
 
     #[test]
-    fn without_a_limit_the_memory_is_the_machines() {
+    fn without_a_cgroup_limit_the_memory_of_the_machine_counts() {
         assert_eq!(read(&[]), (8192, 4096));
         let none = ("sys/fs/cgroup/system.slice/memory.max", "max\n");
         assert_eq!(read(&[UNIFIED, SERVICE, none]), (8192, 4096));
     }
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_counts_and_file_pages_are_available() {
+    fn the_tightest_cgroup_limit_applies_and_file_pages_count_as_available() {
         let group = "sys/fs/cgroup/system.slice";
         let files = [
             UNIFIED,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_what_is_loaded_leaves_nothing_and_garbage_is_no_limit() {
+    fn a_cgroup_limit_below_current_use_leaves_no_memory_and_an_invalid_one_is_ignored() {
         let group = "sys/fs/cgroup/system.slice";
         let files = [
             UNIFIED,

@@ -201,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_names_each_code_once() {
+    fn the_xid_table_is_sorted_and_has_each_code_once() {
         assert!(TABLE.windows(2).all(|pair| pair[0].code < pair[1].code));
     }
 
     #[test]
-    fn an_applications_error_leaves_the_device_in_use_and_a_lost_gpu_does_not() {
+    fn an_application_error_keeps_the_device_in_use_and_a_lost_gpu_does_not() {
         let reach = |code| DeviceTrouble::Xid { code }.reach();
         for code in [13, 31, 43, 45, 94] {
             assert_eq!(reach(code), Process, "Xid {code}");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_says_what_it_means_and_what_to_do() {
+    fn an_xid_error_is_explained_with_advice() {
         let words = DeviceTrouble::Xid { code: 79 }.to_string();
         assert!(words.contains("Xid 79") && words.contains("fallen off the bus"));
         assert!(words.contains("restart the machine"), "{words}");

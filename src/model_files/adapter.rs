@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_counts_with_alpha_over_its_rank() {
+    fn an_adapter_is_scaled_by_alpha_over_rank() {
         let config = read(json!({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "base_model_name_or_path": "org/base",
             "rank_pattern": {"q_proj": 32}, "alpha_pattern": {"mlp.up_proj": 4}}))
         .expect("reads");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_lora_is_refused_by_its_field() {
+    fn an_adapter_that_is_not_plain_lora_is_refused_by_its_field() {
         for (config, word) in [
             (json!({}), "r is missing"),
             (json!({"r": 0}), "r is not a rank"),

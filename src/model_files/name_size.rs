@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_published_models_tell_their_sizes() {
+    fn the_names_of_published_models_yield_their_sizes() {
         for (name, parameters, bits) in [
             ("meta-llama/Llama-2-70b-chat-hf", 70.0, 16.0),
             ("TheBloke/Llama-2-13B-chat-AWQ", 13.0, FOUR_BITS),

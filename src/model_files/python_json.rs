@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_json_does_not_have_become_null_and_texts_stay() {
+    fn bare_infinities_and_nans_become_null_and_strings_are_unchanged() {
         for (text, expected) in [
             (r#"{"a": [0.0, Infinity]}"#, r#"{"a": [0.0, null]}"#),
             (r#"{"a": -Infinity, "b": NaN}"#, r#"{"a": null, "b": null}"#),

@@ -51,7 +51,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn what_is_no_ordinary_file_is_refused_immediately() {
+    fn a_file_that_is_not_regular_is_refused_immediately() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("file"), "text").expect("written");

@@ -45,7 +45,7 @@ mod tests {
     use crate::weights_of;
 
     #[test]
-    fn pointers_and_pages_are_named_with_what_to_do() {
+    fn git_lfs_pointers_and_html_pages_are_refused_with_advice() {
         let folder = tempfile::tempdir().expect("a folder");
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n";
         let page = "\n<!DOCTYPE html><html><body>Log in</body></html>";

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_a_node_obeys_the_later_of_two_controllers_and_no_restart_makes_it_forget() {
+    fn d4_a_node_obeys_the_later_of_two_controllers_even_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let generations = Generations::open(folder.path()).expect("nothing yet");
         assert_eq!(generations.highest(), None);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_controller_that_has_its_state_alone_is_obeyed() {
+    fn d4_a_controller_without_a_generation_is_obeyed() {
         let folder = tempfile::tempdir().expect("a folder");
         let generations = Generations::open(folder.path()).expect("nothing yet");
         assert_eq!(generations.admit(None), Ok(()));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_what_is_no_number_is_not_taken_for_none() {
+    fn d4_an_unreadable_generation_file_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join(FILE), "seven").expect("written");
         let refused = Generations::open(folder.path()).expect_err("no number");

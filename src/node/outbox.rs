@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_stays_until_it_is_acknowledged_and_is_sent_again_by_its_number() {
+    fn a_report_is_kept_and_resent_with_its_number_until_it_is_acknowledged() {
         let mut outbox = Outbox::default();
         outbox.push(ready(1), true);
         outbox.push(ready(2), false);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_not_kept_for_a_controller_that_is_away() {
+    fn memory_figures_are_not_queued_for_an_absent_controller() {
         let mut outbox = Outbox::default();
         outbox.push(memory(), false);
         assert!(outbox.is_empty());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_lines_the_newest_are_kept() {
+    fn the_newest_log_lines_are_kept() {
         let mut outbox = Outbox::default();
         for sequence in 0..2 * LOG_LINES_MAX as u64 {
             outbox.push_line(

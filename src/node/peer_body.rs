@@ -125,7 +125,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     #[tokio::test]
-    async fn the_rest_of_a_file_comes_whole_and_frees_its_seat() {
+    async fn the_rest_of_a_file_is_sent_completely_and_releases_its_seat() {
         let seats = Arc::new(Semaphore::new(1));
         let content: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|index| index as u8).collect();
         let mut file = tempfile::tempfile().expect("a file");

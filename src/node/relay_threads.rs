@@ -265,19 +265,19 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_small_machine_has_one_and_a_large_one_several() {
+    fn the_number_of_relay_threads_grows_with_the_machine() {
         assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
     }
 
     #[test]
-    fn a_pair_has_one_turn_however_many_events_it_has() {
+    fn a_pair_gets_one_turn_for_any_number_of_events() {
         let mut turns = vec![7, 3, 7, 7, 3];
         assert_eq!(each_once(&mut turns).collect::<Vec<_>>(), [3, 7]);
         assert!(turns.is_empty());
     }
 
     #[test]
-    fn a_fault_of_one_pair_leaves_the_others_their_thread() {
+    fn a_panic_in_one_pair_does_not_end_its_thread() {
         let turned = contained(|| panic!("a fault"));
         assert!(matches!(turned, Turn::Ended(Err(_))), "{turned:?}");
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropped_they_end_what_they_carry() {
+    async fn dropping_the_threads_ends_their_pairs() {
         let (pair, _far_gateway, _far_engine) = pair();
         let threads = RelayThreads::start().expect("threads");
         let carried = threads.carry(pair);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_that_stays_after_the_end_of_its_engine_is_not_waited_for_for_ever() {
+    async fn a_gateway_that_stays_connected_after_its_engine_ended_is_closed_eventually() {
         let (pair, _far_gateway, far_engine) = pair();
         let threads = RelayThreads::start().expect("threads");
         let carried = threads.carry(pair);

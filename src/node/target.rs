@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_without_a_path_means_the_usual_base_path() {
+    fn a_url_without_a_path_gets_the_default_base_path() {
         let shown = |text: &str| Target::parse(text, None).expect("a URL").to_string();
         assert_eq!(shown("http://10.0.0.1:8080"), "http://10.0.0.1:8080/llm");
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_one_that_stands_by_is_no_refusal_and_what_is_refused_for_now_is_not_final() {
+    fn d4_a_standby_is_not_a_refusal_and_a_temporary_refusal_is_not_final() {
         let target = Target::parse("http://10.0.0.1:8080", None).expect("a URL");
         let body =
             |code: &str| format!(r#"{{"error": {{"message": "pool-2 leads", "code": "{code}"}}}}"#);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_controller_is_refused_with_an_example() {
+    fn an_invalid_controller_url_is_refused_with_an_example() {
         let fingerprint = Fingerprint::new(b"a certificate");
         for (text, fingerprint) in [
             ("pool.example", None),

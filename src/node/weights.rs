@@ -278,7 +278,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_stage_says_where_the_weights_come_from() {
+    fn the_fetching_stage_names_the_origin_of_the_weights() {
         let origin = "the hub's lab/small, revision main";
         assert_eq!(
             stage("fetching from node lab-3", origin),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn weights_that_can_be_read_at_their_place_are_not_copied() {
+    async fn weights_readable_in_place_are_not_copied() {
         let folder = tempfile::tempdir().expect("a folder");
         let listing = WeightsListing {
             name: "models--lab--small".to_owned(),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_reads_the_weights_where_they_are_on_this_node() {
+    fn a_launch_uses_the_path_of_the_weights_on_this_node() {
         let moved = MovedFolder {
             from: PathBuf::from("/pool/weights/small"),
             to: PathBuf::from("/node/weights/small"),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_read_and_the_end_is_no_error_between_frames() {
+    async fn written_frames_read_back_and_an_end_between_frames_is_not_an_error() {
         let mut bytes = Vec::new();
         write_frame(&mut bytes, &vec![1_u32, 2])
             .await
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_too_long_or_no_json_is_an_error_without_its_text() {
+    async fn a_truncated_oversized_or_invalid_frame_is_an_error_that_does_not_quote_it() {
         assert!(matches!(
             read(&[0, 0, 0, 9, b'[']).await,
             Err(FrameError::Io(_))

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_word_of_a_host_name() {
+    fn a_node_name_is_one_label_of_a_host_name() {
         for good in ["gpu-2", "a", "n01.lab_4", &"x".repeat(NODE_NAME_MAX)] {
             assert_eq!(check_node_name(good), Ok(()), "{good}");
         }

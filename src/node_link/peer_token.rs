@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_for_its_node_its_model_and_its_time_alone() {
+    fn a_token_is_valid_only_for_its_node_model_and_period() {
         let token = sign_peer_token(&secret("a"), MODEL, 1000, 7);
         assert!(is_peer_token(&secret("a"), &token, MODEL, 999));
         assert!(!is_peer_token(&secret("a"), &token, MODEL, 1000));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn a_malformed_token_is_refused() {
         let mac = "0".repeat(64);
         let odd = format!("1.2.{}", "é".repeat(32));
         for wrong in ["", ".", "..", "1.2", "x.y.z", &format!("1.2.{mac}"), &odd] {

@@ -59,7 +59,7 @@ mod tests {
     use crate::NodeReadings;
 
     #[test]
-    fn readings_of_a_node_that_says_nothing_of_weights_are_read() {
+    fn readings_of_a_node_without_weights_are_parsed() {
         let old = r#"{"since_beat": 1, "devices": [], "faults": [], "machine": null}"#;
         let read: NodeReadings = serde_json::from_str(old).expect("readings");
         assert_eq!(read.weights, None);

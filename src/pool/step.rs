@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_for_many_replicas_is_carried_out_in_one_step() {
+    fn a_load_order_launches_all_its_replicas_in_one_step() {
         let mut pool = pool();
         let order = OrderId(1);
         let command = Command::Load(LoadOrder {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn so_is_a_wish_for_many_from_before_a_restart() {
+    fn a_restored_load_order_for_many_replicas_is_carried_out_in_one_step() {
         let mut pool = pool();
         let load = Some(LoadWish {
             replicas: REPLICAS,

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folders_are_made_for_this_account_alone() {
+    fn missing_folders_are_created_private() {
         let home = tempfile::tempdir().expect("a folder");
         let deep = home.path().join("a/b/run");
         make_private(&deep).expect("made");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_enter_is_no_private_one_and_keeps_its_mode() {
+    fn a_folder_others_may_enter_is_refused_as_private_and_keeps_its_mode() {
         let home = tempfile::tempdir().expect("a folder");
         set(home.path(), 0o755);
         make(home.path()).expect("its files keep their modes");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_is_refused_wherever_it_is_on_the_way() {
+    fn a_path_through_a_folder_that_others_may_write_is_refused() {
         let home = tempfile::tempdir().expect("a folder");
         let open = home.path().join("open");
         std::fs::create_dir(&open).expect("made");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_is_followed_and_what_it_leads_through_is_checked() {
+    fn a_symbolic_link_is_followed_and_every_folder_on_its_path_is_checked() {
         let home = tempfile::tempdir().expect("a folder");
         let (open, safe) = (home.path().join("open"), home.path().join("safe"));
         for folder in [&open, &safe] {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_not_a_folder() {
+    fn a_file_in_place_of_a_private_folder_is_refused() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("file");
         std::fs::write(&file, "x").expect("written");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_account_is_refused() {
+    fn a_folder_owned_by_another_account_is_refused() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("data");
         std::fs::create_dir(&folder).expect("made");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_this_account_may_write_and_another_may_not() {
+    fn a_folder_writable_by_the_accounts_own_group_is_accepted_and_by_another_group_is_not() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("project");
         std::fs::create_dir(&folder).expect("made");

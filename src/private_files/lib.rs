@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_takes_the_place_of_another_with_a_narrow_mode() {
+    fn a_private_file_replaces_another_with_a_private_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("deep/admin.key");
         drop(PrivateFile::write(&target, b"given up").expect("written"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_in_a_folder_that_is_there() {
+    fn a_file_is_replaced_atomically_in_an_existing_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("state");
         for text in ["a long first text", "short"] {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_old_file_stays_and_nothing_else() {
+    fn on_a_full_disk_the_old_file_is_kept_and_no_partial_file_remains() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("state");
         replace(&target, b"old").expect("replaced");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_of_any_number_left_is_gone_after_the_next_write() {
+    fn a_file_left_by_a_killed_process_is_removed_by_the_next_write() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("state");
         std::fs::write(folder.path().join("state.new"), "half").expect("written");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_writers_at_once_the_second_is_refused_and_the_first_has_its_own_bytes() {
+    fn the_second_of_two_concurrent_writers_is_refused_and_the_first_keeps_its_content() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("admin.key");
         let first = PrivateFile::write(&target, b"first").expect("written");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_its_name_stays_and_one_with_it_is_not_looked_for_beside() {
+    fn a_file_that_could_not_be_renamed_stays_under_its_temporary_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("admin.key");
         let file = PrivateFile::write(&target, b"key").expect("written");

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_new_once() {
+    fn a_failure_reason_is_new_only_once() {
         let mut cleaning = CleanupSchedule::default();
         assert!(cleaning.failed("no response", now()));
         assert!(!cleaning.failed("no response", now()));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_before_the_end_of_doubt_does_not_prove_that_nothing_is_left() {
+    fn a_lookup_during_uncertainty_does_not_prove_that_everything_was_removed() {
         let start = now();
         let end = start + Duration::from_secs(75);
         let mut cleaning = CleanupSchedule::default();

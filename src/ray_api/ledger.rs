@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_is_remembered_by_the_next_process_until_it_is_forgotten() {
+    async fn a_ray_address_persists_across_processes_until_it_is_forgotten() {
         let store: Arc<Memory> = Arc::default();
         let ledger = store.ledger();
         assert_eq!(ledger.all(), []);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_that_is_not_in_the_store_is_not_remembered() {
+    async fn a_ray_address_that_could_not_be_stored_is_not_remembered() {
         let store: Arc<Memory> = Arc::default();
         let ledger = store.ledger();
         let first = used("http://a:8265", "t");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_that_may_have_been_forgotten_is_saved_again_before_its_next_use() {
+    async fn a_ray_address_with_a_failed_removal_is_saved_again_before_its_next_use() {
         let store: Arc<Memory> = Arc::default();
         let ledger = store.ledger();
         let first = used("http://a:8265", "t");

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_silent_address_all_stay_except_this_process_own_applications() {
+    fn at_a_silent_address_all_applications_stay_except_this_processes_own() {
         let shared = ServeShared::default();
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
         assert!(shared.expect_response(HERE));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_deployed_at_an_address_before_its_applications_are_adopted_or_given_up() {
+    fn an_address_is_held_until_its_applications_are_adopted_or_abandoned() {
         let shared: Arc<ServeShared> = Arc::default();
         assert!(!shared.is_held(HERE));
         shared.expect_response(HERE);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_with_the_name_of_a_load_that_waits_is_left_to_it() {
+    fn an_application_named_by_a_waiting_load_is_left_to_that_load() {
         let shared = ServeShared::default();
         let waits = shared.wait("r1");
         assert!(shared.is_own("r1") && !shared.is_alive("r1"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_releases_only_applications_that_waited_for_it() {
+    fn a_response_releases_only_applications_waiting_for_it() {
         let shared = ServeShared::default();
         shared.expect_response(HERE);
         shared.spare("r1", SparedReason::UntilResponse(HERE.to_owned()));

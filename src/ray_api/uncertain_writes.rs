@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_write_leaves_its_applications_in_doubt_and_a_settled_one_does_not() {
+    fn a_dropped_write_leaves_its_applications_uncertain_and_a_settled_one_does_not() {
         let doubts = UncertainWrites::new(DOUBT);
         doubts.begin(names(&["a", "b"])).settle();
         assert_eq!(doubts.names(), names(&[]));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_ends_by_itself() {
+    fn uncertainty_about_a_write_expires() {
         let doubts = UncertainWrites::new(Duration::ZERO);
         drop(doubts.begin(names(&["a"])));
         assert!(!doubts.has("a"));

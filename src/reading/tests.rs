@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn names_are_told_apart_by_their_letters_only_where_a_comparison_would_do_so_too() {
+fn the_likeness_filter_rejects_only_names_below_the_threshold() {
     let names = [
         "temperature",
         "temprature",
@@ -30,7 +30,7 @@ fn names_are_told_apart_by_their_letters_only_where_a_comparison_would_do_so_too
 }
 
 #[test]
-fn an_error_has_the_path_of_its_own_place() {
+fn an_error_has_the_path_of_the_invalid_value() {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "only the errors are looked at")]
@@ -73,7 +73,7 @@ fn an_error_has_the_path_of_its_own_place() {
 
 /// Files that comment out their old values have many comments.
 #[test]
-fn comments_cost_nothing_wherever_they_stand() {
+fn comments_are_parsed_in_linear_time_at_any_position() {
     let comments = "    # an old value: it stays here, commented out\n".repeat(200_000);
     for text in [
         format!("one:\n{comments}  two: 1\n"),
@@ -169,7 +169,7 @@ fn every_wrong_value_of_json_is_reported() {
 
 /// The check runs after the value has been parsed, outside the parser.
 #[test]
-fn a_value_that_a_check_refuses_has_its_own_path() {
+fn a_value_refused_by_a_validator_is_reported_with_its_path() {
     fn even<'de, D: Deserializer<'de>>(value: D) -> Result<u8, D::Error> {
         match u8::deserialize(value)? {
             odd if odd % 2 == 1 => Err(serde::de::Error::custom(format!("{odd} is odd"))),
@@ -201,7 +201,7 @@ fn a_value_that_a_check_refuses_has_its_own_path() {
 }
 
 #[test]
-fn wrong_syntax_is_reported_once_after_the_wrong_values_before_it() {
+fn a_syntax_error_is_reported_once_after_earlier_wrong_values() {
     let text = "gpus: many\nracks:\n  - {name: a, height: 1\nname: lab\n";
     let (lab, wrong) = salvaged(text, Format::Yaml);
     assert_eq!((lab, wrong.len()), (None, 2), "{wrong:#?}");
@@ -212,14 +212,14 @@ fn wrong_syntax_is_reported_once_after_the_wrong_values_before_it() {
 }
 
 #[test]
-fn as_many_wrong_values_as_a_person_reads_are_reported() {
+fn at_most_twenty_wrong_values_are_reported() {
     let text: String = (0..1000).map(|nth| format!("unknown_{nth}: 1\n")).collect();
     let (lab, wrong) = salvaged(&text, Format::Yaml);
     assert_eq!((lab, wrong.len()), (None, 20));
 }
 
 #[test]
-fn a_name_as_long_as_a_body_is_compared_with_nothing() {
+fn an_overlong_name_is_not_compared_with_known_names() {
     let known = ["temperature", "top_p"];
     assert_eq!(
         nearest("temprature", known.into_iter()),

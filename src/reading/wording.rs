@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_told_in_plain_words() {
+    fn type_errors_are_reported_in_plain_language() {
         for (message, text) in [
             (
                 "invalid type: map, expected a sequence",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_found_is_not_repeated() {
+    fn a_quoted_text_value_is_not_repeated_in_the_message() {
         let message = "invalid type: string \"sk-sesame, expected\", expected a map";
         let text = of_value(message);
         assert!(!text.contains("sesame"), "{text}");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_is_told_with_what_to_write() {
+    fn syntax_errors_are_reported_with_advice() {
         for (message, part) in [
             (
                 "while parsing a block mapping, did not find expected key",

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleanup_that_was_begun_and_not_done_is_finished_while_its_window_is_open() {
+    fn an_interrupted_cleanup_is_finished_while_its_window_is_open() {
         let start = |evening: Evening, begun: &str, done: Option<&str>, now| {
             let past = ServiceHistory {
                 done: done.map(at),

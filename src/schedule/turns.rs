@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_those_that_wait_the_newest_wins() {
+    async fn the_newest_waiting_occurrence_wins() {
         let mut stage = Stage::new();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(stage.take(&[Cleanup]));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_breaks_off_does_not_block_those_after_it() {
+    async fn an_aborted_occurrence_does_not_block_later_ones() {
         let mut stage = Stage::new();
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(stage.take(&[Cleanup]));

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_second_one_is_refused_with_the_process_that_holds_the_folder() {
+    async fn a_second_process_is_refused_with_the_process_that_holds_the_folder() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("data");
         let held = StateLock::take(&folder, false).await.expect("free");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_dead_process_forked_is_waited_for() {
+    async fn a_lock_still_held_by_a_dead_owners_child_is_awaited() {
         let home = tempfile::tempdir().expect("a folder");
         let held = StateLock::take(home.path(), false).await.expect("free");
         // A process number that is not in use.

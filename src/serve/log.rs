@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_kind_is_a_bounded_number_of_lines_and_a_sum_and_others_are_heard() {
+    fn a_flood_of_one_message_is_limited_and_counted_and_other_messages_are_logged() {
         let kinds = Kinds::default();
         let text = CapturedOutput::default().by(&kinds, || {
             for number in 0..16_000 {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn text_with_line_breaks_stays_one_entry_in_every_field_and_in_the_message() {
+    fn text_with_line_breaks_stays_on_one_log_line_in_fields_and_message() {
         let text = CapturedOutput::default().by(&Kinds::default(), log_forged);
         let lines: Vec<&str> = text
             .split_inclusive(['\n', '\r', '\u{2028}', '\u{b}'])
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_the_colours_stay_and_no_other_escape_sequence() {
+    fn on_a_terminal_only_colour_escape_sequences_are_kept() {
         let text = CapturedOutput::default().with_colours(true, &Kinds::default(), log_forged);
         assert!(text.contains("\x1b[33m"), "a warning is yellow: {text:?}");
         let escapes: Vec<&str> = text.split('\x1b').skip(1).collect();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_and_one_of_json_stays_json() {
+    fn a_long_line_is_truncated_and_a_json_line_stays_valid_json() {
         let long = "ü".repeat(10 << 20);
         let text = CapturedOutput::default().by(&Kinds::default(), || {
             tracing::warn!(model = long, "no such model")

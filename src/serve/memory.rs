@@ -134,7 +134,7 @@ VmFlags: rd mr mw me ac sd
 ";
 
     #[test]
-    fn constant_pages_of_the_programs_own_file_are_found_and_no_others() {
+    fn only_read_only_mappings_of_the_program_file_are_found() {
         let found = unchanged(MAPPINGS, "/opt/model pool/model-pool");
         assert_eq!(found, [0x1000..0x3000, 0x3000..0x9000]);
         assert!(unchanged(MAPPINGS, "/opt/model").is_empty());
@@ -143,7 +143,7 @@ VmFlags: rd mr mw me ac sd
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_program_whose_pages_are_unmapped_goes_on() {
+    fn a_program_continues_after_its_pages_are_unmapped() {
         let program = std::fs::read_link("/proc/self/exe").expect("a program");
         let mappings = || std::fs::read_to_string("/proc/self/smaps").expect("mappings");
         assert!(!unchanged(&mappings(), &program.to_string_lossy()).is_empty());

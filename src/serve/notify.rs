@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_reaches_the_managers_socket() {
+    fn a_notification_reaches_the_managers_socket() {
         let home = tempfile::tempdir().expect("a folder");
         let path = home.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");

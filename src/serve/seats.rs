@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_inside_two_processes_is_told_until_nobody_is() {
+    async fn streams_in_two_earlier_processes_are_reported_until_they_end() {
         let home = tempfile::tempdir().expect("a folder");
         let counts = [AtomicU32::new(2), AtomicU32::new(1)];
         let listen = |name: &str| {

@@ -263,7 +263,7 @@ mod tests {
     };
 
     #[test]
-    fn d4_a_slow_step_is_named_and_one_that_hangs_gives_no_sign_of_life_any_more() {
+    fn d4_a_slow_step_is_logged_and_a_hanging_one_stops_reporting_liveness() {
         let mut log = SlowSteps::default();
         let mut line = |step: &Step, at: u64| log.line(step, Time(at));
         assert_eq!(line(&STEP, 10_999), None);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_step_of_many_parts_has_its_time_for_each_of_them_and_hangs_with_one() {
+    fn d4_each_part_of_a_step_has_its_own_timeout() {
         let mut log = SlowSteps::default();
         let mut step = STEP;
         for done in [20_000, 40_000, 60_000] {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_the_time_of_a_step_begins_anew_when_a_part_of_it_is_done() {
+    async fn d4_the_timeout_of_a_step_restarts_when_a_part_of_it_completes() {
         let clock = Clock::start();
         let progress = Progress::begin(clock, None);
         progress.step("reading models", FIGURES_WITHIN);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_a_deposed_leader_leaves_its_engines_before_it_drops_them() {
+    async fn d4_a_deposed_leader_detaches_its_engines_before_dropping_them() {
         let order = RefCell::new(Vec::new());
         let engine = NoteRecorder(&order);
         let work = async {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_a_step_of_one_that_leads_has_its_outcome_and_of_one_that_does_not_has_none() {
+    async fn d4_a_step_yields_its_outcome_only_while_this_process_leads() {
         let leave = |why: String| why;
         let done = unless(pending::<String>(), leave, ready(7)).await;
         assert_eq!(done, Ok(7));

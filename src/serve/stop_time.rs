@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn last_writes_that_do_not_end_are_given_up() {
+    async fn waiting_for_final_writes_is_limited_in_time() {
         as_far_as_in_time(Duration::from_millis(1), std::future::pending()).await;
     }
 }

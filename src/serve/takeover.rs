@@ -347,7 +347,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[tokio::test]
-    async fn a_listening_socket_goes_over_and_connections_that_wait_in_it_too() {
+    async fn a_listening_socket_is_handed_over_with_its_pending_connections() {
         let home = tempfile::tempdir().expect("a folder");
         let takeover_socket = TakeoverSocket::open(home.path()).expect("a socket");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_one_that_ends_before_it_serves_is_told_as_a_failure() {
+    async fn a_successor_that_exits_before_it_serves_is_reported_as_a_failure() {
         let home = tempfile::tempdir().expect("a folder");
         let deep = home.path().join("deep".repeat(40));
         std::fs::create_dir(&deep).expect("a folder with a long name");

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_the_variable_are_decoded_and_nonsense_stays() {
+    fn percent_encoded_values_are_decoded_and_invalid_ones_are_kept() {
         for (text, decoded) in [
             ("authorization=Bearer%20abc", "authorization=Bearer abc"),
             ("a=100%", "a=100%"),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_on_the_front_unless_another_one_is_better_in_one_and_as_good_in_the_other() {
+    fn a_point_is_on_the_front_unless_another_dominates_it() {
         let mut points = [
             point(1.0, 9.0),
             point(2.0, 5.0),

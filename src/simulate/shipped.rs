@@ -199,7 +199,7 @@ mod tests {
     use sim::replay::{Tally, Waits};
 
     #[test]
-    fn every_setting_is_one_of_the_configuration_and_the_first_is_the_default() {
+    fn every_shipped_setting_parses_and_only_the_first_is_the_default() {
         for (name, keys) in settings() {
             let config: Config = serde_json::from_value(json!({ "pool": keys })).expect(name);
             let is_default = config.pool == Config::default().pool;

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_each_other_in_the_drawn_order_and_keep_their_own_times() {
+    fn parts_follow_each_other_in_the_drawn_order_with_their_own_offsets() {
         let all = [at(1), at(9), at(12), at(25)];
         let drawn = in_order(&all, Span::from_secs(10), &[1, 0, 1]);
         let seconds: Vec<u64> = drawn.iter().map(|arrival| arrival.at.0 / 1_000).collect();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_leaves_and_what_is_in_use_stays() {
+    fn the_least_recently_used_adapter_is_removed_and_recently_used_ones_are_kept() {
         let cache = tempfile::tempdir().expect("a folder");
         let cache = cache.path();
         let [old, older, fresh] = [

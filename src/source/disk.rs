@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_numbers_and_others_count_until_they_end() {
+    fn a_download_that_does_not_fit_is_refused_with_numbers_and_running_ones_count() {
         let folder = tempfile::tempdir().expect("a folder");
         let rooms = Rooms::default();
         let free = free_on(folder.path()).expect("a disk");

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_user_reads_names_no_folder_and_no_bucket_of_the_pool() {
+    fn error_messages_for_users_name_no_folder_or_bucket_of_the_pool() {
         let place = || PathBuf::from("/srv/secret/cache");
         let text = || "s3://secret-bucket/adapters".to_owned();
         let id = || "lab/model".to_owned();

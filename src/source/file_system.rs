@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_file_systems_are_recognised_by_their_numbers() {
+    fn shared_file_systems_are_recognized_by_their_magic_numbers() {
         for (magic, name) in [
             (0x6969, "NFS"),
             (0x0BD0_0BD0, "Lustre"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_there_is_on_no_shared_file_system() {
+    fn a_missing_path_is_on_no_shared_file_system() {
         assert_eq!(shared_file_system(Path::new("/no/such/folder")), None);
     }
 }

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_path_may_not_hold_is_quoted() {
+    fn reserved_characters_in_a_path_are_percent_encoded() {
         assert_eq!(quoted("refs/pr/1", ""), "refs%2Fpr%2F1");
         assert_eq!(quoted("a b/ü?.json", "/"), "a%20b/%C3%BC%3F.json");
     }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_written_and_read_in_one_form_and_others_are_none() {
+    fn a_digest_parses_from_its_formatted_name_and_other_names_are_refused() {
         for check in [
             Check::Sha256("ab".repeat(32)),
             Check::GitSha1("ab".repeat(20)),

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_ends_with_an_error_and_the_peer_is_given_up() {
+    async fn a_stalled_body_ends_with_an_error_and_marks_the_peer_as_slow() {
         let first = stream::iter([Ok(Bytes::from_static(b"begun"))]);
         let body = first.chain(stream::pending()).boxed();
         let is_slow = Arc::new(AtomicBool::new(false));

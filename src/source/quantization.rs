@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quantization_stands_in_the_name_of_the_file_or_its_folder() {
+    fn the_quantization_is_read_from_the_name_of_the_file_or_its_folder() {
         for (path, expected) in [
             ("Llama-3.2-1B-Instruct-Q4_K_M.gguf", Some("Q4_K_M")),
             ("model.Q8_0.gguf", Some("Q8_0")),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn projectors_are_no_models_and_dynamic_forms_stand_in_for_missing_ones() {
+    fn projectors_are_skipped_and_dynamic_quantizations_replace_missing_ones() {
         let paths = [
             "m-Q4_K_M.gguf",
             "m-UD-Q4_K_M.gguf",

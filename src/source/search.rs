@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_models_name_is_left_out() {
+    fn search_results_with_invalid_model_names_are_skipped() {
         let body = br#"[{"id": "org/one", "downloads": 7, "pipeline_tag": "text-generation", "tags": ["gguf", "x"], "gated": "auto"},
             {"id": "old-style"}, {"id": "a/../../etc"}, {"id": "org/\u001b[31mred"}, {"id": "org/two", "gated": false}]"#;
         let models = found(body, 10).expect("a list");

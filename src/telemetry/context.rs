@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ_and_the_ratio_keeps_its_share() {
+    fn trace_ids_are_unique_and_the_sampling_ratio_is_respected() {
         let ids = Ids::default();
         let traces: Vec<TraceId> = (0..10_000).map(|_| ids.trace()).collect();
         let unique: std::collections::BTreeSet<[u8; 16]> =

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partial_success_is_read_with_numbers_of_both_forms() {
+    fn a_partial_success_is_parsed_with_string_and_numeric_counts() {
         let refused = br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
         assert_eq!(rejected(refused), (3, "too old".to_owned()));
         assert_eq!(rejected(br#"{"partialSuccess":{"rejectedSpans":2}}"#).0, 2);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_is_a_number_from_zero() {
+    fn a_temperature_is_a_non_negative_number() {
         for wrong in ["hot", "NaN", "-1", "inf"] {
             let words = [
                 "p".to_owned(),

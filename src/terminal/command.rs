@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_read_with_their_other_names() {
+    fn commands_are_also_parsed_by_their_aliases() {
         let set = |name: &str, value: &str| Command::Set {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_says_what_was_meant() {
+    fn a_wrong_command_gets_the_right_one_suggested() {
         let wrong = |line: &str| parse(line).expect_err(line);
         assert!(wrong("/sytem x").contains("did you mean /system?"));
         assert!(wrong("/frobnicate").contains("/help"));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_no_command() {
+    fn a_path_is_not_a_command() {
         assert!(!is_command("/etc/hosts: what is it?"));
         assert!(!is_command("what is /help"));
         assert!(is_command("/help") && is_command("/hlep me") && is_command("/"));

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_tabs_and_all_other_letters_stay() {
+    fn line_breaks_tabs_and_printable_characters_are_kept() {
         assert_eq!(clean("a\tb\r\nc äß中🙂"), "a\tb\nc äß中🙂");
         assert_eq!(clean("real\rfake"), "realfake");
         assert_eq!(line("a\nb"), "a b");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_without_a_response_is_replaced_by_the_next() {
+    fn an_unanswered_prompt_is_replaced_by_the_next() {
         let mut conversation = Conversation::new("m", Some("be short".to_owned()));
         conversation.prompt("one".to_owned());
         conversation.add_response("1");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_asks_the_last_prompt_again_whether_it_was_answered_or_not() {
+    fn a_retry_sends_the_last_prompt_again_with_or_without_a_response() {
         let mut conversation = Conversation::new("m", None);
         assert!(!conversation.retry());
         conversation.prompt("one".to_owned());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_has_the_parameters_and_asks_for_counts_in_a_stream() {
+    fn the_request_contains_the_parameters_and_a_stream_requests_usage() {
         let mut conversation = Conversation::new("m", Some(String::new()));
         conversation
             .parameters

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_what_to_do_and_has_its_exit_status() {
+    fn a_failure_has_advice_and_an_exit_status() {
         let closed = CommandError::Output(io::ErrorKind::BrokenPipe.into());
         assert_eq!((closed.exit_status(), closed.explain()), (0, None));
         let full = CommandError::Output(io::ErrorKind::StorageFull.into());

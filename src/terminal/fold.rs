@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_marks_that_take_no_column_is_cut() {
+    fn a_flood_of_zero_width_marks_is_truncated() {
         let flood = format!("a{}", "\u{301}".repeat(5_000));
         assert!(fitted(&flood, 10).chars().count() < 100);
     }
 
     #[test]
-    fn text_is_folded_between_words_and_long_words_anywhere() {
+    fn text_wraps_between_words_and_long_words_wrap_anywhere() {
         assert_eq!(wrapped("one two three", Some(7), 9), ["one two", "three"]);
         assert_eq!(
             wrapped("a abcdefghij b", Some(4), 9),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_folded_behind_its_label() {
+    fn an_item_wraps_with_a_hanging_indent() {
         assert_eq!(
             item("why", None, "one two three four", Style::terminal(22)),
             "  why     one two\n          three four\n"

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_lines_may_end_in_any_way_and_must_be_text() {
+    fn input_lines_may_end_in_any_way_and_must_be_utf_8() {
         let mut input: &[u8] = b"one\r\ntwo\n\nlast";
         let mut lines = Vec::new();
         while let Line::Text(line) = plain_line(&mut input, 1).expect("text") {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_text_on_standard_input_is_refused_with_its_place() {
+    fn invalid_utf_8_on_standard_input_is_refused_with_its_position() {
         let failure = all(&mut &b"a\nb\xc3"[..]).expect_err("cut in a character");
         let text = failure.to_string();
         assert!(text.contains("byte 4 (line 2)"), "{text}");

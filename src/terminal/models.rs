@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_the_hub_before_a_name_is_left_out() {
+    fn the_hubs_url_is_stripped_from_a_model_name() {
         for text in [
             "org/name:Q4_K_M",
             "hf.co/org/name:Q4_K_M",

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_the_form_of_the_request() {
+    fn parameters_are_converted_to_request_fields() {
         let mut parameters = Parameters::default();
         for (name, value) in [
             ("temperature", "0.2"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_has_a_nearest_one_and_a_wrong_value_an_example() {
+    fn a_misspelled_parameter_gets_a_suggestion_and_an_invalid_value_an_example() {
         let mut parameters = Parameters::default();
         let mut refused = |name: &str, value: &str| parameters.set(name, value).expect_err(name);
         assert!(refused("temprature", "1").contains("did you mean temperature?"));

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_binary() {
+    fn sizes_use_binary_units() {
         let cases = [
             (0, "0 B"),
             (1023, "1023 B"),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_with_stage_share_and_what_is_left() {
+    fn a_wait_is_shown_with_its_stage_percentage_and_time_left() {
         assert_eq!(
             line(" waiting position=1 stage=loading percent=40 expected_seconds=3"),
             "loading 40 %, about 3.0 s left, 12 s so far"
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_and_unknown_words_are_left_out() {
+    fn invalid_numbers_and_unknown_fields_are_left_out() {
         assert_eq!(
             line("waiting position=x stage=\u{1b}[2J percent=900 mood=good"),
             "␛[2J, 12 s so far"

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_quotes_open_and_close_a_text() {
+    fn triple_quotes_delimit_a_multiline_prompt() {
         assert_eq!(opens("  \"\"\"a"), Some(("", "a")));
         assert_eq!(opens("say \"\"\"a"), None);
         assert_eq!(opens("/system \"\"\"a"), Some(("/system ", "a")));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_open_until_its_end() {
+    fn a_quoted_text_is_open_until_its_closing_quotes() {
         for open in ["\"\"\"", "\"\"\"a\nb", "/system \"\"\"a"] {
             assert!(is_open(open), "{open}");
         }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_add_up_and_are_timed_from_the_first() {
+    fn streamed_pieces_are_counted_and_timed_from_the_first() {
         let mut response = ModelResponse::default();
         let events = [
             (
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_counts_pieces_are_counted_and_said_to_be_about_right() {
+    fn without_usage_the_tokens_are_estimated_from_the_pieces() {
         let mut response = ModelResponse::default();
         response.take(
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}"#,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_stream_is_one_whatever_its_form() {
+    fn an_error_in_the_stream_is_recognized_in_every_form() {
         let mut response = ModelResponse::default();
         let error = |text: &str| Data::Error(text.to_owned());
         let cut = r#"{"error": {"message": "preempted by big", "code": "preempted"}}"#;

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_a_request_and_everything_else_is_markdown() {
+    fn a_conversation_is_saved_as_a_json_request_or_as_markdown_by_extension() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("c.json");
         save(&conversation(), &path, false).expect("written");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_kept_unless_it_is_our_own() {
+    fn an_existing_file_is_overwritten_only_if_this_conversation_wrote_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kept.md");
         std::fs::write(&path, "mine").expect("written");

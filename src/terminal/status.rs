@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_to_the_width_with_a_mark() {
+    fn a_line_is_truncated_to_the_width_with_an_ellipsis() {
         assert_eq!(cut("loading 40 %", 12), "loading 40 %");
         assert_eq!(cut("loading 40 %", 8), "loading…");
         assert_eq!(cut("ä中🙂", 2), "ä…");

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colour_paint_changes_nothing() {
+    fn without_colour_paint_returns_the_text_unchanged() {
         assert_eq!(Style::PLAIN.paint(Tint::Bad, "text"), "text");
         let colour = Style {
             colour: true,

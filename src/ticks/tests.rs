@@ -5,7 +5,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn pauses_of_one_period_end_together_whenever_they_began() {
+async fn pauses_of_equal_length_end_together() {
     pause(SECOND).await;
     let from = now();
     let ends = async |began_after: u64| {
@@ -37,7 +37,7 @@ async fn a_pause_below_a_second_is_exact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_period_ends_at_a_moment_of_a_shorter_one_that_divides_it() {
+async fn a_longer_period_is_aligned_with_a_shorter_one_that_divides_it() {
     // A timer ends at a full millisecond, up to one after the time itself.
     let from = next_after(now(), Duration::from_secs(10));
     for period in [250, 1_000, 2_000, 5_000].map(Duration::from_millis) {
@@ -46,7 +46,7 @@ async fn a_longer_period_ends_at_a_moment_of_a_shorter_one_that_divides_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_tick_comes_at_once_and_missed_ones_do_not_come_later() {
+async fn the_first_tick_is_immediate_and_missed_ticks_are_skipped() {
     let mut ticks = Ticks::every(SECOND);
     let began = now();
     assert_eq!(ticks.tick().await, began);
@@ -75,7 +75,7 @@ async fn the_first_tick_comes_at_once_and_missed_ones_do_not_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_whose_future_was_dropped_still_comes() {
+async fn a_tick_is_not_lost_if_its_future_is_dropped() {
     let mut ticks = Ticks::every(SECOND);
     ticks.tick().await;
     let aligned = ticks.tick().await;

@@ -12,7 +12,7 @@ const STREAMS: usize = 60;
 const TIMES_TEXT: f64 = 2.0;
 
 #[test]
-fn reasoning_calls_and_stored_responses_cost_what_other_tokens_cost() {
+fn reasoning_calls_and_stored_responses_cost_as_much_as_plain_text() {
     let _alone = super::ALONE.blocking_lock();
     let pool = pool();
     let found = table(&pool, ROUNDS, STREAMS);

@@ -199,12 +199,12 @@ fn forecast(store: &Path, config: &Path) -> Figures {
 }
 
 #[test]
-fn the_forecast_from_a_pools_own_history_is_what_happened() {
+fn the_forecast_from_a_pools_own_history_matches_the_actual_outcome() {
     forecasts(&SINGLE_REQUESTS);
 }
 
 #[test]
-fn the_forecast_for_short_stays_with_a_few_requests_each_is_what_happened() {
+fn the_forecast_for_short_stays_with_few_requests_matches_the_actual_outcome() {
     forecasts(&SESSIONS);
 }
 

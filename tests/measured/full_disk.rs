@@ -95,7 +95,7 @@ fn history_is_lost(pool: &Pool, model: &str) {
 }
 
 #[test]
-fn after_a_full_disk_what_is_acknowledged_is_kept() {
+fn acknowledged_changes_survive_a_full_disk() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let talk = ["--tokens", "400", "--token-ms", "20"];
@@ -172,7 +172,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
 }
 
 #[test]
-fn again_and_again_full_the_state_is_what_was_acknowledged() {
+fn a_repeatedly_full_disk_loses_no_acknowledged_change() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let models: Vec<_> = (0..6).map(|nth| stub(&format!("m{nth}"), &[])).collect();
@@ -201,7 +201,7 @@ fn again_and_again_full_the_state_is_what_was_acknowledged() {
 }
 
 #[test]
-fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
+fn on_a_full_disk_the_pool_starts_and_serves_loaded_models() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &["--stderr", "words"])], "", disk.path());
@@ -220,7 +220,7 @@ fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
 }
 
 #[test]
-fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
+fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &[])], "", disk.path());
@@ -264,7 +264,7 @@ fn wanted(cache: &Path) -> Fetch {
 }
 
 #[tokio::test]
-async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_there() {
+async fn a_download_to_a_disk_that_fills_up_reports_the_needed_space_and_resumes() {
     let _alone = super::ALONE.lock().await;
     let Some(disk) = Disk::new("12m") else { return };
     let hub = Hub::start();

@@ -142,7 +142,7 @@ fn start_of(pool: &mut Pool) -> Duration {
 }
 
 #[test]
-fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
+fn a_flood_of_refused_requests_leaves_few_rows_and_lines_with_a_complete_count() {
     let _alone = super::ALONE.blocking_lock();
     let models = [
         support::net::stub("slow", &["--ready-after-ms", "600000"]),
@@ -202,7 +202,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
 }
 
 #[test]
-fn names_and_keys_that_clients_invent_are_in_no_series_and_fill_neither_audit_nor_log() {
+fn invented_names_and_keys_create_no_metrics_and_do_not_fill_audit_or_log() {
     let _alone = super::ALONE.blocking_lock();
     let pool = Pool::with_models(
         &[support::net::stub("talker", &[])],
@@ -258,7 +258,7 @@ fn names_and_keys_that_clients_invent_are_in_no_series_and_fill_neither_audit_no
 }
 
 #[test]
-fn an_engine_that_prints_without_end_fills_two_files_and_no_more() {
+fn an_engine_that_prints_endlessly_fills_two_log_files_at_most() {
     let _alone = super::ALONE.blocking_lock();
     let pool = Pool::with_models(&[support::net::stub("loud", &["--print-mib", "64"])], "");
     assert_eq!(
@@ -285,7 +285,7 @@ fn open_to_anyone(hub: &Hub, cache: &Path, size: &str) -> Pool {
 }
 
 #[test]
-fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
+fn a_flood_of_invented_hub_names_causes_few_lookups_and_registrations() {
     let _alone = super::ALONE.blocking_lock();
     let (hub, cache) = (Hub::start(), tempfile::tempdir().unwrap());
     for number in 0..20 {
@@ -327,7 +327,7 @@ fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
 }
 
 #[test]
-fn the_weights_that_users_bring_in_are_bounded_together_and_the_refusal_has_the_figures() {
+fn weights_added_by_users_are_bounded_together_and_the_refusal_gives_the_numbers() {
     let _alone = super::ALONE.blocking_lock();
     let (hub, cache) = (Hub::start(), tempfile::tempdir().unwrap());
     for name in ["one", "two"] {
@@ -347,7 +347,7 @@ fn the_weights_that_users_bring_in_are_bounded_together_and_the_refusal_has_the_
 }
 
 #[test]
-fn a_start_with_a_long_history_is_quick_and_what_is_too_much_goes_while_it_serves() {
+fn a_start_with_a_long_history_is_quick_and_excess_rows_are_deleted_while_serving() {
     let _alone = super::ALONE.blocking_lock();
     let rows_made = i64::try_from(asked_for("GROWTH_ROWS", 150_000)).unwrap();
     let mut pool = Pool::with_models(&[support::net::stub("talker", &[])], "");

@@ -170,7 +170,7 @@ fn comes_back(pool: &Pool, before: u64) {
 }
 
 #[test]
-fn a_body_costs_no_more_than_a_few_times_a_plain_text_of_its_length_on_every_route() {
+fn every_route_uses_at_most_a_few_times_the_memory_of_a_plain_text_body() {
     let _alone = super::ALONE.blocking_lock();
     let pool = warmed(BYTES);
     let before = resident_bytes(pool.pid());
@@ -193,7 +193,7 @@ fn a_body_costs_no_more_than_a_few_times_a_plain_text_of_its_length_on_every_rou
 }
 
 #[test]
-fn the_largest_bodies_together_take_no_more_than_a_few_times_their_bytes() {
+fn many_largest_bodies_together_use_at_most_a_few_times_their_size() {
     let _alone = super::ALONE.blocking_lock();
     let pool = warmed(LARGEST_BYTES);
     let (before, key) = (resident_bytes(pool.pid()), pool.admin_key());
@@ -241,7 +241,7 @@ fn the_largest_bodies_together_take_no_more_than_a_few_times_their_bytes() {
 }
 
 #[test]
-fn one_request_asks_for_as_many_answers_as_a_seat_is_for() {
+fn the_number_of_answers_in_one_request_is_limited() {
     let _alone = super::ALONE.blocking_lock();
     let pool = pool();
     let prompts = vec!["Hi"; 64];
@@ -262,7 +262,7 @@ fn one_request_asks_for_as_many_answers_as_a_seat_is_for() {
 }
 
 #[test]
-fn an_event_of_an_engine_that_does_not_end_is_no_memory_and_no_response() {
+fn an_endless_engine_event_is_an_error_and_uses_bounded_memory() {
     let _alone = super::ALONE.blocking_lock();
     let endless = stub("endless", ", \"--raw\", \"endless-event\"", "");
     let pool = Pool::with_models(&[endless], "");
@@ -282,7 +282,7 @@ fn an_event_of_an_engine_that_does_not_end_is_no_memory_and_no_response() {
 }
 
 #[test]
-fn a_clients_schema_is_followed_or_refused_and_never_the_engines_fault() {
+fn a_clients_schema_is_followed_or_refused_and_is_never_an_engine_error() {
     let _alone = super::ALONE.blocking_lock();
     let pool = pool();
     let wide = |count: usize| {

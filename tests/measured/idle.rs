@@ -44,7 +44,7 @@ fn wakes_a_second(pid: u32) -> f64 {
 }
 
 #[test]
-fn it_wakes_a_few_times_a_second_and_each_engine_adds_little() {
+fn an_idle_pool_wakes_a_few_times_a_second_and_each_engine_adds_little() {
     let _alone = super::ALONE.blocking_lock();
     let models = ["a", "b"].map(|name| stub(name, &[]));
     // Fixes the number of workers: more workers wake one another more often.
@@ -63,7 +63,7 @@ fn it_wakes_a_few_times_a_second_and_each_engine_adds_little() {
 }
 
 #[test]
-fn what_only_the_start_needed_of_its_own_file_does_not_stay_in_memory() {
+fn pages_of_the_program_file_used_only_at_start_are_unmapped() {
     let _alone = super::ALONE.blocking_lock();
     let pool = Pool::demo();
     let of_files = || {

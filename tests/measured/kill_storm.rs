@@ -31,7 +31,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_moment_the_service_is_killed_or_taken_over_what_was_acknowledged_stands() {
+fn acknowledged_changes_survive_a_kill_or_takeover_at_any_time() {
     let _alone = super::ALONE.blocking_lock();
     let seed =
         number("MODEL_POOL_STORM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 32));

@@ -87,7 +87,7 @@ const FILTERS: &str = "
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-async fn the_first_page_of_every_filter_is_quick_however_long_the_history_is() {
+async fn the_first_page_of_every_filter_is_quick_for_a_history_of_any_length() {
     let _turn = super::ALONE.lock().await;
     let rows = std::env::var("HISTORY_ROWS").map_or(400_000, |text| text.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();

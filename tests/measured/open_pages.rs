@@ -64,7 +64,7 @@ fn share(pool: &Pool, time: Duration, mut each_second: impl FnMut(u64)) -> f64 {
 }
 
 #[test]
-fn two_hundred_open_pages_cost_the_controller_little() {
+fn two_hundred_open_pages_use_little_cpu_of_the_controller() {
     let _turn = super::ALONE.blocking_lock();
     let seconds = std::env::var("WATCH_SECONDS").ok();
     let time = Duration::from_secs(

@@ -72,7 +72,7 @@ fn cells() -> Vec<(u32, u64)> {
 /// Compares reload seconds and mean wait with `lru`: never worse by more than the noise of one load, and no additional unserved
 /// requests.
 #[test]
-fn on_no_trace_is_the_pool_worse_than_least_recent_use() {
+fn the_pool_beats_or_matches_lru_on_every_trace() {
     let _alone = super::ALONE.blocking_lock();
     let mut worse = Vec::new();
     let mut worst = (0.0_f64, 0.0_f64);

@@ -128,7 +128,7 @@ fn reads(call: &str, field: &str, file: &Path) -> Value {
 }
 
 #[test]
-fn codex_edits_a_file_by_apply_patch_and_goes_on() {
+fn codex_edits_a_file_with_apply_patch_and_continues() {
     let Some(vendor) = brought("node_modules/@openai/codex-linux-x64/vendor") else {
         return;
     };
@@ -195,7 +195,7 @@ fn codex_edits_a_file_by_apply_patch_and_goes_on() {
 }
 
 #[test]
-fn codex_finds_the_models_of_the_pool_as_those_of_ollama() {
+fn codex_lists_the_models_of_the_pool_as_an_ollama_server() {
     let Some(vendor) = brought("node_modules/@openai/codex-linux-x64/vendor") else {
         return;
     };
@@ -217,7 +217,7 @@ fn codex_finds_the_models_of_the_pool_as_those_of_ollama() {
 }
 
 #[test]
-fn claude_code_reads_a_file_answers_and_goes_on() {
+fn claude_code_reads_a_file_and_continues_the_conversation() {
     let Some(program) = brought("node_modules/@anthropic-ai/claude-code-linux-x64/claude") else {
         return;
     };

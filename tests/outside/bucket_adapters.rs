@@ -69,7 +69,7 @@ fn here(cache: &Path) -> Vec<String> {
 }
 
 #[test]
-fn three_adapters_of_a_bucket_take_turns_in_room_for_two_and_are_fetched_once() {
+fn three_bucket_adapters_share_two_slots_and_are_downloaded_once() {
     let Some(s3) = S3::start() else { return };
     put(&s3, "loras/polite:1", "org/tiny-chat", 4, 1);
     // By its complete name, as in RayLLM.
@@ -117,7 +117,7 @@ fn three_adapters_of_a_bucket_take_turns_in_room_for_two_and_are_fetched_once() 
 }
 
 #[test]
-fn an_adapter_of_a_bucket_that_cannot_be_used_is_refused_before_its_weights_come() {
+fn an_unusable_adapter_in_a_bucket_is_refused_before_its_weights_are_fetched() {
     let Some(s3) = S3::start() else { return };
     put(&s3, "loras/other:1", "org/another-model", 4, 1);
     put(&s3, "loras/wide:1", "lab/tiny", 4, 1);
@@ -213,7 +213,7 @@ fn other_files_in_the_bucket_take_effect_and_a_bucket_that_cannot_be_read_is_nam
 }
 
 #[test]
-fn a_fetch_goes_on_when_the_request_that_began_it_has_given_up() {
+fn a_fetch_continues_after_the_request_that_started_it_timed_out() {
     let Some(s3) = S3::start() else { return };
     put(&s3, "loras/own:1", "lab/tiny", 16, 1);
     let cache = tempfile::tempdir().expect("a folder");
@@ -235,7 +235,7 @@ fn a_fetch_goes_on_when_the_request_that_began_it_has_given_up() {
 }
 
 #[test]
-fn an_adapter_comes_from_googles_storage() {
+fn an_adapter_is_fetched_from_google_cloud_storage() {
     let Some(gcs) = Gcs::start() else { return };
     gcs.make_bucket("lab-loras");
     for (name, content) in files("lab/tiny", 4, 1) {

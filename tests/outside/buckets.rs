@@ -76,7 +76,7 @@ fn view(pool: &Pool) -> Value {
 }
 
 #[test]
-fn a_mirrored_model_talks_and_a_download_that_is_killed_midway_goes_on() {
+fn a_mirrored_model_is_served_and_a_killed_download_resumes() {
     let Some(s3) = S3::start() else { return };
     for (name, content) in files() {
         s3.put("lab", &format!("models/far/{name}"), &content);
@@ -125,7 +125,7 @@ fn a_mirrored_model_talks_and_a_download_that_is_killed_midway_goes_on() {
 }
 
 #[test]
-fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
+fn a_copy_that_does_not_match_its_digest_is_detected_and_not_kept() {
     let Some(s3) = S3::start() else { return };
     let mut sums = String::new();
     for (name, mut content) in files() {
@@ -199,7 +199,7 @@ fn key_giver(token: &'static str) -> String {
 }
 
 #[test]
-fn keys_come_from_an_address_files_are_left_out_by_pattern_and_extra_ones_go_elsewhere() {
+fn bucket_options_read_keys_from_a_url_exclude_files_and_place_extra_ones() {
     let Some(s3) = S3::start() else { return };
     for (name, content) in files() {
         s3.put("lab", &format!("far/{name}"), &content);
@@ -234,7 +234,7 @@ fn keys_come_from_an_address_files_are_left_out_by_pattern_and_extra_ones_go_els
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_told_without_its_keys() {
+fn bucket_errors_are_reported_without_keys() {
     let Some(s3) = S3::start() else { return };
     s3.put("lab", "far/config.json", b"{}");
     let good = keys(&s3.address());
@@ -287,7 +287,7 @@ fn what_is_wrong_with_a_bucket_is_told_without_its_keys() {
 }
 
 #[test]
-fn a_model_comes_from_googles_storage() {
+fn a_model_is_fetched_from_google_cloud_storage() {
     let Some(gcs) = Gcs::start() else { return };
     gcs.make_bucket("lab-models");
     for (name, content) in files() {

@@ -105,7 +105,7 @@ fn aiperf_loads_the_pool_and_measures_it() {
 }
 
 #[test]
-fn every_response_and_event_with_reasoning_and_tools_is_what_openai_and_anthropic_published() {
+fn responses_and_events_with_reasoning_and_tools_match_the_published_schemas() {
     let Some(program) = brought("venv/bin/python") else {
         return;
     };

@@ -204,7 +204,7 @@ fn the_ollama_package_of_npm_works() {
 }
 
 #[test]
-fn answers_and_errors_are_what_openai_published() {
+fn responses_and_errors_match_openais_published_schema() {
     python("published_schema.py");
 }
 
@@ -216,7 +216,7 @@ fn the_openapi_document_is_valid_and_so_are_its_examples() {
 /// Every route of the document, with valid and invalid requests: no server error, and no response that the document does not
 /// describe. A separate pool, because it is emptied and reset.
 #[test]
-fn the_openapi_document_tells_the_truth() {
+fn the_openapi_document_matches_the_service() {
     let Some(program) = brought("venv/bin/schemathesis") else {
         return;
     };
@@ -233,7 +233,7 @@ fn the_openapi_document_tells_the_truth() {
 
 /// The routes that exist only with `compat.ollama`.
 #[test]
-fn the_openapi_document_of_ollamas_api_tells_the_truth() {
+fn the_openapi_document_of_the_ollama_api_matches_the_service() {
     let Some(program) = brought("venv/bin/schemathesis") else {
         return;
     };

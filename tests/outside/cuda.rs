@@ -58,7 +58,7 @@ fn run(word: &str) -> Option<Output> {
 }
 
 #[test]
-fn it_starts_with_its_own_libraries_and_is_of_the_same_version() {
+fn the_cuda_program_starts_with_its_own_libraries_and_has_the_same_version() {
     let Some(output) = run("version") else {
         return;
     };
@@ -77,7 +77,7 @@ fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
 }
 
 #[test]
-fn it_computes_a_response_on_the_processor_where_there_is_no_gpu() {
+fn the_cuda_program_generates_on_the_cpu_without_a_gpu() {
     let Some(program) = program() else {
         return;
     };
@@ -120,7 +120,7 @@ fn it_computes_a_response_on_the_processor_where_there_is_no_gpu() {
 }
 
 #[test]
-fn a_stub_is_no_driver() {
+fn the_stub_library_of_the_toolkit_is_not_a_driver() {
     let Some(line) = check(&stub().display().to_string()) else {
         return;
     };
@@ -129,7 +129,7 @@ fn a_stub_is_no_driver() {
 }
 
 #[test]
-fn without_a_driver_its_library_is_named_with_what_to_do() {
+fn a_missing_driver_library_is_reported_with_advice() {
     let Some(line) = check("") else {
         return;
     };

@@ -157,37 +157,37 @@ fn lab() -> Pool {
 }
 
 #[test]
-fn people_see_and_steer_the_pool_in_a_browser() {
+fn the_dashboard_shows_and_controls_the_pool_in_a_browser() {
     on_the_lab(PEOPLE);
 }
 
 #[test]
-fn controls_show_their_effect_first_and_signs_follow_the_pool() {
+fn controls_show_their_effect_before_confirmation_and_indicators_follow_the_pool() {
     on_the_lab(EFFECTS);
 }
 
 #[test]
-fn every_screen_and_dialog_fits_and_has_no_barrier() {
+fn every_screen_and_dialog_fits_and_is_accessible() {
     on_the_lab(LOOKS);
 }
 
 #[test]
-fn a_hundred_events_a_second_reach_a_page_at_once() {
+fn a_hundred_events_a_second_reach_a_page_immediately() {
     on_the_lab(EVENTS);
 }
 
 #[test]
-fn a_tab_that_is_kept_for_eight_hours_stays_small() {
+fn a_tab_open_for_eight_hours_stays_small() {
     on_the_lab(KEPT);
 }
 
 #[test]
-fn a_tab_that_slept_or_whose_clock_jumped_is_right() {
+fn a_tab_that_was_suspended_or_whose_clock_jumped_shows_correct_values() {
     on_the_lab(SLEPT);
 }
 
 #[test]
-fn two_hundred_tabs_stay_live() {
+fn two_hundred_tabs_are_updated_live() {
     on_the_lab(TABS);
 }
 
@@ -222,7 +222,7 @@ fn every_check_of_the_browser_belongs_to_one_test() {
 }
 
 #[test]
-fn people_sign_in_at_an_issuer_in_a_browser() {
+fn users_sign_in_through_an_oidc_issuer_in_a_browser() {
     if brought("venv/bin/python").is_none() {
         return;
     }
@@ -253,7 +253,7 @@ fn people_sign_in_at_an_issuer_in_a_browser() {
 }
 
 #[test]
-fn five_hundred_models_on_sixty_four_devices_are_shown_at_once() {
+fn five_hundred_models_on_sixty_four_devices_are_shown_together() {
     if brought("venv/bin/python").is_none() {
         return;
     }

@@ -38,7 +38,7 @@ pub fn difference(there: &Flags, listed: &Flags) -> Option<String> {
 }
 
 #[test]
-fn a_flag_that_is_new_gone_or_of_another_kind_is_named() {
+fn added_removed_and_changed_flags_are_reported() {
     let listed = flags_of_list("# A list.\n--port -p INT\n--eager --no-eager -\n--seed INT\n");
     let mut there = listed.clone();
     assert_eq!(difference(&there, &listed), None);

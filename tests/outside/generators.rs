@@ -12,7 +12,7 @@ use support::stub::model;
 use crate::clients::{root, user_key};
 
 #[test]
-fn clients_that_generators_make_call_chat_embeddings_and_models() {
+fn generated_clients_call_chat_embeddings_and_models() {
     let generators = root().join("target/generators");
     if !generators.join("version").exists() {
         let why = format!(

@@ -19,7 +19,7 @@ fn file() -> PathBuf {
 }
 
 #[test]
-fn the_dashboard_is_as_grafanas_own_types_have_it() {
+fn the_dashboard_matches_grafanas_types() {
     let folder = Path::new(ROOT).join("target/dashboard");
     if !folder
         .join("node_modules/ts-json-schema-generator")
@@ -128,7 +128,7 @@ fn sent(expression: &str) -> String {
 }
 
 #[test]
-fn a_real_prometheus_has_a_response_to_every_query_of_the_dashboard() {
+fn prometheus_answers_every_query_of_the_dashboard() {
     if is_for_later() || !has("prometheus") || !has("curl") {
         let why = "prometheus or curl is missing. Install prometheus with `bash .ci/prometheus`, and run `cargo test --test outside grafana::`";
         return skipped("promtool", why);

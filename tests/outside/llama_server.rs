@@ -100,7 +100,7 @@ fn reasons(pool: &Pool, kind: &str) -> String {
 }
 
 #[test]
-fn it_responds_plainly_and_as_a_stream_under_the_pools_own_name() {
+fn llama_server_serves_complete_and_streamed_responses_under_the_pools_model_name() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -125,7 +125,7 @@ fn it_responds_plainly_and_as_a_stream_under_the_pools_own_name() {
 }
 
 #[test]
-fn it_and_the_embedded_engine_evict_one_another_by_priority() {
+fn llama_server_and_the_embedded_engine_evict_each_other_by_priority() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -199,7 +199,7 @@ fn openai_package(pool: &Pool, refused: &str, served: &str) {
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_named_and_starts_no_engine() {
+fn a_truncated_file_is_reported_and_starts_no_llama_server() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -218,7 +218,7 @@ fn a_file_that_is_cut_off_is_named_and_starts_no_engine() {
 }
 
 #[test]
-fn killed_in_the_middle_of_a_response_it_ends_the_stream_with_an_error() {
+fn killing_llama_server_mid_response_ends_the_stream_with_an_error() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -256,7 +256,7 @@ fn killed_in_the_middle_of_a_response_it_ends_the_stream_with_an_error() {
 }
 
 #[test]
-fn a_prompt_format_and_embeddings_work_on_it_too() {
+fn a_prompt_format_and_embeddings_work_with_llama_server() {
     let Some(program) = llama_server() else {
         return;
     };

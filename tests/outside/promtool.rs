@@ -38,7 +38,7 @@ fn succeeds(mut command: Command) {
 }
 
 #[test]
-fn the_alerts_are_rules_and_fire_when_they_should() {
+fn the_alert_rules_are_valid_and_fire_when_expected() {
     let Some(mut check) = promtool() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus");
     check
@@ -52,7 +52,7 @@ fn the_alerts_are_rules_and_fire_when_they_should() {
 }
 
 #[test]
-fn the_exposition_is_what_prometheus_reads() {
+fn the_metrics_pass_promtools_check() {
     let Some(mut check) = promtool() else { return };
     let pool = Pool::demo();
     let (status, text, _) = pool.request("GET", "/metrics", "", None);

@@ -138,7 +138,7 @@ fn ask(pool: &Pool) -> (u16, Value) {
 }
 
 #[test]
-fn requests_and_tokens_are_counted_together() {
+fn requests_and_tokens_are_counted_across_pools() {
     let Some(redis) = Redis::start() else { return };
     let pools = [
         redis.pool("{requests_per_minute: 4}", "closed"),
@@ -168,7 +168,7 @@ fn requests_and_tokens_are_counted_together() {
 }
 
 #[test]
-fn requests_at_once_are_counted_together_and_given_back() {
+fn concurrent_requests_are_counted_across_pools_and_released() {
     let Some(redis) = Redis::start() else { return };
     let pools = [
         redis.pool("{concurrent_requests: 1}", "closed"),
@@ -196,7 +196,7 @@ fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, support::service::Stream) {
 }
 
 #[test]
-fn a_client_that_leaves_while_the_server_is_asked_leaves_no_place_behind() {
+fn a_client_that_disconnects_while_redis_is_queried_leaves_no_slot_occupied() {
     let Some(redis) = Redis::start() else { return };
     let (pool, stream) = asked_of_a_frozen_server(&redis);
     drop(stream);
@@ -209,7 +209,7 @@ fn a_client_that_leaves_while_the_server_is_asked_leaves_no_place_behind() {
 }
 
 #[test]
-fn an_admission_whose_answer_comes_too_late_leaves_no_place_behind() {
+fn an_admission_that_arrives_too_late_leaves_no_slot_occupied() {
     let Some(redis) = Redis::start() else { return };
     let (pool, stream) = asked_of_a_frozen_server(&redis);
     assert!(
@@ -222,7 +222,7 @@ fn an_admission_whose_answer_comes_too_late_leaves_no_place_behind() {
 }
 
 #[test]
-fn when_the_server_is_gone_each_does_as_configured_and_when_it_is_back_they_count_together_again() {
+fn during_a_redis_outage_each_pool_does_as_configured_and_afterwards_they_share_counts_again() {
     let Some(mut redis) = Redis::start() else {
         return;
     };
@@ -248,7 +248,7 @@ fn when_the_server_is_gone_each_does_as_configured_and_when_it_is_back_they_coun
 }
 
 #[test]
-fn a_gateway_that_starts_without_the_server_serves_and_a_password_in_the_address_is_refused() {
+fn a_gateway_serves_without_redis_and_a_password_in_its_url_is_refused() {
     let Some(mut redis) = Redis::start() else {
         return;
     };

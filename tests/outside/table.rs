@@ -131,7 +131,7 @@ pub fn check(output: &str) {
 }
 
 #[test]
-fn the_table_of_clients_has_the_rows_that_tests_make_and_no_others() {
+fn the_table_of_clients_matches_the_rows_reported_by_tests() {
     let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
     let lines = lines_of(&document);
     let heads: Vec<String> = ROWS

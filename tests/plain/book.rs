@@ -155,7 +155,7 @@ fn no_page_has_a_placeholder_that_a_browser_takes_for_a_tag() {
 }
 
 #[test]
-fn a_link_to_nowhere_is_found() {
+fn a_broken_link_is_found() {
     let page = Path::new("docs/guides/keys.md");
     assert_eq!(problem(page, "../reference/rules.md"), None);
     assert_eq!(problem(page, "https://example.org/x#y"), None);
@@ -169,7 +169,7 @@ fn a_link_to_nowhere_is_found() {
 }
 
 #[test]
-fn every_page_is_in_the_book_once_under_its_own_subject() {
+fn every_page_is_listed_once_in_the_book_under_its_own_title() {
     let summary = read(Path::new("docs/SUMMARY.md"));
     let listed: Vec<String> = prose(&summary).into_iter().flat_map(links).collect();
     let unique: BTreeSet<&String> = listed.iter().collect();

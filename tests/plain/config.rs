@@ -63,7 +63,7 @@ fn repository(path: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_default_file_says_what_is_built_in() {
+fn the_default_file_matches_the_built_in_defaults() {
     let mut shipped = Config::load(
         Some(&repository("config/model-pool.yaml")),
         &BTreeMap::new(),
@@ -111,7 +111,7 @@ fn the_manual_explains_every_key() {
 }
 
 #[test]
-fn the_schema_is_the_one_made_from_the_types() {
+fn the_shipped_schema_matches_the_types() {
     let file = repository("config/model-pool.schema.json");
     let made = serde_json::to_string_pretty(&Config::schema()).unwrap() + "\n";
     if std::env::var_os("UPDATE").is_some() {
@@ -125,7 +125,7 @@ fn the_schema_is_the_one_made_from_the_types() {
 }
 
 #[test]
-fn the_schema_knows_every_key_and_no_other() {
+fn the_schema_contains_exactly_the_existing_keys() {
     let schema = Config::schema();
     for (section, keys) in Config::default().effective_json().as_object().unwrap() {
         let reference = &schema["properties"][section]["$ref"];
@@ -156,7 +156,7 @@ fn a_file_of_comments_or_empty_sections_is_the_default() {
 }
 
 #[test]
-fn a_named_file_that_is_missing_is_an_error_with_its_name() {
+fn a_missing_configuration_file_is_an_error_with_its_name() {
     let error = Config::load(Some(Path::new("/nowhere/pool.yaml")), &BTreeMap::new());
     assert_has(
         &error.unwrap_err().to_string(),
@@ -165,7 +165,7 @@ fn a_named_file_that_is_missing_is_an_error_with_its_name() {
 }
 
 #[test]
-fn values_are_read_in_their_units() {
+fn values_are_parsed_in_their_units() {
     let config = load(
         "pool: {keep_hot: 1h 30m, max_turn: 45s, preempt_drain: 0s}\n\
          inventory: {headroom: 2.5%, host_memory: 1.5GiB}\n\
@@ -186,13 +186,13 @@ fn values_are_read_in_their_units() {
 }
 
 #[test]
-fn an_unload_drains_as_long_as_the_evening_does() {
+fn an_unload_drains_as_long_as_the_evening_cleanup() {
     let config = load("evening: {drain: 90s}").unwrap();
     assert_eq!(config.limits().unload_drain, Span::from_secs(90));
 }
 
 #[test]
-fn what_a_unit_prints_reads_back_to_the_same() {
+fn durations_and_sizes_round_trip_through_their_text() {
     for text in [
         "10m", "1h 30m", "500ms", "0s", "90s", "90days", "1day", "25h",
     ] {
@@ -211,7 +211,7 @@ fn what_a_unit_prints_reads_back_to_the_same() {
 }
 
 #[test]
-fn a_misspelt_key_is_refused_with_its_line_and_what_was_meant() {
+fn a_misspelled_key_is_refused_with_its_line_and_a_suggestion() {
     let text = refusal("server:\n  listen: 127.0.0.1:1\n  base_pth: /x\n");
     assert_has(
         &text,
@@ -230,7 +230,7 @@ fn a_misspelt_key_is_refused_with_its_line_and_what_was_meant() {
 }
 
 #[test]
-fn a_misspelt_value_is_refused_with_what_was_meant() {
+fn a_misspelled_value_is_refused_with_a_suggestion() {
     assert_has(
         &refusal("auth: {inference: loopbak}"),
         &["line 1", "did you mean `loopback`?"],
@@ -254,7 +254,7 @@ fn a_key_given_twice_is_refused() {
 }
 
 #[test]
-fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
+fn all_values_out_of_range_are_reported_together_with_the_allowed_ranges() {
     let text = refusal(
         "pool: {queue_limit: 0, queue_timeout: 0s, adopt_within: 999ms}\nserver: {body_limit: 2GiB, keep_alive_comment: 1ms}\ncompat: {run_model: ' '}\n",
     );
@@ -274,7 +274,7 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_refused_and_not_ignored() {
+fn an_unsupported_cluster_kind_is_refused_and_not_ignored() {
     assert_has(
         &refusal("cluster: {kind: nomad}"),
         &["kind", "nomad", "slurm", "ray", "command"],
@@ -313,7 +313,7 @@ fn devices_are_listed_for_the_fixed_provider_and_for_no_other() {
 }
 
 #[test]
-fn the_environment_goes_over_the_file() {
+fn the_environment_overrides_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.yaml");
     std::fs::write(&file, "pool: {keep_hot: 1m, queue_limit: 5}\n").unwrap();
@@ -361,7 +361,7 @@ fn every_key_can_be_set_from_the_environment() {
 }
 
 #[test]
-fn an_unknown_variable_is_refused_with_what_was_meant() {
+fn an_unknown_variable_is_refused_with_a_suggestion() {
     assert_has(
         &refusal_with("MODEL_POOL__POOL__KEEPHOT", "1m"),
         &[
@@ -380,7 +380,7 @@ fn an_unknown_variable_is_refused_with_what_was_meant() {
 }
 
 #[test]
-fn a_bad_value_of_a_variable_is_blamed_on_the_variable() {
+fn an_invalid_environment_value_is_reported_with_its_variable() {
     assert_has(
         &refusal_with("MODEL_POOL__INVENTORY__HEADROOM", "99%"),
         &["MODEL_POOL__INVENTORY__HEADROOM", "0% to 90%"],
@@ -404,7 +404,7 @@ fn a_bad_value_of_a_variable_is_blamed_on_the_variable() {
 }
 
 #[test]
-fn the_variables_of_other_programs_are_left_alone() {
+fn variables_of_other_programs_are_ignored() {
     let config = load_with(&[
         ("MODEL_POOL_SERVER", "http://x"),
         ("MODEL_POOL_ADMIN_KEY", "mp-secret"),
@@ -415,7 +415,7 @@ fn the_variables_of_other_programs_are_left_alone() {
 }
 
 #[test]
-fn state_that_is_moved_takes_database_and_key_along() {
+fn a_moved_state_folder_also_moves_the_database_and_key_defaults() {
     let config = load("state: {dir: /var/lib/pool}").unwrap();
     assert_eq!(
         config.database_url().path(),
@@ -440,7 +440,7 @@ fn state_that_is_moved_takes_database_and_key_along() {
 }
 
 #[test]
-fn an_option_without_effect_is_noticed() {
+fn an_option_without_effect_is_reported() {
     assert_eq!(Config::default().notices(), Vec::<String>::new());
     let text = "cluster: {patience: 1m}\nevening: {reopen: null}\ncompat: {run_model: a}\n";
     let notices = load(text).unwrap().notices().join("\n");

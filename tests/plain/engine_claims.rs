@@ -30,27 +30,23 @@ const LLAMA_REQUESTS: &str = "tests/outside/llama_server/requests.rs";
 const EMBEDDED: &str = "tests/program/embedded.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
 const LLAMA_FLAGS: &str = "tests/outside/llama_server/flags.rs";
-const LLAMA_HAS: &str = "what_it_has_beside_plain_responses_comes_through_the_pool";
-const LLAMA_LEFT: &str =
-    "a_client_of_the_pool_that_leaves_leaves_no_work_behind_streamed_and_plain";
+const LLAMA_HAS: &str = "further_llama_server_features_are_available_through_the_pool";
+const LLAMA_LEFT: &str = "a_pool_client_that_disconnects_leaves_no_work_running_in_llama_server";
 const LLAMA_ALONE: &str =
-    "by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_nothing_else";
-const PLAIN_LEFT: &str = "a_plain_client_that_leaves_stops_the_embedded_engine";
-const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
-const DIES: &str =
-    "a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason";
-const STOPS: &str = "a_stopped_core_and_a_stopped_server_are_found_by_their_silence";
-const FAILS: &str = "each_kind_of_failed_start_is_known_by_vllms_own_words";
-const PRIORITY: &str =
-    "the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place";
-const CLIENTS: &str =
-    "python_clients_and_schemathesis_find_in_it_what_they_find_in_the_embedded_engine";
-const LORA: &str = "adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_runs";
-const LLAMA_PARSER: &str = "llama_servers_own_parser_takes_every_flag_of_the_table";
-const PARSER: &str =
-    "vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
+    "llama_server_on_its_own_ends_an_abandoned_request_only_if_it_computes_no_other";
+const PLAIN_LEFT: &str =
+    "a_client_that_disconnects_from_a_non_streaming_request_stops_the_embedded_engine";
+const SERVES: &str = "vllm_serves_in_the_pool_as_documented";
+const DIES: &str = "a_killed_core_is_detected_and_requests_are_retried_or_refused_with_the_reason";
+const STOPS: &str = "a_frozen_core_and_a_frozen_server_are_found_by_their_silence";
+const FAILS: &str = "each_kind_of_failed_vllm_start_is_classified_by_its_message";
+const PRIORITY: &str = "a_model_of_higher_priority_waits_for_the_others_streams_and_replaces_it";
+const CLIENTS: &str = "python_clients_and_schemathesis_pass_with_vllm_as_with_the_embedded_engine";
+const LORA: &str = "adapters_are_served_from_the_start_and_loaded_by_name_at_run_time";
+const LLAMA_PARSER: &str = "llama_servers_own_parser_accepts_every_flag_of_the_table";
+const PARSER: &str = "vllms_own_parser_accepts_every_flag_of_the_table_and_every_chosen_parser";
 const SGLANG_PARSER: &str =
-    "sglangs_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
+    "sglangs_own_parser_accepts_every_flag_of_the_table_and_every_chosen_parser";
 
 const ENGINES: [&str; 4] = ["vLLM", "llama-server", "embedded", "SGLang"];
 
@@ -73,11 +69,11 @@ const ROWS: &[Row] = &[
             Tried(VLLM, SERVES),
             Tried(
                 LLAMA,
-                "it_responds_plainly_and_as_a_stream_under_the_pools_own_name",
+                "llama_server_serves_complete_and_streamed_responses_under_the_pools_model_name",
             ),
             Tried(
                 LLAMA,
-                "it_and_the_embedded_engine_evict_one_another_by_priority",
+                "llama_server_and_the_embedded_engine_evict_each_other_by_priority",
             ),
             Documented,
         ],
@@ -117,7 +113,7 @@ const ROWS: &[Row] = &[
             Tried(LLAMA_REQUESTS, LLAMA_HAS),
             Tried(
                 "candle-engine/tests/tool_calls.rs",
-                "a_call_that_is_demanded_is_made_in_the_form_of_each_family",
+                "a_required_call_is_made_in_the_form_of_each_family",
             ),
             Documented,
         ],
@@ -129,7 +125,7 @@ const ROWS: &[Row] = &[
             Tried(LLAMA_LEAVING, LLAMA_LEFT),
             Tried(
                 "candle-engine/tests/serving.rs",
-                "clients_that_leave_free_the_worker_and_the_memory",
+                "clients_that_disconnect_free_the_worker_and_the_memory",
             ),
             Documented,
         ],
@@ -170,7 +166,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM, SERVES),
             Tried(
                 LLAMA_LEAVING,
-                "its_numbers_are_read_while_it_computes_and_after",
+                "llama_servers_metrics_are_read_during_and_after_computation",
             ),
             Tried(PLAIN, PLAIN_LEFT),
             Documented,
@@ -182,7 +178,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM, SERVES),
             Tried(
                 LLAMA_LIFE,
-                "after_a_killed_controller_the_next_one_adopts_it_and_what_it_streamed_ends",
+                "after_a_controller_is_killed_the_next_one_adopts_llama_server_and_old_streams_end",
             ),
             Tried(
                 EMBEDDED,
@@ -197,11 +193,11 @@ const ROWS: &[Row] = &[
             Tried(VLLM_TWO, PRIORITY),
             Tried(
                 LLAMA,
-                "it_and_the_embedded_engine_evict_one_another_by_priority",
+                "llama_server_and_the_embedded_engine_evict_each_other_by_priority",
             ),
             Tried(
                 LLAMA,
-                "it_and_the_embedded_engine_evict_one_another_by_priority",
+                "llama_server_and_the_embedded_engine_evict_each_other_by_priority",
             ),
             Documented,
         ],
@@ -221,7 +217,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM_FAULTS, DIES),
             Tried(
                 LLAMA,
-                "killed_in_the_middle_of_a_response_it_ends_the_stream_with_an_error",
+                "killing_llama_server_mid_response_ends_the_stream_with_an_error",
             ),
             Tried(EMBEDDED, "a_killed_embedded_engine_is_found_and_reported"),
             Documented,
@@ -233,12 +229,9 @@ const ROWS: &[Row] = &[
             Tried(VLLM_FAULTS, STOPS),
             Tried(
                 LLAMA_LIFE,
-                "stopped_it_is_found_by_its_silence_and_replaced",
+                "a_frozen_llama_server_is_found_by_its_silence_and_replaced",
             ),
-            Tried(
-                EMBEDDED,
-                "a_stopped_embedded_engine_is_found_by_its_silence",
-            ),
+            Tried(EMBEDDED, "a_frozen_embedded_engine_is_found_by_its_silence"),
             Documented,
         ],
     ),
@@ -248,11 +241,11 @@ const ROWS: &[Row] = &[
             Tried(VLLM_FAILS, FAILS),
             Tried(
                 LLAMA,
-                "a_file_that_is_cut_off_is_named_and_starts_no_engine",
+                "a_truncated_file_is_reported_and_starts_no_llama_server",
             ),
             Tried(
                 "candle-engine/tests/broken_models.rs",
-                "cut_weights_are_refused_and_the_first_lost_tensor_is_named",
+                "truncated_weights_are_refused_with_the_first_missing_tensor",
             ),
             Documented,
         ],
@@ -260,11 +253,17 @@ const ROWS: &[Row] = &[
     (
         "embeddings",
         [
-            Tried(VLLM_POOLING, "embeddings_are_those_of_the_embedded_engine"),
-            Tried(LLAMA, "a_prompt_format_and_embeddings_work_on_it_too"),
+            Tried(
+                VLLM_POOLING,
+                "vllm_embeddings_match_those_of_the_embedded_engine",
+            ),
+            Tried(
+                LLAMA,
+                "a_prompt_format_and_embeddings_work_with_llama_server",
+            ),
             Tried(
                 "candle-engine/tests/encoders.rs",
-                "vectors_are_those_of_transformers_with_every_architecture_and_pooling",
+                "vectors_equal_those_of_transformers_for_every_architecture_and_pooling",
             ),
             Documented,
         ],
@@ -274,15 +273,12 @@ const ROWS: &[Row] = &[
         [
             Tried(
                 VLLM_POOLING,
-                "ranks_and_scores_are_those_of_the_embedded_engine",
+                "vllm_ranks_and_scores_match_those_of_the_embedded_engine",
             ),
-            Tried(
-                LLAMA_REQUESTS,
-                "ranks_come_in_their_order_and_as_many_as_are_wanted",
-            ),
+            Tried(LLAMA_REQUESTS, "ranks_are_sorted_and_limited_to_top_n"),
             Tried(
                 "candle-engine/tests/encoders.rs",
-                "scores_are_those_of_transformers_with_every_cross_encoder",
+                "scores_equal_those_of_transformers_for_every_cross_encoder",
             ),
             Documented,
         ],
@@ -294,7 +290,7 @@ const ROWS: &[Row] = &[
             No,
             Tried(
                 "tests/program/adapters.rs",
-                "three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_written_down",
+                "three_adapters_take_turns_in_room_for_two_and_respond_like_configured_ones",
             ),
             Documented,
         ],
@@ -306,7 +302,7 @@ const ROWS: &[Row] = &[
             Tried(LLAMA_REQUESTS, LLAMA_HAS),
             Tried(
                 "candle-engine/tests/strategies_and_formats.rs",
-                "a_response_of_a_schema_is_json_of_the_schema",
+                "a_schema_response_is_json_that_matches_the_schema",
             ),
             Documented,
         ],
@@ -317,11 +313,11 @@ const ROWS: &[Row] = &[
             Tried(VLLM, SERVES),
             Tried(
                 LLAMA_LIFE,
-                "a_stream_goes_on_while_another_controller_takes_over",
+                "a_llama_server_stream_continues_while_another_controller_takes_over",
             ),
             Tried(
                 EMBEDDED,
-                "a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over",
+                "a_stream_of_the_embedded_engine_continues_while_another_controller_takes_over",
             ),
             Documented,
         ],
@@ -333,7 +329,7 @@ const ROWS: &[Row] = &[
             No,
             Tried(
                 "tests/program/parking.rs",
-                "the_embedded_engine_sleeps_on_the_machine_itself_and_its_process_goes_on",
+                "the_embedded_engine_sleeps_in_its_running_process",
             ),
             Documented,
         ],
@@ -357,7 +353,7 @@ fn table() -> String {
 }
 
 #[test]
-fn what_a_claim_rests_on_is_there() {
+fn every_test_cited_by_an_engine_claim_exists() {
     for (claim, cells) in ROWS {
         for cell in cells {
             let (Tried(file, test) | Limited(file, test) | Parsed(file, test)) = cell else {
@@ -379,7 +375,7 @@ fn what_a_claim_rests_on_is_there() {
 }
 
 #[test]
-fn the_table_in_the_manual_is_this_one() {
+fn the_table_of_engine_claims_in_the_manual_is_up_to_date() {
     let path = root().join("docs/guides/engines.md");
     let text = std::fs::read_to_string(&path).expect("the manual");
     let (before, rest) = text.split_once("<!-- claims").expect("the beginning");

@@ -91,7 +91,7 @@ const UNFETCHABLE: &str = r#"
 "#;
 
 #[test]
-fn what_cannot_be_fetched_so_is_refused_with_its_key() {
+fn an_invalid_download_setting_is_refused_with_its_key() {
     let with = |engine: &str, more: &str| {
         format!("engine_config:\n  model_id: lab/a\n  type: {engine}\n  {more}\n")
     };
@@ -124,7 +124,7 @@ const WRONG_ADAPTERS: &str = r#"
 "#;
 
 #[test]
-fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
+fn an_adapter_is_defined_by_a_key_of_its_base_or_by_a_separate_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);

@@ -83,7 +83,7 @@ impl TestProcess {
 }
 
 #[test]
-fn gpus_of_one_product_are_of_one_kind_and_know_the_best_way_to_each_other() {
+fn gpus_of_one_product_share_a_kind_and_report_their_best_links() {
     let (_folder, machine) = machine(|machine| {
         let machine = machine.gpus(4, H100, 80 * GIB);
         machine.gpus(2, "NVIDIA L4", 24 * GIB).nvlink_pairs()
@@ -102,7 +102,7 @@ fn gpus_of_one_product_are_of_one_kind_and_know_the_best_way_to_each_other() {
 }
 
 #[test]
-fn gpus_behind_nvswitch_and_in_islands_reach_each_other_by_nvlink() {
+fn gpus_behind_nvswitch_and_within_islands_are_linked_by_nvlink() {
     let (_folder, switched) = machine(|machine| machine.gpus(8, H100, 80 * GIB).nvswitch());
     let inventory = open(&switched);
     for device in 0..8 {
@@ -130,7 +130,7 @@ fn gpus_behind_nvswitch_and_in_islands_reach_each_other_by_nvlink() {
 }
 
 #[test]
-fn a_lost_gpu_is_told_by_its_reading_and_comes_back() {
+fn a_lost_gpu_is_reported_by_its_reading_and_recovers() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     let inventory = open(&machine);
     machine.lose(1);
@@ -157,7 +157,7 @@ fn a_lost_gpu_is_told_by_its_reading_and_comes_back() {
 }
 
 #[test]
-fn a_gpu_that_hangs_is_stale_is_asked_once_and_leaves_the_others_readable() {
+fn a_hanging_gpu_is_stale_is_queried_once_and_leaves_the_others_readable() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     let inventory = open(&machine);
     machine.hang("nvmlDeviceGetMemoryInfo_v2", Some(1), 600_000);
@@ -179,7 +179,7 @@ fn a_gpu_that_hangs_is_stale_is_asked_once_and_leaves_the_others_readable() {
 }
 
 #[test]
-fn an_nvml_that_hangs_at_the_start_is_refused_also_when_the_host_would_do() {
+fn an_nvml_that_hangs_at_the_start_is_refused_even_if_the_host_is_allowed() {
     let (_folder, machine) = machine(|machine| machine.gpus(1, H100, 80 * GIB));
     machine.hang("nvmlDeviceGetCount_v2", None, 600_000);
     let settings = InventorySettings {
@@ -193,7 +193,7 @@ fn an_nvml_that_hangs_at_the_start_is_refused_also_when_the_host_would_do() {
 }
 
 #[test]
-fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
+fn gpus_are_matched_by_uuid_after_the_driver_was_reloaded() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     for gpu in 0..2 {
         machine.gpu(gpu, |line| line.put("uuid", format!("GPU-{gpu}")));
@@ -226,7 +226,7 @@ fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
 }
 
 #[test]
-fn figures_that_contradict_each_other_never_make_more_than_there_is() {
+fn contradicting_readings_never_exceed_the_total_memory() {
     let (_folder, machine) = machine(|machine| machine.gpus(1, H100, 80 * GIB));
     let inventory = open(&machine);
     machine.gpu(0, |line| {
@@ -251,7 +251,7 @@ fn figures_that_contradict_each_other_never_make_more_than_there_is() {
 }
 
 #[test]
-fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
+fn gpu_errors_are_reported_with_their_device_and_meaning() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     // The third GPU reports no events.
     machine.gpu(2, |line| line.0.push("noevents".into()));
@@ -296,7 +296,7 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
 }
 
 #[test]
-fn events_are_heard_again_after_the_driver_was_loaded_anew() {
+fn events_resume_after_the_driver_was_reloaded() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     let inventory = open(&machine);
     let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
@@ -347,7 +347,7 @@ fn memory_is_attributed_to_replicas_orphans_and_others() {
 }
 
 #[test]
-fn what_is_ours_and_on_no_list_is_attributed_to_nobody() {
+fn own_memory_on_no_process_list_stays_unattributed() {
     let (_folder, machine) = machine(|machine| machine.gpus(1, H100, 80 * GIB));
     machine.foreign(0, 4242, 20 * GIB);
     machine.gpu(0, |line| line.0.push("nolists".into()));
@@ -365,7 +365,7 @@ fn what_is_ours_and_on_no_list_is_attributed_to_nobody() {
 }
 
 #[test]
-fn memory_of_a_killed_process_can_come_back_late_or_never() {
+fn memory_of_a_killed_process_may_be_freed_late_or_never() {
     let (_folder, machine) = machine(|machine| machine.gpus(3, H100, 80 * GIB));
     let inventory = open(&machine);
     let engine = TestProcess::new();
@@ -435,7 +435,7 @@ fn chosen_gpus_have_their_names_limits_and_labels() {
 }
 
 #[test]
-fn choices_that_contradict_the_machine_are_refused_with_what_there_is() {
+fn choices_that_contradict_the_machine_are_refused_with_the_available_devices() {
     let (_folder, machine) = machine(|machine| machine.gpus(2, H100, 80 * GIB));
     let refused = |choices: Vec<DeviceChoice>| {
         let refused = Inventory::open(&with(&machine, choices));

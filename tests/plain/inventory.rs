@@ -91,7 +91,7 @@ fn read(inventory: &Inventory, ours: &[u32]) -> Vec<DeviceUse> {
 }
 
 #[test]
-fn without_a_driver_auto_is_the_host_with_its_budget() {
+fn without_a_driver_auto_uses_the_host_with_its_budget() {
     let inventory = Inventory::open(&settings(Provider::Auto)).unwrap();
     assert_eq!(inventory.provider(), Provider::Host);
     let [device] = inventory.devices() else {
@@ -106,7 +106,7 @@ fn without_a_driver_auto_is_the_host_with_its_budget() {
 }
 
 #[test]
-fn without_a_driver_nvml_is_refused_in_the_librarys_own_words() {
+fn without_a_driver_nvml_is_refused_with_the_librarys_message() {
     let refused = Inventory::open(&settings(Provider::Nvml)).unwrap_err();
     assert!(
         matches!(refused, InventoryError::NoLibrary { .. }),
@@ -138,7 +138,7 @@ fn auto_finds_devices_on_any_machine() {
 }
 
 #[test]
-fn the_host_counts_our_processes_and_not_those_that_ended() {
+fn the_host_counts_own_processes_and_ignores_ended_ones() {
     let mut ended = Command::new("true").spawn().unwrap();
     let gone = ended.id();
     ended.wait().unwrap();
@@ -187,7 +187,7 @@ fn the_host_counts_our_processes_and_not_those_that_ended() {
 }
 
 #[test]
-fn what_a_budget_lacks_on_this_machine_is_foreign() {
+fn the_part_of_a_budget_that_is_not_available_counts_as_foreign() {
     let budget = Bytes(1 << 50);
     let inventory = Inventory::open(&InventorySettings {
         host_memory: budget,
@@ -211,7 +211,7 @@ fn what_a_budget_lacks_on_this_machine_is_foreign() {
 }
 
 #[test]
-fn written_devices_are_believed() {
+fn configured_devices_are_used_unchecked() {
     let device = |name: &str, gib: u64, node: &str| FixedDevice {
         product: None,
         kind: DeviceKind::Nvidia,
@@ -311,7 +311,7 @@ fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn gpus_are_read_with_what_is_ours_and_what_is_foreign() {
+fn gpu_readings_separate_own_and_foreign_memory() {
     let fake = FakeNvml::new(
         "gpu total=80000 reserved=100 used=9000 utilisation=7 temperature=41
          gpu total=40000 used=0
@@ -358,7 +358,7 @@ fn gpus_are_read_with_what_is_ours_and_what_is_foreign() {
 }
 
 #[test]
-fn when_nvml_hides_bytes_the_growth_since_the_last_sure_figure_is_ours() {
+fn when_nvml_hides_process_memory_growth_since_the_last_reliable_reading_counts_as_own() {
     let fake = FakeNvml::new("gpu total=80000 used=2000");
     let inventory = Inventory::open(&fake.settings(Provider::Nvml)).unwrap();
     let own_and_foreign = |ours: &[u32]| {
@@ -439,7 +439,7 @@ fn a_gpu_that_is_lost_is_unknown_and_the_others_are_still_read() {
 }
 
 #[test]
-fn a_driver_without_gpus_is_the_host_for_auto_and_a_fault_for_nvml() {
+fn a_driver_without_gpus_means_the_host_for_auto_and_an_error_for_nvml() {
     let fake = FakeNvml::new("");
     assert_eq!(
         Inventory::open(&fake.settings(Provider::Auto))

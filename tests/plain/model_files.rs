@@ -62,7 +62,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn every_real_file_becomes_a_model_or_says_that_it_is_left_out() {
+fn every_real_file_loads_or_reports_that_it_is_disabled() {
     let mut seen = 0;
     for folder in ["v0.0.1", "v0.1.2", "v0.2.0", "v0.5.0"] {
         let (catalog, warnings, errors) = load(&[rayllm().join(folder)]);
@@ -120,7 +120,7 @@ fn a_file_of_aviary_0_0_keeps_its_prompt_sampling_and_gpus() {
 }
 
 #[test]
-fn continuous_batching_of_aviary_becomes_the_budgets_of_tgi() {
+fn the_continuous_batching_of_aviary_becomes_token_budgets_of_tgi() {
     let (catalog, _, _) = load(&[
         rayllm().join("v0.1.2"),
         rayllm().join("v0.2.0/lmsys--vicuna-13b-v1.3.yaml"),
@@ -143,7 +143,7 @@ fn continuous_batching_of_aviary_becomes_the_budgets_of_tgi() {
 }
 
 #[test]
-fn a_key_given_twice_counts_the_last_time_and_is_told_with_both_lines() {
+fn a_duplicate_model_key_uses_the_last_value_and_is_reported_with_both_lines() {
     let (entry, texts) = only(
         "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  max_total_tokens: 100\n  max_total_tokens: 200\n",
     );
@@ -170,14 +170,14 @@ const WRONG: &str = r#"
 "#;
 
 #[test]
-fn a_mistake_names_file_line_and_key_as_they_are_written() {
+fn a_mistake_is_reported_with_file_line_and_key_as_written() {
     for row in rows(WRONG) {
         assert_has(&refusal(row[0]), &row[1..]);
     }
 }
 
 #[test]
-fn of_two_words_for_one_value_the_one_that_counts_is_told() {
+fn of_two_keys_for_one_value_the_one_in_use_is_reported() {
     let with = |kwargs: &str| {
         only(&format!(
             "engine_config:\n  model_id: a/b\n  type: VLLMEngine\n  generation:\n    generate_kwargs:\n{kwargs}"
@@ -203,7 +203,7 @@ fn of_two_words_for_one_value_the_one_that_counts_is_told() {
 }
 
 #[test]
-fn ray_serves_configurations_hold_several_models() {
+fn a_ray_serve_configuration_may_contain_several_models() {
     let text = "applications:\n- args:\n    llm_configs:\n      - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen2.5-7B-Instruct}\n        accelerator_type: A10G\n        engine_kwargs: {tensor_parallel_size: 2, max_model_len: 8192}\n        deployment_config:\n          autoscaling_config: {min_replicas: 1, max_replicas: 2}\n        runtime_env: {env_vars: {HF_TOKEN: hf_secret}}\n      - model_loading_config:\n          model_id: llama\n          model_source: {bucket_uri: \"s3://lab/llama\"}\n        log_engine_metrics: true\n      - ./other.yaml\n";
     let (catalog, warnings, errors) = load_text(text);
     assert!(errors.is_empty(), "{errors:?}");
@@ -234,7 +234,7 @@ fn ray_serves_configurations_hold_several_models() {
 }
 
 #[test]
-fn accelerator_types_of_every_spelling_are_kinds_of_gpus() {
+fn accelerator_types_in_every_spelling_map_to_gpu_kinds() {
     for (resource, kind) in [
         ("accelerator_type_a10", "A10"),
         ("\"accelerator_type:A100-40G\"", "A100 40G"),
@@ -254,7 +254,7 @@ fn accelerator_types_of_every_spelling_are_kinds_of_gpus() {
 }
 
 #[test]
-fn a_folder_is_read_with_what_lies_below_it_and_links_out_of_it_are_refused() {
+fn a_models_folder_is_read_recursively_and_links_leading_out_of_it_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("team/quantised");
     std::fs::create_dir_all(&below).unwrap();
@@ -281,7 +281,7 @@ fn a_folder_is_read_with_what_lies_below_it_and_links_out_of_it_are_refused() {
 }
 
 #[test]
-fn what_would_exhaust_a_reader_is_refused_in_words() {
+fn files_that_would_exhaust_the_parser_are_refused_with_an_explanation() {
     let bomb = (1..9).fold(
         "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(),
         |text, nth| {
@@ -311,7 +311,7 @@ fn what_would_exhaust_a_reader_is_refused_in_words() {
 }
 
 #[test]
-fn odd_values_are_refused_or_told_and_never_end_the_program() {
+fn odd_values_are_refused_or_warned_about_and_never_crash_the_program() {
     let private = |more: &str| {
         format!("model_loading_config: {{model_id: m, model_source: org/m-7b}}\n{more}")
     };
@@ -354,7 +354,7 @@ fn odd_values_are_refused_or_told_and_never_end_the_program() {
 }
 
 #[test]
-fn a_key_given_twice_in_json_counts_the_last_time_too() {
+fn a_duplicate_json_key_also_uses_the_last_value() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("m.json");
     let text =

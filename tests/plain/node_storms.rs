@@ -62,7 +62,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_storm() {
+fn the_same_seed_gives_the_same_node_storm() {
     for seed in 0..10 {
         assert_eq!(NodeStorm::new(seed).run(), NodeStorm::new(seed).run());
     }
@@ -80,27 +80,27 @@ fn caught(fault: NodeFault, rule: &str) -> bool {
 }
 
 #[test]
-fn engines_that_a_returning_node_hides_are_caught_as_second_owners() {
+fn engines_hidden_by_a_returning_node_are_caught() {
     assert!(caught(NodeFault::EnginesHidden, "N4"));
 }
 
 #[test]
-fn a_launch_on_a_node_that_is_still_silent_is_caught() {
+fn a_launch_on_a_silent_node_is_caught() {
     assert!(caught(NodeFault::SilenceEnded, "N2"));
 }
 
 #[test]
-fn memory_of_an_engine_that_has_not_ended_yet_is_caught() {
+fn using_memory_of_an_engine_that_is_still_running_is_caught() {
     assert!(caught(NodeFault::EndsAtOnce, "N4"));
 }
 
 #[test]
-fn a_load_that_had_begun_and_ends_for_an_adopted_replica_is_caught() {
+fn an_unreported_started_load_that_ends_for_an_adopted_replica_is_caught() {
     assert!(caught(NodeFault::BegunUnseen, "D2"));
 }
 
 #[test]
-fn n8_nodes_return_in_every_order_and_no_engine_ends_needlessly() {
+fn n8_nodes_that_return_in_any_order_lose_no_engine_needlessly() {
     let first = count("NODE_STORM", 0);
     let seeds = count("NODE_STORMS", 1_000);
     let mut all = ReturnStormReport::default();
@@ -137,7 +137,7 @@ fn caught_at_return(fault: ReturnFault, finding: &str) -> bool {
 }
 
 #[test]
-fn a_controller_that_forgets_where_its_replicas_were_is_caught_loading_twice() {
+fn a_controller_that_forgets_the_nodes_of_its_replicas_is_caught() {
     assert!(caught_at_return(
         ReturnFault::PlacesForgotten,
         "is loaded twice"
@@ -145,7 +145,7 @@ fn a_controller_that_forgets_where_its_replicas_were_is_caught_loading_twice() {
 }
 
 #[test]
-fn devices_that_are_allowed_after_their_node_has_joined_are_caught_ending_engines() {
+fn releasing_devices_only_after_their_node_joined_is_caught() {
     assert!(caught_at_return(
         ReturnFault::AllowedLate,
         "ends needlessly"

@@ -44,7 +44,7 @@ fn option(entry: &Entry, key: &str) -> Option<String> {
 }
 
 #[test]
-fn a_repetition_penalty_reaches_tgi_and_a_least_number_of_tokens_is_told() {
+fn a_repetition_penalty_reaches_tgi_and_a_minimum_token_count_is_reported() {
     let kwargs = json!({"generation": {"generate_kwargs": {"repetition_penalty": 1.25, "min_new_tokens": 4}}});
     let (entry, warnings) = read(&rayllm("TextGenerationInferenceEngine", kwargs));
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_repetition_penalty_reaches_tgi_and_a_least_number_of_tokens_is_told() {
 }
 
 #[test]
-fn token_ids_that_end_a_response_stay_where_the_engine_has_them() {
+fn stop_token_ids_are_kept_for_engines_that_support_them() {
     let stops =
         json!({"generation": {"stopping_sequences": ["</s>", 2, "7"], "stopping_tokens": [32000]}});
     for kind in ["VLLMEngine", "SGLangEngine", "TRTLLMEngine"] {
@@ -87,7 +87,7 @@ fn token_ids_that_end_a_response_stay_where_the_engine_has_them() {
 }
 
 #[test]
-fn speculative_keys_become_one_object() {
+fn the_old_speculative_keys_become_one_speculative_config() {
     let draft = json!({"engine_kwargs": {"speculative_model": "org/draft", "num_speculative_tokens": 5,
         "speculative_max_model_len": 2048, "speculative_draft_tensor_parallel_size": 1}});
     let (entry, _) = read(&rayllm("VLLMEngine", draft));
@@ -117,7 +117,7 @@ fn speculative_keys_become_one_object() {
 }
 
 #[test]
-fn anyscales_own_words_become_vllms() {
+fn anyscales_engine_options_are_renamed_to_vllms() {
     let own = json!({"engine_kwargs": {"max_log_probs": 7, "enable_cuda_graph": false, "enable_custom_nccl": true,
         "min_decodes_per_prefill": 4}});
     let (entry, warnings) = read(&rayllm("VLLMEngine", own));
@@ -135,7 +135,7 @@ fn anyscales_own_words_become_vllms() {
 }
 
 #[test]
-fn without_a_type_rayllm_has_an_engine_and_aviary_0_2_asks_for_one() {
+fn a_missing_type_defaults_to_vllm_in_rayllm_files_and_is_refused_in_aviary_0_2() {
     let mut document = rayllm("VLLMEngine", json!({}));
     document["engine_config"]
         .as_object_mut()
@@ -157,7 +157,7 @@ fn without_a_type_rayllm_has_an_engine_and_aviary_0_2_asks_for_one() {
 }
 
 #[test]
-fn a_mirrored_model_is_called_by_its_own_name_in_the_cache() {
+fn a_mirrored_model_is_stored_under_its_own_name_in_the_cache() {
     let mirror = json!({"s3_mirror_config": {"bucket_uri": "s3://lab/m"}});
     for kind in ["VLLMEngine", "CandleEngine"] {
         let (entry, _) = read(&rayllm(kind, mirror.clone()));
@@ -167,7 +167,7 @@ fn a_mirrored_model_is_called_by_its_own_name_in_the_cache() {
 }
 
 #[test]
-fn the_waiting_keys_of_aviarys_scheduler_reach_the_embedded_engine() {
+fn aviarys_waiting_served_ratio_reaches_the_embedded_engine() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat");
     let mut document = rayllm("CandleEngine", json!({"model_path": model}));
     document["engine_config"]["scheduler"] = json!({"policy": {"type": "QuotaBasedTaskSelectionPolicy",
@@ -190,7 +190,7 @@ fn the_waiting_keys_of_aviarys_scheduler_reach_the_embedded_engine() {
 }
 
 #[test]
-fn an_adapter_has_its_own_prompt_format_and_what_it_leaves_out_is_its_base_models() {
+fn an_adapter_has_its_own_prompt_format_and_inherits_the_rest_from_its_base_model() {
     let folder = tempfile::tempdir().unwrap();
     let adapter = folder.path().join("polite");
     std::fs::create_dir(&adapter).unwrap();
@@ -225,7 +225,7 @@ fn an_adapter_has_its_own_prompt_format_and_what_it_leaves_out_is_its_base_model
 }
 
 #[test]
-fn the_tests_that_the_table_of_old_features_names_are_there() {
+fn the_tests_cited_in_the_table_of_old_features_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/reference/compatibility.md")).unwrap();
     let (_, table) = page

@@ -82,7 +82,7 @@ fn read(document: &Value, config: &Config) -> Result<(Entry, Vec<String>), Strin
 }
 
 #[test]
-fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
+fn every_key_of_a_past_release_is_accepted_and_takes_effect_or_is_reported() {
     let config = config("");
     let (mut report, mut failed) = (String::new(), String::new());
     let (mut files, mut sums) = (0, [0, 0]);
@@ -183,8 +183,7 @@ fn with_all(document: &Value) -> Value {
 }
 
 #[test]
-fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_where_the_configuration_is_strict()
- {
+fn an_unknown_old_key_is_a_warning_with_a_suggestion_and_refused_in_strict_mode() {
     let (loose, strict) = (config(""), config("catalog: {strict: true}\n"));
     for (path, near) in [
         ("deployment_confg", "deployment_config"),
@@ -232,7 +231,7 @@ fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_wher
 }
 
 #[test]
-fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
+fn keys_around_the_models_of_ray_serve_take_effect_or_are_reported() {
     let text = "applications:\n- name: llms\n  route_prefix: /\n  import_path: ray.serve.llm:build_openai_app\n  runtime_env: {env_vars: {SHARED: a, OWN: b}, pip: [x]}\n  args:\n    llm_configs:\n      - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen2.5-7B-Instruct}\n        runtime_env: {env_vars: {OWN: c}}\n    embedding_models:\n      - engine_config: {model_id: org/e}\n        scaling_config: {num_workers: 1}\n    models: [./other.yaml]\n    dynamic_lora_loading_path: s3://b/loras\n    dynamic_lora_path: x\nhttp_options: {port: 8000}\nquery_auth_token_enabled: false\n";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serve.yaml");
@@ -264,7 +263,7 @@ fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
 }
 
 #[test]
-fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
+fn the_llm_serving_configuration_loads_and_every_key_is_understood() {
     let text = "proxy_location: EveryNode\nhttp_options: {host: 0.0.0.0, port: 5005}\ngrpc_options: {port: 9000}\napplications:\n- name: llm-serving\n  route_prefix: /llm\n  import_path: model_controller:app_builder\n  args: {autoscaler_enabled: false, config_file_path: config/current_config.yaml, dashboard_port: 8265, model_reference_path: config/model_reference.json}\n- name: llm-daemon\n  route_prefix: /daemon\n  import_path: model_daemon:app_builder\n  args: {main: llm-serving, clean_period: 1100, dump_period: 600, gpu_check_period: 10, health_check_period: 65, model_pool_update_period: 0}\n";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("llm_config_default.yaml");
@@ -304,7 +303,7 @@ fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
 }
 
 #[test]
-fn the_table_of_keys_without_effect_in_the_documentation_is_the_one_of_the_code() {
+fn the_documented_table_of_keys_without_effect_matches_the_code() {
     const BEGIN: &str = "<!-- keys without effect -->\n";
     const END: &str = "<!-- end of keys without effect -->\n";
     let file = repository("docs/reference/compatibility.md");

@@ -45,7 +45,7 @@ fn no_crate_includes_a_file_from_outside_its_folder() {
 }
 
 #[test]
-fn the_crates_of_a_release_name_each_other_by_its_version() {
+fn the_crates_of_a_release_require_each_other_in_its_version() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
     let version = manifest
         .lines()

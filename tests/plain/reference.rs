@@ -72,7 +72,7 @@ fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut
 }
 
 #[test]
-fn the_table_of_configuration_keys_is_made_from_the_types() {
+fn the_reference_of_configuration_keys_is_up_to_date() {
     let (schema, effective) = (Config::schema(), Config::default().effective_json());
     let mut text = format!(
         "\nThe key `section.key` is also the variable `{ENVIRONMENT_PREFIX}SECTION__KEY`. The last column says what applies a change.\n\n\
@@ -104,7 +104,7 @@ fn table(title: &str, rows: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_page_of_events_is_made_from_the_core() {
+fn the_reference_of_events_is_up_to_date() {
     let kinds = RecordKind::ALL.map(|kind| (kind.name(), kind.meaning()));
     let text = format!(
         "# Events and reasons\n\n\
@@ -138,7 +138,7 @@ fn names_in(files: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_name_of_a_kind_and_a_reason_has_a_meaning() {
+fn every_event_kind_and_reason_is_explained() {
     let named = names_in(&["src/pool/types/cause.rs", "src/pool/types/refusal_sums.rs"]);
     let with_meaning: BTreeSet<String> = causes().map(str::to_owned).collect();
     assert!(named.len() > 50, "{named:?}");

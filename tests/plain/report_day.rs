@@ -94,7 +94,7 @@ fn of_day<T>(
 }
 
 #[tokio::test]
-async fn a_scripted_day_of_the_simulator_and_its_report_say_the_same() {
+async fn a_simulated_day_and_its_report_agree() {
     let options = Options {
         records: true,
         check_every: 1,

@@ -88,7 +88,7 @@ fn the_pool_is_closed_from_the_cleanup_until_the_reopening() {
 }
 
 #[test]
-fn every_evening_of_two_years_is_where_a_person_expects_it() {
+fn cleanups_of_two_years_occur_at_the_expected_local_times() {
     let times = [(21, 0), (7, 0), (2, 30), (1, 30), (2, 0), (3, 0), (0, 0)];
     for zone in [Chicago, Berlin, UTC] {
         for (hour, minute) in times {
@@ -178,7 +178,7 @@ fn a_cleanup_in_the_autumn_overlap_runs_once_the_first_time() {
 }
 
 #[test]
-fn nine_in_the_evening_stays_nine_across_the_change() {
+fn a_cleanup_at_nine_stays_at_nine_across_a_clock_change() {
     let mut due = Due::new(usual(Chicago), ServiceHistory::default());
     assert_eq!(run(&mut due, "2026-03-07T18:00:00Z"), []);
     assert_eq!(run(&mut due, "2026-03-08T02:59:59Z"), []);
@@ -254,7 +254,7 @@ fn a_service_that_was_down_runs_the_missed_cleanup_once_if_the_window_is_open() 
 }
 
 #[test]
-fn a_laptop_that_slept_does_what_still_makes_sense() {
+fn a_laptop_that_was_suspended_runs_only_what_is_still_useful() {
     let awake = || {
         let mut due = Due::new(usual(UTC), ServiceHistory::default());
         assert_eq!(run(&mut due, "2026-06-10T18:00:00Z"), []);
@@ -295,7 +295,7 @@ fn a_laptop_that_slept_does_what_still_makes_sense() {
 }
 
 #[test]
-fn a_cleanup_without_a_reopening_empties_the_pool_and_opens_it_at_once() {
+fn a_cleanup_without_a_reopening_empties_the_pool_and_reopens_it_immediately() {
     let evening = Evening::new(Some(NINE_PM), None, UTC).unwrap();
     assert!(!evening.state_at(at("2026-06-10T23:00:00Z")).closed);
     let mut due = Due::new(evening, ServiceHistory::default());
@@ -325,7 +325,7 @@ fn a_cleanup_without_a_reopening_empties_the_pool_and_opens_it_at_once() {
 }
 
 #[test]
-fn a_reopening_alone_and_an_empty_evening_never_close_the_pool() {
+fn a_schedule_with_only_a_reopening_or_without_times_never_closes_the_pool() {
     let mut due = Due::new(
         Evening::new(None, Some(SEVEN_AM), UTC).unwrap(),
         ServiceHistory::default(),
@@ -347,7 +347,7 @@ fn a_reopening_alone_and_an_empty_evening_never_close_the_pool() {
 }
 
 #[test]
-fn a_corrected_clock_repeats_nothing_and_a_wrong_one_starts_anew() {
+fn a_corrected_clock_repeats_nothing_and_a_wrong_one_resets_the_schedule() {
     let mut due = Due::new(usual(UTC), ServiceHistory::default());
     run(&mut due, "2026-06-10T20:59:00Z");
     assert_eq!(
@@ -376,7 +376,7 @@ fn a_corrected_clock_repeats_nothing_and_a_wrong_one_starts_anew() {
 }
 
 #[test]
-fn over_a_random_walk_of_the_clock_each_occurrence_runs_once_or_is_explained() {
+fn on_a_random_walk_of_the_clock_each_occurrence_runs_once_or_is_explained() {
     for seed in 0..150 {
         let mut random = StdRng::seed_from_u64(seed);
         let zone = [Chicago, Berlin, UTC][random.random_range(0..3)];

@@ -9,7 +9,7 @@ use model_pool::schedule::EveningEvent::Cleanup;
 use model_pool::schedule::{Due, Evening, Schedule, ScheduleError, ServiceHistory};
 
 #[tokio::test]
-async fn a_cleanup_two_seconds_ahead_really_runs_once() {
+async fn a_cleanup_due_in_two_seconds_runs_once_in_real_time() {
     let soon = (Utc::now() + TimeDelta::milliseconds(2500)).with_timezone(&Chicago);
     let cron = format!("{} {} {} * * *", soon.second(), soon.minute(), soon.hour());
     // A reopening shortly before, which puts the start outside the window.
@@ -44,7 +44,7 @@ async fn a_cleanup_two_seconds_ahead_really_runs_once() {
 }
 
 #[tokio::test]
-async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
+async fn a_start_inside_the_window_runs_the_missed_cleanup_in_real_time() {
     let hour = |ahead: i64| {
         (Utc::now() + TimeDelta::hours(ahead))
             .format("0 %M %H * * *")
@@ -70,7 +70,7 @@ async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
 }
 
 #[tokio::test]
-async fn a_schedule_that_changes_while_it_runs_keeps_the_new_times_and_no_other() {
+async fn a_schedule_changed_at_run_time_uses_only_the_new_times() {
     let around = |seconds: i64| {
         (Utc::now() + TimeDelta::seconds(seconds))
             .format("%S %M %H * * *")
@@ -102,7 +102,7 @@ async fn a_schedule_that_changes_while_it_runs_keeps_the_new_times_and_no_other(
 }
 
 #[test]
-fn the_next_times_are_told_as_the_clock_on_the_wall_shows_them() {
+fn the_next_times_are_shown_in_the_configured_time_zone() {
     let noon = "2026-11-23T12:00:00Z".parse().unwrap();
     let told = |cleanup, reopen, zone| Evening::new(cleanup, reopen, zone).unwrap().outlook(noon);
     let (nine, seven) = (Some("0 0 21 * * *"), Some("0 0 7 * * *"));
@@ -125,7 +125,7 @@ fn the_next_times_are_told_as_the_clock_on_the_wall_shows_them() {
 }
 
 #[test]
-fn what_is_no_schedule_is_refused_with_the_name_of_its_field() {
+fn an_invalid_schedule_is_refused_with_the_name_of_its_field() {
     let refused = Evening::new(Some("0 0 25 * * *"), None, UTC).unwrap_err();
     assert!(
         matches!(

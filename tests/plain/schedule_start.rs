@@ -85,7 +85,7 @@ fn a_missed_cleanup_is_caught_up_only_if_the_service_was_down_at_its_time() {
 }
 
 #[test]
-fn a_clock_that_was_wrong_before_the_start_says_nothing() {
+fn a_wrong_clock_before_the_start_is_ignored() {
     let wrong = Some(at("2031-01-01T00:00:00Z"));
     let night = "2026-06-10T23:00:00Z";
     let past = ServiceHistory {
@@ -107,7 +107,7 @@ fn a_clock_that_was_wrong_before_the_start_says_nothing() {
 }
 
 #[test]
-fn a_new_schedule_begins_now_and_opens_a_pool_that_it_would_not_have_closed() {
+fn a_new_schedule_takes_effect_immediately_and_opens_a_pool_it_would_not_have_closed() {
     let evening = |cleanup, reopen| Evening::new(Some(cleanup), Some(reopen), UTC).unwrap();
     let closed = || {
         let mut due = Due::new(usual(), ServiceHistory::default());

@@ -139,7 +139,7 @@ fn incomplete(lab: &Lab) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_its_weights() {
+async fn a_model_is_stored_in_the_hubs_cache_layout_with_one_format_of_its_weights() {
     let lab = Lab::new();
     let wanted = lab.wanted();
     assert!(!wanted.is_here());
@@ -175,7 +175,7 @@ async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_i
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
+async fn a_broken_connection_is_resumed_at_the_same_byte() {
     let lab = Lab::new();
     lab.hub.behave(|manners| manners.cut_after = Some(40_000));
     lab.fetch(&lab.wanted()).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_ranges_is_read_from_the_start_again() {
+async fn a_server_without_range_support_is_read_from_the_beginning() {
     let lab = Lab::new();
     lab.hub.behave(|manners| manners.hold_after = Some(50_000));
     end_midway(&lab).await;
@@ -235,7 +235,7 @@ async fn end_midway(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
+async fn an_interrupted_download_never_looks_complete_and_is_resumed_later() {
     let lab = Lab::new();
     lab.hub.behave(|manners| manners.hold_after = Some(50_000));
     end_midway(&lab).await;
@@ -256,7 +256,7 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
 }
 
 #[tokio::test]
-async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
+async fn a_file_corrupted_once_is_fetched_again_and_refused_the_second_time() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.corrupt = Some(("model.safetensors".into(), 1)));
@@ -290,7 +290,7 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
 }
 
 #[tokio::test]
-async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
+async fn a_busy_hub_is_retried() {
     let lab = Lab::new();
     let wanted = lab.wanted();
     lab.hub.behave(|manners| manners.busy = 1);
@@ -311,7 +311,7 @@ async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_gated_model_says_what_to_do_and_opens_with_the_token_of_the_models_own_environment() {
+async fn a_gated_model_is_refused_with_advice_and_opens_with_the_models_own_token() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.token = Some("hf_right".into()));
@@ -336,7 +336,7 @@ async fn a_gated_model_says_what_to_do_and_opens_with_the_token_of_the_models_ow
 }
 
 #[tokio::test]
-async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
+async fn the_token_is_sent_to_the_hub_and_not_to_a_host_it_redirects_to() {
     let lab = Lab::new();
     lab.hub.behave(|manners| {
         manners.token = Some("hf_right".into());
@@ -356,7 +356,7 @@ async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_apart_by_what_is_missing() {
+async fn missing_models_revisions_and_files_are_reported_differently() {
     let lab = Lab::new();
     let missing = lab.wanted_with(json!({"hf_model_id": "lab/other"}));
     let text = lab.fetch(&missing).await.unwrap_err().to_string();
@@ -377,7 +377,7 @@ async fn what_is_not_there_is_told_apart_by_what_is_missing() {
 }
 
 #[tokio::test]
-async fn pickles_alone_are_refused_where_the_engine_reads_none_and_fetched_for_those_that_do() {
+async fn pickles_are_refused_for_engines_that_do_not_read_them_and_fetched_for_others() {
     let lab = Lab::new();
     let files = [
         ("config.json", b"{}".to_vec()),
@@ -398,7 +398,7 @@ async fn pickles_alone_are_refused_where_the_engine_reads_none_and_fetched_for_t
 }
 
 #[tokio::test]
-async fn a_disk_without_room_is_told_with_numbers_before_a_byte_comes() {
+async fn a_full_disk_is_reported_with_numbers_before_any_transfer() {
     let lab = Lab::new();
     let mut settings = lab.settings();
     settings.keep_free = u64::MAX / 2;
@@ -414,7 +414,7 @@ async fn a_disk_without_room_is_told_with_numbers_before_a_byte_comes() {
 }
 
 #[tokio::test]
-async fn two_who_fetch_the_same_at_once_fetch_it_once() {
+async fn two_concurrent_fetches_of_one_model_transfer_it_once() {
     let lab = Lab::new();
     lab.hub.behave(|manners| manners.hold_after = Some(60_000));
     let (first, second) = (Sources::new(lab.settings()), Sources::new(lab.settings()));
@@ -434,7 +434,7 @@ async fn two_who_fetch_the_same_at_once_fetch_it_once() {
 }
 
 #[tokio::test]
-async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_one_is_not() {
+async fn offline_a_complete_model_of_another_program_is_used_and_an_incomplete_one_is_not() {
     let lab = Lab::new();
     let mut settings = lab.settings();
     settings.offline = true;
@@ -472,7 +472,7 @@ async fn without_a_network_a_whole_model_of_another_program_is_used_and_half_a_o
 }
 
 #[tokio::test]
-async fn a_file_that_would_lie_elsewhere_is_refused_before_anything_comes() {
+async fn a_file_name_that_leaves_the_folder_is_refused_before_any_transfer() {
     for name in [
         "../outside.safetensors",
         "/etc/x.safetensors",

@@ -31,7 +31,7 @@ fn length(text: &str) -> Duration {
 }
 
 #[test]
-fn what_is_shipped_allows_a_stop_its_time() {
+fn the_shipped_units_allow_enough_time_for_a_stop() {
     let longest = longest_stop(&Config::default());
     assert!(longest > Duration::from_secs(600), "the drain and more");
     let unit = read("deploy/model-pool.service");
@@ -58,7 +58,7 @@ fn what_is_shipped_allows_a_stop_its_time() {
 }
 
 #[test]
-fn a_longer_drain_is_a_longer_stop() {
+fn a_longer_drain_allows_a_longer_stop() {
     let mut config = Config::default();
     let before = longest_stop(&config);
     config.evening.drain.0.0 += 60_000;
@@ -66,7 +66,7 @@ fn a_longer_drain_is_a_longer_stop() {
 }
 
 #[test]
-fn the_pages_name_what_is_shipped() {
+fn documentation_pages_name_the_shipped_stop_time() {
     let seconds = length(values(&read("deploy/model-pool.service"), "TimeoutStopSec=")[0]);
     let seconds = seconds.as_secs();
     for file in ["docs/start/install.md", "Dockerfile"] {

@@ -46,7 +46,7 @@ fn gpu(device: DeviceId) -> String {
 }
 
 #[tokio::test]
-async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
+async fn orders_registrations_measurements_and_metadata_survive_a_reopen() {
     let Some(state) = State::new() else { return };
     let over = Override {
         priority: Some(Priority(2)),
@@ -226,7 +226,7 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
 }
 
 #[tokio::test]
-async fn the_history_is_paged_forwards_and_answers_the_newest_without_a_starting_point() {
+async fn the_history_is_paged_forward_and_starts_with_the_newest_without_a_cursor() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     assert_eq!(store.last_id().await.unwrap(), 0);
@@ -279,7 +279,7 @@ async fn the_history_is_paged_forwards_and_answers_the_newest_without_a_starting
 }
 
 #[tokio::test]
-async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
+async fn old_and_excess_history_is_deleted_and_its_ids_are_not_reused() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     let records: Vec<Record> = (1..=12_000)
@@ -334,7 +334,7 @@ async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn batches_appended_at_the_same_time_stay_whole_and_none_is_lost() {
+async fn concurrently_appended_batches_stay_contiguous_and_complete() {
     let Some(state) = State::new() else { return };
     let store = Arc::new(state.open().await);
     let mut writers = tokio::task::JoinSet::new();

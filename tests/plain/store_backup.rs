@@ -47,7 +47,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_copy_is_private_checked_and_of_one_moment_while_the_store_is_written_to() {
+async fn a_backup_taken_during_writes_is_private_verified_and_consistent() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     for nth in 0..200 {
@@ -126,7 +126,7 @@ async fn a_target_that_may_not_be_written_is_refused_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_database_in_use_and_a_file_that_is_no_backup_are_refused() {
+async fn restoring_over_a_database_in_use_or_from_an_invalid_backup_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let address = url(folder.path());
     let store = Store::open(&address).await.unwrap();
@@ -187,7 +187,7 @@ async fn a_database_in_use_and_a_file_that_is_no_backup_are_refused() {
 }
 
 #[tokio::test]
-async fn a_restore_keeps_the_former_database_and_gives_no_id_twice() {
+async fn a_restore_keeps_the_previous_database_and_never_reuses_an_id() {
     let folder = tempfile::tempdir().unwrap();
     let address = url(folder.path());
     let copy = folder.path().join("copy.db");
@@ -231,7 +231,7 @@ fn with(path: &Path, suffix: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_new_admin_key_beside_a_service_revokes_generated_keys_and_no_others() {
+async fn a_new_admin_key_made_next_to_a_running_service_revokes_only_generated_keys() {
     let folder = tempfile::tempdir().unwrap();
     let address = url(folder.path());
     let service = Store::open(&address).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_new_admin_key_beside_a_service_revokes_generated_keys_and_no_others()
 }
 
 #[tokio::test]
-async fn a_store_of_an_older_schema_is_not_opened_beside_its_service() {
+async fn a_store_of_an_older_schema_is_not_opened_next_to_its_service() {
     let folder = tempfile::tempdir().unwrap();
     let address = url(folder.path());
     let missing = Store::open_beside(&address).await.unwrap_err();
@@ -292,7 +292,7 @@ async fn a_store_of_an_older_schema_is_not_opened_beside_its_service() {
 }
 
 #[tokio::test]
-async fn a_restored_copy_has_its_rays_and_those_that_were_used_since() {
+async fn a_restored_copy_keeps_its_rays_and_those_used_since() {
     let ray = |address: &str| KeptRay {
         address: address.to_owned(),
         prefix: "model-pool.lab.r".to_owned(),

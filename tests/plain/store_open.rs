@@ -47,7 +47,7 @@ async fn a_second_opener_is_refused_with_the_process_that_holds_the_file() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_with_its_name_and_left_alone() {
+async fn a_file_that_is_not_a_database_is_refused_by_name_and_stays_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("deep/state.db");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -102,7 +102,7 @@ async fn a_damaged_database_is_refused_with_its_name() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
+async fn a_newer_sqlite_schema_is_refused_with_both_numbers_and_stays_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::open(&url(folder.path())).await.unwrap());
     let mut connection = raw(folder.path()).await;
@@ -132,7 +132,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
 }
 
 #[tokio::test]
-async fn rows_that_somebody_else_broke_are_named() {
+async fn rows_corrupted_by_another_program_are_reported_by_table_and_key() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     store.save_registration("org/a", &json!({})).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_read_only_folder_is_refused_with_its_name() {
 }
 
 #[tokio::test]
-async fn urls_that_name_no_lasting_file_are_refused_without_their_password() {
+async fn urls_without_a_persistent_database_are_refused_without_their_password() {
     for (url, says) in [
         (
             "mysql://pool:hunter2@db/pool",
@@ -214,7 +214,7 @@ async fn urls_that_name_no_lasting_file_are_refused_without_their_password() {
 }
 
 #[tokio::test]
-async fn the_file_is_for_this_user_only() {
+async fn the_database_files_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();

@@ -216,7 +216,7 @@ async fn use_all(store: &Store) {
 }
 
 #[tokio::test]
-async fn whatever_grows_is_asked_by_an_index() {
+async fn every_query_on_a_growing_table_uses_an_index() {
     let statements = Statements::default();
     let filter =
         tracing_subscriber::filter::Targets::new().with_target("sqlx", tracing::Level::DEBUG);

@@ -101,7 +101,7 @@ async fn votes_count_in_their_order_and_survive_a_reopen() {
 }
 
 #[tokio::test]
-async fn a_comparison_takes_one_vote_of_each_voter() {
+async fn each_voter_votes_once_per_comparison() {
     let Some(room) = Room::new().await else {
         return;
     };
@@ -122,7 +122,7 @@ async fn a_comparison_takes_one_vote_of_each_voter() {
 }
 
 #[tokio::test]
-async fn who_votes_too_often_waits_until_a_minute_is_over() {
+async fn a_key_that_votes_too_often_waits_until_the_minute_is_over() {
     let Some(room) = Room::new().await else {
         return;
     };
@@ -150,7 +150,7 @@ async fn who_votes_too_often_waits_until_a_minute_is_over() {
 }
 
 #[tokio::test]
-async fn old_and_surplus_votes_are_deleted_and_what_they_counted_for_stays() {
+async fn old_and_excess_votes_are_deleted_and_the_ratings_stay() {
     let Some(room) = Room::new().await else {
         return;
     };
@@ -176,7 +176,7 @@ async fn old_and_surplus_votes_are_deleted_and_what_they_counted_for_stays() {
 }
 
 #[tokio::test]
-async fn ratings_of_models_that_nobody_votes_for_any_more_are_bounded() {
+async fn ratings_of_models_without_recent_votes_are_bounded() {
     let Some(room) = Room::new().await else {
         return;
     };

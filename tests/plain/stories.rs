@@ -7,7 +7,7 @@ use std::path::Path;
 use model_pool::sim::play;
 
 #[test]
-fn every_story_ends_as_written() {
+fn every_story_matches_its_recorded_outcome() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories");
     let mut stories: Vec<_> = fs::read_dir(&folder)
         .unwrap()
@@ -42,7 +42,7 @@ fn every_story_ends_as_written() {
 }
 
 #[test]
-fn a_story_that_makes_no_sense_names_its_line() {
+fn an_invalid_story_is_refused_with_its_line() {
     let error = play("device d0 8GiB\n0s ask 1 nobody\n").unwrap_err();
     assert_eq!(error.to_string(), "line 2: no model nobody");
     assert!(

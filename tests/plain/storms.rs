@@ -132,7 +132,7 @@ fn every_request_is_served_exactly_once_and_no_rule_is_broken() {
 }
 
 #[test]
-fn in_calm_weather_every_wait_ends_within_its_bound() {
+fn without_disturbances_every_wait_ends_within_its_bound() {
     let (all, broken) = play(count("CALMS", 300), |seed| Storm {
         check_every: 10,
         ..Storm::calm(seed)
@@ -167,22 +167,22 @@ fn caught(fault: Fault, rule: &str) -> bool {
 }
 
 #[test]
-fn memory_of_a_stopping_replica_that_counts_as_free_is_caught() {
+fn counting_memory_of_a_stopping_replica_as_free_is_caught() {
     assert!(caught(Fault::StoppingCountsAsFree, "M3"));
 }
 
 #[test]
-fn a_gate_that_claims_to_be_idle_is_caught() {
+fn a_gate_that_falsely_reports_idle_is_caught() {
     assert!(caught(Fault::GateLies, "P"));
 }
 
 #[test]
-fn a_response_given_twice_is_caught() {
+fn a_second_response_to_one_request_is_caught() {
     assert!(caught(Fault::AnsweredTwice, "Q4"));
 }
 
 #[test]
-fn memory_that_counts_as_free_before_it_came_back_is_caught() {
+fn counting_memory_as_free_before_it_was_freed_is_caught() {
     assert!(caught(Fault::MemoryUnseen, "M4"));
 }
 
@@ -192,12 +192,12 @@ fn a_launch_on_a_cordoned_device_is_caught() {
 }
 
 #[test]
-fn two_loads_at_once_from_one_disk_are_caught() {
+fn two_simultaneous_loads_from_one_disk_are_caught() {
     assert!(caught(Fault::LoaderLies, "loads"));
 }
 
 #[test]
-fn a_victim_that_was_not_needed_is_caught() {
+fn an_unneeded_eviction_is_caught() {
     assert!(caught(Fault::UnneededVictim, "P5"));
 }
 
@@ -207,21 +207,21 @@ fn a_launch_without_weights_is_caught() {
 }
 
 #[test]
-fn a_load_for_clients_that_have_gone_is_caught() {
+fn a_load_for_disconnected_clients_is_caught() {
     assert!(caught(Fault::DepartureUnseen, "Q3"));
 }
 
 #[test]
-fn a_leased_model_that_leaves_for_an_equal_is_caught() {
+fn evicting_a_leased_model_for_an_equal_one_is_caught() {
     assert!(caught(Fault::LeasesUnseen, "P7"));
 }
 
 #[test]
-fn changes_between_the_rules_for_victims_that_cost_more_than_their_bound_are_caught() {
+fn rule_changes_that_cost_more_than_their_bound_are_caught() {
     assert!(caught(Fault::ChangesUncounted, "P5: following"));
 }
 
 #[test]
-fn early_ends_of_turns_that_cost_more_than_their_bound_are_caught() {
+fn early_turn_ends_that_cost_more_than_their_bound_are_caught() {
     assert!(caught(Fault::ClosingsUnjudged, "P3: ending turns early"));
 }

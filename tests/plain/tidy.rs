@@ -118,7 +118,7 @@ const CIRCLE_MAX: usize = 3;
 const FOLDER_CIRCLE_MAX: usize = 2;
 
 #[test]
-fn files_and_folders_do_not_import_each_other_in_large_circles() {
+fn import_cycles_are_bounded_in_size() {
     let files = files(root());
     let manifests = files
         .iter()
@@ -149,7 +149,7 @@ fn files_and_folders_do_not_import_each_other_in_large_circles() {
 }
 
 #[test]
-fn the_table_of_crates_says_what_the_manifests_say() {
+fn the_table_of_crates_matches_the_manifests() {
     let files = files(root());
     let manifest = |file: &str| {
         let name = file.strip_prefix("src/")?.strip_suffix("/Cargo.toml")?;
@@ -183,7 +183,7 @@ fn the_table_of_crates_says_what_the_manifests_say() {
 }
 
 #[test]
-fn the_ways_through_the_code_name_functions_that_are_there() {
+fn functions_named_in_the_architecture_page_exist() {
     let page = read(root(), "docs/internals/architecture.md");
     let mut breaches = Vec::new();
     let mut cited = 0;
@@ -229,7 +229,7 @@ fn is_of(file: &str, folder: &str) -> bool {
 }
 
 #[test]
-fn every_file_has_a_head_and_a_bounded_length_and_nothing_unfinished() {
+fn every_file_has_a_header_a_bounded_length_and_no_unfinished_code() {
     let breaches: Vec<String> = rust_files()
         .iter()
         .flat_map(|file| form_breaches(file, &read(root(), file)))
@@ -238,7 +238,7 @@ fn every_file_has_a_head_and_a_bounded_length_and_nothing_unfinished() {
 }
 
 #[test]
-fn names_and_comments_have_no_private_words() {
+fn names_and_comments_contain_no_private_words() {
     let mut files = rust_files();
     let is_held = |file: &String| {
         ["src/", "candle-engine/src/"]
@@ -259,7 +259,7 @@ fn names_and_comments_have_no_private_words() {
 }
 
 #[test]
-fn comments_and_code_read_as_those_of_the_field() {
+fn comments_and_code_use_plain_technical_language() {
     let mut files = rust_files();
     // Holds the patterns and an example of each.
     files.retain(|file| !file.ends_with("plain_language.rs"));
@@ -282,7 +282,7 @@ const UNSAFE_BEGIN: &str =
 const UNSAFE_END: &str = "<!-- unsafe blocks: end -->";
 
 #[test]
-fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
+fn every_unsafe_block_has_a_reason_and_is_listed_in_the_documentation() {
     let mut table = "| file | blocks | why it is right |\n|---|---|---|\n".to_owned();
     let mut without = Vec::new();
     for file in rust_files() {
@@ -316,7 +316,7 @@ fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
 }
 
 #[test]
-fn the_check_itself_sees_breaches_of_the_form() {
+fn the_form_check_detects_breaches() {
     let long = format!("//! Head.\n{}", "fn f() {}\n".repeat(LINES_MAX));
     let excused = format!(
         "//! Head.\n{LONGER_BECAUSE} it is one table.\n{}",

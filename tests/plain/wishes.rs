@@ -9,7 +9,7 @@ fn count(name: &str, usual: u64) -> u64 {
 }
 
 #[test]
-fn no_wish_that_was_told_to_be_kept_is_lost() {
+fn no_acknowledged_order_is_lost() {
     let first = count("WISH", 0);
     let seeds = count("WISHES", 300);
     let mut all = WishReport::default();
@@ -39,7 +39,7 @@ fn no_wish_that_was_told_to_be_kept_is_lost() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_storm() {
+fn the_same_seed_gives_the_same_order_storm() {
     for seed in 0..10 {
         assert_eq!(WishStorm::new(seed).run(), WishStorm::new(seed).run());
     }

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// A helper, not a test: the other tests start it as their controller and kill it.
 #[tokio::test]
-async fn the_controller_of_the_other_tests() {
+async fn controller_process_entry_point() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -65,7 +65,7 @@ impl Controller {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "controller_death::the_controller_of_the_other_tests",
+                "controller_death::controller_process_entry_point",
                 "--nocapture",
             ])
             .env(ROLE, role)
@@ -104,7 +104,7 @@ impl Drop for Controller {
 }
 
 #[tokio::test]
-async fn an_engine_dies_with_its_controller_and_its_grandchildren_too() {
+async fn an_engine_and_its_grandchildren_die_with_their_controller() {
     let mut controller = Controller::start("command");
     let Controller {
         engine, grandchild, ..

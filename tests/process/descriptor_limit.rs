@@ -14,7 +14,7 @@ const SPARE_MAX: usize = 16;
 
 /// A helper, not a test: the other test runs it under `ulimit -n`.
 #[tokio::test]
-async fn the_controller_that_is_starved() {
+async fn controller_without_descriptors_entry_point() {
     if std::env::var_os(ROLE).is_none() {
         return;
     }
@@ -46,9 +46,8 @@ async fn the_controller_that_is_starved() {
 }
 
 #[tokio::test]
-async fn without_file_descriptors_an_engine_does_not_start_and_says_why() {
-    let script =
-        r#"ulimit -n 96; exec "$0" --exact descriptor_limit::the_controller_that_is_starved"#;
+async fn without_file_descriptors_an_engine_is_not_started_and_the_reason_is_reported() {
+    let script = r#"ulimit -n 96; exec "$0" --exact descriptor_limit::controller_without_descriptors_entry_point"#;
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(std::env::current_exe().unwrap())

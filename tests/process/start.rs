@@ -23,7 +23,7 @@ async fn an_engine_leads_its_own_session_and_group() {
 }
 
 #[tokio::test]
-async fn a_crash_during_the_load_gives_its_last_words() {
+async fn a_crash_during_the_load_reports_the_engines_last_output() {
     let words = "CUDA out of memory: tried 2.00 GiB";
     let mut engine = RunningReplica::start(stub(&[
         "--stderr",
@@ -120,7 +120,7 @@ async fn until_a_guardian_waits() {
 }
 
 #[tokio::test]
-async fn a_launch_costs_a_message_to_a_guardian_that_waits() {
+async fn a_launch_takes_one_message_to_a_waiting_guardian() {
     let mut best = Duration::MAX;
     // Other tests run in parallel.
     for _ in 0..60 {
@@ -158,19 +158,19 @@ async fn an_engine_that_begins_to_listen_on_a_socket_is_ready_within_millisecond
 }
 
 #[tokio::test]
-async fn an_engine_that_says_that_it_loads_is_ready_within_milliseconds() {
+async fn an_engine_that_reports_loading_is_ready_within_milliseconds() {
     let loads = || stub(&["--ready-after-ms", "150"]);
     readiness_is_noticed_within(SOON, 40, loads).await;
 }
 
 #[tokio::test]
-async fn a_load_of_more_than_a_second_is_noticed_almost_as_fast() {
+async fn a_load_of_more_than_a_second_is_detected_almost_as_fast() {
     let loads = || on_socket(&["--ready-after-ms", "1200"]);
     readiness_is_noticed_within(LATE, 10, loads).await;
 }
 
 #[tokio::test]
-async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
+async fn the_embedded_engine_reports_its_load_over_a_socket() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("stub-args"), "--ready-after-ms\n1000\n").unwrap();
     let mut launch = launch(
@@ -200,7 +200,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
 }
 
 #[tokio::test]
-async fn a_health_route_that_does_not_exist_is_said_aloud() {
+async fn a_missing_health_route_is_reported_as_the_stage() {
     let mut program = stub(&[]);
     if let Program::Command(program) = &mut program {
         program.ready_path = "/helth".to_owned();
@@ -211,7 +211,7 @@ async fn a_health_route_that_does_not_exist_is_said_aloud() {
 }
 
 #[tokio::test]
-async fn a_port_that_another_program_took_is_named() {
+async fn a_port_taken_by_another_program_is_named() {
     let program = stub_engine();
     let script = format!(
         "read line < {{{{ model_path }}}}; exec {} --port {{{{ port }}}}",
@@ -240,7 +240,7 @@ async fn a_port_that_another_program_took_is_named() {
 }
 
 #[tokio::test]
-async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
+async fn the_newest_log_lines_are_in_memory_and_all_lines_in_a_file() {
     let mut engine = RunningReplica::start(shell("seq 1 5000; printf 'unfinished' >&2; exit 3"));
     let exit = engine.exited().await;
     assert_eq!(exit.status, "exit status 3");
@@ -276,7 +276,7 @@ async fn a_flood_of_output_is_bounded_in_memory_and_on_disk_and_does_not_stop_th
 }
 
 #[tokio::test]
-async fn the_environment_holds_what_the_recipe_says_and_no_variable_of_ours() {
+async fn the_environment_contains_the_recipes_variables_and_none_of_the_pools() {
     let mut program = shell("env; exit 0");
     if let Program::Command(program) = &mut program {
         let value = "{{ model_name }} in {{ memory_bytes }}".to_owned();
@@ -302,7 +302,7 @@ async fn the_environment_holds_what_the_recipe_says_and_no_variable_of_ours() {
 }
 
 #[tokio::test]
-async fn an_engine_is_told_its_devices_and_cannot_see_others() {
+async fn an_engine_sees_only_its_own_devices() {
     let program = || stub(&["--print-env", "CUDA_VISIBLE_DEVICES"]);
     let mut engine = RunningReplica::start(program());
     assert_eq!(engine.line("CUDA").await, "CUDA_VISIBLE_DEVICES=");
@@ -317,7 +317,7 @@ async fn an_engine_is_told_its_devices_and_cannot_see_others() {
 }
 
 #[tokio::test]
-async fn no_file_of_ours_is_open_in_an_engine() {
+async fn an_engine_inherits_no_open_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     // A duplicated descriptor survives exec unless it is closed.
     let leak = nix::unistd::dup(&file).unwrap();

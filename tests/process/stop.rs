@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
+async fn an_engine_becomes_ready_and_exits_on_sigterm() {
     let mut engine = RunningReplica::start(stub(&["--allocate-mib", "64"]));
     let (pid, endpoint) = engine.started().await;
     engine.ready().await;
@@ -43,7 +43,7 @@ async fn an_engine_that_ignores_sigterm_is_killed_after_the_grace() {
 }
 
 #[tokio::test]
-async fn a_frozen_engine_is_thawed_to_obey_the_stop() {
+async fn a_frozen_engine_is_resumed_before_it_is_stopped() {
     let mut engine = RunningReplica::start(stub(&["--term-exit-code", "7"]));
     let (pid, _) = engine.started().await;
     engine.ready().await;
@@ -72,7 +72,7 @@ async fn a_grandchild_does_not_survive_a_crash_of_the_leader() {
 }
 
 #[tokio::test]
-async fn a_grandchild_that_left_the_session_does_not_survive_either() {
+async fn a_grandchild_in_another_session_does_not_survive_a_stop() {
     let script = "setsid sleep 600 & echo grandchild $!; exec sleep 600";
     let mut engine = RunningReplica::start(shell(script));
     let grandchild = pid_in(&engine.line("grandchild ").await);
@@ -93,7 +93,7 @@ async fn a_grandchild_that_left_the_session_does_not_survive_either() {
 }
 
 #[tokio::test]
-async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
+async fn a_grandchild_without_environment_or_session_does_not_survive_a_stop() {
     // Without its environment and in another session, only its guardian knows the engine it belongs to.
     let script = "env -i setsid sh -c 'echo stray $$; exec sleep 600' & read never; ";
     let mut engine = RunningReplica::start(shell(&format!("{script} sleep 600")));
@@ -105,7 +105,7 @@ async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
 }
 
 #[tokio::test]
-async fn a_kill_from_outside_is_told_as_its_signal() {
+async fn a_kill_by_another_process_is_reported_as_its_signal() {
     let mut engine = RunningReplica::start(stub(&[]));
     let (pid, _) = engine.started().await;
     engine.ready().await;
@@ -116,7 +116,7 @@ async fn a_kill_from_outside_is_told_as_its_signal() {
 }
 
 #[tokio::test]
-async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark() {
+async fn a_crash_mid_stream_ends_the_stream_without_an_end_mark() {
     let flags = ["--crash-mid-stream", "2", "--spawn-grandchild"];
     let mut engine = RunningReplica::start(stub(&flags));
     let (_, endpoint) = engine.started().await;
@@ -140,7 +140,7 @@ async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark()
 }
 
 #[tokio::test]
-async fn a_stop_while_loading_kills_at_once() {
+async fn a_stop_while_loading_kills_the_engine_immediately() {
     let mut engine = RunningReplica::start(stub(&["--ready-after-ms", "600000", "--ignore-term"]));
     engine.progress().await;
     let before = now();
@@ -160,7 +160,7 @@ async fn a_stop_works_while_the_health_route_hangs() {
 }
 
 #[tokio::test]
-async fn a_stop_before_the_start_starts_nothing() {
+async fn a_stop_before_the_launch_starts_nothing() {
     let home = tempfile::tempdir().unwrap();
     let mut engine = RunningReplica::prepare(launch(stub(&[]), home.path()), home);
     engine.order_stop(LONG);
@@ -172,7 +172,7 @@ async fn a_stop_before_the_start_starts_nothing() {
 }
 
 #[tokio::test]
-async fn an_engine_whose_owner_forgets_it_is_killed() {
+async fn an_engine_whose_handle_is_dropped_is_killed() {
     let mut engine = RunningReplica::start(stub(&["--ignore-term"]));
     engine.ready().await;
     engine.forget_stop();

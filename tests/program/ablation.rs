@@ -42,7 +42,7 @@ fn short_traces() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_bench_begins_with_the_default_configuration_and_peers_as_they_ship() {
+fn the_bench_lists_the_default_configuration_first_and_peers_with_their_defaults() {
     let folder = short_traces();
     let output = simulate(folder.path(), &["--bench", ".", "--count", "1"]);
     assert!(output.status.success(), "{}", errors(&output));
@@ -82,7 +82,7 @@ fn the_bench_begins_with_the_default_configuration_and_peers_as_they_ship() {
 }
 
 #[test]
-fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_all_of_them() {
+fn an_ablation_compares_the_pool_without_each_part_with_the_complete_pool() {
     let folder = short_traces();
     let at = folder.path();
     let output = simulate(at, &["--bench", ".", "--ablation", "--count", "1"]);
@@ -114,7 +114,7 @@ fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_al
 }
 
 #[test]
-fn an_ablation_of_nothing_is_refused_with_what_it_could_be_of() {
+fn an_ablation_without_a_bench_or_lab_is_refused_with_the_options() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let output = simulate(folder.path(), &["--ablation"]);
     assert!(!output.status.success());

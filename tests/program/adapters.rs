@@ -69,7 +69,7 @@ fn listed(pool: &Pool) -> Vec<String> {
 }
 
 #[test]
-fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_written_down() {
+fn three_adapters_take_turns_in_room_for_two_and_respond_like_configured_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     // Both forms of an adapter's folder name.
     write(&folder.path().join("polite:1"), "org/tiny-chat", 4, 1);
@@ -127,7 +127,7 @@ fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_writte
 }
 
 #[test]
-fn many_requests_at_once_for_more_adapters_than_there_is_room_for_are_all_answered_right() {
+fn concurrent_requests_for_more_adapters_than_fit_all_get_correct_responses() {
     let folder = tempfile::tempdir().expect("a folder");
     for nth in 0..4 {
         write(
@@ -154,7 +154,7 @@ fn many_requests_at_once_for_more_adapters_than_there_is_room_for_are_all_answer
 }
 
 #[test]
-fn other_files_under_the_same_name_take_effect_and_files_that_are_gone_are_not_served() {
+fn replaced_adapter_files_take_effect_and_deleted_ones_are_not_served() {
     let folder = tempfile::tempdir().expect("a folder");
     let own = folder.path().join("own:1");
     write(&own, "lab/tiny", 4, 1);
@@ -170,7 +170,7 @@ fn other_files_under_the_same_name_take_effect_and_files_that_are_gone_are_not_s
 }
 
 #[test]
-fn an_adapter_that_cannot_be_used_is_refused_with_what_is_wrong_and_the_model_goes_on() {
+fn an_unusable_adapter_is_refused_with_the_reason_and_its_model_keeps_serving() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     write(&at("other:1"), "org/another-model", 4, 1);

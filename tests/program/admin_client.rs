@@ -40,7 +40,7 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_load_with_too_few_replicas_ends_with_1_and_says_why_and_how_many_would_fit() {
+fn a_load_with_too_few_replicas_exits_with_1_and_reports_how_many_would_fit() {
     let pool = Pool::demo();
     let load = client(&pool, &["load", "tiny-helper", "--replicas", "50"]);
     assert_eq!(load.status, 1, "{load:?}");
@@ -63,7 +63,7 @@ fn a_load_with_too_few_replicas_ends_with_1_and_says_why_and_how_many_would_fit(
 }
 
 #[test]
-fn a_plan_is_refused_for_what_the_load_is_refused_for() {
+fn a_plan_is_refused_for_the_same_reason_as_the_load() {
     let pool = Pool::demo();
     for model in ["tiny-guide", "tiny-helper"] {
         let plan = client(&pool, &["plan", model, "--gpus", "3"]);

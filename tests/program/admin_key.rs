@@ -32,7 +32,7 @@ fn made(pool: &Pool, key: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_running_service_takes_the_new_key_and_refuses_the_lost_one() {
+fn a_running_service_accepts_the_new_key_and_refuses_the_lost_one() {
     let pool = Pool::with_models(&[stub("small", &[])], "");
     let lost = pool.admin_key();
     let own = made(&pool, &lost, "ops");
@@ -75,7 +75,7 @@ fn a_running_service_takes_the_new_key_and_refuses_the_lost_one() {
 }
 
 #[test]
-fn without_a_service_the_next_start_knows_the_key_also_if_the_file_is_gone() {
+fn without_a_service_the_next_start_accepts_the_key_even_if_its_file_was_deleted() {
     let mut pool = Pool::with_models(&[stub("small", &[])], "");
     let lost = pool.admin_key();
     pool.terminate();
@@ -89,7 +89,7 @@ fn without_a_service_the_next_start_knows_the_key_also_if_the_file_is_gone() {
 }
 
 #[test]
-fn a_key_before_the_first_start_is_the_first_key() {
+fn a_key_created_before_the_first_start_is_the_admin_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let printed = model_pool(folder.path(), &["admin-key", "new", "--print"], &[]).done();
     let file = fs::read_to_string(folder.path().join("data/admin.key")).expect("written");
@@ -111,7 +111,7 @@ fn a_folder_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn ones_own_key_is_revoked_only_on_purpose() {
+fn ones_own_key_is_revoked_only_with_confirmation() {
     let pool = Pool::with_models(&[stub("small", &[])], "");
     let first = pool.admin_key();
     let own = made(&pool, &first, "ops");

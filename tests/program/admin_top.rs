@@ -40,7 +40,7 @@ fn row<'a>(screen: &'a str, model: &str) -> &'a str {
 }
 
 #[test]
-fn a_load_that_is_started_with_a_key_is_seen_through_to_ready_and_unloaded_again() {
+fn a_load_started_with_a_keystroke_is_followed_until_ready_and_can_be_unloaded() {
     let models = [
         stub("other", &[]),
         stub("slow", &["--ready-after-ms", "1500"]),
@@ -80,7 +80,7 @@ fn a_load_that_is_started_with_a_key_is_seen_through_to_ready_and_unloaded_again
 }
 
 #[test]
-fn the_terminal_is_as_before_after_control_c_and_after_signals() {
+fn the_terminal_is_restored_after_control_c_and_after_signals() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     for signal in ["", "TERM", "HUP", "INT"] {
         let mut top = at_terminal(&pool, &["top"], (80, 24));
@@ -111,7 +111,7 @@ fn the_terminal_is_as_before_after_control_c_and_after_signals() {
 }
 
 #[test]
-fn a_lost_connection_is_said_and_the_picture_comes_back_by_itself() {
+fn a_lost_connection_is_shown_and_the_screen_recovers_automatically() {
     let mut pool = Pool::with_models(&[stub("m", &[])], "");
     let address = pool.address().to_owned();
     pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
@@ -132,7 +132,7 @@ fn a_lost_connection_is_said_and_the_picture_comes_back_by_itself() {
 }
 
 #[test]
-fn what_an_engine_prints_is_harmless_on_the_screen() {
+fn escape_sequences_in_engine_output_are_not_printed() {
     let (name, file) = stub("m", &["--stderr", "LINE"]);
     // YAML escapes that clear the screen, set the title, and set a colour.
     let file = file.replace("LINE", r"\e[2J\e]0;taken\adanger\x9b31m");
@@ -150,7 +150,7 @@ fn what_an_engine_prints_is_harmless_on_the_screen() {
 }
 
 #[test]
-fn one_picture_goes_into_a_pipe_without_escape_sequences() {
+fn a_single_frame_is_printed_to_a_pipe_without_escape_sequences() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let picture = piped(&pool, &["top", "--once"]);
     for part in ["● live", "1 Devices", "2 Models 1", "3 Queue", "4 Events"] {
@@ -167,7 +167,7 @@ fn one_picture_goes_into_a_pipe_without_escape_sequences() {
 }
 
 #[test]
-fn a_wrong_address_and_a_wrong_key_are_said_before_the_screen_is_taken() {
+fn a_wrong_address_or_key_is_reported_before_the_screen_is_switched() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let program = support::profile_dir().join("admin-client");
     let folder: &Path = pool.folder();
@@ -187,7 +187,7 @@ fn a_wrong_address_and_a_wrong_key_are_said_before_the_screen_is_taken() {
 }
 
 #[test]
-fn a_conversation_has_the_server_and_the_key_of_every_other_command() {
+fn chat_uses_the_same_server_and_key_options_as_other_commands() {
     let pool = Pool::with_models(&[stub("m", &[])], "auth: {inference: key}\n");
     let mut chat = at_terminal(&pool, &["chat", "m", "--no-history"], (80, 24));
     chat.wait_for(">>> ");

@@ -32,7 +32,7 @@ fn replicas(pool: &Pool) -> [serde_json::Value; 3] {
 }
 
 #[test]
-fn after_kill_9_under_load_all_engines_are_hot_and_answer_soon() {
+fn after_kill_9_under_load_all_engines_stay_hot_and_respond_soon() {
     let talk = ["--tokens", "600", "--token-ms", "20"];
     let models = NAMES.map(|name| stub(name, &talk));
     let mut pool = Pool::that_adopts(&models, "pool: {keep_hot: 5m}\n", "1m");
@@ -68,7 +68,7 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_soon() {
 }
 
 #[test]
-fn the_keep_hot_time_counts_on_over_the_restart() {
+fn keep_hot_continues_across_the_restart() {
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "pool: {keep_hot: 10m}\n", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     let expires = |pool: &Pool| {
@@ -99,7 +99,7 @@ fn the_keep_hot_time_counts_on_over_the_restart() {
 }
 
 #[test]
-fn the_log_goes_on_where_it_was() {
+fn the_log_of_an_adopted_engine_keeps_its_earlier_lines() {
     let mut pool = Pool::that_adopts(&[stub("a", &["--stderr", "first words"])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     pool.kill_and_restart();
@@ -107,7 +107,7 @@ fn the_log_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_load_that_an_administrator_wished_is_not_carried_out_a_second_time() {
+fn a_load_ordered_by_an_administrator_is_not_repeated_after_a_restart() {
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     let (key, body) = (pool.admin_key(), r#"{"model":"a","replicas":2}"#);
     let (status, text, _) = pool.request("POST", "/llm/admin/load", body, Some(&key));
@@ -122,7 +122,7 @@ fn a_load_that_an_administrator_wished_is_not_carried_out_a_second_time() {
 }
 
 #[test]
-fn a_crash_of_an_adopted_engine_is_noticed_and_told() {
+fn a_crash_of_an_adopted_engine_is_noticed_and_reported() {
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     pool.kill_and_restart();
@@ -137,7 +137,7 @@ fn a_crash_of_an_adopted_engine_is_noticed_and_told() {
 }
 
 #[test]
-fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
+fn a_frozen_adopted_engine_is_found_like_any_other() {
     let quick = "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms, keep_hot: 10m}\n";
     let mut pool = Pool::that_adopts(&[stub("a", &[])], quick, "1m");
     assert_eq!(asks(&pool, "a").0, 200);
@@ -153,7 +153,7 @@ fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
 }
 
 #[test]
-fn with_stop_the_next_service_starts_from_nothing() {
+fn with_stop_the_next_service_starts_without_engines() {
     let mut pool = Pool::with_models(&[stub("a", &[])], "");
     assert_eq!(asks(&pool, "a").0, 200);
     let family = Family::new(&pool);
@@ -173,7 +173,7 @@ fn with_stop_the_next_service_starts_from_nothing() {
 }
 
 #[test]
-fn a_changed_model_file_means_another_engine() {
+fn a_changed_model_file_replaces_the_adopted_engine() {
     let models = [stub("kept", &[]), stub("changed", &[]), stub("gone", &[])];
     let mut pool = Pool::that_adopts(&models, "", "1m");
     for name in ["kept", "changed", "gone"] {
@@ -199,7 +199,7 @@ fn a_changed_model_file_means_another_engine() {
 }
 
 #[test]
-fn what_has_no_room_any_more_is_stopped_and_the_memory_is_never_given_twice() {
+fn an_adopted_engine_that_no_longer_fits_is_stopped_and_memory_is_not_given_twice() {
     let models = NAMES.map(|name| stub(name, &[]));
     let mut pool = Pool::that_adopts(&models, "", "1m");
     for name in NAMES {
@@ -234,7 +234,7 @@ fn killed_with_grandchildren() -> (Pool, Family) {
 }
 
 #[test]
-fn broken_engines_are_stopped_and_dead_ones_told() {
+fn frozen_engines_are_stopped_and_dead_ones_reported() {
     let (mut pool, family) = killed_with_grandchildren();
     kill(family.engines[0], Signal::SIGSTOP);
     kill(family.engines[1], Signal::SIGKILL);
@@ -258,7 +258,7 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
 }
 
 #[test]
-fn a_guardian_that_is_frozen_or_gone_takes_its_engine_with_it() {
+fn an_engine_whose_guardian_is_frozen_or_dead_is_stopped() {
     let (mut pool, family) = killed_with_grandchildren();
     kill(family.guardians[0], Signal::SIGSTOP);
     kill(family.guardians[1], Signal::SIGKILL);
@@ -291,7 +291,7 @@ impl Drop for Bystander {
 }
 
 #[test]
-fn numbers_that_were_given_to_other_processes_fool_nobody() {
+fn reused_process_ids_are_not_mistaken_for_engines() {
     let mut pool = Pool::that_adopts(&[stub("a", &[]), stub("b", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     assert_eq!(asks(&pool, "b").0, 200);
@@ -349,7 +349,7 @@ fn a_second_service_on_the_same_data_folder_is_refused() {
 }
 
 #[test]
-fn twenty_engines_are_adopted_soon() {
+fn twenty_engines_are_adopted_quickly() {
     let names: Vec<String> = (0..20).map(|number| format!("m{number:02}")).collect();
     let models: Vec<_> = names.iter().map(|name| stub(name, &[])).collect();
     let mut pool = Pool::that_adopts(&models, "", "1m");
@@ -372,7 +372,7 @@ fn twenty_engines_are_adopted_soon() {
 
 /// A state folder whose socket paths exceed the system's limit.
 #[test]
-fn an_engine_below_a_long_path_is_found_again() {
+fn an_engine_in_a_folder_with_a_long_path_is_adopted() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("d".repeat(110)).display().to_string();
     let stub = support::stub::stub_engine().display().to_string();

@@ -108,7 +108,7 @@ fn fixture(name: &str) -> Value {
 }
 
 #[test]
-fn the_first_requests_of_coding_agents_are_served_and_say_what_had_no_effect() {
+fn the_first_requests_of_coding_agents_are_served_and_ignored_fields_are_reported() {
     let pool = pool(&["--echo"]);
     let of_codex = ["tools.web_search", "client_metadata"];
     for (name, path, named) in [
@@ -176,7 +176,7 @@ fn the_first_requests_of_coding_agents_are_served_and_say_what_had_no_effect() {
 }
 
 #[test]
-fn instructions_between_messages_and_repeated_turns_suit_every_template() {
+fn system_messages_between_turns_and_repeated_turns_work_with_every_template() {
     let pool = pool(&["--echo"]);
     for name in [
         "claude-code-messages-system-role.json",

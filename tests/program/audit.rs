@@ -26,7 +26,7 @@ fn entry(at: u64, key: Option<u64>, path: &str) -> AuditEntry {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_back_in_pages_after_a_reopen() {
+async fn audit_rows_are_read_back_in_pages_after_a_reopen() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/state.db", folder.path().display());
     let rows = [
@@ -74,7 +74,7 @@ async fn what_was_written_is_read_back_in_pages_after_a_reopen() {
 }
 
 #[tokio::test]
-async fn old_rows_go_by_age_and_by_number_and_ids_are_not_given_again() {
+async fn old_rows_are_deleted_by_age_and_by_count_and_ids_are_not_reused() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/state.db", folder.path().display());
     let store = Store::open(&url).await.unwrap();
@@ -119,7 +119,7 @@ fn seen(entries: &[Value], fields: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9() {
+fn every_change_is_audited_with_sender_and_outcome_and_survives_kill_9() {
     let mut pool = Pool::demo();
     let admin = pool.admin_key();
     let ask = |method: &str, path: &str, body: &str, key: Option<&str>| {
@@ -255,7 +255,7 @@ fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9()
 }
 
 #[test]
-fn a_client_that_leaves_before_the_response_is_kept_all_the_same() {
+fn a_change_is_audited_even_if_the_client_disconnects_before_the_response() {
     let file = support::stub::model("slow", &["--ready-after-ms", "60000"], "memory_gib: 1");
     let pool = Pool::with_models(&[file], "");
     let body = r#"{"model":"slow"}"#;

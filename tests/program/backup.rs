@@ -26,7 +26,7 @@ fn run(pool: &Pool, words: &[&str]) -> CommandOutput {
 }
 
 #[test]
-fn a_pool_that_lost_its_folder_has_all_of_it_back_from_a_copy_taken_while_it_ran() {
+fn a_pool_that_lost_its_folder_is_restored_from_a_backup_taken_while_running() {
     let files = [stub("small", &[]), stub("other", &[])];
     let mut pool = Pool::with_models(&files, "auth: {inference: key}\n");
     let key = pool.admin_key();

@@ -39,7 +39,7 @@ fn routes_documents_and_hints_follow_the_configured_base_path() {
 }
 
 #[test]
-fn the_dashboard_lies_below_the_base_path_with_its_files_beside_it() {
+fn the_dashboard_and_its_files_are_served_below_the_base_path() {
     let pool = Pool::with_env(&[], "", &[("MODEL_POOL__SERVER__BASE_PATH", BASE)]);
     let get = |path: &str| pool.request_unchecked("GET", path, "");
     let (status, page, head) = get(&format!("{BASE}/dashboard"));
@@ -77,7 +77,7 @@ fn the_dashboard_lies_below_the_base_path_with_its_files_beside_it() {
 }
 
 #[test]
-fn a_browser_finds_a_page_at_the_root_and_a_program_finds_an_error_with_a_hint() {
+fn at_the_root_a_browser_gets_a_page_and_a_program_gets_an_error_with_a_hint() {
     let pool = Pool::with_env(&[], "", &[("MODEL_POOL__SERVER__BASE_PATH", BASE)]);
     let accept = |kind| [("accept", kind)];
     let browser = accept("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");

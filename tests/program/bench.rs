@@ -48,7 +48,7 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
-fn through_the_pool_it_counts_what_the_engine_and_the_pool_count() {
+fn bench_counts_match_those_of_the_engine_and_the_pool() {
     let engine = stub_engine().display().to_string();
     let file = format!(
         "engine_config:\n  model_id: m\n  type: CommandEngine\n  listen: port\n  command: [{engine:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{priority: 0, memory_gib: 10}}\n"
@@ -87,7 +87,7 @@ fn through_the_pool_it_counts_what_the_engine_and_the_pool_count() {
 }
 
 #[test]
-fn failures_are_told_by_status_and_code_and_fail_the_program_unless_they_may() {
+fn failures_are_counted_by_status_and_code_and_fail_the_program_unless_allowed() {
     let engine = Stub::plain(&["--status", "503"]);
     let words = ["--model", "m", "--requests", "20"];
     let output = bench(&engine.url(), &words);
@@ -116,7 +116,7 @@ fn failures_are_told_by_status_and_code_and_fail_the_program_unless_they_may() {
 }
 
 #[test]
-fn a_request_over_its_time_has_failed_and_the_engine_sees_it_leave() {
+fn a_request_over_its_timeout_fails_and_the_engine_sees_the_disconnect() {
     let engine = Stub::plain(&["--never-answer"]);
     let words = [
         "--model",
@@ -134,7 +134,7 @@ fn a_request_over_its_time_has_failed_and_the_engine_sees_it_leave() {
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate_and_counts_times_from_when_requests_were_due() {
+fn an_open_loop_keeps_its_rate_and_measures_from_the_scheduled_time() {
     let engine = Stub::plain(&["--tokens", "4", "--token-ms", "50"]);
     let rate = [
         "--model",
@@ -176,7 +176,7 @@ fn an_open_loop_keeps_its_rate_and_counts_times_from_when_requests_were_due() {
 }
 
 #[test]
-fn warm_up_requests_are_made_and_not_counted() {
+fn warm_up_requests_are_sent_and_not_counted() {
     let engine = Stub::plain(&[]);
     let words = ["--model", "m", "--requests", "10", "--warm-up", "200ms"];
     let told = result(&engine.url(), &words);
@@ -188,7 +188,7 @@ fn warm_up_requests_are_made_and_not_counted() {
 }
 
 #[test]
-fn ctrl_c_prints_what_there_is() {
+fn ctrl_c_prints_the_results_so_far() {
     let engine = Stub::plain(&["--tokens", "2", "--token-ms", "5"]);
     let words = ["--model", "m", "--duration", "1h", "--connections", "3"];
     let mut command = command(&engine.url(), &words);
@@ -220,7 +220,7 @@ fn ctrl_c_prints_what_there_is() {
 }
 
 #[test]
-fn idle_streams_stay_open_until_it_is_ended() {
+fn idle_streams_stay_open_until_the_bench_is_interrupted() {
     let engine = Stub::plain(&["--stuck-after", "1"]);
     let words = ["--model", "m", "--idle-streams", "20"];
     let mut command = command(&engine.url(), &words);
@@ -238,7 +238,7 @@ fn idle_streams_stay_open_until_it_is_ended() {
 }
 
 #[test]
-fn without_a_model_the_only_one_is_asked_and_of_several_one_must_be_named() {
+fn bench_uses_the_only_model_by_default_and_requires_a_name_if_there_are_several() {
     let engine = Stub::plain(&["--model", "lonely"]);
     let told = result(&engine.url(), &["--requests", "1"]);
     assert_eq!(told["model"], "lonely");
@@ -253,7 +253,7 @@ fn without_a_model_the_only_one_is_asked_and_of_several_one_must_be_named() {
 }
 
 #[test]
-fn it_speaks_http_2_with_prior_knowledge() {
+fn bench_supports_http_2_with_prior_knowledge() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let listener = runtime
         .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))

@@ -68,7 +68,7 @@ fn ask(pool: &Pool, model: &str) -> (u16, Value) {
 }
 
 #[test]
-fn one_broken_file_of_each_kind_stops_nothing_and_is_told_to_administrators() {
+fn broken_files_do_not_stop_the_service_and_are_reported_to_administrators() {
     let mut files = broken();
     files.push(model("good.yaml", "good", ""));
     let pool = Pool::with_models(&files, "");
@@ -128,7 +128,7 @@ fn one_broken_file_of_each_kind_stops_nothing_and_is_told_to_administrators() {
 }
 
 #[test]
-fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wrong() {
+fn users_of_a_broken_model_are_referred_to_administrators_who_see_the_reason() {
     let mut files = broken();
     files.push(model("good.yaml", "good", ""));
     let pool = Pool::with_models(&files, "");
@@ -206,7 +206,7 @@ fn with_strict_one_broken_file_refuses_the_start() {
 }
 
 #[test]
-fn a_mended_file_takes_effect_and_a_removed_one_is_gone() {
+fn a_corrected_file_takes_effect_and_a_removed_one_disappears() {
     let (name, text) = broken().remove(1);
     let pool = Pool::with_models(&[(name.clone(), text)], "");
     assert_eq!(ask(&pool, "lab/engine").0, 503);
@@ -226,7 +226,7 @@ fn a_mended_file_takes_effect_and_a_removed_one_is_gone() {
 }
 
 #[test]
-fn the_last_good_version_is_served_while_its_file_is_broken() {
+fn the_last_valid_version_is_served_while_its_file_is_broken() {
     let pool = Pool::with_models(
         &[
             model("a.yaml", "a", "pool_config: {aliases: [gpt-4]}\n"),
@@ -269,7 +269,7 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
 }
 
 #[test]
-fn of_two_files_with_one_model_the_one_that_is_served_stays() {
+fn a_second_file_for_a_served_model_is_refused_and_the_first_stays_in_use() {
     let pool = Pool::with_models(&[model("second.yaml", "a", "")], "");
     assert_eq!(ask(&pool, "a").0, 200);
     let engines = pool.engine_pids();
@@ -295,7 +295,7 @@ fn of_two_files_with_one_model_the_one_that_is_served_stays() {
 }
 
 #[test]
-fn an_adapter_stays_while_its_file_or_that_of_its_base_is_broken() {
+fn an_adapter_is_kept_while_its_file_or_its_bases_is_broken() {
     let folder = tempfile::tempdir().unwrap();
     let base = "engine_config: {model_id: base, type: VLLMEngine, model_path: /nowhere/base}\npool_config: {memory_gib: 4}\n";
     let adapter = format!(

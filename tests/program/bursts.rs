@@ -13,7 +13,7 @@ const CLIENTS: usize = 400;
 const AT_ONCE: Duration = Duration::from_millis(900);
 
 #[test]
-fn a_burst_of_clients_is_queued_while_nothing_is_accepted() {
+fn a_burst_of_connections_is_queued_while_the_service_is_stopped() {
     let pool = Pool::with_models(&[], "");
     let address: SocketAddr = pool.address().parse().unwrap();
     let process = Pid::from_raw(pool.pid().try_into().unwrap());

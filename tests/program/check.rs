@@ -112,7 +112,7 @@ impl World {
 }
 
 #[test]
-fn a_whole_model_is_told_with_its_engine_memory_place_and_command() {
+fn a_complete_model_is_listed_with_its_engine_memory_device_and_command() {
     let world = World::new();
     let said = world.check();
     assert_eq!(said.status, Some(0), "{}", said.all());
@@ -127,7 +127,7 @@ fn a_whole_model_is_told_with_its_engine_memory_place_and_command() {
 }
 
 #[test]
-fn damaged_and_missing_files_are_told_with_their_numbers() {
+fn damaged_and_missing_files_are_reported_with_their_numbers() {
     let length = |world: &World| world.weights("model.safetensors").metadata().unwrap().len();
     let whole = length(&World::new());
     type Damage = fn(&World);
@@ -218,7 +218,7 @@ fn a_model_that_is_larger_than_every_device_cannot_be_started() {
 }
 
 #[test]
-fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
+fn a_missing_engine_is_reported_with_what_to_install() {
     let world = World::new();
     world.config("inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n");
     world.write(
@@ -243,7 +243,7 @@ fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
 }
 
 #[test]
-fn devices_that_do_not_exist_are_told_with_those_that_do() {
+fn unknown_devices_are_reported_with_the_existing_ones() {
     let world = World::new();
     world.model("engine_kwargs: {concurrency: 2}\npool_config: {devices: {names: [gpu9, gpu0]}}");
     let said = world.check();
@@ -258,7 +258,7 @@ fn devices_that_do_not_exist_are_told_with_those_that_do() {
 }
 
 #[test]
-fn a_share_of_a_device_is_that_of_a_device_which_the_model_may_use() {
+fn a_memory_share_refers_to_a_device_the_model_may_use() {
     let world = World::new();
     let devices = "[{name: large, memory: 80GiB, type: NVIDIA A100 80G}, {name: small, memory: 24GiB, type: NVIDIA A10}]";
     world.config(&format!(
@@ -274,7 +274,7 @@ fn a_share_of_a_device_is_that_of_a_device_which_the_model_may_use() {
 }
 
 #[test]
-fn certificate_files_that_are_missing_or_of_another_key_are_told() {
+fn missing_or_mismatched_certificate_files_are_reported() {
     let world = World::new();
     let tls = "server: {tls: {cert: cert.pem, key: key.pem}}\n";
     world.config(tls);
@@ -293,7 +293,7 @@ fn certificate_files_that_are_missing_or_of_another_key_are_told() {
 }
 
 #[test]
-fn a_broken_file_does_not_keep_the_others_from_being_checked() {
+fn a_broken_file_does_not_prevent_the_check_of_others() {
     let world = World::new();
     world.write(
         "models/broken.yaml",
@@ -310,7 +310,7 @@ fn a_broken_file_does_not_keep_the_others_from_being_checked() {
 }
 
 #[test]
-fn relative_paths_count_from_their_file_and_from_the_start_folder_with_a_warning() {
+fn paths_are_relative_to_their_file_and_otherwise_to_the_start_folder_with_a_warning() {
     let world = World::new();
     world.write(
         "models/tiny.yaml",
@@ -326,7 +326,7 @@ fn relative_paths_count_from_their_file_and_from_the_start_folder_with_a_warning
 }
 
 #[test]
-fn the_models_of_the_repository_and_their_configuration_are_in_order() {
+fn the_models_and_configuration_of_the_repository_pass_the_check() {
     let said = check(root(), &[]);
     assert_eq!(said.status, Some(0), "{}", said.all());
     for model in ["tiny-chat", "tiny-guide", "tiny-helper"] {
@@ -341,7 +341,7 @@ fn the_models_of_the_repository_and_their_configuration_are_in_order() {
 }
 
 #[test]
-fn the_keys_that_are_set_come_first_and_all_others_where_they_are_wanted_last() {
+fn changed_keys_are_listed_first_and_all_keys_only_on_request() {
     let world = World::new();
     let found = world.check().out;
     let first = found.lines().next().expect("a line");
@@ -355,7 +355,7 @@ fn the_keys_that_are_set_come_first_and_all_others_where_they_are_wanted_last() 
 }
 
 #[test]
-fn an_installed_service_is_in_order_as_it_is_delivered() {
+fn a_freshly_installed_service_passes_the_check() {
     let system = tempfile::tempdir().unwrap();
     let etc = system.path().join("etc/model-pool");
     std::fs::create_dir_all(etc.join("models")).unwrap();
@@ -396,7 +396,7 @@ fn an_installed_service_is_in_order_as_it_is_delivered() {
 }
 
 #[test]
-fn files_of_weights_in_the_folder_of_models_are_no_models() {
+fn weight_files_in_the_models_folder_are_not_read_as_models() {
     let world = World::new();
     std::fs::create_dir(world.path("models/tiny-hf")).unwrap();
     for file in ["config.json", "tokenizer.json", "model.safetensors"] {
@@ -434,7 +434,7 @@ fn files_of_weights_in_the_folder_of_models_are_no_models() {
 }
 
 #[test]
-fn pointers_and_pages_in_the_place_of_weights_are_named_once() {
+fn git_lfs_pointers_and_html_pages_instead_of_weights_are_reported_once() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n";
     for (text, parts) in [
         (pointer, ["Git LFS pointer", "12345 bytes", "git lfs pull"]),
@@ -538,7 +538,7 @@ pool_config:
 }
 
 #[test]
-fn what_would_do_nothing_is_said() {
+fn a_configuration_without_effect_is_reported() {
     let world = World::new();
     world.write("models/tiny.yaml", "model: Qwen/Qwen3-8B\nengine: vllm\n");
     let said = world.check();
@@ -586,7 +586,7 @@ fn paths_with_a_home_folder_are_expanded() {
 }
 
 #[test]
-fn the_zone_of_the_machine_is_found_however_it_is_named() {
+fn the_time_zone_of_the_machine_is_found_in_every_form() {
     let world = World::new();
     for zone in [
         ":/etc/localtime",

@@ -35,7 +35,7 @@ fn chat(name: &str) -> Value {
 }
 
 #[test]
-fn a_websocket_is_refused_with_426_so_that_clients_fall_back_to_http() {
+fn a_websocket_upgrade_is_refused_with_426_to_make_clients_use_http() {
     let pool = Pool::with_models(&[model("m", &[], "memory_gib: 1")], "");
     let upgrade = [
         ("Upgrade", "websocket"),
@@ -52,7 +52,7 @@ fn a_websocket_is_refused_with_426_so_that_clients_fall_back_to_http() {
 }
 
 #[test]
-fn the_tokens_of_a_response_are_those_of_the_same_message() {
+fn input_tokens_of_a_response_equal_those_of_the_same_message() {
     let pool = Pool::demo();
     let count = |body: &Value| call(&pool, "/v1/responses/input_tokens", body, &[]);
     let (status, counted) = count(
@@ -91,7 +91,7 @@ fn the_tokens_of_a_response_are_those_of_the_same_message() {
 }
 
 #[test]
-fn a_list_of_models_says_what_clients_set_their_limits_by_and_loads_nothing() {
+fn the_model_list_contains_limits_and_capabilities_and_loads_nothing() {
     let mut file = model(
         "m",
         &[],
@@ -152,7 +152,7 @@ fn a_list_of_models_says_what_clients_set_their_limits_by_and_loads_nothing() {
 }
 
 #[test]
-fn azures_addresses_and_headers_reach_the_model_that_they_name() {
+fn azures_urls_and_headers_select_the_model() {
     let files = ["one", "org/two"].map(|name| {
         let (file, text) = model(name, &["--model", name, "--tokens", "3"], "memory_gib: 1");
         (file.replace('/', "-"), text)
@@ -236,7 +236,7 @@ fn send(pool: &Pool, path: &str, kind: &str, body: &str, bearer: &str) -> (u16, 
 }
 
 #[test]
-fn addresses_that_clients_write_otherwise_reach_the_same_routes() {
+fn alternative_urls_of_clients_reach_the_same_routes() {
     let pool = Pool::with_models(&[model("m", &["--model", "m"], "memory_gib: 1")], "");
     for path in [
         "/v1/v1/chat/completions",
@@ -279,7 +279,7 @@ fn addresses_that_clients_write_otherwise_reach_the_same_routes() {
 }
 
 #[test]
-fn what_the_pool_does_not_read_goes_to_the_engine_and_comes_back() {
+fn bodies_the_pool_does_not_parse_are_passed_through_to_the_engine_and_back() {
     let pool = Pool::with_models(&[model("m", &["--model", "m"], "memory_gib: 1")], "");
     let image = json!({"model": "m", "prompt": "A lake at https://lake.example", "size": "64x64", "seed": 7});
     let (status, response) = call(&pool, "/v1/images/generations", &image, &[]);
@@ -362,7 +362,7 @@ fn what_the_pool_does_not_read_goes_to_the_engine_and_comes_back() {
 }
 
 #[test]
-fn an_engine_without_a_route_is_not_loaded_for_it() {
+fn a_model_is_not_loaded_for_a_route_its_engine_lacks() {
     let pool = Pool::demo();
     for (path, body) in [
         (

@@ -37,7 +37,7 @@ fn is_loaded(pool: &Pool, model: &str) -> bool {
 }
 
 #[test]
-fn without_a_word_in_the_configuration_none_of_the_routes_is_there() {
+fn ncsa_routes_do_not_exist_without_the_compatibility_setting() {
     let pool = Pool::with_models(&[stub("org/one", &[], "")], "");
     let key = pool.admin_key();
     for path in [
@@ -147,7 +147,7 @@ fn the_old_admin_client_loads_shows_and_deletes_with_its_key_in_the_body() {
 }
 
 #[test]
-fn the_key_in_the_body_is_held_to_the_same_check_as_a_bearer() {
+fn a_key_in_the_body_is_checked_like_a_bearer_token() {
     let pool = Pool::with_models(&[stub("one", &[], "")], "compat: {ncsa: true}\n");
     let admin = pool.admin_key();
     let made = r#"{"name":"student","role":"user"}"#;
@@ -192,7 +192,7 @@ fn the_key_in_the_body_is_held_to_the_same_check_as_a_bearer() {
 }
 
 #[test]
-fn what_the_old_admin_client_asks_wrongly_has_its_real_status() {
+fn wrong_requests_of_the_old_admin_client_get_the_real_status() {
     let pool = Pool::with_models(&[stub("one", &[], "")], "compat: {ncsa: true}\n");
     let key = pool.admin_key();
     let one = |more: Value| {
@@ -234,7 +234,7 @@ fn what_the_old_admin_client_asks_wrongly_has_its_real_status() {
 }
 
 #[test]
-fn rayllms_names_health_check_and_removal_are_understood() {
+fn rayllms_names_health_check_and_removal_route_are_supported() {
     let pool = Pool::with_models(&[stub("org/one", &[], "")], "compat: {rayllm: true}\n");
     let key = pool.admin_key();
     let asked = |method: &str, path: &str, key: Option<&str>| {
@@ -288,7 +288,7 @@ fn rayllms_names_health_check_and_removal_are_understood() {
 }
 
 #[test]
-fn run_completes_a_prompt_and_pending_counts_who_waits() {
+fn run_completes_a_prompt_and_pending_counts_the_waiting_requests() {
     let slow = ["--ready-after-ms", "1500", "--tokens", "8"];
     let config = "compat: {run: true}\npool: {queue_limit: 2}\n";
     let pool = Pool::with_models(&[stub("gpt-j", &slow, "")], config);
@@ -340,7 +340,7 @@ fn run_completes_a_prompt_and_pending_counts_who_waits() {
 }
 
 #[test]
-fn run_asks_for_a_key_and_a_model_where_they_are_needed() {
+fn run_requires_a_key_and_a_model_if_configured() {
     let files = [stub("one", &[], ""), stub("two", &[], "")];
     let pool = Pool::with_models(&files, "compat: {run: true}\nauth: {inference: key}\n");
     let body = json!({"data": "x"});
@@ -362,7 +362,7 @@ fn run_asks_for_a_key_and_a_model_where_they_are_needed() {
 }
 
 #[test]
-fn texts_that_a_models_file_does_not_allow_are_refused_before_it_is_loaded() {
+fn texts_violating_the_validation_of_a_model_are_refused_before_it_is_loaded() {
     let rule =
         ", validation: {min_characters: 2, max_characters: 40, pattern: \"[a-zA-Z0-9 ?',.-]\"}";
     let pool = Pool::with_models(&[stub("strict", &[], rule)], "compat: {run: true}\n");
@@ -412,7 +412,7 @@ fn texts_that_a_models_file_does_not_allow_are_refused_before_it_is_loaded() {
 }
 
 #[test]
-fn texts_are_cleaned_where_the_file_says_so_and_the_response_tells() {
+fn texts_are_cleaned_if_configured_and_the_response_reports_it() {
     let rule = ", validation: {max_characters: 12, pattern: \"[^$*]\", on_violation: clean}";
     let pool = Pool::with_models(&[stub("kind", &[], rule)], "compat: {run: true}\n");
     let body = json!({"data": "*What* is 5 $ in euros?", "num_tokens": 1});
@@ -435,7 +435,7 @@ fn texts_are_cleaned_where_the_file_says_so_and_the_response_tells() {
 }
 
 #[test]
-fn tokens_are_counted_by_the_models_own_tokenizer_and_the_engine_gets_what_is_left() {
+fn tokens_are_counted_by_the_models_tokenizer_and_the_engine_gets_the_remaining_budget() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
     let model = |name: &str, rule: &str| {
         let text = format!(

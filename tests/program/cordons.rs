@@ -40,7 +40,7 @@ fn stands_on(pool: &Pool, model: &str) -> String {
 }
 
 #[test]
-fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
+fn a_cordoned_device_is_emptied_and_the_next_load_uses_another() {
     let pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
     assert_eq!(
         pool.post("/v1/chat/completions", &chat("one", false)).0,
@@ -80,7 +80,7 @@ fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
 }
 
 #[test]
-fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() {
+fn a_cordon_without_waiting_reports_what_drains_and_lets_a_stream_finish() {
     let talk = ["--tokens", "150", "--token-ms", "40"];
     let pool = Pool::with_devices(&[stub("talker", &talk)], TWO_DEVICES);
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
@@ -107,7 +107,7 @@ fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() 
 }
 
 #[test]
-fn a_cordon_outlives_kill_9_until_it_is_lifted() {
+fn a_cordon_survives_kill_9_until_it_is_lifted() {
     let mut pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
     let cordon = |pool: &Pool, path: &str, body: Value| pool.admin("POST", path, &body);
     for name in ["d0", "1"] {
@@ -160,7 +160,7 @@ fn a_cordon_outlives_kill_9_until_it_is_lifted() {
 }
 
 #[test]
-fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
+fn an_invalid_cordon_is_refused_with_the_existing_devices() {
     let pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
     let cases = [
         (
@@ -208,7 +208,7 @@ fn client(pool: &Pool, words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_client_says_that_it_waits_when_it_waits_and_not_before_a_refusal() {
+fn the_client_reports_waiting_only_after_the_order_was_accepted() {
     let talk = ["--tokens", "150", "--token-ms", "40"];
     let pool = Pool::with_devices(&[stub("talker", &talk)], TWO_DEVICES);
     for words in [

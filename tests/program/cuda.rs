@@ -49,7 +49,7 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn an_engine_on_a_gpu_is_started_with_the_program_with_cuda_and_others_are_not() {
+fn only_an_engine_on_a_gpu_is_started_with_the_cuda_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(folder.path());
     let stand_in = CudaStandIn::new(folder.path(), VERSION);
@@ -81,7 +81,7 @@ fn an_engine_on_a_gpu_is_started_with_the_program_with_cuda_and_others_are_not()
 }
 
 #[test]
-fn without_the_program_models_on_the_cpu_are_served_and_others_say_what_to_do() {
+fn without_the_cuda_program_cpu_models_are_served_and_others_give_advice() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(folder.path());
     let pool = pool(&machine, &folder.path().join("nowhere"));
@@ -105,7 +105,7 @@ fn without_the_program_models_on_the_cpu_are_served_and_others_say_what_to_do() 
 }
 
 #[test]
-fn a_program_whose_libraries_are_missing_is_reported_with_what_brings_them() {
+fn a_cuda_program_with_missing_libraries_is_reported_with_the_package_to_install() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(folder.path());
     let loader = "echo \"$0: error while loading shared libraries: libcublas.so.13: cannot open shared object file: No such file or directory\" >&2\nexit 127";
@@ -139,7 +139,7 @@ fn a_program_whose_libraries_are_missing_is_reported_with_what_brings_them() {
 
 #[cfg(not(feature = "cuda"))]
 #[test]
-fn the_plain_program_in_its_place_is_recognised() {
+fn a_program_without_cuda_in_place_of_the_cuda_program_is_recognized() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(folder.path());
     let pool = pool(&machine, &support::program());

@@ -53,7 +53,7 @@ fn evictions(pool: &Pool) -> usize {
 }
 
 #[test]
-fn damaged_weights_are_shown_and_evict_nothing_until_they_are_mended() {
+fn damaged_weights_are_reported_and_cause_no_eviction_until_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = [
         model(folder.path(), "whole", 0),
@@ -94,7 +94,7 @@ fn damaged_weights_are_shown_and_evict_nothing_until_they_are_mended() {
 }
 
 #[test]
-fn weights_that_are_damaged_after_the_start_evict_once_and_never_again() {
+fn weights_damaged_after_the_start_cause_a_single_eviction() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = [
         model(folder.path(), "whole", 0),

@@ -53,7 +53,7 @@ fn evicted() -> (Pool, String) {
 }
 
 #[test]
-fn an_eviction_names_who_asked_what_was_compared_and_the_memory() {
+fn an_eviction_names_the_requester_the_comparison_and_the_memory() {
     let (pool, _) = evicted();
     let (status, why) = get(&pool, "/why?model=low");
     assert_eq!(status, 200, "{why}");
@@ -124,7 +124,7 @@ fn an_eviction_names_who_asked_what_was_compared_and_the_memory() {
 }
 
 #[test]
-fn a_refusal_is_explained_by_what_stood_in_the_way() {
+fn a_refusal_is_explained_by_the_obstacle() {
     let models = [
         model("hot", ", priority: 2"),
         model("late", ", queue_timeout: 1s"),
@@ -202,7 +202,7 @@ fn the_history_is_filtered_by_time_reason_and_key() {
 }
 
 #[test]
-fn the_report_adds_up_to_what_happened() {
+fn the_report_matches_the_recorded_events() {
     let (mut pool, _) = evicted();
     // Requests are counted per minute, and at the end.
     pool.terminate();

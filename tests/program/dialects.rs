@@ -61,7 +61,7 @@ fn with(mut body: Value, more: Value) -> Value {
 }
 
 #[test]
-fn a_message_is_served_whole_and_as_events_with_the_same_words() {
+fn a_complete_and_a_streamed_message_have_the_same_text() {
     let pool = pool();
     let (status, whole) = ask(&pool, MESSAGES, &message(json!({"system": "Be kind."})));
     assert_eq!(status, 200, "{whole}");
@@ -110,7 +110,7 @@ fn a_message_is_served_whole_and_as_events_with_the_same_words() {
 }
 
 #[test]
-fn a_message_calls_a_tool_and_goes_on_with_its_result() {
+fn a_message_calls_a_tool_and_continues_with_its_result() {
     let pool = pool();
     let tools = json!([{"name": "weather", "input_schema": {"type": "object"}}]);
     let (status, whole) = ask(&pool, MESSAGES, &message(json!({"tools": tools})));
@@ -150,7 +150,7 @@ fn a_message_calls_a_tool_and_goes_on_with_its_result() {
 }
 
 #[test]
-fn a_response_is_served_whole_and_as_events_with_the_same_words() {
+fn a_complete_and_a_streamed_response_have_the_same_text() {
     let pool = pool();
     let (status, whole) = ask(
         &pool,
@@ -203,7 +203,7 @@ fn a_response_is_served_whole_and_as_events_with_the_same_words() {
 }
 
 #[test]
-fn a_response_calls_a_function_and_goes_on_with_its_output() {
+fn a_response_calls_a_function_and_continues_with_its_output() {
     let pool = pool();
     let tools = json!([{"type": "function", "name": "weather", "parameters": {"type": "object"}}]);
     let (status, whole) = ask(&pool, RESPONSES, &response(json!({"tools": tools})));
@@ -241,7 +241,7 @@ fn a_response_calls_a_function_and_goes_on_with_its_output() {
 }
 
 #[test]
-fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
+fn each_refusal_has_the_error_format_of_its_route() {
     let pool = Pool::with_models(&[model("writer", &[], "")], "auth: {inference: key}\n");
     let key = pool.admin_key();
     let cases = [
@@ -335,7 +335,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
 }
 
 #[test]
-fn an_engine_that_dies_in_the_middle_ends_each_stream_in_its_own_words() {
+fn an_engine_crash_ends_each_stream_in_the_form_of_its_api() {
     let flags = ["--tokens", "50", "--crash-mid-stream", "3"];
     let pool = Pool::with_models(&[model("one", &flags, ""), model("two", &flags, "")], "");
     let (_, stream) = pool.post(
@@ -364,7 +364,7 @@ fn an_engine_that_dies_in_the_middle_ends_each_stream_in_its_own_words() {
 }
 
 #[test]
-fn a_full_queue_is_told_in_each_form_and_waiting_shows_as_comments() {
+fn a_full_queue_is_reported_in_each_apis_form_and_waiting_appears_as_comments() {
     let slow = ["--tokens", "100000", "--token-ms", "20"];
     let more = ", queue_limit: 1";
     let (file, text) = model("writer", &slow, more);

@@ -54,7 +54,7 @@ fn a_killed_embedded_engine_is_found_and_reported() {
 }
 
 #[test]
-fn a_stopped_embedded_engine_is_found_by_its_silence() {
+fn a_frozen_embedded_engine_is_found_by_its_silence() {
     let pool = ready("pool: {heartbeat: 4s, heartbeat_timeout: 4s, heartbeat_misses: 2}\n");
     let family = Family::new(&pool);
     kill(family.engines[0], Signal::SIGSTOP);
@@ -65,7 +65,7 @@ fn a_stopped_embedded_engine_is_found_by_its_silence() {
 }
 
 #[test]
-fn a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over() {
+fn a_stream_of_the_embedded_engine_continues_while_another_controller_takes_over() {
     let mut pool = ready("");
     let before = pool.engine_pids();
     let body = json!({
@@ -95,7 +95,7 @@ fn a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over()
 }
 
 #[test]
-fn a_schema_that_has_no_end_is_refused_and_the_embedded_engine_goes_on() {
+fn an_endless_schema_is_refused_and_the_embedded_engine_keeps_serving() {
     let pool = ready("");
     let before = pool.engine_pids();
     let pattern = |nth: u8| {

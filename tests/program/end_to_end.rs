@@ -21,7 +21,7 @@ fn stub(name: &str, priority: u32, flags: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn each_demo_model_answers_and_its_stream_says_the_same() {
+fn each_demo_model_responds_and_its_stream_has_the_same_text() {
     let pool = Pool::demo();
     for model in ["tiny-guide", "tiny-chat", "tiny-helper"] {
         let (status, plain) = pool.post("/v1/chat/completions", &chat(model, false));
@@ -52,7 +52,7 @@ fn each_demo_model_answers_and_its_stream_says_the_same() {
 }
 
 #[test]
-fn a_preempted_stream_ends_with_an_error_that_names_who_took_its_place() {
+fn a_preempted_stream_ends_with_an_error_that_names_the_preempting_model() {
     let long = ["--tokens", "600", "--token-ms", "50"];
     let pool = Pool::with_models(
         &[stub("low", 0, &long), stub("high", 1, &[])],
@@ -72,7 +72,7 @@ fn a_preempted_stream_ends_with_an_error_that_names_who_took_its_place() {
 }
 
 #[test]
-fn a_stream_that_waits_hears_where_it_stands_and_its_data_stays_clean() {
+fn a_waiting_stream_reports_its_position_and_its_data_stays_valid() {
     let slow = ["--ready-after-ms", "1200"];
     let pool = Pool::with_models(&[stub("slow", 0, &slow)], "");
     let (status, text) = pool.post("/v1/chat/completions", &chat("slow", true));
@@ -86,7 +86,7 @@ fn a_stream_that_waits_hears_where_it_stands_and_its_data_stays_clean() {
 }
 
 #[test]
-fn a_failed_load_answers_with_the_engines_own_words_and_others_are_served() {
+fn a_failed_load_returns_the_engines_message_and_other_models_are_served() {
     let fails = ["--fail-load", "no tensor named lm_head"];
     let pool = Pool::with_models(&[stub("broken", 0, &fails), stub("whole", 0, &[])], "");
     let (status, body, headers) =
@@ -106,7 +106,7 @@ fn a_failed_load_answers_with_the_engines_own_words_and_others_are_served() {
 }
 
 #[test]
-fn an_engine_that_crashes_in_the_middle_ends_the_stream_with_an_error_and_is_replaced() {
+fn an_engine_crash_ends_the_stream_with_an_error() {
     let pool = Pool::with_models(
         &[stub(
             "fragile",
@@ -150,7 +150,7 @@ const BAD_LOADS: &str = r#"
 "#;
 
 #[test]
-fn bad_requests_are_told_what_is_wrong() {
+fn invalid_requests_are_refused_with_the_reason() {
     let pool = Pool::demo();
     for [method, path, body, status, words] in table::rows_of(BAD_REQUESTS) {
         let (got, text, _) = pool.request(method, path, body, None);
@@ -176,7 +176,7 @@ fn bad_requests_are_told_what_is_wrong() {
 }
 
 #[test]
-fn what_an_administrator_was_told_is_done_survives_kill_9() {
+fn a_change_acknowledged_to_an_administrator_survives_kill_9() {
     let mut pool = Pool::demo();
     let key = pool.admin_key();
     for priority in 1..=12 {
@@ -214,7 +214,7 @@ fn what_an_administrator_was_told_is_done_survives_kill_9() {
 }
 
 #[test]
-fn a_loaded_model_is_loaded_again_after_kill_9_and_the_history_is_kept() {
+fn a_loaded_model_is_loaded_again_after_kill_9_with_its_history_kept() {
     let mut pool = Pool::demo();
     let key = pool.admin_key();
     let (status, text, _) = pool.request(
@@ -246,7 +246,7 @@ fn a_loaded_model_is_loaded_again_after_kill_9_and_the_history_is_kept() {
 }
 
 #[test]
-fn a_second_sigterm_ends_at_once_and_tells_those_who_are_being_answered() {
+fn a_second_sigterm_exits_immediately_and_ends_running_streams_with_an_error() {
     let talk = ["--tokens", "500", "--token-ms", "40"];
     let mut pool = Pool::with_models(&[stub("talker", 0, &talk)], "");
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
@@ -260,7 +260,7 @@ fn a_second_sigterm_ends_at_once_and_tells_those_who_are_being_answered() {
 }
 
 #[test]
-fn sigterm_lets_a_stream_finish_and_leaves_no_process() {
+fn after_sigterm_a_stream_finishes_and_no_process_remains() {
     let talk = ["--tokens", "20", "--token-ms", "40"];
     let mut pool = Pool::with_models(&[stub("talker", 0, &talk)], "");
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
@@ -309,7 +309,7 @@ fn a_client_that_leaves_the_queue_causes_no_load() {
 }
 
 #[test]
-fn a_start_that_cannot_be_is_refused_in_one_clear_line() {
+fn an_impossible_start_is_refused_with_one_clear_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let cases = [
@@ -336,7 +336,7 @@ fn a_start_that_cannot_be_is_refused_in_one_clear_line() {
 }
 
 #[test]
-fn the_evening_cleanup_really_empties_the_pool_by_cron() {
+fn the_evening_cleanup_empties_the_pool_at_its_cron_time() {
     let pool = Pool::demo_with(
         "evening: {cleanup: \"*/2 * * * * *\", reopen: \"0 0 0 1 1 *\", timezone: UTC}\n",
     );

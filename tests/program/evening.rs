@@ -64,7 +64,7 @@ fn in_the_middle_of_a_cleanup() -> (Pool, support::service::Stream) {
 }
 
 #[test]
-fn a_cleanup_that_kill_9_broke_off_is_finished_after_the_restart_and_takes_nothing_newer() {
+fn a_cleanup_interrupted_by_kill_9_is_finished_after_the_restart_and_spares_newer_models() {
     let (mut pool, stream) = in_the_middle_of_a_cleanup();
     pool.kill();
     assert!(!stream.whole().contains("[DONE]"), "cut with its service");
@@ -89,7 +89,7 @@ fn a_cleanup_that_kill_9_broke_off_is_finished_after_the_restart_and_takes_nothi
 }
 
 #[test]
-fn a_cleanup_that_a_takeover_broke_off_is_finished_and_its_stream_drains_to_its_end() {
+fn a_cleanup_interrupted_by_a_takeover_is_finished_and_its_stream_drains_completely() {
     let (mut pool, stream) = in_the_middle_of_a_cleanup();
     let old = pool.take_over();
     wait_for("the rest of the cleanup", || {
@@ -107,7 +107,7 @@ fn a_cleanup_that_a_takeover_broke_off_is_finished_and_its_stream_drains_to_its_
 }
 
 #[test]
-fn a_cleanup_whose_end_the_store_could_not_keep_costs_nothing_that_was_loaded_since() {
+fn a_cleanup_whose_end_could_not_be_stored_does_not_unload_models_loaded_since() {
     let models = [stub("first", &[]), stub("late", &[])];
     let mut pool = pool_with(&models, AHEAD);
     loads(&pool, "first");
@@ -133,7 +133,7 @@ fn a_cleanup_whose_end_the_store_could_not_keep_costs_nothing_that_was_loaded_si
 }
 
 #[test]
-fn on_a_new_data_folder_nothing_was_missed() {
+fn a_new_data_folder_has_no_missed_cleanup() {
     let mut pool = pool_with(&[stub("a", &[])], TimeDelta::hours(-1));
     loads(&pool, "a");
     pool.kill_and_restart();
@@ -167,7 +167,7 @@ fn a_cleanup_that_was_missed_because_the_service_was_down_runs_at_the_next_start
 }
 
 #[test]
-fn a_time_at_which_the_service_was_up_with_another_schedule_is_not_caught_up() {
+fn a_time_passed_under_another_schedule_is_not_caught_up() {
     let mut pool = pool_with(&[stub("a", &[])], TimeDelta::hours(2));
     loads(&pool, "a");
     let passed = Utc::now().format("%S %M %H * * *").to_string();

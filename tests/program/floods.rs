@@ -101,7 +101,7 @@ fn part(times: &mut [Duration], of_ten: usize) -> Duration {
 }
 
 #[test]
-fn the_loop_that_decides_has_a_thread_of_its_own() {
+fn the_pools_loop_runs_in_a_dedicated_thread() {
     let pool = Pool::with_models(&[], "");
     let threads = std::fs::read_dir(format!("/proc/{}/task", pool.pid())).unwrap();
     let names = threads.flatten().filter_map(|thread| {

@@ -29,7 +29,7 @@ const ROWS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn the_measurements_on_a_gpu_run_on_the_fakes() {
+fn the_gpu_measurements_run_on_the_fakes() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
         return external_programs::skipped("python3", "python3 is missing for benches/gpu/run");

@@ -49,7 +49,7 @@ fn gpu_number(name: &str) -> usize {
 const H100: &str = "NVIDIA H100 80GB HBM3";
 
 #[test]
-fn small_models_share_a_gpu_and_a_large_one_finds_a_whole_one() {
+fn small_models_share_a_gpu_and_a_large_one_gets_an_empty_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(8, H100, 80 * GIB);
     let files = [
@@ -68,7 +68,7 @@ fn small_models_share_a_gpu_and_a_large_one_finds_a_whole_one() {
 }
 
 #[test]
-fn a_replica_over_two_gpus_takes_two_that_are_linked() {
+fn a_replica_over_two_gpus_uses_a_linked_pair() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path())
         .gpus(8, H100, 80 * GIB)
@@ -97,7 +97,7 @@ fn a_replica_over_two_gpus_takes_two_that_are_linked() {
 }
 
 #[test]
-fn one_victim_leaves_where_one_is_enough_and_the_plan_says_why_not_elsewhere() {
+fn one_victim_is_evicted_where_one_suffices_and_the_plan_explains_the_other_gpus() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let files = [
@@ -122,7 +122,7 @@ fn one_victim_leaves_where_one_is_enough_and_the_plan_says_why_not_elsewhere() {
 }
 
 #[test]
-fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
+fn foreign_memory_is_never_counted_as_free_and_is_named_in_refusals() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     machine.foreign(0, 4242, 60 * GIB);
@@ -146,7 +146,7 @@ fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
 }
 
 #[test]
-fn memory_that_comes_back_late_is_waited_for() {
+fn a_load_waits_for_memory_that_is_freed_late() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let late = ["--release-late", "1500"];
@@ -164,7 +164,7 @@ fn memory_that_comes_back_late_is_waited_for() {
 }
 
 #[test]
-fn what_a_killed_controller_left_on_a_gpu_is_reaped_and_strangers_are_not() {
+fn processes_left_on_a_gpu_by_a_killed_controller_are_killed_and_foreign_ones_are_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     machine.foreign(0, 4242, 5 * GIB);
@@ -198,7 +198,7 @@ fn place_of_hot(machine: &Machine) -> Option<usize> {
 }
 
 #[test]
-fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
+fn a_gpu_that_falls_off_the_bus_is_taken_out_of_service_and_its_model_moves() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let pool = with_hot_model(&machine);
@@ -220,7 +220,7 @@ fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
 }
 
 #[test]
-fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not() {
+fn an_xid_that_needs_a_reset_disables_the_gpu_and_an_application_xid_does_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let files = [model(&machine, "any", 10, "memory_gib: 10", &[])];
@@ -247,7 +247,7 @@ fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not(
 }
 
 #[test]
-fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
+fn a_cordoned_gpu_drains_and_its_always_hot_model_moves() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let pool = with_hot_model(&machine);
@@ -265,7 +265,7 @@ fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
 }
 
 #[test]
-fn an_administrators_figure_stays_when_it_was_too_small_and_the_engines_words_are_told() {
+fn a_configured_memory_that_is_too_small_is_kept_and_the_engines_message_is_returned() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA L4", 24 * GIB);
     let files = [
@@ -284,7 +284,7 @@ fn an_administrators_figure_stays_when_it_was_too_small_and_the_engines_words_ar
 }
 
 #[test]
-fn a_driver_that_does_not_answer_leaves_the_pool_serving_on_its_last_figures() {
+fn the_pool_keeps_serving_with_its_last_readings_while_the_driver_is_unresponsive() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let files = [model(&machine, "any", 10, "memory_gib: 10", &[])];

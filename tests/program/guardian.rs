@@ -26,7 +26,7 @@ fn hidden_pids(home: &std::path::Path) -> [u32; 2] {
 }
 
 #[test]
-fn with_stop_nothing_is_left_soon_after_the_service_was_killed() {
+fn with_stop_no_process_remains_after_the_service_was_killed() {
     let home = tempfile::tempdir().unwrap();
     let model = after("hiding", &hidden(home.path()), "--ignore-term");
     let mut pool = Pool::with_models(&[model], "");
@@ -46,7 +46,7 @@ fn with_stop_nothing_is_left_soon_after_the_service_was_killed() {
 }
 
 #[test]
-fn an_unload_removes_what_hides_from_it_too() {
+fn an_unload_also_removes_hidden_descendants() {
     let home = tempfile::tempdir().unwrap();
     let model = after("hiding", &hidden(home.path()), "");
     let pool = Pool::with_models(&[model], "");
@@ -63,7 +63,7 @@ fn an_unload_removes_what_hides_from_it_too() {
 }
 
 #[test]
-fn sigterm_ends_engines_and_guardians_although_engines_may_be_adopted() {
+fn sigterm_ends_engines_and_guardians_even_if_engines_may_be_adopted() {
     let models = [stub("a", &["--spawn-grandchild"]), stub("b", &[])];
     let mut pool = Pool::that_adopts(&models, "", "1h");
     assert_eq!(asks(&pool, "a").0, 200);
@@ -80,7 +80,7 @@ fn sigterm_ends_engines_and_guardians_although_engines_may_be_adopted() {
 }
 
 #[test]
-fn engines_that_nobody_adopts_are_stopped_when_their_time_is_over() {
+fn engines_that_are_not_adopted_in_time_are_stopped() {
     let model = stub("lonely", &["--spawn-grandchild"]);
     let mut pool = Pool::that_adopts(&[model], "", "1s");
     assert_eq!(asks(&pool, "lonely").0, 200);
@@ -94,7 +94,7 @@ fn engines_that_nobody_adopts_are_stopped_when_their_time_is_over() {
 }
 
 #[test]
-fn a_guardian_that_is_told_to_end_stops_its_engine_when_no_service_is_there() {
+fn a_guardian_that_receives_sigterm_stops_its_engine_if_no_service_is_running() {
     let model = stub("told", &["--spawn-grandchild"]);
     let mut pool = Pool::that_adopts(&[model], "", "1h");
     assert_eq!(asks(&pool, "told").0, 200);
@@ -108,7 +108,7 @@ fn a_guardian_that_is_told_to_end_stops_its_engine_when_no_service_is_there() {
 }
 
 #[test]
-fn an_engine_that_was_still_loading_ends_with_its_service() {
+fn an_engine_still_loading_is_ended_when_the_service_is_killed() {
     let model = stub("slow", &["--ready-after-ms", "600000"]);
     let mut pool = Pool::that_adopts(&[model], "", "1h");
     let _waits = pool.stream("/v1/chat/completions", &support::family::chat("slow", true));
@@ -121,7 +121,7 @@ fn an_engine_that_was_still_loading_ends_with_its_service() {
 }
 
 #[test]
-fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
+fn killing_a_guardian_ends_its_engine_with_all_descendants() {
     let home = tempfile::tempdir().unwrap();
     let model = after("orphaned", &hidden(home.path()), "--spawn-grandchild");
     let pool = Pool::with_models(&[model], "");
@@ -148,7 +148,7 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
 }
 
 #[test]
-fn a_guardian_that_is_frozen_is_killed_with_its_engine_when_the_engine_has_to_leave() {
+fn a_frozen_guardian_is_killed_with_its_engine_when_the_engine_is_unloaded() {
     let pool = Pool::with_models(&[stub("held", &[])], "");
     assert_eq!(asks(&pool, "held").0, 200);
     let family = Family::new(&pool);
@@ -163,7 +163,7 @@ fn a_guardian_that_is_frozen_is_killed_with_its_engine_when_the_engine_has_to_le
 }
 
 #[test]
-fn a_gigabyte_of_output_that_nobody_reads_costs_bounded_disk_and_no_stall() {
+fn a_gigabyte_of_unread_output_uses_bounded_disk_and_causes_no_stall() {
     let home = tempfile::tempdir().unwrap();
     let (go, done) = (home.path().join("go"), home.path().join("done"));
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -220,7 +220,7 @@ fn resident_kib(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_guardian_started_by_hand_says_what_it_is_for() {
+fn a_guardian_started_by_hand_explains_its_purpose() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .arg("guardian")
         .stdin(std::process::Stdio::null())

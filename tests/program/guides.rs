@@ -67,7 +67,7 @@ pub(super) fn commands(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_of_the_guides_is_one_of_the_programs() {
+fn every_command_in_the_guides_parses() {
     let client = support::profile_dir().join("admin-client");
     let mut seen = 0;
     for name in GUIDES {
@@ -99,7 +99,7 @@ fn every_command_of_the_guides_is_one_of_the_programs() {
 }
 
 #[test]
-fn every_guide_has_a_table_and_links_that_lead_somewhere() {
+fn every_guide_has_a_table_and_valid_links() {
     for name in GUIDES {
         let text = guide(name);
         let has_table = text.contains("## There → here\n") || name == OLDER_SYSTEMS;
@@ -178,7 +178,7 @@ const GPUS: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn the_guide_for_llama_swap_shows_what_its_example_becomes() {
+fn the_llama_swap_guide_shows_the_converted_example() {
     import(
         "guides/moving-from-llama-swap.md",
         "llama-swap.yaml",
@@ -187,7 +187,7 @@ fn the_guide_for_llama_swap_shows_what_its_example_becomes() {
 }
 
 #[test]
-fn the_guide_for_litellm_shows_what_its_example_becomes() {
+fn the_litellm_guide_shows_the_converted_example() {
     let folder = import(
         "guides/moving-from-litellm.md",
         "litellm.yaml",
@@ -232,7 +232,7 @@ fn checked(files: &[&str], config: &str) -> CommandOutput {
 }
 
 #[test]
-fn the_files_of_the_guide_for_a_gpu_server_run_vllm() {
+fn the_files_of_the_gpu_server_guide_run_vllm() {
     let yaml = blocks(&guide("start/gpu-server.md"), "yaml");
     let [config, chat, large] = &yaml[..] else {
         panic!("a configuration and two models, not {}", yaml.len());
@@ -250,7 +250,7 @@ fn the_files_of_the_guide_for_a_gpu_server_run_vllm() {
 }
 
 #[test]
-fn the_file_of_the_guide_for_vllm_is_its_command() {
+fn the_file_of_the_vllm_guide_is_equivalent_to_its_command() {
     let text = guide("guides/moving-from-vllm.md");
     let yaml = blocks(&text, "yaml");
     let said = checked(&[&yaml[0]], "{}\n").stdout;
@@ -290,7 +290,7 @@ fn has_curl() -> bool {
 }
 
 #[test]
-fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
+fn the_configuration_and_requests_of_the_llm_serving_guide_work() {
     let text = section("From LLM Serving");
     let yaml = blocks(&text, "yaml");
     let [config, model] = &yaml[..] else {
@@ -320,7 +320,7 @@ fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
 }
 
 #[test]
-fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_served() {
+fn the_rayllm_guide_shows_the_converted_file_and_its_requests_work() {
     let text = section("From RayLLM and Aviary");
     let [file] = &blocks(&text, "yaml")[..] else {
         panic!("one file");
@@ -355,7 +355,7 @@ fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_served() {
 }
 
 #[test]
-fn what_users_are_told_to_send_is_served() {
+fn the_requests_shown_to_users_are_served() {
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\nauth: {inference: key}\n");
     let body = json!({"name": "a user", "role": "user"}).to_string();
     let (status, made, _) = pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
@@ -389,7 +389,7 @@ fn what_users_are_told_to_send_is_served() {
 }
 
 #[test]
-fn the_programs_for_users_are_python_and_javascript() {
+fn the_programs_shown_to_users_run_in_python_and_javascript() {
     let text = guide("start/for-users.md");
     let folder = tempfile::tempdir().expect("a folder");
     for (language, file, program, words) in [

@@ -107,7 +107,7 @@ fn models_of_llama_swap_are_served_as_before() {
 
 /// As in real installations: a launcher with a fixed port, and an address below /v1.
 #[test]
-fn a_launcher_with_a_port_of_its_own_is_served() {
+fn a_launcher_with_a_fixed_port_is_served() {
     let stub = support::stub::stub_engine().display().to_string();
     let port = {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -262,7 +262,7 @@ somethingNew: 1
 "#;
 
 #[test]
-fn everything_of_llama_swap_is_translated_or_named_and_no_secret_is_copied() {
+fn a_llama_swap_file_is_converted_or_reported_completely_and_no_secret_is_copied() {
     let weights = tempfile::tempdir().expect("a folder");
     for name in ["gpt-oss-120B.gguf", "Llama-3.2-1B.gguf"] {
         support::tiny_gguf::write(&weights.path().join(name), 7);
@@ -372,7 +372,7 @@ fn everything_of_llama_swap_is_translated_or_named_and_no_secret_is_copied() {
 }
 
 #[test]
-fn a_model_that_cannot_be_translated_is_left_out_with_its_line_and_the_others_are_written() {
+fn a_model_that_cannot_be_converted_is_reported_with_its_line_and_others_are_written() {
     let text = "models:\n  good:\n    cmd: server --port ${PORT}\n  deaf:\n    cmd: server --verbose\n  far:\n    cmd: server --port ${PORT}\n    proxy: http://10.0.0.9:${PORT}\n  open:\n    cmd: server --port ${PORT} 'open\n  unknown:\n    cmd: server --port ${PORT} ${modl}\n  secret:\n    cmd: server --port ${PORT} --token ${env.MY_TOKEN}\n  empty: {}\n";
     let (folder, ended) = import("llama-swap", text, &[], &[("MY_TOKEN", "sesame")]);
     let ended = ended.refused(&["6 of 7 models were left out"]);
@@ -419,7 +419,7 @@ fn a_file_that_cannot_be_read_writes_nothing_and_names_the_line() {
 }
 
 #[test]
-fn an_import_replaces_no_file_unless_it_may() {
+fn an_import_replaces_files_only_with_force() {
     let text = "models: {a: {cmd: 'server --port ${PORT}'}}\n";
     let (folder, ended) = import("llama-swap", text, &["--into", "here"], &[]);
     ended.done();
@@ -472,7 +472,7 @@ fn entries_of_litellm_reach_their_endpoints_with_keys_from_the_environment() {
 }
 
 #[test]
-fn everything_else_of_litellm_is_named() {
+fn unsupported_litellm_settings_are_reported() {
     let text = r#"
 model_list:
   - model_name: gpt-4o
@@ -552,7 +552,7 @@ environment_variables: {REDIS_PASSWORD: hunter3}
 }
 
 #[test]
-fn the_memory_of_an_unknown_program_is_a_guess_from_its_files() {
+fn the_memory_of_an_unknown_program_is_estimated_from_its_files() {
     let weights = tempfile::tempdir().expect("a folder");
     let file = weights.path().join("ggml-large.bin");
     let made = fs::File::create(&file).expect("made");

@@ -95,7 +95,7 @@ fn a_key_for_some_models_sees_no_others() {
 }
 
 #[test]
-fn a_key_for_some_routes_is_refused_on_the_others_also_under_the_other_prefix() {
+fn a_key_restricted_to_routes_is_refused_on_others_under_every_prefix() {
     let pool = pool(CLOSED);
     let (user, _) = key(&pool, json!({"routes": ["/v1/models"]}));
     let get = |path: &str, key: &str| pool.request("GET", path, "", Some(key)).0;
@@ -123,7 +123,7 @@ fn a_key_for_some_routes_is_refused_on_the_others_also_under_the_other_prefix() 
 }
 
 #[test]
-fn a_key_that_is_revoked_or_over_counts_no_more() {
+fn a_revoked_or_expired_key_is_refused() {
     let pool = pool(CLOSED);
     let (revoked, id) = key(&pool, json!({}));
     let (short, _) = key(&pool, json!({"expires": "1s"}));
@@ -141,7 +141,7 @@ fn a_key_that_is_revoked_or_over_counts_no_more() {
 }
 
 #[test]
-fn the_last_key_that_steers_everything_cannot_be_taken_away_by_any_way() {
+fn the_last_full_admin_key_cannot_be_removed_in_any_way() {
     let pool = pool(CLOSED);
     let refused = |method: &str, change: &Value| {
         let (status, text) = admin(&pool, method, "/keys?id=k1", change);
@@ -170,7 +170,7 @@ fn the_last_key_that_steers_everything_cannot_be_taken_away_by_any_way() {
 }
 
 #[test]
-fn so_many_requests_a_minute_and_the_next_is_told_when() {
+fn requests_per_minute_are_limited_and_the_refusal_gives_the_waiting_time() {
     let pool = pool("auth: {inference: key}\nlimits: {default: {requests_per_minute: 3}}\n");
     let (first, _) = key(&pool, json!({}));
     let (wide, id) = key(&pool, json!({"limits": {}}));
@@ -218,7 +218,7 @@ fn so_many_requests_a_minute_and_the_next_is_told_when() {
 }
 
 #[test]
-fn who_leaves_before_the_engine_has_counted_has_had_what_came() {
+fn a_client_that_disconnects_before_usage_arrives_pays_for_the_received_tokens() {
     let pool = pool(CLOSED);
     let (key, _) = key(&pool, json!({"limits": {"tokens_per_minute": 15}}));
     let body = json!({"model": "slow", "stream": true, "messages": [{"role": "user", "content": "Hello"}]});
@@ -249,7 +249,7 @@ fn odd(name: &str, flag: &[&str]) -> ((String, String), String) {
 }
 
 #[test]
-fn who_leaves_before_the_first_token_has_had_the_prompt_read() {
+fn a_client_that_disconnects_before_the_first_token_pays_for_its_prompt() {
     let (mute, body) = odd("mute", &["--never-answer"]);
     let pool = Pool::with_models(&[mute], CLOSED);
     let (key, _) = key(&pool, json!({"limits": {"tokens_per_minute": 1000}}));
@@ -275,7 +275,7 @@ fn who_leaves_before_the_first_token_has_had_the_prompt_read() {
 }
 
 #[test]
-fn what_an_engine_refuses_or_a_queue_loses_costs_no_tokens() {
+fn requests_refused_by_an_engine_or_dropped_from_the_queue_cost_no_tokens() {
     let (strict, refused) = odd("strict", &["--status", "400"]);
     let (late, waiting) = odd("late", &["--ready-after-ms", "600000"]);
     let pool = Pool::with_models(&[strict, late], CLOSED);
@@ -297,7 +297,7 @@ fn what_an_engine_refuses_or_a_queue_loses_costs_no_tokens() {
 }
 
 #[test]
-fn tokens_are_counted_as_they_were_used_also_those_of_streams_and_a_day_survives_a_restart() {
+fn used_tokens_are_counted_including_streams_and_daily_counts_survive_a_restart() {
     let mut pool = pool(CLOSED);
     let (minute, _) = key(&pool, json!({"limits": {"tokens_per_minute": 15}}));
     let (day, _) = key(&pool, json!({"limits": {"tokens_per_day": 15}}));
@@ -335,7 +335,7 @@ fn tokens_are_counted_as_they_were_used_also_those_of_streams_and_a_day_survives
 }
 
 #[test]
-fn requests_at_once_are_counted_until_they_end_or_their_client_goes() {
+fn concurrent_requests_are_counted_until_they_end_or_their_client_disconnects() {
     let pool = pool(CLOSED);
     let (key, _) = key(&pool, json!({"limits": {"concurrent_requests": 1}}));
     let line = format!("Bearer {key}");
@@ -361,7 +361,7 @@ fn requests_at_once_are_counted_until_they_end_or_their_client_goes() {
 }
 
 #[test]
-fn a_model_has_its_own_limit_whoever_asks_and_addresses_have_theirs() {
+fn a_model_limit_applies_to_all_callers_and_each_address_has_its_own() {
     let pool = pool(
         "limits: {models: {\"sm*\": {requests_per_minute: 2}}, anonymous: {requests_per_minute: 4}}\n",
     );
@@ -383,7 +383,7 @@ fn a_model_has_its_own_limit_whoever_asks_and_addresses_have_theirs() {
 }
 
 #[test]
-fn a_client_that_does_not_wait_is_told_so_at_once_and_causes_no_load() {
+fn a_client_that_refuses_to_wait_gets_503_immediately_and_causes_no_load() {
     let pool = pool("");
     let body =
         json!({"model": "small", "messages": [{"role": "user", "content": "Hello"}]}).to_string();
@@ -414,7 +414,7 @@ fn a_client_that_does_not_wait_is_told_so_at_once_and_causes_no_load() {
 }
 
 #[test]
-fn a_response_that_is_not_whole_in_its_time_is_given_up() {
+fn a_response_that_exceeds_its_timeout_is_aborted() {
     let pool = pool("");
     let ask = |stream: bool| {
         let body = json!({"model": "slow", "stream": stream, "messages": [{"role": "user", "content": "Hello"}]});

@@ -93,7 +93,7 @@ fn take(view: &mut Value, change: &Value) {
 }
 
 #[test]
-fn a_page_that_takes_every_change_has_what_the_routes_say() {
+fn a_page_that_applies_every_change_matches_the_admin_routes() {
     let pool = pool();
     let mut page = Page::open(&pool, &pool.admin_key());
     let (name, mut view) = page.next().unwrap();
@@ -142,7 +142,7 @@ fn a_page_that_takes_every_change_has_what_the_routes_say() {
 }
 
 #[test]
-fn a_stream_ends_when_its_key_is_revoked_and_a_key_for_some_models_sees_these_alone() {
+fn a_stream_ends_when_its_key_is_revoked_and_shows_only_the_keys_models() {
     let pool = pool();
     let (status, made) = admin(
         &pool,
@@ -167,7 +167,7 @@ fn a_stream_ends_when_its_key_is_revoked_and_a_key_for_some_models_sees_these_al
 }
 
 #[test]
-fn no_stream_outlives_the_key_that_opened_it_busy_or_not() {
+fn no_stream_outlives_the_key_that_opened_it_whether_busy_or_idle() {
     let pool = pool();
     let viewer = json!({"name": "wall", "role": "viewer"});
     let (status, made) = admin(&pool, &pool.admin_key(), "POST", "/keys", &viewer);
@@ -256,7 +256,7 @@ fn a_page_gets_the_view_and_every_decision_over_one_connection() {
 }
 
 #[test]
-fn pages_that_never_read_cost_no_memory_and_hold_nobody_up() {
+fn pages_that_never_read_use_no_memory_and_block_no_other_page() {
     let pool = pool();
     let asleep: Vec<Page> = (0..50)
         .map(|_| Page::open_at(&pool, "/llm/admin/live?events=true", &pool.admin_key()))

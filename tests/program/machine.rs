@@ -30,7 +30,7 @@ fn devices(pool: &Pool) -> Vec<Value> {
 }
 
 #[test]
-fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
+fn a_model_on_one_of_eight_gpus_is_measured_there() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path())
         .gpus(8, "NVIDIA H100 80GB HBM3", 80 * GIB)
@@ -83,7 +83,7 @@ fn engine(machine: &Machine, flags: &[&str]) -> ChildGuard {
 }
 
 #[test]
-fn an_engine_grows_and_ends_in_the_words_of_cuda_when_it_cannot() {
+fn an_engine_grows_and_exits_with_cudas_error_when_memory_runs_out() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path()).gpus(2, "NVIDIA L4", 24 * GIB);
     let more = (20 * GIB).to_string();
@@ -103,7 +103,7 @@ fn an_engine_grows_and_ends_in_the_words_of_cuda_when_it_cannot() {
 }
 
 #[test]
-fn a_child_keeps_its_memory_when_its_engine_is_killed() {
+fn a_child_process_keeps_its_gpu_memory_when_its_engine_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path()).gpus(2, "NVIDIA L4", 24 * GIB);
     let parent = engine(&machine, &["--child-allocates", "--release-late", "300"]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nodes::Scale;
 
 #[test]
-fn nodes_are_played_over_the_real_protocol_and_two_of_them_are_lost() {
+fn simulated_nodes_use_the_real_protocol_and_two_of_them_are_lost() {
     let outcome = nodes::run(&Scale {
         nodes: 20,
         replicas: 100,

@@ -56,7 +56,7 @@ fn used(usage: &Value, model: &str) -> [u64; 3] {
 }
 
 #[test]
-fn people_see_their_own_key_models_and_requests_and_nobody_elses() {
+fn users_see_only_their_own_key_models_and_requests() {
     let pool = pool();
     let ann = key(
         &pool,
@@ -112,7 +112,7 @@ fn people_see_their_own_key_models_and_requests_and_nobody_elses() {
 }
 
 #[test]
-fn a_request_that_waits_says_for_what_and_how_long() {
+fn a_waiting_request_shows_its_model_and_wait() {
     let slow = stub("slow", &["--ready-after-ms", "60000"]);
     let pool = Pool::with_models(&[slow], "auth: {inference: key}\n");
     let ann = key(&pool, "ann", &json!({}));
@@ -157,7 +157,7 @@ fn a_request_that_waits_says_for_what_and_how_long() {
 }
 
 #[test]
-fn what_a_key_used_lasts_over_a_restart_and_a_query_is_read_strictly() {
+fn the_usage_of_a_key_survives_a_restart_and_its_query_is_validated() {
     let mut pool = pool();
     let ann = key(&pool, "ann", &json!({}));
     let mut sums = [0; 3];

@@ -31,7 +31,7 @@ fn state(pool: &Pool, model: &str) -> Value {
 }
 
 #[test]
-fn a_missing_program_evicts_nothing_and_its_return_ends_the_quarantine() {
+fn a_missing_program_evicts_no_model_and_its_return_ends_the_quarantine() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("engine");
     let away = folder.path().join("away");

@@ -155,7 +155,7 @@ fn pool_with(models: &[(String, String)], more: &str) -> Pool {
 }
 
 #[test]
-fn a_model_is_loaded_on_a_node_and_answers_plainly_and_in_a_stream() {
+fn a_model_loaded_on_a_node_serves_complete_and_streamed_responses() {
     let pool = pool_with(&[stub("a", &[])], "");
     let other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
@@ -170,7 +170,7 @@ fn a_model_is_loaded_on_a_node_and_answers_plainly_and_in_a_stream() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_its_request_in_the_engine_of_a_node() {
+fn a_client_that_disconnects_ends_its_request_on_the_node() {
     let talk = ["--tokens", "100000", "--token-ms", "20"];
     let pool = pool_with(&[stub("a", &talk)], "");
     let _node = Node::start(&pool, "gpu-2");
@@ -216,7 +216,7 @@ fn a_killed_node_fails_its_own_requests_and_no_others() {
 }
 
 #[test]
-fn a_node_that_is_stopped_for_a_while_comes_back_with_what_it_had() {
+fn a_node_paused_for_a_while_returns_with_its_engines() {
     let pool = pool_with(&[stub("a", &[])], "node: {silent_after: 2s}\n");
     let other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
@@ -271,7 +271,7 @@ fn after_a_restart_a_request_waits_for_the_node_that_can_serve_it() {
 }
 
 #[test]
-fn a_node_that_is_to_end_drains_signs_off_and_leaves_nothing() {
+fn a_node_that_is_stopped_drains_signs_off_and_leaves_nothing_behind() {
     let pool = pool_with(&[stub("a", &["--tokens", "50", "--token-ms", "20"])], "");
     let mut other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
@@ -297,7 +297,7 @@ fn a_node_that_is_to_end_drains_signs_off_and_leaves_nothing() {
 }
 
 #[test]
-fn a_node_without_a_controller_ends_its_engines_and_itself() {
+fn a_node_without_a_controller_stops_its_engines_and_exits() {
     let mut pool = pool_with(&[stub("a", &[])], "node: {orphan_after: 1s}\n");
     let mut other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
@@ -314,7 +314,7 @@ fn a_node_without_a_controller_ends_its_engines_and_itself() {
 }
 
 #[test]
-fn what_a_node_lacks_is_named_with_the_node() {
+fn a_file_missing_on_a_node_is_reported_with_the_node() {
     let (file, text) = stub("a", &[]);
     let text = text.replace("  command:", "  model_path: /no/such/weights\n  command:");
     let pool = pool_with(&[(file, text)], "");

@@ -163,7 +163,7 @@ fn in_all_apis(pool: &Pool) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off_is_not() {
+fn a_body_that_ends_after_its_finish_reason_is_complete_and_a_broken_off_one_is_not() {
     let (pool, engine) = pool(StreamBehaviour::Streams, "");
     let begun = event(json!({"role": "assistant", "content": "hello"}), None);
     let finished = format!("{begun}{}", event(json!({}), Some("stop")));
@@ -201,7 +201,7 @@ fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off
 }
 
 #[test]
-fn calls_of_tools_keep_their_names_in_every_api() {
+fn tool_calls_keep_their_names_in_every_api() {
     let (pool, engine) = pool(StreamBehaviour::Streams, "");
     let call = |index: u64, id: Value, name: Value, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
@@ -229,7 +229,7 @@ fn calls_of_tools_keep_their_names_in_every_api() {
 }
 
 #[test]
-fn an_engine_without_streams_can_be_used_in_every_api_and_for_streams() {
+fn an_engine_without_streaming_serves_every_api_including_streams() {
     let (pool, _engine) = pool(StreamBehaviour::OnlyJson, "");
     for (text, _) in in_all_apis(&pool) {
         assert_eq!(text, "in one piece");
@@ -252,7 +252,7 @@ fn an_engine_without_streams_can_be_used_in_every_api_and_for_streams() {
 }
 
 #[test]
-fn an_engine_that_refuses_streams_is_asked_again_once_and_then_as_it_takes_it() {
+fn an_engine_that_refuses_streams_is_retried_once_and_remembered() {
     for way in [
         StreamBehaviour::RefusesStream,
         StreamBehaviour::RefusesOptions,
@@ -290,7 +290,7 @@ fn an_engine_that_refuses_streams_is_asked_again_once_and_then_as_it_takes_it() 
 }
 
 #[test]
-fn a_model_file_says_that_plain_requests_go_plainly() {
+fn with_plain_requests_non_streaming_requests_are_not_sent_as_streams() {
     let (pool, engine) = pool(
         StreamBehaviour::Streams,
         "pool_config: {plain_requests: true}\n",

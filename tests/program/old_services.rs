@@ -25,7 +25,7 @@ fn get(pool: &Pool, path: &str) -> (u16, Value) {
 }
 
 #[test]
-fn aviarys_client_asks_once_several_times_and_for_lines() {
+fn the_requests_of_aviarys_client_are_served_plain_in_batches_and_as_lines() {
     let files = [stub("org/one", ""), stub("two", "")];
     let pool = Pool::with_models(&files, "compat: {aviary: true}\n");
     for base in ["", "/llm"] {
@@ -85,7 +85,7 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
 /// Requests from Aviary's own client (`aviary/sdk.py` of 0.1, `aviary/common/backend.py` of 0.0), with the headers of Python's
 /// `requests`.
 #[test]
-fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
+fn the_exact_requests_of_aviarys_clients_are_served() {
     let pool = Pool::with_models(&[stub("org/one", "")], "compat: {aviary: true}\n");
     // Without AVIARY_TOKEN the client sends an empty token.
     let headers = [
@@ -155,7 +155,7 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
 }
 
 #[test]
-fn stops_beside_the_prompt_reach_the_engine_and_wrong_ones_are_refused() {
+fn stops_next_to_the_prompt_reach_the_engine_and_invalid_ones_are_refused() {
     let mut model = stub("one", "");
     model.1 = model.1.replace("\"--port\"", "\"--echo\", \"--port\"");
     let pool = Pool::with_models(&[model], "compat: {aviary: true}\n");
@@ -181,7 +181,7 @@ fn stops_beside_the_prompt_reach_the_engine_and_wrong_ones_are_refused() {
 }
 
 #[test]
-fn what_aviarys_client_asks_wrongly_has_its_real_status() {
+fn wrong_requests_of_aviarys_client_get_the_real_status() {
     let pool = Pool::with_models(&[stub("one", "")], "compat: {aviary: true}\n");
     for (path, body, status, word) in [
         (
@@ -243,7 +243,7 @@ fn what_aviarys_client_asks_wrongly_has_its_real_status() {
 }
 
 #[test]
-fn without_a_word_in_the_configuration_the_routes_are_not_there() {
+fn aviary_routes_do_not_exist_without_the_compatibility_setting() {
     let pool = Pool::with_models(&[stub("one", "")], "");
     for path in [
         "/query/one",
@@ -262,7 +262,7 @@ fn without_a_word_in_the_configuration_the_routes_are_not_there() {
 }
 
 #[test]
-fn openais_routes_with_the_model_in_the_path_are_those_with_it_in_the_body() {
+fn openai_routes_with_the_model_in_the_path_equal_those_with_it_in_the_body() {
     let files = [stub("org/one", ""), stub("two", "")];
     let pool = Pool::with_models(&files, "compat: {aviary: true}\n");
     let chat = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4});
@@ -307,7 +307,7 @@ fn openais_routes_with_the_model_in_the_path_are_those_with_it_in_the_body() {
 }
 
 #[test]
-fn llm_servings_list_has_what_is_hot_and_a_model_is_tried_without_loading_it() {
+fn the_llm_serving_list_shows_hot_models_and_test_does_not_load_a_model() {
     let files = [stub("org/one", ""), stub("two", "")];
     let pool = Pool::with_models(&files, "compat: {ncsa: true, aviary: true}\n");
     let (status, lists) = get(&pool, "/llm/models");

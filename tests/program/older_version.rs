@@ -66,7 +66,7 @@ fn chat(pool: &Pool, model: &str, key: &str) -> u16 {
 }
 
 #[test]
-fn a_data_folder_of_an_older_version_keeps_its_keys_wishes_and_history() {
+fn a_data_folder_of_an_older_version_keeps_its_keys_orders_and_history() {
     let data = tempfile::tempdir().expect("a folder");
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -141,7 +141,7 @@ fn expected(example: &Example) -> &'static [u16] {
 }
 
 #[test]
-fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
+fn every_example_is_valid_and_runs_unchanged_on_the_demo_pool() {
     let pool = Pool::demo_with(&format!(
         "evening: {{cleanup: null, reopen: null}}\nsources: {{offline: true}}\n{COMPAT}"
     ));
@@ -223,7 +223,7 @@ fn stub(name: &str) -> (String, String) {
 }
 
 #[test]
-fn the_examples_name_models_only_to_those_who_may_use_them() {
+fn examples_name_models_only_to_callers_who_may_use_them() {
     let files = [stub("lab/first"), stub("lab/second")];
     let pool = Pool::with_models(&files, "auth: {inference: key}\n");
     let made = json!({"name": "a class", "role": "user", "models": ["lab/second"]}).to_string();
@@ -243,7 +243,7 @@ fn the_examples_name_models_only_to_those_who_may_use_them() {
 }
 
 #[test]
-fn a_key_is_optional_in_the_document_where_the_configuration_says_so() {
+fn a_key_is_optional_in_the_document_if_the_configuration_allows_it() {
     let security = |config: &str| {
         let pool = Pool::with_models(&[], config);
         let document = document(&pool, None);
@@ -257,7 +257,7 @@ fn a_key_is_optional_in_the_document_where_the_configuration_says_so() {
 }
 
 #[test]
-fn routes_of_older_systems_are_in_the_document_when_they_are_on() {
+fn compatibility_routes_are_in_the_document_if_enabled() {
     let paths = |config: &str| -> BTreeSet<String> {
         let pool = Pool::with_models(&[], config);
         let document = document(&pool, None);
@@ -289,7 +289,7 @@ fn routes_of_older_systems_are_in_the_document_when_they_are_on() {
 }
 
 #[test]
-fn swagger_ui_keeps_the_key_and_is_ready_to_try() {
+fn swagger_ui_keeps_the_key_and_enables_try_it_out() {
     let pool = Pool::with_models(&[], "");
     let script = "/llm/docs/swagger-initializer.js";
     let (status, text, _) = pool.request("GET", script, "", None);
@@ -309,7 +309,7 @@ fn swagger_ui_keeps_the_key_and_is_ready_to_try() {
 }
 
 #[test]
-fn the_tests_notice_what_the_document_does_not_describe() {
+fn the_checks_detect_undocumented_fields_and_statuses() {
     let pool = Pool::with_models(&[], "");
     let path = "/llm/v1/tokenize";
     let head = "content-type: application/json";

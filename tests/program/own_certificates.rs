@@ -88,7 +88,7 @@ fn admin_client() -> PathBuf {
 }
 
 #[test]
-fn an_own_certificate_is_explained_and_trusted_once_it_is_named() {
+fn a_private_certificate_is_explained_and_accepted_once_configured() {
     for (lab, what) in [
         (own_certificate(), "its own certificate"),
         (

@@ -138,7 +138,7 @@ fn two_models_that_exclude_each_other_take_turns_by_sleeping_and_waking() {
 }
 
 #[test]
-fn an_idle_model_falls_asleep_and_a_cleanup_ends_what_sleeps() {
+fn an_idle_model_is_put_to_sleep_and_a_cleanup_stops_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (machine, pool) = two_models(folder.path(), "keep_hot: 500ms");
     ask(&pool, "a");
@@ -158,7 +158,7 @@ fn an_idle_model_falls_asleep_and_a_cleanup_ends_what_sleeps() {
 }
 
 #[test]
-fn a_sleeper_that_dies_is_loaded_anew_and_fails_nobody() {
+fn a_sleeper_that_dies_is_loaded_again_without_a_failed_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let (machine, pool) = two_models(folder.path(), "keep_hot: 500ms");
     ask(&pool, "a");
@@ -177,7 +177,7 @@ fn a_sleeper_that_dies_is_loaded_anew_and_fails_nobody() {
 }
 
 #[test]
-fn without_room_on_the_host_engines_are_ended_as_before() {
+fn without_host_memory_idle_engines_are_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", GPU_BYTES);
     let files = [model(folder.path(), &machine, "a", "keep_hot: 500ms")];
@@ -242,7 +242,7 @@ const MACHINE: &str =
     "inventory: {provider: host, host_memory: 45MiB, headroom: 0%}\nparking: {reserve: 0%}\n";
 
 #[test]
-fn the_embedded_engine_sleeps_on_the_machine_itself_and_its_process_goes_on() {
+fn the_embedded_engine_sleeps_in_its_running_process() {
     let pool = Pool::with_devices(&[embedded("tiny-chat"), embedded("tiny-helper")], MACHINE);
     ask(&pool, "tiny-chat");
     let first = pool.engine_pids();

@@ -20,7 +20,7 @@ fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn a_cold_model_is_loaded_for_embeddings_and_called_by_the_pools_name() {
+fn a_cold_model_is_loaded_for_embeddings_under_the_pools_name() {
     let pool = Pool::with_models(&[model("embedder", "theirs")], "");
     for path in ["/v1/embeddings", "/llm/v1/embeddings"] {
         let body = json!({"model": "embedder", "input": ["one two", "three"], "dimensions": 2});
@@ -38,7 +38,7 @@ fn a_cold_model_is_loaded_for_embeddings_and_called_by_the_pools_name() {
 }
 
 #[test]
-fn ranks_go_through_and_what_the_engine_does_not_do_it_says_itself() {
+fn rerank_is_passed_through_and_engine_errors_are_returned() {
     let pool = Pool::with_models(&[model("ranker", "ranker")], "");
     let body = json!({"model": "ranker", "query": "q", "documents": ["a", "bbb"]});
     let (status, response) = ask(&pool, "/v1/rerank", &body);
@@ -65,7 +65,7 @@ fn ranks_go_through_and_what_the_engine_does_not_do_it_says_itself() {
 }
 
 #[test]
-fn wrong_requests_are_refused_and_load_nothing() {
+fn invalid_pass_through_requests_are_refused_and_load_nothing() {
     let pool = Pool::with_models(&[model("embedder", "embedder")], "");
     let (status, response) = ask(&pool, "/v1/embeddings", &json!({"input": "x"}));
     assert_eq!(
@@ -125,7 +125,7 @@ fn wrong_requests_are_refused_and_load_nothing() {
 }
 
 #[test]
-fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
+fn an_engine_that_never_streams_a_token_is_not_considered_dead() {
     let (name, text) = model("embedder", "embedder");
     let text = text.replace(
         "memory_gib: 1",
@@ -150,7 +150,7 @@ fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
 }
 
 #[test]
-fn a_field_that_the_engine_does_nothing_with_is_named_in_a_header() {
+fn a_field_the_engine_ignores_is_named_in_a_header() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
     let text = format!(
         "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {folder:?}, max_total_tokens: 64}}\n"
@@ -178,7 +178,7 @@ fn a_field_that_the_engine_does_nothing_with_is_named_in_a_header() {
 }
 
 #[test]
-fn vectors_come_as_base64_of_their_floats_where_the_client_wants_that() {
+fn vectors_are_returned_as_base64_floats_on_request() {
     let pool = Pool::with_models(&[model("embedder", "theirs")], "");
     let body = json!({"model": "embedder", "input": "one two", "encoding_format": "base64"});
     let (status, response) = ask(&pool, "/v1/embeddings", &body);
@@ -192,7 +192,7 @@ fn vectors_come_as_base64_of_their_floats_where_the_client_wants_that() {
 }
 
 #[test]
-fn texts_become_tokens_and_tokens_texts_in_the_same_words() {
+fn tokenize_and_detokenize_use_vllms_form() {
     let pool = Pool::with_models(&[model("writer", "theirs")], "");
     let body = json!({"model": "writer", "prompt": "one three"});
     let (status, response) = ask(&pool, "/v1/tokenize", &body);
@@ -227,7 +227,7 @@ fn form(pool: &Pool, path: &str, fields: &[(&str, &str)]) -> (u16, String, Strin
 }
 
 #[test]
-fn a_sound_goes_to_the_engine_under_the_name_it_knows_and_its_text_comes_back() {
+fn audio_is_forwarded_under_the_engines_model_name_and_its_transcript_is_returned() {
     let pool = Pool::with_env(
         &[model("hearer", "theirs")],
         "",
@@ -273,7 +273,7 @@ fn a_sound_goes_to_the_engine_under_the_name_it_knows_and_its_text_comes_back() 
 }
 
 #[test]
-fn a_text_is_spoken_and_the_sound_comes_as_it_is() {
+fn speech_is_returned_as_the_engine_sent_it() {
     let pool = Pool::with_models(&[model("speaker", "theirs")], "");
     let body =
         json!({"model": "speaker", "input": "Loaded.", "voice": "calm", "response_format": "wav"});
@@ -287,7 +287,7 @@ fn a_text_is_spoken_and_the_sound_comes_as_it_is() {
 }
 
 #[test]
-fn what_an_engine_has_not_is_told_before_it_is_loaded() {
+fn a_route_the_engine_does_not_support_is_refused_before_it_is_loaded() {
     let files = [("ranker", "EmbeddingEngine"), ("llama", "LlamaCppEngine")].map(|(name, kind)| {
         let text = format!("engine_config: {{model_id: {name}, type: {kind}, model_path: /nowhere/{name}.gguf}}\npool_config: {{memory_gib: 1}}\n");
         (format!("{name}.yaml"), text)

@@ -278,7 +278,7 @@ fn table(scene: &Scene, routes: &[Route]) -> String {
 }
 
 #[test]
-fn every_route_lets_in_whom_the_table_in_the_documentation_says() {
+fn every_route_admits_the_callers_listed_in_the_documentation() {
     let scene = Scene::open();
     let (status, text, _) = scene.pool.request("GET", "/llm/openapi.json", "", None);
     assert_eq!(status, 200);

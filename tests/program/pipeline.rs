@@ -28,7 +28,7 @@ fn text_of(folder: &Path, tokens: &Value) -> String {
 }
 
 #[test]
-fn gpt_j_runs_with_the_search_that_was_the_pipelines_default() {
+fn gpt_j_uses_the_default_strategy_of_the_old_pipeline() {
     let (folder, expected) = gpt_j();
     let file = format!(
         "engine_config: {{model_id: gpt-j, type: CandleEngine, model_path: {folder:?}, max_total_tokens: 256}}\n"
@@ -85,7 +85,7 @@ fn sample(pool: &Pool, name: &str) -> f64 {
 }
 
 #[test]
-fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
+fn texts_are_validated_even_while_the_generator_is_busy_and_its_queue_is_full() {
     const THREADS: usize = 6;
     const EACH: usize = 25;
     let pool = busy_pool();
@@ -133,7 +133,7 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
 }
 
 #[test]
-fn a_search_that_an_engine_has_not_is_refused_with_those_that_have_it() {
+fn a_strategy_the_engine_lacks_is_refused_with_the_engines_that_have_it() {
     let file = "engine_config: {model_id: served, type: VLLMEngine, model_path: /nowhere, hf_model_id: org/served}\npool_config: {memory_gib: 1, unknown_fields: drop}\n";
     let pool = Pool::with_models(
         &[("served.yaml".to_owned(), file.to_owned())],

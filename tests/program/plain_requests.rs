@@ -95,7 +95,7 @@ fn plain_requests(pool: &Pool) -> u64 {
 }
 
 #[test]
-fn a_plain_response_is_the_engines_own_bytes_and_its_tokens_are_counted() {
+fn a_non_streaming_response_passes_byte_for_byte_and_its_tokens_are_counted() {
     let pool = double("", "VLLM_DOUBLE_TOKENS: '7'", "");
     let before = plain_requests(&pool);
     let counted = |kind: &str| {
@@ -132,7 +132,7 @@ fn a_plain_response_is_the_engines_own_bytes_and_its_tokens_are_counted() {
 }
 
 #[test]
-fn where_tokens_are_limited_a_plain_request_is_asked_as_a_stream() {
+fn a_non_streaming_request_is_sent_as_a_stream_if_tokens_are_limited() {
     let limits = "limits: {anonymous: {tokens_per_minute: 100000}}\n";
     let pool = double("", "VLLM_DOUBLE_TOKENS: '7'", limits);
     let (status, text) = pool.post("/v1/chat/completions", &chat(&json!({})));
@@ -144,7 +144,7 @@ fn where_tokens_are_limited_a_plain_request_is_asked_as_a_stream() {
 }
 
 #[test]
-fn a_plain_client_that_leaves_stops_the_work() {
+fn a_client_that_disconnects_from_a_non_streaming_request_stops_the_work() {
     let env = "VLLM_DOUBLE_TOKENS: '100000', VLLM_DOUBLE_TOKEN_MS: '5'";
     let pool = double("", env, "");
     let before = plain_requests(&pool);
@@ -163,7 +163,7 @@ fn a_plain_client_that_leaves_stops_the_work() {
 }
 
 #[test]
-fn a_plain_client_that_leaves_stops_the_embedded_engine() {
+fn a_client_that_disconnects_from_a_non_streaming_request_stops_the_embedded_engine() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-guide");
     let text = format!(
         "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {folder:?}, engine_kwargs: {{threads: 1, concurrency: 8}}}}\n"
@@ -201,7 +201,7 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
 }
 
 #[test]
-fn an_engine_whose_core_stands_still_under_a_plain_request_is_found_by_its_counter() {
+fn an_engine_stuck_in_a_non_streaming_request_is_found_by_its_token_counter() {
     let env =
         "VLLM_DOUBLE_TOKENS: '100', VLLM_DOUBLE_TOKEN_MS: '100', VLLM_DOUBLE_FREEZES_AFTER: '20'";
     let limits = "stall_after: 1s, first_token_after: 10m, idle_probe: off";
@@ -219,7 +219,7 @@ fn an_engine_whose_core_stands_still_under_a_plain_request_is_found_by_its_count
 }
 
 #[test]
-fn an_engine_whose_counter_moves_is_alive_however_long_a_plain_response_takes() {
+fn an_engine_with_an_advancing_token_counter_is_alive_during_a_long_response() {
     let env = "VLLM_DOUBLE_TOKENS: '20', VLLM_DOUBLE_TOKEN_MS: '200'";
     let limits = "stall_after: 1s, first_token_after: 1s, idle_probe: off";
     let pool = double(limits, env, "");
@@ -238,7 +238,7 @@ fn peak_kib(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_long_plain_response_passes_and_is_never_held_whole() {
+fn a_long_non_streaming_response_is_passed_through_without_buffering() {
     let tokens = "VLLM_DOUBLE_TOKENS: '2000000'";
     let pool = double("", tokens, "");
     let expected = direct(&pool, &chat(&json!({})));

@@ -31,7 +31,7 @@ fn chat(pool: &Pool, model: &str, more: Value) -> (u16, Value) {
 }
 
 #[test]
-fn a_conversation_is_served_as_the_text_that_the_prompt_format_makes_of_it() {
+fn a_chat_is_sent_as_the_text_rendered_by_the_prompt_format() {
     let pool = Pool::with_models(
         &[model("formatted", &format!("{{prompt_format: {FORMAT}}}"))],
         "",
@@ -60,7 +60,7 @@ fn a_conversation_is_served_as_the_text_that_the_prompt_format_makes_of_it() {
 }
 
 #[test]
-fn a_stream_of_it_is_a_chats_stream() {
+fn a_formatted_chat_streams_chat_chunks() {
     let pool = Pool::with_models(
         &[model("formatted", &format!("{{prompt_format: {FORMAT}}}"))],
         "",
@@ -96,7 +96,7 @@ fn a_stream_of_it_is_a_chats_stream() {
 }
 
 #[test]
-fn a_chat_without_a_limit_is_not_cut_after_sixteen_tokens() {
+fn a_formatted_chat_without_a_limit_is_not_truncated_after_sixteen_tokens() {
     let generation = format!("{{prompt_format: {FORMAT}, generate_kwargs: {{ignore_eos: true}}}}");
     let pool = Pool::with_models(&[model("formatted", &generation)], "");
     let (status, response) = chat(&pool, "formatted", json!({}));
@@ -112,7 +112,7 @@ fn a_chat_without_a_limit_is_not_cut_after_sixteen_tokens() {
 }
 
 #[test]
-fn what_a_model_cannot_be_asked_is_refused_and_loads_nothing() {
+fn a_request_a_model_cannot_serve_is_refused_and_loads_nothing() {
     let files = [
         model("completes", "{prompt_format: null}"),
         model("formatted", &format!("{{prompt_format: {FORMAT}}}")),
@@ -155,7 +155,7 @@ fn what_a_model_cannot_be_asked_is_refused_and_loads_nothing() {
 }
 
 #[test]
-fn values_of_the_file_count_until_a_request_says_otherwise() {
+fn values_of_the_model_file_apply_unless_the_request_overrides_them() {
     let generation = "{generate_kwargs: {do_sample: false, max_new_tokens: 5, ignore_eos: true}, stopping_sequences: []}";
     let pool = Pool::with_models(&[model("modest", generation)], "");
     let tokens = |more: Value| chat(&pool, "modest", more).1["usage"]["completion_tokens"].clone();
@@ -171,7 +171,7 @@ fn values_of_the_file_count_until_a_request_says_otherwise() {
 }
 
 #[test]
-fn stops_of_the_file_end_answers_and_one_users_stops_never_reach_another() {
+fn stops_from_the_file_end_responses_and_one_users_stops_never_affect_another() {
     let pool = Pool::with_models(&[model("plain", "{}")], "");
     let content = |response: &Value| {
         response["choices"][0]["message"]["content"]
@@ -205,7 +205,7 @@ fn stops_of_the_file_end_answers_and_one_users_stops_never_reach_another() {
 }
 
 #[test]
-fn what_a_request_says_twice_or_not_at_all_is_read_once() {
+fn duplicate_and_empty_settings_of_a_request_are_applied_once() {
     let generation = format!("{{prompt_format: {FORMAT}, generate_kwargs: {{ignore_eos: true}}}}");
     let pool = Pool::with_models(&[model("formatted", &generation)], "");
     let tokens = |more: Value| {
@@ -255,7 +255,7 @@ fn what_a_request_says_twice_or_not_at_all_is_read_once() {
 }
 
 #[test]
-fn a_prompt_that_cannot_fit_is_refused_before_it_is_taken_apart() {
+fn a_prompt_that_cannot_fit_is_refused_before_it_is_parsed() {
     let pool = Pool::with_models(&[model("plain", "{}")], "");
     let long = "word ".repeat(600_000);
     let body = json!({"model": "plain", "messages": [{"role": "user", "content": long}]});

@@ -44,7 +44,7 @@ fn until_silent_rays(pool: &Pool, count: usize) {
 }
 
 #[test]
-fn a_model_is_deployed_beside_others_answers_and_is_removed() {
+fn a_model_is_deployed_next_to_other_applications_serves_and_is_removed() {
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
@@ -82,7 +82,7 @@ fn a_model_is_deployed_beside_others_answers_and_is_removed() {
 }
 
 #[test]
-fn a_failed_deployment_gives_its_own_reason_and_is_removed() {
+fn a_failed_deployment_is_reported_with_its_reason_and_removed() {
     let ray = RayServe::start();
     let fails = "  args: {fail: \"RuntimeError: the weights are not there\"}\n";
     let pool = Pool::with_models(&[model(&ray, fails, "")], CONFIG);
@@ -97,7 +97,7 @@ fn a_failed_deployment_gives_its_own_reason_and_is_removed() {
 }
 
 #[test]
-fn a_wrong_list_is_the_reason_of_the_failure() {
+fn a_401_from_ray_is_reported_as_the_reason_of_the_failed_load() {
     let ray = RayServe::start();
     ray.require("the-token");
     let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
@@ -109,7 +109,7 @@ fn a_wrong_list_is_the_reason_of_the_failure() {
 }
 
 #[test]
-fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
+fn after_kill_9_the_application_is_adopted_and_leftover_ones_are_removed() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&pool);
@@ -137,7 +137,7 @@ fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
 }
 
 #[test]
-fn a_dashboard_that_is_down_is_unknown_and_an_application_that_is_gone_is_gone() {
+fn a_dashboard_outage_leaves_applications_unknown_and_a_missing_application_is_gone() {
     let ray = RayServe::start();
     let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
     complete(&pool);
@@ -177,7 +177,7 @@ fn two_replicas_of_one_model_are_two_applications() {
 }
 
 #[test]
-fn two_names_of_one_ray_do_not_remove_each_others_applications() {
+fn two_spellings_of_one_ray_address_do_not_remove_each_others_applications() {
     let ray = RayServe::start();
     let address = ray.address();
     let port = address.rsplit(':').next().unwrap();
@@ -207,7 +207,7 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
 }
 
 #[test]
-fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the_start() {
+fn an_application_of_a_deleted_model_is_removed_even_if_ray_was_down_at_the_start() {
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
@@ -223,7 +223,7 @@ fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the
 }
 
 #[test]
-fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
+fn an_application_is_adopted_once_a_ray_that_was_silent_at_the_start_responds() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&pool);
@@ -242,7 +242,7 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
 }
 
 #[test]
-fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_there() {
+fn requests_waiting_for_a_silent_ray_are_served_by_the_existing_application() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&pool);
@@ -273,7 +273,7 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
 }
 
 #[test]
-fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_application_there() {
+fn a_load_waits_for_a_used_ray_without_serve_and_adopts_its_application() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&pool);
@@ -297,7 +297,7 @@ fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_applic
 }
 
 #[test]
-fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_number() {
+fn with_a_new_database_a_load_finds_an_application_under_the_same_replica_id() {
     let ray = RayServe::start();
     let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&former);
@@ -319,7 +319,7 @@ fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_nu
 }
 
 #[test]
-fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_given_again() {
+fn with_a_new_database_an_application_is_not_adopted_under_a_reused_replica_id() {
     let ray = RayServe::start();
     let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     complete(&former);
@@ -339,7 +339,7 @@ fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_giv
 }
 
 #[test]
-fn a_failed_load_answers_at_once_though_one_of_its_writes_may_still_be_carried_out() {
+fn a_failed_load_is_reported_immediately_even_if_a_write_may_still_be_carried_out() {
     let ray = RayServe::start();
     ray.cut_off_next_write();
     let fails = "  args: {fail: \"RuntimeError: the weights are not there\"}\n";

@@ -57,7 +57,7 @@ fn the_weights_of_a_load_are_read_while_its_victim_still_streams() {
 }
 
 #[test]
-fn reading_ahead_that_is_switched_off_reads_for_no_load_either() {
+fn no_weights_are_read_ahead_with_read_ahead_off() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = [
         model(folder.path(), "slow", 0),

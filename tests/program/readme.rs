@@ -77,7 +77,7 @@ fn typed(pool: &Pool, folder: &Path, words: &[String]) -> CommandOutput {
 }
 
 #[test]
-fn every_command_of_the_readme_is_one_of_the_programs() {
+fn every_command_in_the_readme_parses() {
     let mut seen = 0;
     for words in commands(&readme()) {
         match first(&words) {
@@ -95,7 +95,7 @@ fn every_command_of_the_readme_is_one_of_the_programs() {
 }
 
 #[test]
-fn programs_are_called_only_after_the_path_is_set() {
+fn readme_programs_are_called_only_after_the_path_is_set() {
     let typed = commands(&readme());
     let is_path = |words: &Vec<String>| first(words) == "export" && words[1].starts_with("PATH=");
     let path = typed.iter().position(is_path).expect("the PATH is set");
@@ -116,7 +116,7 @@ fn programs_are_called_only_after_the_path_is_set() {
 }
 
 #[test]
-fn the_first_conversation_and_the_first_session_work_as_typed() {
+fn the_first_conversation_and_the_first_session_of_the_readme_work_as_typed() {
     let pool = clone();
     let folder = tempfile::tempdir().expect("a folder");
     let mut responded = 0;
@@ -133,7 +133,7 @@ fn the_first_conversation_and_the_first_session_work_as_typed() {
 }
 
 #[test]
-fn a_first_own_model_is_read_reloaded_and_responds() {
+fn the_first_own_model_of_the_readme_is_read_reloaded_and_responds() {
     let pool = clone();
     let yaml = blocks(&section("Your first own model"), "yaml");
     assert_eq!(yaml.len(), 2, "one for the CPU and one for a GPU");

@@ -69,7 +69,7 @@ fn write(program: &str, words: &[String], text: &mut String, found: &mut usize) 
 }
 
 #[test]
-fn the_page_of_the_servers_commands_is_made_from_its_help() {
+fn the_reference_of_the_server_commands_matches_their_help() {
     let mut text = format!("\n{MADE}\n");
     let mut found = 0;
     write("model-pool", &[], &mut text, &mut found);
@@ -78,7 +78,7 @@ fn the_page_of_the_servers_commands_is_made_from_its_help() {
 }
 
 #[test]
-fn the_page_of_the_administrators_commands_is_made_from_its_help() {
+fn the_reference_of_the_admin_client_commands_matches_their_help() {
     let mut text = format!("\n{MADE}\n");
     let mut found = 0;
     write("admin-client", &[], &mut text, &mut found);
@@ -152,7 +152,7 @@ fn families(text: &str) -> BTreeMap<String, Family> {
 }
 
 #[test]
-fn the_page_of_metrics_is_made_from_a_running_service() {
+fn the_reference_of_metrics_matches_a_running_service() {
     let model =
         |name: &str, more: &str| support::stub::model(name, &[], &format!("memory_gib: 10{more}"));
     let endpoint = dead_url().replace("/v1", "");

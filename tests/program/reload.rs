@@ -68,7 +68,7 @@ fn a_changed_priority_restarts_nothing_and_a_changed_context_only_its_own_model(
 }
 
 #[test]
-fn a_response_that_has_begun_is_finished_by_the_engine_that_began_it() {
+fn a_response_in_progress_is_finished_by_the_engine_that_started_it() {
     let pool = Pool::with_models(&[model("a", 512, 0)], "");
     let stream = pool.stream("/v1/chat/completions", &body("a", true));
     wait_for("the answer to begin", || stream.text().contains("content"));
@@ -82,7 +82,7 @@ fn a_response_that_has_begun_is_finished_by_the_engine_that_began_it() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_and_the_others_are_changed() {
+fn a_reload_names_a_broken_model_file_and_applies_the_others() {
     let pool = Pool::with_models(&[model("a", 64, 0)], "");
     assert_eq!(longest(&pool, "a"), 64);
     write(

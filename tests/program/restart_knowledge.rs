@@ -68,7 +68,7 @@ fn a_load_that_finds_too_little_memory_is_tried_again_with_more() {
 }
 
 #[test]
-fn a_load_that_never_becomes_ready_says_nothing_of_memory_and_load_time() {
+fn a_load_that_never_becomes_ready_records_no_memory_or_load_time() {
     let folder = weights();
     let path = folder.path().display().to_string();
     let flags = ["--ready-after-ms", "600000", "--allocate-mib", "8"];
@@ -92,7 +92,7 @@ fn a_load_that_never_becomes_ready_says_nothing_of_memory_and_load_time() {
 }
 
 #[test]
-fn how_a_model_was_used_is_known_after_a_restart() {
+fn the_last_use_of_a_model_survives_a_restart() {
     let folder = weights();
     let path = folder.path().display().to_string();
     let mut pool = Pool::with_models(&[stub("used", &path, &[]), stub("unused", &path, &[])], "");

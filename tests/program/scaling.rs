@@ -64,7 +64,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
 }
 
 #[test]
-fn a_second_replica_does_not_drive_out_an_equal_model() {
+fn a_second_replica_does_not_evict_a_model_of_equal_priority() {
     let files = [
         model("busy", 6, HASTY),
         model("equal", 6, "max_replicas: 1"),
@@ -88,7 +88,7 @@ fn a_second_replica_does_not_drive_out_an_equal_model() {
 }
 
 #[test]
-fn a_conversation_goes_on_at_the_replica_where_it_began_unless_that_one_is_busier() {
+fn a_conversation_stays_on_its_replica_unless_that_one_is_busier() {
     let mut file = model("busy", 4, "max_replicas: 2");
     file.1 = file
         .1

@@ -32,7 +32,7 @@ fn get(pool: &Pool, path: &str, cookie: &str) -> (u16, Value) {
 }
 
 #[test]
-fn a_session_stands_for_its_key_and_is_only_a_hash_and_a_strict_cookie() {
+fn a_session_acts_for_its_key_with_a_hashed_secret_and_a_strict_cookie() {
     let pool = pool();
     let (status, view, head) = log_in(&pool, &pool.admin_key(), &[]);
     assert_eq!(status, 200, "{view}");
@@ -76,7 +76,7 @@ fn a_session_stands_for_its_key_and_is_only_a_hash_and_a_strict_cookie() {
 }
 
 #[test]
-fn a_page_behind_tls_that_a_proxy_took_off_gets_a_secure_cookie() {
+fn a_page_behind_a_tls_proxy_gets_a_secure_cookie() {
     let pool = pool();
     let host = format!("https://{}", pool.address());
     let lines = [("Origin", host.as_str()), ("Sec-Fetch-Site", "same-origin")];
@@ -86,7 +86,7 @@ fn a_page_behind_tls_that_a_proxy_took_off_gets_a_secure_cookie() {
 }
 
 #[test]
-fn a_change_by_cookie_needs_the_header_and_no_page_of_another_site_may_use_it() {
+fn a_change_by_cookie_needs_the_csrf_header_and_is_refused_for_pages_of_other_sites() {
     let pool = pool();
     let session = cookie(&pool, &pool.admin_key());
     let with = ("Cookie", session.as_str());
@@ -127,7 +127,7 @@ fn a_change_by_cookie_needs_the_header_and_no_page_of_another_site_may_use_it() 
 }
 
 #[test]
-fn a_session_ends_with_its_log_out_and_with_every_change_of_its_key() {
+fn a_session_ends_with_logout_and_with_every_change_of_its_key() {
     let pool = pool();
     let made = |wish: Value| {
         let (status, made) = admin(&pool, &pool.admin_key(), "POST", "/keys", &wish);
@@ -228,7 +228,7 @@ fn a_viewer_reads_what_administrators_read_and_changes_nothing() {
 }
 
 #[test]
-fn wrong_keys_are_slowed_and_after_ten_of_them_refused_and_the_right_one_is_let_in() {
+fn wrong_keys_are_delayed_and_refused_after_ten_attempts_and_the_right_one_is_accepted() {
     let pool = Pool::with_env(
         &models(),
         "auth: {inference: key}\n",
@@ -256,7 +256,7 @@ fn wrong_keys_are_slowed_and_after_ten_of_them_refused_and_the_right_one_is_let_
 }
 
 #[test]
-fn who_needs_no_key_is_told_what_they_may() {
+fn the_session_route_describes_callers_who_need_no_key() {
     let pool = Pool::with_models(&models(), "");
     let (status, view) = ask(&pool, "GET", "/llm/session", "", &[]);
     assert_eq!(

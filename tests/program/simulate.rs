@@ -62,7 +62,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn without_arguments_it_names_what_can_be_simulated() {
+fn without_arguments_simulate_lists_its_commands() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_model-pool"));
     let output = command.arg("simulate").output().expect("it starts");
     let shown = errors(&output);
@@ -74,7 +74,7 @@ fn without_arguments_it_names_what_can_be_simulated() {
 }
 
 #[test]
-fn traces_in_public_forms_are_read_at_once() {
+fn traces_in_public_formats_are_read_directly() {
     let rig = Rig::new();
     let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n";
     let burst = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,230,1317,Conversation log\n";
@@ -117,7 +117,7 @@ const BROKEN: &str = r#"
 "#;
 
 #[test]
-fn what_is_wrong_with_a_workload_is_told_with_its_line() {
+fn workload_errors_are_reported_with_their_line() {
     let rig = Rig::new();
     for [name, content, expected] in table::rows_of(BROKEN) {
         let path = rig.file(name, content);
@@ -196,7 +196,7 @@ fn the_same_seed_gives_the_same_reports_and_another_seed_others() {
 }
 
 #[test]
-fn the_front_has_a_point_for_each_objective_and_each_rule() {
+fn the_pareto_front_has_a_point_for_each_objective_and_each_policy() {
     let rig = Rig::new();
     let load = "zipf:requests=3000,days=1,models=20";
     let more = ["--front", "--capacity", "35%", "--compare", "offline,lru"];
@@ -219,7 +219,7 @@ fn the_front_has_a_point_for_each_objective_and_each_rule() {
 }
 
 #[test]
-fn the_objective_and_the_bound_of_the_shadows_are_among_the_figures() {
+fn a_report_contains_the_objective_and_the_bound_of_the_shadow_policies() {
     let rig = Rig::new();
     let load = "zipf:requests=3000,days=1,models=20,skew=0.8";
     let found = rig.reports(load, &["--capacity", "20%", "--compare", "lru"]);
@@ -235,7 +235,7 @@ fn the_objective_and_the_bound_of_the_shadows_are_among_the_figures() {
 }
 
 #[test]
-fn what_if_flags_change_what_they_say() {
+fn each_what_if_flag_changes_the_report() {
     let rig = Rig::new();
     let load = "zipf:requests=4000,days=1,models=20,skew=0.8";
     let reload = |more: &[&str]| {
@@ -269,7 +269,7 @@ fn what_if_flags_change_what_they_say() {
 }
 
 #[test]
-fn a_change_is_shown_beside_the_pool_as_it_is_with_how_much_other_days_would_differ() {
+fn a_change_is_compared_with_the_current_pool_including_the_spread_over_other_days() {
     let rig = Rig::new();
     let pool = rig.file(
         "pool.yaml",
@@ -304,7 +304,7 @@ fn a_change_is_shown_beside_the_pool_as_it_is_with_how_much_other_days_would_dif
 }
 
 #[test]
-fn the_page_has_its_charts_and_needs_no_network() {
+fn the_simulation_page_has_its_charts_and_loads_nothing_from_the_network() {
     let rig = Rig::new();
     let more = [
         "--compare",
@@ -336,7 +336,7 @@ fn the_page_has_its_charts_and_needs_no_network() {
 }
 
 #[test]
-fn no_peer_is_given_less_than_the_same_world() {
+fn every_simulated_policy_accounts_for_every_request() {
     let rig = Rig::new();
     let peers = "lru,fifo,llama-swap,llamacpp-router,ollama,modelmesh,ncsa,offline";
     let found = rig.reports(

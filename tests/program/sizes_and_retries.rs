@@ -22,7 +22,7 @@ fn view(pool: &Pool, name: &str) -> Value {
 }
 
 #[test]
-fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
+fn the_size_of_a_model_is_taken_from_the_hub_before_it_is_downloaded() {
     let hub = Hub::start();
     // The estimate from its name exceeds every device.
     hub.add_folder("lab/tiny-70b", Path::new(TINY));
@@ -54,7 +54,7 @@ fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
 }
 
 #[test]
-fn a_reload_tries_a_model_again_whose_files_have_changed() {
+fn a_reload_retries_a_failed_model_only_if_its_files_have_changed() {
     let weights = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(TINY).unwrap() {
         let file = file.unwrap();
@@ -86,7 +86,7 @@ fn a_reload_tries_a_model_again_whose_files_have_changed() {
 }
 
 #[test]
-fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() {
+fn a_load_with_a_different_number_of_devices_is_refused_while_the_model_is_loaded() {
     let program = stub_engine().display().to_string();
     let file = format!(
         "engine_config:\n  model_id: m\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{memory_gib: 1}}\n"
@@ -125,7 +125,7 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
 }
 
 #[test]
-fn a_model_that_may_use_no_device_is_refused_with_the_key_that_says_so() {
+fn a_model_that_may_use_no_device_is_refused_with_the_key_to_change() {
     let mut model = stub("nowhere", &[]);
     model.1 = model.1.replace("0.5}", "0.5, devices: {kinds: [H100]}}");
     let config =

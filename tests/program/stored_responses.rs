@@ -64,7 +64,7 @@ fn key(pool: &Pool, name: &str) -> String {
 }
 
 #[test]
-fn a_conversation_goes_on_by_the_id_of_its_last_response_also_after_a_restart() {
+fn a_conversation_continues_from_its_last_response_id_even_after_a_restart() {
     let mut pool = pool(&["--reasoning", "I think.", "--tokens", "2"], "");
     let first = created(&pool, &with(ask("One"), "instructions", json!("Be kind.")));
     assert_eq!(
@@ -125,7 +125,7 @@ fn end(pool: &mut Pool) {
 }
 
 #[test]
-fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
+fn items_are_referenced_by_their_ids_when_the_request_omits_store() {
     let pool = pool(&["--echo"], "");
     let tools = json!([{"type": "function", "name": "weather", "parameters": {"type": "object"}}]);
     // Like the AI SDK: without `store`, and the next turn refers to the response's items.
@@ -196,7 +196,7 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
 }
 
 #[test]
-fn a_response_is_for_its_own_key_alone_and_is_gone_when_it_is_deleted() {
+fn a_response_is_visible_only_to_its_own_key_and_gone_once_deleted() {
     let pool = pool(&[], "auth: {inference: key}\n");
     let (one, other) = (key(&pool, "one"), key(&pool, "other"));
     let (status, first) = pool.call(Some(&one), "POST", RESPONSES, &ask("One"));
@@ -254,7 +254,7 @@ fn a_response_is_for_its_own_key_alone_and_is_gone_when_it_is_deleted() {
 }
 
 #[test]
-fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
+fn a_stream_is_stored_when_it_ends_and_not_if_it_is_aborted() {
     let pool = pool(&["--tokens", "400", "--token-ms", "5"], "");
     let body = with(ask("One"), "max_output_tokens", json!(2));
     let (status, text, _) = pool.request(
@@ -298,7 +298,7 @@ fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
 }
 
 #[test]
-fn a_stream_that_ends_in_a_process_which_was_taken_over_is_stored_all_the_same() {
+fn a_stream_that_ends_in_a_process_already_taken_over_is_still_stored() {
     let talk = ["--tokens", "150", "--token-ms", "20"];
     let mut pool = Pool::that_adopts(&[model(&talk)], "", "1m");
     let body = with(ask("One"), "stream", json!(true));
@@ -322,7 +322,7 @@ fn a_stream_that_ends_in_a_process_which_was_taken_over_is_stored_all_the_same()
 }
 
 #[test]
-fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
+fn stored_responses_are_limited_per_key_and_conversations_in_length() {
     let env = [(SECTION, "{per_key: 8}")];
     let mut pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
     let mut last = created(&pool, &ask("0"));
@@ -358,7 +358,7 @@ fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
 }
 
 #[test]
-fn a_switch_keeps_nothing_and_deletes_what_there_was() {
+fn switching_the_store_off_deletes_stored_responses_and_stores_no_new_ones() {
     let mut pool = pool(&[], "");
     let first = created(&pool, &ask("One"));
     end(&mut pool);

@@ -29,7 +29,7 @@ fn asked(pool: &Pool, model: &str) -> Duration {
 }
 
 #[test]
-fn one_client_that_asks_two_models_in_turn_waits_for_the_load_alone() {
+fn one_client_alternating_between_two_models_waits_only_for_the_loads() {
     let load = Duration::from_millis(300);
     let pool = Pool::with_models(&[model("a", load, ""), model("b", load, "")], "");
     asked(&pool, "a");
@@ -44,7 +44,7 @@ fn one_client_that_asks_two_models_in_turn_waits_for_the_load_alone() {
 }
 
 #[test]
-fn a_client_that_has_its_answer_finds_the_model_that_gave_it_ready() {
+fn a_model_is_still_ready_after_its_client_received_the_response() {
     let load = Duration::ZERO;
     let pool = Pool::with_models(&[model("a", load, ""), model("b", load, "")], "");
     let key = pool.admin_key();
@@ -58,7 +58,7 @@ fn a_client_that_has_its_answer_finds_the_model_that_gave_it_ready() {
 }
 
 #[test]
-fn an_idle_model_of_higher_priority_yields_after_its_time_and_who_waits_is_told_when() {
+fn an_idle_model_of_higher_priority_yields_after_its_time_and_the_plan_shows_when() {
     let models = [
         model("urgent", Duration::ZERO, ", priority: 1"),
         model("plain", Duration::ZERO, ""),
@@ -77,7 +77,7 @@ fn an_idle_model_of_higher_priority_yields_after_its_time_and_who_waits_is_told_
 }
 
 #[test]
-fn with_never_a_waiting_model_is_told_who_holds_the_memory() {
+fn with_never_a_refusal_names_the_model_that_holds_the_memory() {
     let models = [
         model("urgent", Duration::ZERO, ", priority: 1"),
         model("plain", Duration::ZERO, ", queue_timeout: 1s"),

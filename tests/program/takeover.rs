@@ -60,7 +60,7 @@ fn ends(mut process: Child) {
 }
 
 #[test]
-fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
+fn a_takeover_refuses_no_connection_cuts_no_stream_and_restarts_no_engine() {
     let talk = ["--tokens", "150", "--token-ms", "20"];
     let models = [stub("hot", &[]), stub("talker", &talk)];
     let mut pool = Pool::that_adopts(&models, "", "1m");
@@ -112,7 +112,7 @@ fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
 }
 
 #[test]
-fn a_stream_that_goes_on_in_an_old_process_keeps_its_engine_hot_from_its_end_on() {
+fn a_stream_in_an_old_process_keeps_its_engine_hot_until_after_its_end() {
     let talk = ["--tokens", "480", "--token-ms", "25"];
     let mut pool = Pool::that_adopts(&[stub("talker", &talk)], "pool: {keep_hot: 2s}\n", "1m");
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
@@ -156,7 +156,7 @@ fn a_drain_waits_for_the_streams_of_an_old_process() {
 }
 
 #[test]
-fn who_waits_for_a_load_is_served_before_the_old_one_lets_go() {
+fn a_request_waiting_for_a_load_is_served_before_the_old_process_exits() {
     let models = [stub("slow", &["--ready-after-ms", "1500"])];
     let mut pool = Pool::that_adopts(&models, "", "1m");
     let waits = pool.stream("/v1/chat/completions", &chat("slow", false));
@@ -174,7 +174,7 @@ fn who_waits_for_a_load_is_served_before_the_old_one_lets_go() {
 }
 
 #[test]
-fn engines_go_over_although_they_would_end_with_a_crash() {
+fn engines_tied_to_the_old_process_survive_a_takeover() {
     let mut pool = Pool::with_models(&[stub("a", &[])], "");
     assert_eq!(asks(&pool, "a").0, 200);
     let engines = pool.engine_pids();
@@ -184,7 +184,7 @@ fn engines_go_over_although_they_would_end_with_a_crash() {
 }
 
 #[test]
-fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
+fn the_service_manager_is_notified_of_the_main_process_and_the_watchdog() {
     let mut manager = Manager::start();
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
@@ -208,7 +208,7 @@ fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
 }
 
 #[test]
-fn without_anybody_to_take_over_from_it_just_starts() {
+fn a_takeover_without_a_running_service_starts_normally() {
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     let engines = pool.engine_pids();

@@ -47,7 +47,7 @@ fn printed(pool: &Pool) -> String {
 }
 
 #[test]
-fn a_cold_request_is_one_trace_from_the_client_to_the_engine() {
+fn a_cold_request_is_a_single_trace_from_the_client_to_the_engine() {
     let collector = Collector::start();
     let flags = ", --ready-after-ms, \"300\", --tokens, \"4\", --token-ms, \"25\"";
     let config = collector.section("protocol: http/json, service_name: lab");
@@ -132,7 +132,7 @@ fn a_cold_request_is_one_trace_from_the_client_to_the_engine() {
 }
 
 #[test]
-fn a_load_shows_for_how_long_others_had_to_leave_and_who_joined_it() {
+fn a_load_span_shows_the_time_to_make_room_and_the_requests_that_joined() {
     let collector = Collector::start();
     let config = collector.section("protocol: http/json");
     let low = model("low", 10, ", --tokens, \"20\", --token-ms, \"40\"");
@@ -222,7 +222,7 @@ fn a_refused_request_and_a_failed_load_say_why_in_their_traces() {
 }
 
 #[test]
-fn the_standard_variables_are_enough_and_protocol_buffers_the_default() {
+fn the_standard_otel_variables_suffice_and_protocol_buffers_are_the_default() {
     let collector = Collector::start();
     let endpoint = format!("http://{}", collector.address);
     let headers = format!("authorization=Bearer%20{KEY},x-team=lab");
@@ -276,7 +276,7 @@ fn the_standard_variables_are_enough_and_protocol_buffers_the_default() {
 }
 
 #[test]
-fn without_an_endpoint_there_are_no_traces() {
+fn without_an_endpoint_no_traces_are_produced() {
     let pool = Pool::with_models(&[model("m", 1, "")], "");
     let traceparent = traceparent();
     let lines = [("traceparent", traceparent.as_str())];
@@ -302,7 +302,7 @@ fn count(pool: &Pool, result: &str) -> u64 {
 const NOT_REACHED: &str = "traces do not reach the collector";
 
 #[test]
-fn a_collector_that_is_down_costs_a_line_of_the_log_and_no_request() {
+fn an_unreachable_collector_causes_one_log_line_and_fails_no_request() {
     let endpoint = dead_url().replace("/v1", "");
     let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
     let mut pool = Pool::with_models(&[model("m", 1, "")], &config);
@@ -319,7 +319,7 @@ fn a_collector_that_is_down_costs_a_line_of_the_log_and_no_request() {
 }
 
 #[test]
-fn a_collector_that_never_answers_delays_neither_requests_nor_the_end() {
+fn a_collector_that_never_responds_delays_neither_requests_nor_shutdown() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
@@ -340,7 +340,7 @@ fn a_collector_that_never_answers_delays_neither_requests_nor_the_end() {
 }
 
 #[test]
-fn what_a_collector_refuses_is_counted_and_the_end_sends_what_waits() {
+fn spans_refused_by_a_collector_are_counted_and_pending_ones_are_sent_at_shutdown() {
     let refusing = Collector::that_answers(
         "HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\nconnection: close\r\n\r\nno thanks",
     );

@@ -36,7 +36,7 @@ fn vote(comparison: &str, models: &[&str], winner: Option<&str>) -> Value {
 }
 
 #[test]
-fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
+fn votes_change_the_leaderboard_in_order_and_survive_a_restart() {
     let mut pool = pool("");
     let key = key(&pool, &json!({}));
     let first = vote("comparison-1", &["uno", "two"], Some("uno"));
@@ -126,7 +126,7 @@ const WRONG: &str = r#"
 "#;
 
 #[test]
-fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
+fn invalid_votes_are_refused_with_the_reason_and_not_counted() {
     let pool = pool("");
     let key = key(&pool, &json!({}));
     for [body, status, param, words] in table::rows_of(WRONG) {
@@ -192,7 +192,7 @@ fn votes_need_a_key_and_viewers_and_keys_for_other_models_have_none() {
 }
 
 #[test]
-fn one_key_votes_thirty_times_a_minute_at_most() {
+fn one_key_may_vote_at_most_thirty_times_a_minute() {
     let pool = pool("");
     let (eager, calm) = (key(&pool, &json!({})), key(&pool, &json!({})));
     let send = |key: &str, nth: usize| {

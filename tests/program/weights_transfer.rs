@@ -74,7 +74,7 @@ fn view(pool: &Pool, name: &str) -> Value {
 }
 
 #[test]
-fn who_waits_hears_how_far_the_weights_are_and_then_gets_a_response() {
+fn a_waiting_request_reports_download_progress_and_is_then_served() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
@@ -119,7 +119,7 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_a_response() {
 }
 
 #[test]
-fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
+fn no_model_is_evicted_for_one_that_is_still_downloading_and_the_plan_says_so() {
     let lab = Lab::new();
     lab.hub.behave(|manners| manners.hold_after = Some(1000));
     let here = local("here");
@@ -162,7 +162,7 @@ fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
 }
 
 #[test]
-fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
+fn a_pool_killed_during_a_download_resumes_it_and_then_needs_no_hub() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
@@ -200,7 +200,7 @@ fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
 }
 
 #[test]
-fn a_gated_model_is_refused_with_what_to_do_and_an_administrator_tries_again() {
+fn a_gated_model_is_refused_with_advice_and_an_administrator_can_retry() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.token = Some("hf_secret".into()));
@@ -226,7 +226,7 @@ fn a_gated_model_is_refused_with_what_to_do_and_an_administrator_tries_again() {
 }
 
 #[test]
-fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
+fn an_unload_aborts_a_download_and_two_models_of_one_repository_share_it() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
@@ -270,7 +270,7 @@ fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
 }
 
 #[test]
-fn weights_that_somebody_deleted_are_fetched_again() {
+fn deleted_weights_are_fetched_again() {
     let lab = Lab::new();
     let pool = lab.pool(&[model("far", "")], "");
     assert_eq!(
@@ -293,7 +293,7 @@ fn weights_that_somebody_deleted_are_fetched_again() {
 }
 
 #[test]
-fn a_model_of_the_hub_without_a_file_comes_by_whoever_may_bring_it() {
+fn a_hub_model_without_a_file_is_loaded_only_for_permitted_callers() {
     let lab = Lab::new();
     for (who, of_user, of_admin, register) in [
         ("refuse", 404, 404, 403),

@@ -36,7 +36,7 @@ fn client(pool: &Pool, words: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
+fn a_cordon_preview_lists_what_moves_and_what_does_not_fit() {
     let files = [
         stub("hot", "memory_gib: 10, priority: 2"),
         stub("wide", "memory_gib: 12"),
@@ -100,7 +100,7 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
 }
 
 #[test]
-fn a_models_file_makes_a_second_model_like_it() {
+fn a_second_model_is_created_from_the_file_of_a_first() {
     let pool = Pool::with_devices(
         &[stub("first", "memory_gib: 2, aliases: [eins]")],
         TWO_DEVICES,

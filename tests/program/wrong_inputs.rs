@@ -226,7 +226,7 @@ fn compare(
 }
 
 #[test]
-fn every_response_to_a_wrong_input_names_the_place_and_says_what_to_do() {
+fn every_response_to_invalid_input_names_the_place_and_gives_advice() {
     let pool = Pool::demo_with(
         "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\n",
     );

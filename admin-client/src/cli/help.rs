@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_gets_the_intended_one_suggested() {
+    fn a_mistyped_command_suggests_the_intended_one() {
         for (line, name) in [
             ("admin-client lod m", "'load'"),
             ("admin-client event", "'events'"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_folded_between_words_if_it_is_wider_than_the_terminal() {
+    fn a_message_wider_than_the_terminal_is_wrapped_between_words() {
         let text = expected("admin-client load m --priority -1");
         let narrow = folded(&text, Style::terminal(40)).expect("folded");
         assert!(narrow.lines().all(|line| width(line) <= 40), "{narrow}");

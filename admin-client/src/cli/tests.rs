@@ -13,7 +13,7 @@ fn refusal(line: &str) -> ErrorKind {
 }
 
 #[test]
-fn the_definition_of_the_command_line_is_consistent() {
+fn the_command_line_definition_is_valid() {
     Cli::command().debug_assert();
 }
 
@@ -35,7 +35,7 @@ fn load_takes_every_flag_of_the_interface() {
 }
 
 #[test]
-fn an_invalid_time_and_a_count_of_zero_are_wrong_usage() {
+fn an_invalid_time_and_a_zero_count_are_usage_errors() {
     assert_eq!(
         refusal("admin-client load m --lease soon"),
         ErrorKind::ValueValidation

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_engine_gets_the_nearest_name_suggested() {
+    fn a_mistyped_engine_suggests_the_closest_name() {
         for (engine, kind) in [
             ("VLLM", "VLLMEngine"),
             ("llama.cpp", "LlamaCppEngine"),

@@ -75,7 +75,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_change_is_a_line_with_requester_action_and_result() {
+    fn the_audit_log_shows_requester_action_and_result_per_line() {
         let entry = |key: Value, name: Value, what: Value, status: u16| {
             json!({"id": 1, "at": "2026-11-21T11:59:00Z", "key": key, "subject": null, "name": name,
                 "client": "10.0.0.7", "method": "POST", "path": "/admin/load", "what": what, "status": status,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_audit_is_a_sentence() {
+    fn an_empty_audit_log_is_reported_in_a_sentence() {
         let text = audit(&AuditList::default(), noon(), Style::PLAIN);
         assert_eq!(text, "No changes yet.\n");
     }

@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_cordon_shows_what_left_what_drains_and_when_it_ends() {
+    fn a_cordon_lists_stopped_and_draining_replicas_and_its_end() {
         let response: CordonResponse = serde_json::from_value(json!({
             "device": "gpu3",
             "cordon": {"reason": "new fan", "since_at": "2026-11-21T12:00:00Z", "until_at": "2026-11-21T14:00:00Z", "failed": false},

@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_event_is_one_line_with_its_reason_and_what_it_cost() {
+    fn an_event_is_one_line_with_its_reason_and_cost() {
         let view: EventView = serde_json::from_value(json!({
             "id": 7, "at": "2026-11-21T11:59:00Z", "kind": "evicted", "model": "org/m", "replica": "r3", "order": "o5",
             "reason": "room for big\n(priority 1)", "priority": 0, "placement": null, "candidates": [],
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_with_only_an_unknown_kind_is_still_a_line() {
+    fn an_event_of_an_unknown_kind_is_still_printed() {
         let view: EventView = serde_json::from_value(json!({"kind": "novel"})).expect("an event");
         assert_eq!(event(&view, noon(), Style::PLAIN), "novel");
     }

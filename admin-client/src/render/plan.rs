@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_with_only_the_needed_fields_is_shown() {
+    fn a_plan_with_only_the_required_fields_is_shown() {
         assert_eq!(
             plan(&read(json!({"model": "m", "feasible": true})), Style::PLAIN),
             "m can be loaded\n  evict   nothing\n"

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn one_replica_goes_from_waiting_through_its_stages_to_ready() {
+    fn a_replica_progresses_from_waiting_through_its_stages_to_ready() {
         assert_eq!(at(1, json!([])), (0, "waiting for room".into()));
         assert_eq!(
             at(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_out_of_range_are_clamped() {
+    fn out_of_range_percentages_are_clamped() {
         assert_eq!(
             at(1, json!([{"state": "ready"}, {"state": "ready"}, {"state": "launching", "percent": 900.0}])).0,
             100

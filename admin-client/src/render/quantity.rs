@@ -172,7 +172,7 @@ pub mod tests {
     }
 
     #[test]
-    fn times_in_a_text_are_shown_in_the_local_zone() {
+    fn timestamps_within_text_are_converted_to_local_time() {
         let text = "since 2026-11-21T11:59:00.000Z: a (2026-11-21) and 2026-11-21T11:59:60Z  stay";
         assert_eq!(
             noon().stamps_in(text),
@@ -197,7 +197,7 @@ pub mod tests {
     }
 
     #[test]
-    fn times_are_shown_relative_to_now_in_any_offset() {
+    fn times_with_any_utc_offset_are_shown_relative_to_now() {
         assert_eq!(noon().ago("2026-11-21T12:57:00+01:00"), "3 min ago");
         assert_eq!(noon().ago("2026-11-21T12:00:05Z"), "just now");
         assert_eq!(noon().until("2026-11-21T12:08:20.500Z"), "8 min 20 s");

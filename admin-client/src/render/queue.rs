@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn waiters_and_orders_are_two_tables() {
+    fn waiting_requests_and_orders_are_shown_in_separate_tables() {
         let view: QueueView = serde_json::from_value(json!({
             "waiting": [{"ticket": "t7", "model": "m", "key": "anonymous", "position": 1, "waited_ms": 1500,
                 "expected_ms": null, "stage": "loading"}],
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_is_a_sentence() {
+    fn an_empty_queue_is_reported_in_a_sentence() {
         assert_eq!(
             queue(&QueueView::default(), Style::PLAIN),
             "No requests are waiting.\n"

@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_model_and_all_of_them_have_a_line() {
+    fn the_report_has_a_row_per_model_and_a_total() {
         let view: Report = serde_json::from_value(json!({
             "from": "a", "to": "b",
             "models": [{"model": "org/m", "requests": 10, "waited": 4, "waited_seconds": 6.0, "cold_starts": 1, "loads": 2,

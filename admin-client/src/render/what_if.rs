@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn leaving_replicas_and_loads_are_shown_with_their_reasons() {
+    fn a_what_if_shows_stopped_replicas_and_loads_with_their_reasons() {
         let response: WhatIf = serde_json::from_value(json!({
             "leaving": [{"replica": "r1", "model": "hot", "priority": 2, "in_flight": 1,
                 "devices": [{"device": "gpu1", "bytes": 1_073_741_824}], "reason": "device gpu1 is cordoned (M7)"}],

@@ -100,7 +100,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_decision_names_victims_and_survivors_with_reasons() {
+    fn a_decision_lists_evicted_and_kept_replicas_with_reasons() {
         let view: DecisionReport = serde_json::from_value(json!({
             "event": 118, "at": "2026-11-21T11:59:00Z", "model": "org/m", "what": "evict",
             "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "decided_by": null,

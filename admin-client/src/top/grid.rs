@@ -148,7 +148,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_narrow_window_leaves_out_what_matters_least_and_never_the_name() {
+    fn a_narrow_window_drops_the_least_important_columns_and_never_the_name() {
         let shown = |width| -> Vec<usize> {
             places(&COLUMNS, width)
                 .iter()

@@ -138,7 +138,7 @@ fn a_window_of_80_by_24_shows_devices_models_queue_and_events() {
 }
 
 #[test]
-fn an_empty_queue_is_one_line_and_leaves_its_room_to_the_others() {
+fn an_empty_queue_takes_one_line_and_leaves_its_space_to_the_other_panes() {
     let mut empty = pool();
     empty["queue"] = json!({"waiting": [], "orders": []});
     let shown = frame(&mut app_of(empty, false), 80, 24);
@@ -148,7 +148,7 @@ fn an_empty_queue_is_one_line_and_leaves_its_room_to_the_others() {
 }
 
 #[test]
-fn a_wide_window_has_the_events_next_to_the_models_and_every_column() {
+fn a_wide_window_shows_events_next_to_models_with_all_columns() {
     let frame = frame(&mut app(), 200, 50);
     has(
         &frame,
@@ -263,7 +263,7 @@ fn a_plan_that_is_refused_cannot_be_confirmed() {
 }
 
 #[test]
-fn an_unload_shows_the_cut_requests_and_a_vanished_model_is_not_unloaded() {
+fn an_unload_dialog_shows_requests_in_flight_and_does_nothing_for_a_removed_model() {
     let mut app = app();
     letters(&mut app, "u");
     has(
@@ -327,7 +327,7 @@ fn the_filter_shows_only_rows_with_its_text_and_escape_ends_it() {
 }
 
 #[test]
-fn the_mark_stays_on_its_model_while_the_list_changes() {
+fn the_selection_follows_its_model_when_the_list_changes() {
     let mut app = app();
     letters(&mut app, "j");
     frame(&mut app, 80, 24);
@@ -393,7 +393,7 @@ fn a_lost_connection_and_its_end_are_shown_with_the_time() {
 }
 
 #[test]
-fn a_log_follows_its_end_until_it_is_scrolled_and_says_when_it_is_over() {
+fn a_log_view_follows_new_lines_until_scrolled_and_reports_the_end() {
     let mut app = app();
     letters(&mut app, "L");
     let line = |n: usize| read(json!({"replica": "r1", "line": format!("line {n}")}));

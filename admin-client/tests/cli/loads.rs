@@ -68,7 +68,7 @@ fn a_load_shows_the_plan_then_the_stages_then_the_outcome() {
 }
 
 #[test]
-fn a_load_that_waits_for_room_says_what_it_waits_for() {
+fn a_load_that_waits_for_room_shows_its_reason_once() {
     let mut soon = refusal()["plan"].clone();
     soon["reason"] = "not now, but soon and automatically: r2 is busy".into();
     let waiting = json!({"models": [{"model": "org/m", "state": "waiting", "replicas": []}]});
@@ -104,7 +104,7 @@ fn a_load_in_json_prints_only_the_servers_response() {
 }
 
 #[test]
-fn no_wait_returns_when_the_load_has_started() {
+fn no_wait_returns_as_soon_as_the_load_has_started() {
     let server = Server::start(vec![
         (PLAN, vec![Reply::json(200, plan())]),
         (
@@ -144,7 +144,7 @@ fn a_refused_load_prints_the_obstacles_and_exits_with_1() {
 }
 
 #[test]
-fn a_plan_and_a_dry_run_do_the_same_and_load_nothing() {
+fn a_dry_run_prints_the_plan_and_loads_nothing() {
     let server = one(PLAN, 200, plan());
     let (planned, dry) = (
         server.client("plan org/m --gpus 2"),
@@ -168,7 +168,7 @@ fn a_plan_that_cannot_be_carried_out_exits_with_1() {
 }
 
 #[test]
-fn a_model_that_only_the_load_knows_is_loaded_without_a_plan() {
+fn a_model_unknown_to_the_plan_route_is_loaded_without_a_plan() {
     let unknown = json!({"error": {"message": "no model is called org/m", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}});
     let server = Server::start(vec![
         (PLAN, vec![Reply::json(404, unknown.clone())]),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn strictness_decides_about_words_that_cannot_be_enforced() {
+    fn strict_decides_whether_unsupported_schema_keywords_are_refused() {
         for (strict, lenient) in [
             (json!(true), false),
             (json!(false), true),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_name_of_the_guided_fields_means_the_same() {
+    fn structured_outputs_equal_the_older_guided_fields() {
         for (part, older, value) in [
             ("json", "guided_json", json!({"type": "integer"})),
             ("regex", "guided_regex", json!("a+")),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_by_its_field() {
+    fn an_invalid_response_format_is_refused_by_field() {
         let mut deep = json!({});
         for _ in 0..45 {
             deep = json!({"items": deep});

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_goes_back_with_all_that_it_came_with() {
+    fn an_assistant_message_can_be_sent_back_with_all_its_fields() {
         let nulls = json!({"role": "assistant", "content": "Hi", "annotations": null, "audio": null,
             "function_call": null, "reasoning_content": null, "refusal": null, "tool_calls": null});
         assert_eq!(
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_form_of_a_call_becomes_the_newer_one() {
+    fn a_function_call_is_converted_to_a_tool_call() {
         let call = json!({"name": "f", "arguments": "{\"a\": 1}"});
         let message = json!({"role": "assistant", "content": null, "function_call": call});
         let taken = take(json!([message])).expect("is taken");
@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_for_a_cache_may_stand_in_every_text_part() {
+    fn a_cache_hint_is_accepted_on_every_text_part() {
         let part = json!({"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}});
         let taken = take(json!([{"role": "user", "content": [part]}])).expect("is taken");
         assert_eq!(taken[0]["content"], "Hi");
     }
 
     #[test]
-    fn fields_that_clients_add_to_messages_are_left_out_and_named() {
+    fn extra_message_fields_are_dropped_and_reported() {
         let mut ignored = IgnoredFields::default();
         let call = json!({"id": "1", "index": 0, "type": "function", "thought_signature": "x",
             "function": {"name": "f", "arguments": "{}", "extra": 1}});
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_an_old_call_are_taken_whatever_they_are() {
+    fn tool_call_arguments_in_history_are_accepted_in_any_form() {
         for (written, taken) in [
             (json!("{\"a\": 1}"), json!({"a": 1})),
             (json!(" "), json!({})),
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn the_older_form_of_a_result_needs_no_id() {
+    fn a_function_result_needs_no_tool_call_id() {
         let result = json!({"role": "function", "name": "f", "content": "4"});
         let taken = take(json!([result])).expect("is taken");
         assert_eq!(taken[0]["role"], "tool");
     }
 
     #[test]
-    fn fields_of_a_wrong_type_are_refused_by_their_place() {
+    fn message_fields_of_a_wrong_type_are_refused_by_their_path() {
         for (message, field) in [
             (
                 json!({"role": "user", "content": "a", "name": {}}),

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_extension_is_taken() {
+    fn every_extension_field_is_accepted() {
         let nulls = request_fields::GENERATING
             .iter()
             .map(|name| ((*name).to_owned(), Value::Null));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_for_words_may_stand_beside_a_call_that_is_demanded() {
+    fn a_response_format_is_dropped_when_a_tool_call_is_required() {
         let tools = json!([{"type": "function", "function": {"name": "f"}}]);
         let body = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools,
             "tool_choice": "required", "response_format": {"type": "json_object"}});
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn continuous_usage_needs_the_usage_itself() {
+    fn continuous_usage_requires_include_usage() {
         let body = |options: Value| json!({"messages": [{"role": "user", "content": "Hi"}], "stream": true, "stream_options": options});
         let both = json!({"include_usage": true, "continuous_usage_stats": true});
         assert!(

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effort_turns_thinking_on_or_off_and_the_templates_own_words_win() {
+    fn an_effort_turns_thinking_on_or_off_unless_template_kwargs_say_otherwise() {
         let high = take(json!({"reasoning_effort": "high"})).expect("is taken");
         assert_eq!(high.values["enable_thinking"], true);
         assert_eq!(high.values["reasoning_effort"], "high");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_template_does_not_read_is_named() {
+    fn reasoning_settings_the_template_does_not_read_are_reported() {
         let reads = |known: &'static str| move |name: &str| name == known;
         let high = take(json!({"reasoning_effort": "high"})).expect("is taken");
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effort_of_another_service_has_no_effect_and_is_named() {
+    fn an_unknown_effort_is_ignored_and_reported() {
         let body = json!({"reasoning_effort": "ultra"}).to_string();
         let mut fields = Fields::parse(body.as_bytes()).expect("an object");
         let mut ignored = IgnoredFields::default();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_wishes_are_refused_by_their_field() {
+    fn invalid_reasoning_settings_are_refused_by_field() {
         for (body, field) in [
             (json!({"reasoning_effort": 3}), "reasoning_effort"),
             (json!({"chat_template_kwargs": []}), "chat_template_kwargs"),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn each_strategy_has_its_defaults() {
+    fn each_decoding_strategy_has_default_settings() {
         let beams = take(json!({"decoding_strategy": "beam_search"})).expect("is taken");
         let Strategy::Beams(settings) = beams.1 else {
             panic!("no beams")
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_by_its_field() {
+    fn incompatible_decoding_settings_are_refused_by_field() {
         for (body, field) in [
             (json!({"decoding_strategy": "magic"}), "decoding_strategy"),
             (json!({"decoding_strategy": 5}), "decoding_strategy"),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_the_choice_between_them_are_read() {
+    fn tools_and_tool_choice_are_parsed() {
         let tools = take(
             json!({"tools": [tool("a"), tool("b")], "tool_choice": {"type": "function", "function": {"name": "b"}}}),
         );
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_no_tool_has_do_not_reach_the_template() {
+    fn unknown_tool_fields_do_not_reach_the_template() {
         let tool = json!({"cache_control": {"type": "ephemeral"}, "type": "function",
             "function": {"name": "a", "colour": 1, "strict": null}});
         let body = json!({"tools": [tool]}).to_string();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tools_are_refused_by_their_place() {
+    fn invalid_tools_are_refused_by_their_path() {
         for (body, field) in [
             (json!({"tools": {}}), "tools"),
             (json!({"tools": vec![tool("a"); 129]}), "tools"),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_a_request_have_their_logits_together_where_they_can() {
+    fn the_rows_of_a_request_share_a_logits_batch_if_they_fit() {
         let rows = [(0, 1), (1, 2), (2, 2), (3, 2), (4, 3)];
         let uncut = |count| uncut(&rows, count);
         assert_eq!([1, 2, 3, 4, 5].map(uncut), [1, 1, 1, 4, 5]);

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_wait_than_may() {
+    fn the_number_of_waiting_requests_is_limited() {
         let gauges = Gauges::default();
         assert!(gauges.begin_waiting(2) && gauges.begin_waiting(2));
         assert!(!gauges.begin_waiting(2));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_has_its_kind_and_a_number() {
+    fn every_metric_has_a_type_and_a_value() {
         let gauges = Gauges::default();
         gauges.pages_held.store(2, Relaxed);
         let text = gauges.text(5, 1024);

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_the_failure_of_what_was_done_then() {
+    fn a_panic_becomes_an_internal_error() {
         let failed = guarded::<()>(|| panic!("on purpose"));
         assert_eq!(failed.expect_err("an error").status.as_u16(), 500);
         assert_eq!(guarded(|| Ok(1)), Ok(1));

@@ -42,7 +42,7 @@ mod tests {
     use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping};
 
     #[test]
-    fn a_response_fits_with_all_its_sequences() {
+    fn the_room_for_a_response_counts_all_its_sequences() {
         let beams = |beams| {
             Strategy::Beams(BeamSettings {
                 beams,

@@ -58,7 +58,7 @@ fn difference(ours: &Result<String, String>, expected: &Value) -> Option<String>
 }
 
 #[test]
-fn templates_of_every_family_render_as_transformers_renders_them() {
+fn templates_of_all_families_render_as_in_transformers() {
     let (cases, expected) = (json("cases.json"), json("rendered.json"));
     assert_eq!(expected["now"], now());
     let tools: Vec<&Value> = cases["tools"].as_array().expect("a list").iter().collect();

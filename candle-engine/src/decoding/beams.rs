@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_on_compete_across_beams() {
+    fn extensions_of_all_beams_compete() {
         let beams = Beams::<()>::new(settings(2, 1.0, EarlyStopping::default()));
         let rows = [vec![-0.1, -3.0, f32::NEG_INFINITY], vec![-0.2, -0.3, -9.0]];
         let ways: Vec<(usize, u32)> = beams
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_ends_when_the_request_wants_it_to() {
+    fn the_search_ends_according_to_early_stopping() {
         for (early_stopping, best, done) in [
             (EarlyStopping::AtOnce, -0.1, true),
             (EarlyStopping::WhenWorse, -0.1, false),

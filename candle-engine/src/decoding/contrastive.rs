@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_likely_repetition_gives_way_to_something_new() {
+    fn a_likely_repetition_loses_to_a_new_token() {
         let candidates = [(0.6, 0.95), (0.3, 0.1), (0.1, 0.0)];
         assert_eq!(choose(&candidates, 0.0), Some(0), "probability alone");
         assert_eq!(choose(&candidates, 0.6), Some(1));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn similarity_is_the_largest_cosine_whatever_the_lengths() {
+    fn similarity_is_the_largest_cosine_regardless_of_vector_length() {
         let mut seen = Directions::default();
         assert_eq!(seen.similarity(&[1.0, 0.0]), -1.0);
         seen.add(vec![0.0, 5.0]);

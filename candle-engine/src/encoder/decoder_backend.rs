@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_score_is_the_difference_of_two_logits_after_the_last_token_that_is_no_padding() {
+    fn a_score_is_the_logit_difference_after_the_last_non_padding_token() {
         let head = |no, factor, cap| ScoreHead {
             yes: vec![1.0, 2.0],
             no,

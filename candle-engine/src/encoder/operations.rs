@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn activations_in_place_are_those_of_candle() {
+    fn in_place_activations_agree_with_candle() {
         let numbers: Vec<f32> = (-20..21).map(|step| step as f32 / 4.0).collect();
         for (activation, exact) in [
             (Activation::Gelu, row(&numbers).gelu_erf()),

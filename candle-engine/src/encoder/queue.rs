@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_leaves_room_for_others_and_they_take_turns() {
+    fn requests_share_an_encoder_batch_in_round_robin_order() {
         let many = [10; 50];
         let first = batch(&[&many, &[10, 10], &[10]], 50);
         assert_eq!(first.takes, [(0, 2), (1, 2), (2, 1)]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_of_a_text_have_room_for_four_times_what_it_counts_as_at_most() {
+    fn the_pages_of_a_text_hold_at_most_four_times_its_counted_tokens() {
         for length in 1..200 {
             let sequence = Sequence {
                 tokens: vec![0; length],
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_larger_than_the_budget_is_computed_alone() {
+    fn a_text_larger_than_the_budget_forms_its_own_batch() {
         let alone = batch(&[&[500, 3], &[3]], 50);
         assert_eq!(alone.takes, [(0, 1)]);
         assert_eq!(alone.next_first, 1);

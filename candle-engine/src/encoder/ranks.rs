@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_of_vectors_are_cosines_of_one_with_all_or_of_each_with_each() {
+    fn scores_are_cosines_of_one_with_all_or_pairwise() {
         let vectors = vec![vec![1.0, 0.0], vec![2.0, 0.0], vec![0.0, 3.0]];
         let one = Scoring::Cosine { firsts: 1 }.scores(&vectors);
         assert_eq!(one, [1.0, 0.0]);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_is_written_with_the_digits_of_a_32_bit_float() {
+    fn a_score_is_written_with_f32_precision() {
         assert_eq!(number(0.1).to_string(), "0.1");
         assert_eq!(number(sigmoid(0.0)).to_string(), "0.5");
         assert_eq!(sigmoid(-200.0), 0.0);

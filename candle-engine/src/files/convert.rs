@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn q5_0_is_written_as_q8_0_without_a_difference() {
+    fn q5_0_is_converted_to_q8_0_without_loss() {
         let (bytes, meant) = quantised(GgmlDType::Q5_0, 70, 96);
         let from = FileEncoding::Converted(GgmlDType::Q5_0);
         let written = rewrite(&bytes, &from, Encoding::Q8_0, 96).expect("writes");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_in_chunks_is_the_whole_matrix() {
+    fn a_matrix_converted_in_chunks_equals_one_converted_in_a_single_call() {
         let given = matrix(500, 256);
         let bytes: Vec<u8> = given
             .iter()
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_matrix_is_the_matrix() {
+    fn transposing_a_transposed_matrix_restores_it() {
         for (rows, columns) in [(1, 1), (3, 5), (16, 40), (70, 33)] {
             let given = matrix(rows, columns);
             let turned = (0..columns).flat_map(|column| {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_no_whole_blocks_take_smaller_ones_or_stay() {
+    fn rows_that_do_not_divide_into_blocks_use_smaller_blocks_or_stay_unquantized() {
         assert_eq!(fitting(Encoding::Q4K, 512), Some(Encoding::Q4K));
         assert_eq!(fitting(Encoding::Q4K, 96), Some(Encoding::Q8_0));
         assert_eq!(fitting(Encoding::Q8_0, 40), None);

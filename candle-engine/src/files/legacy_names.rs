@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_of_a_family_has_a_usual_one_and_leads_back() {
+    fn legacy_tensor_names_map_to_usual_ones_and_back() {
         for names in [&GPT_J, &GPT_NEO_X, &GPT_2] {
             let blocks = names
                 .within
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_is_left_out_changes_nothing() {
+    fn a_missing_prefix_is_tolerated() {
         assert_eq!(
             GPT_2.usual("h.3.mlp.c_fc.bias"),
             Some("model.layers.3.mlp.up_proj.bias".to_owned())

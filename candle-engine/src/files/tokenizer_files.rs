@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_is_found_in_each_file_that_may_have_it() {
+    fn the_template_is_found_in_every_supported_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("is written");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_templates_the_default_is_taken() {
+    fn the_default_template_is_chosen_from_several() {
         let list =
             json!([{"name": "tools", "template": "a"}, {"name": "default", "template": "b"}]);
         assert_eq!(template_of(&list), Some("b".to_owned()));

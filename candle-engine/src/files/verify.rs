@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_that_is_none_is_found_in_every_type() {
+    fn the_first_non_finite_number_is_found_in_every_type() {
         let quiet = vec![0; 4 * 5000];
         for (written, bits) in [
             (
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_whose_factor_is_none_is_found() {
+    fn a_block_with_a_non_finite_factor_is_found() {
         for (written, factor) in [
             (FileEncoding::Plain(Encoding::Q4_0), 0),
             (FileEncoding::Plain(Encoding::Q8_0), 0),

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_from_inside_the_library_are_written_in_the_words_of_schemas() {
+    fn library_errors_are_reworded_in_terms_of_the_schema() {
         for (reason, words) in [
             (
                 "panic: assertion failed: grammar.symbols.len() < u16::MAX as usize - 10\n<backtrace>\n 0: a::b\n</backtrace>",

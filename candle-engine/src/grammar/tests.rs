@@ -41,7 +41,7 @@ fn takes(grammar: &Grammar, text: &str) -> bool {
 }
 
 #[test]
-fn a_schema_takes_its_own_json_and_no_other() {
+fn a_schema_accepts_only_matching_json() {
     let person = schema(json!({
         "type": "object", "required": ["name", "age"], "additionalProperties": false,
         "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}}
@@ -54,7 +54,7 @@ fn a_schema_takes_its_own_json_and_no_other() {
 }
 
 #[test]
-fn expressions_choices_and_grammars_are_followed() {
+fn regexes_choices_and_lark_grammars_constrain_the_text() {
     let regex = Grammar::Regex(r"\d{4}-\d{2}/(a|b)".to_owned());
     assert!(takes(&regex, "2024-11/a") && !takes(&regex, "2024-1/a"));
     let choice = Grammar::Choice(vec!["yes".to_owned(), "no \"thanks\"\u{7f}".to_owned()]);
@@ -65,7 +65,7 @@ fn expressions_choices_and_grammars_are_followed() {
 }
 
 #[test]
-fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
+fn a_grammar_that_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     for grammar in [
         schema(json!({"type": "wizard"})),
@@ -96,7 +96,7 @@ fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_wide_schema_is_followed_to_its_last_property() {
+fn a_schema_with_thousands_of_properties_is_enforced_to_the_last_one() {
     for count in [100, 1500, 2100] {
         for required in [false, true] {
             let names: Vec<String> = (0..count).map(|nth| format!("p{nth}")).collect();
@@ -157,7 +157,7 @@ fn compiled_grammars_are_kept_within_a_bound_on_their_memory() {
 }
 
 #[test]
-fn a_refusal_is_kept_until_the_grammar_is_compiled_after_all() {
+fn a_refusal_is_cached_until_the_grammar_compiles() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let choice = Grammar::Choice(vec!["a".to_owned()]);
     let text = KeyedGrammar::new(&choice).expect("is written").text;
@@ -173,7 +173,7 @@ fn a_refusal_is_kept_until_the_grammar_is_compiled_after_all() {
 }
 
 #[test]
-fn a_whole_response_can_only_end() {
+fn a_complete_response_can_only_end() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let choice = Grammar::Choice(vec!["yes".to_owned()]);
     let mut constraint = grammars
@@ -193,7 +193,7 @@ fn a_whole_response_can_only_end() {
 }
 
 #[test]
-fn a_call_is_held_to_its_schema_wherever_the_response_makes_one() {
+fn a_tool_call_follows_its_schema_at_any_position_in_the_response() {
     let tool = |name: &str, parameters: Value| Tool {
         name: name.to_owned(),
         parameters: Some(parameters),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_the_kinds_are_those_of_the_library() {
+    fn the_expression_kind_numbers_match_those_of_the_library() {
         let text = |text: &str| RegexAst::Regex(text.to_owned());
         for (expression, number) in [
             (RegexAst::EmptyString, kind::EMPTY),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_expression_more_multiplies_the_ways_of_an_intersection() {
+    fn each_additional_expression_multiplies_the_width_of_an_intersection() {
         let mut before = 0.0;
         for count in 2..12u8 {
             let one = |nth: u8| searched(format!(".*{}.{{{}}}", char::from(b'a' + nth), nth + 5));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_with_a_length_and_a_format_is_taken() {
+    fn a_pattern_with_a_length_and_a_format_is_accepted() {
         let (builder, _) = built(&RegexAst::And(vec![
             searched(r"^[a-z0-9._-]+@[a-z0-9-]+(\.[a-z]{2,})+$".to_owned()),
             searched("^[^@]+@[^@]+$".to_owned()),

@@ -251,7 +251,7 @@ mod tests {
     use half::bf16;
 
     #[test]
-    fn numbers_become_the_nearest_of_bf16_and_rows_whole_vectors() {
+    fn numbers_round_to_the_nearest_bf16_and_rows_are_padded_to_full_vectors() {
         let special = [
             0.0,
             -0.0,

@@ -47,7 +47,7 @@ mod tests {
     use super::Shares;
 
     #[test]
-    fn shares_are_neighbours_that_cover_all_tiles_once() {
+    fn shares_are_contiguous_and_cover_every_tile_once() {
         for tiles in [0, 1, 2, 3, 7, 64, 177, 1000] {
             for threads in [1, 2, 3, 16, 64] {
                 for least in [1, 2, 9] {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_shares_are_long_and_the_last_ones_short() {
+    fn work_shares_shrink_towards_the_end() {
         let shares = Shares {
             tiles: 176,
             threads: 2,

@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn one_gpu_that_holds_all_gets_all() {
+    fn a_gpu_with_room_for_the_complete_model_gets_all_of_it() {
         let division = divide(&sizes(), &[gpu("A", 104), gpu("B", 105), cpu(1000)]).unwrap();
         assert_eq!(division.blocks, [1; 8]);
         assert_eq!((division.embedding, division.head), (1, 1));
     }
 
     #[test]
-    fn gpus_get_shares_as_large_as_their_free_memory() {
+    fn gpus_get_shares_in_proportion_to_their_free_memory() {
         let division = divide(&sizes(), &[gpu("A", 95), gpu("B", 50)]).unwrap();
         assert_eq!(division.blocks, [0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!(
@@ -292,27 +292,27 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_on_gpus_computes_on_the_cpu_first() {
+    fn layers_that_do_not_fit_on_the_gpus_run_first_on_the_cpu() {
         let division = divide(&sizes(), &[gpu("A", 46), cpu(1000)]).unwrap();
         assert_eq!(division.blocks, [1, 1, 1, 1, 1, 0, 0, 0]);
         assert_eq!((division.embedding, division.head), (1, 0));
     }
 
     #[test]
-    fn without_a_gpu_all_is_on_the_cpu() {
+    fn without_a_gpu_the_complete_model_runs_on_the_cpu() {
         let division = divide(&sizes(), &[cpu(105)]).unwrap();
         assert_eq!(division.blocks, [0; 8]);
     }
 
     #[test]
-    fn what_fits_nowhere_is_refused_with_the_numbers() {
+    fn a_model_that_fits_on_no_device_is_refused_with_the_numbers() {
         let problem = divide(&sizes(), &[gpu("A", 20), cpu(30)]).unwrap_err();
         assert!(problem.contains("105 bytes are needed"), "{problem}");
         assert!(problem.contains("30 free on CPU"), "{problem}");
     }
 
     #[test]
-    fn neighbours_on_one_device_are_one_share() {
+    fn adjacent_parts_on_one_device_form_one_share() {
         let shares = Placement::on(&Device::Cpu, 3);
         let shares = shares.shares();
         assert_eq!(shares.len(), 1);

@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pair_turns_by_one_radian_a_position_and_the_rest_slower() {
+    fn the_first_pair_rotates_by_one_radian_per_position_and_later_ones_slower() {
         let frequencies = Frequencies::new(&rope(RopeScaling::None), 64).frequencies;
         assert_eq!(frequencies, [1.0, 0.1, 0.01, 0.001]);
     }
 
     #[test]
-    fn a_context_beyond_the_first_takes_the_long_divisors() {
+    fn a_context_longer_than_the_original_uses_the_long_divisors() {
         let scaling = RopeScaling::Long {
             short: vec![1.0; 4],
             long: vec![2.0; 4],

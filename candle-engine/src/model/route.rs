@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_are_chosen_and_their_factors_sum_to_one() {
+    fn the_highest_scoring_experts_are_chosen_and_their_weights_sum_to_one() {
         let mut router = Router::default();
         router.route(&experts(), None, &[0.0, 2.0, 1.0, -1.0, 5.0, 0.0, 0.0, 4.0]);
         assert_eq!(router.rows, [vec![1], vec![0], vec![0], vec![1]]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_changes_who_is_chosen_but_not_how_much_they_weigh() {
+    fn a_bias_changes_which_experts_are_chosen_but_not_their_weights() {
         let mut router = Router::default();
         let experts = Experts {
             scoring: Scoring::Sigmoid,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_of_lesser_groups_are_not_chosen() {
+    fn only_experts_of_the_best_groups_are_chosen() {
         let mut router = Router::default();
         let groups = ExpertGroups {
             count: 2,

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_take_their_weights_and_pages() {
+    fn sizes_include_weights_and_cache_pages() {
         let spec = llama();
         let sizes = Sizes::new(&spec, &InMemory::random(&spec, 1), 3, 1).expect("readable");
         let block = 4 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96 + 2 * 64);

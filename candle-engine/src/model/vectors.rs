@@ -199,7 +199,7 @@ fn for_every_model(check: impl Fn(&ReferenceResults) -> Result<String, String>) 
 }
 
 #[test]
-fn logits_are_those_of_transformers_at_every_position() {
+fn logits_equal_those_of_transformers_at_every_position() {
     for_every_model(|expected| {
         let mut decoder = decoder(&expected.folder, 1)?;
         let spread = expected.spread();
@@ -223,7 +223,7 @@ fn logits_are_those_of_transformers_at_every_position() {
 }
 
 #[test]
-fn last_hidden_states_are_those_of_transformers() {
+fn last_hidden_states_equal_those_of_transformers() {
     for_every_model(|expected| {
         let Some(numbers) = expected.numbers.get("hidden") else {
             return Ok("none kept".to_owned());
@@ -248,7 +248,7 @@ fn last_hidden_states_are_those_of_transformers() {
 }
 
 #[test]
-fn greedy_continuations_are_those_of_transformers_token_for_token() {
+fn greedy_continuations_equal_those_of_transformers_token_for_token() {
     for_every_model(|expected| {
         let mut decoder = decoder(&expected.folder, 1)?;
         let mut step = alone(&expected.prompt, vec![expected.prompt.len() - 1]);
@@ -365,7 +365,7 @@ fn quantised_difference(expected: &ReferenceResults, encoding: Encoding) -> Resu
 }
 
 #[test]
-fn weights_of_eight_bits_move_logits_little() {
+fn eight_bit_weights_change_logits_little() {
     for_every_model(|expected| {
         let difference = quantised_difference(expected, Encoding::Q8_0)?;
         let config = std::fs::read_to_string(expected.folder.join("config.json"));
@@ -384,7 +384,7 @@ fn weights_of_eight_bits_move_logits_little() {
 }
 
 #[test]
-fn weights_of_four_bits_move_logits_somewhat() {
+fn four_bit_weights_change_logits_within_tolerance() {
     // The model whose rows are complete blocks.
     let models = every_model();
     let wide = models.iter().find(|model| model.name() == "llama-wide");

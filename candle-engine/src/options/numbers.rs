@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_read_by_the_names_that_vllm_has_and_others_refused_with_the_list() {
+    fn number_types_parse_by_vllms_names_and_others_are_refused_with_the_list() {
         for types in PRODUCTS {
             assert_eq!(types.to_string().parse(), Ok(types));
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_gpu_the_types_of_the_cpu_are_refused_by_their_option() {
+    fn cpu_number_types_are_refused_on_a_gpu_by_option() {
         let types = |products, kv_cache| NumberTypes { products, kv_cache };
         for (numbers, name) in [
             (types(ProductType::F32, CacheType::Auto), "dtype"),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_rounded_only_where_that_is_chosen() {
+    fn inputs_are_rounded_only_for_bf16_products() {
         let rounding = PRODUCTS.into_iter().filter(|product| product.rounds());
         assert_eq!(rounding.collect::<Vec<_>>(), [ProductType::Bf16]);
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speculation_is_on_by_default_where_rows_are_exact() {
+    fn speculation_is_on_by_default_only_on_the_cpu() {
         let default = Speculation::default();
         assert_eq!(default.tokens_on(&[DeviceChoice::Cpu]), TOKENS);
         let mixed = [DeviceChoice::Cuda(0), DeviceChoice::Cpu];
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_speculation_that_cannot_work_are_refused_by_their_option() {
+    fn invalid_speculation_settings_are_refused_by_option() {
         let with = |tokens, lookup_max, lookup_min| {
             let speculation = Speculation {
                 tokens: Some(tokens),

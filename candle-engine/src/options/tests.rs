@@ -10,7 +10,7 @@ pub(super) fn options() -> EngineOptions {
 }
 
 #[test]
-fn numbers_that_cannot_work_are_refused_by_their_option() {
+fn invalid_engine_options_are_refused_by_name() {
     assert!(options().validate().is_ok());
     for (wrong, name) in [
         (
@@ -55,7 +55,7 @@ fn numbers_that_cannot_work_are_refused_by_their_option() {
 }
 
 #[test]
-fn devices_are_named_once_and_the_cpu_is_the_last() {
+fn a_device_may_be_named_once_and_the_cpu_only_last() {
     use DeviceChoice::{Cpu, Cuda, Metal};
     let check = |devices: &[DeviceChoice]| {
         let options = EngineOptions {
@@ -79,7 +79,7 @@ fn devices_are_named_once_and_the_cpu_is_the_last() {
 }
 
 #[test]
-fn a_device_is_read_as_it_is_written() {
+fn a_device_round_trips_through_its_text() {
     for text in ["cpu", "cuda:0", "cuda:7", "metal:0"] {
         let device: DeviceChoice = text.parse().expect("a device");
         assert_eq!(device.to_string(), text);
@@ -91,7 +91,7 @@ fn a_device_is_read_as_it_is_written() {
 }
 
 #[test]
-fn a_task_is_read_as_it_is_written() {
+fn a_task_round_trips_through_its_text() {
     for task in [Task::Generate, Task::Embed, Task::Rerank] {
         assert_eq!(task.to_string().parse(), Ok(task));
     }

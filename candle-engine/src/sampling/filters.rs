@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_filter_keeps_what_its_name_says() {
+    fn each_sampling_filter_keeps_the_expected_tokens() {
         let all = SamplingSettings::default;
         assert_eq!(tokens(all()), [0, 1, 2, 3]);
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_vocabulary_the_same_are_kept_as_if_all_were_in_order() {
+    fn filters_keep_the_same_tokens_of_a_large_vocabulary_as_a_full_sort() {
         let logits: Vec<f32> = (0..5000u32)
             .map(|token| (token.wrapping_mul(2_654_435_761) % 1000) as f32 / 150.0)
             .collect();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn something_is_always_left() {
+    fn the_strictest_filters_still_keep_one_token() {
         let hard = SamplingSettings {
             top_p: 0.0,
             min_p: 1.0,

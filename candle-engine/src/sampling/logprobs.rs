@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_add_up_to_one_and_the_likeliest_come_first() {
+    fn probabilities_sum_to_one_and_are_sorted_in_descending_order() {
         let logits = [1.0, 3.0, f32::NEG_INFINITY, 2.0, 3.0];
         let all = logprob_of(&logits, 0, 10);
         let order: Vec<u32> = all.top.iter().map(|(token, _)| *token).collect();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_in_json_is_a_very_small_number() {
+    fn a_logprob_that_json_cannot_represent_becomes_a_very_small_number() {
         let logits = [1000.0, -1000.0, f32::NEG_INFINITY, f32::NAN];
         assert_eq!(logprob_of(&logits, 0, 1).logprob, 0.0);
         for token in 1..5 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_becomes_logarithms_of_probabilities() {
+    fn log_softmax_yields_the_logarithms_of_the_probabilities() {
         let mut row = [0.0, 0.0, f32::NEG_INFINITY];
         log_softmax(&mut row);
         assert!((row[0] - 0.5f32.ln()).abs() < 1e-6 && row[2] == f32::NEG_INFINITY);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn temperature_zero_takes_the_likeliest_and_the_lower_id_of_equals() {
+    fn temperature_zero_picks_the_most_likely_token_and_the_lower_id_on_a_tie() {
         assert_eq!(
             tokens(
                 SamplingSettings {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn top_k_and_a_small_top_p_leave_out_the_unlikely() {
+    fn top_k_and_a_small_top_p_exclude_unlikely_tokens() {
         let settings = SamplingSettings {
             temperature: 2.0,
             seed: Some(1),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_drawn_as_often_as_their_probability_says() {
+    fn tokens_are_sampled_in_proportion_to_their_probability() {
         let drawn = tokens(
             SamplingSettings {
                 seed: Some(5),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frequency_penalty_makes_the_likeliest_give_way() {
+    fn penalties_make_a_repeated_token_lose_to_the_next() {
         let drawn = tokens(
             SamplingSettings {
                 temperature: 0.0,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_decides_and_a_ban_bans() {
+    fn a_logit_bias_forces_or_bans_a_token() {
         let biased = |token, bias| SamplingSettings {
             temperature: 0.0,
             logit_bias: BTreeMap::from([(token, bias)]),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_that_are_no_numbers_are_an_error_and_not_a_token() {
+    fn non_finite_logits_are_an_error_and_yield_no_token() {
         let mut sampler = Sampler::new(SamplingSettings::default(), &[]);
         assert!(sampler.sample(&mut [f32::NAN, f32::NEG_INFINITY]).is_err());
     }

@@ -143,7 +143,7 @@ fn kinds() -> Vec<String> {
 }
 
 #[test]
-fn the_texts_are_those_that_transformers_was_given() {
+fn the_texts_are_the_ones_that_transformers_tokenized() {
     let texts = Pieces::read().all();
     let kept = json("texts.json");
     for (index, group) in texts.chunks(GROUP).enumerate() {
@@ -218,7 +218,7 @@ fn any_tokens_are_detokenised_as_by_transformers() {
 }
 
 #[test]
-fn what_leaves_while_tokens_arrive_is_what_all_tokens_mean() {
+fn streamed_text_equals_the_text_of_all_tokens() {
     let texts = Pieces::read();
     for kind in kinds() {
         let tokenizer = tokenizer(&kind);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_known_by_its_template() {
+    fn a_tool_family_is_recognized_by_its_template() {
         for (template, family) in [
             (
                 "return a json object within <tool_call></tool_call>",

@@ -12,7 +12,7 @@ fn copy_of_kept(name: &str) -> TempDir {
 }
 
 #[tokio::test]
-async fn a_configuration_of_a_gpt_that_contradicts_itself_is_refused_by_its_own_fields() {
+async fn a_contradictory_gpt_configuration_is_refused_with_its_field_names() {
     let of = |name, fields: Value, said| (name, fields, said);
     for (name, fields, said) in [
         of(
@@ -111,7 +111,7 @@ async fn a_configuration_of_a_gpt_that_contradicts_itself_is_refused_by_its_own_
 }
 
 #[tokio::test]
-async fn weights_of_a_gpt_that_are_incomplete_are_refused_by_the_names_of_their_file() {
+async fn incomplete_gpt_weights_are_refused_by_the_tensor_names_in_the_file() {
     for (model, tensor) in [
         ("gpt-j", "lm_head.bias"),
         ("gpt-j", "lm_head.weight"),
@@ -154,7 +154,7 @@ async fn weights_of_a_gpt_that_are_incomplete_are_refused_by_the_names_of_their_
 }
 
 #[tokio::test]
-async fn weights_that_are_a_pickle_are_named_with_what_to_do() {
+async fn pickled_weights_are_refused_with_advice() {
     let folder = copy_of_kept("gpt-j");
     let weights = folder.path().join("model.safetensors");
     std::fs::rename(weights, folder.path().join("pytorch_model.bin")).expect("renamed");

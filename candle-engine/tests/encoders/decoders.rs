@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decoder_makes_the_same_bits_alone_and_among_many_at_once() {
+async fn a_decoder_computes_bit_identical_vectors_alone_and_in_a_batch() {
     let engine = start("qwen3-embedding").await;
     let texts: Vec<String> = (0..150)
         .map(|index| format!("{} text number {index}", "and one more ".repeat(index % 9)))
@@ -29,7 +29,7 @@ async fn a_decoder_makes_the_same_bits_alone_and_among_many_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decoder_that_embeds_takes_what_an_encoder_takes() {
+async fn an_embedding_decoder_accepts_the_requests_of_an_encoder() {
     let engine = start("qwen3-embedding").await;
     let text = "What is the capital of Japan?";
     let whole = embed(&engine, json!({"input": text})).await;
@@ -75,7 +75,7 @@ async fn a_decoder_that_embeds_takes_what_an_encoder_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decoder_that_ranks_puts_pairs_into_its_prompt() {
+async fn a_ranking_decoder_formats_pairs_with_its_prompt() {
     let engine = start("qwen3-reranker").await;
     let query = "What is the capital of Japan?";
     let documents = [
@@ -136,7 +136,7 @@ async fn a_decoder_that_ranks_puts_pairs_into_its_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_option_a_reranker_in_its_first_form_generates_texts() {
+async fn an_original_qwen3_reranker_generates_text_unless_configured_to_rank() {
     let engine = start_with("qwen3-reranker", |options| EngineOptions {
         task: None,
         ..options

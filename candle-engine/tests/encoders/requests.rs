@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_request_is_said_with_its_field() {
+async fn an_invalid_embeddings_request_is_refused_by_field() {
     let engine = start("bert-mean").await;
     let long = "models ".repeat(200);
     for (fields, word) in [
@@ -67,7 +67,7 @@ async fn what_is_wrong_with_a_request_is_said_with_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_texts_are_cut_where_the_request_says_so() {
+async fn long_texts_are_truncated_if_the_request_allows_it() {
     let engine = start("bert-mean").await;
     let words: Vec<String> = (0..100).map(|index| format!("a{}", index % 7)).collect();
     let long = words.join(" ");
@@ -92,7 +92,7 @@ async fn long_texts_are_cut_where_the_request_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_says_what_it_is_for() {
+async fn a_route_the_model_does_not_serve_names_the_models_purpose() {
     let embedder = start("bert-mean").await;
     let chat = json!({"messages": [{"role": "user", "content": "hello"}]});
     let message = refused(&embedder, "/v1/chat/completions", chat.clone()).await;
@@ -109,7 +109,7 @@ async fn a_model_says_what_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_encoder_tells_its_health_its_limit_and_its_memory() {
+async fn an_encoder_reports_its_health_limit_and_memory() {
     let engine = start("bert-mean").await;
     let (status, health) = engine.get("/health").await;
     assert_eq!(
@@ -133,7 +133,7 @@ async fn an_encoder_tells_its_health_its_limit_and_its_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_requests_at_once_are_all_answered_right() {
+async fn many_concurrent_embedding_requests_get_correct_vectors() {
     let engine = start_with("bert-mean", |mut options| {
         options.budgets.prefill = Some(100);
         options

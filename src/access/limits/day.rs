@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_ends_at_local_midnight_even_if_it_has_23_or_25_hours() {
+    fn a_daily_limit_resets_at_local_midnight_on_a_25_hour_day() {
         // 2026-11-01 05:30 UTC is 00:30 in Chicago, on a day of 25 hours.
         let at = Time(1_793_511_000_000);
         let day = Day::from_time(at, chrono_tz::America::Chicago);

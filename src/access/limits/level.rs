@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_bucket_empties_within_a_minute_and_a_debt_delays_requests() {
+    fn a_full_bucket_drains_within_a_minute_and_an_overdraft_delays_requests() {
         let mut level = Level::default();
         level.run(Time(1_000), 60);
         assert_eq!(level.room(60), Ok(()));

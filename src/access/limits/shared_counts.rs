@@ -312,7 +312,7 @@ mod tests {
     use config::Limit;
 
     #[test]
-    fn responses_of_the_script_are_parsed_and_others_are_an_outage() {
+    fn replies_of_the_rate_limit_script_are_parsed_and_malformed_ones_count_as_an_outage() {
         let bucket = Bucket {
             id: "key:1".to_owned(),
             description: "the key k1".to_owned(),

@@ -12,7 +12,7 @@ fn all_addresses_of_an_ipv6_network_count_as_one() {
 }
 
 #[tokio::test]
-async fn limits_changed_at_run_time_apply_from_then_on() {
+async fn limits_changed_at_run_time_apply_immediately() {
     let of = |requests| LimitsSection {
         default: Limit {
             requests_per_minute: Some(requests),
@@ -69,7 +69,7 @@ async fn a_bucket_without_a_limit_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_limited_request_ends_with_the_last_clone_that_shares_it() {
+async fn a_limited_request_is_released_with_its_last_clone() {
     let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, || Time(0)).unwrap();
     let limits = Arc::new(limits);
     let one = || {

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_valid_for_its_cookie_for_ten_minutes_in_its_process() {
+    fn an_oidc_state_is_valid_for_ten_minutes_with_its_cookie_in_the_same_process() {
         let (browser, other) = (browser(), browser());
         let (now, cookie) = (Time(1_800_000_000_000), "1800000000000.abc");
         let state = browser.derive(Part::State, cookie);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_token_needs_the_nonce_of_its_cookie() {
+    fn an_id_token_must_contain_the_nonce_of_its_cookie() {
         let browser = browser();
         let nonce = browser.derive(Part::Nonce, "1.a");
         let check = |claims: Value| browser.check(claims.as_object().unwrap(), "1.a");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_encoded() {
+    fn form_fields_are_percent_encoded() {
         let fields = [("a", "1 2&3"), ("b", "ä:+")];
         assert_eq!(form_text(&fields), "a=1+2%263&b=%C3%A4%3A%2B");
         assert_eq!(encoded("a:b c"), "a%3Ab+c");

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_reported() {
+    fn invalid_claims_are_refused_with_the_reason() {
         let far = 1_800_000_100;
         for (change, words) in [
             (json!({"iss": "https://b.example"}), "another issuer"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_may_be_nested_one_text_or_under_a_name_with_dots() {
+    fn groups_may_be_a_list_a_string_nested_or_under_a_name_with_dots() {
         let nested = json!({"realm_access": {"roles": ["staff"]}});
         let found = |change: &Value, path: &str| judge_at(change.clone(), path).unwrap().groups;
         assert_eq!(found(&nested, "realm_access.roles"), ["staff"]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_short_line_and_defaults_to_the_subject() {
+    fn a_name_is_sanitized_to_one_short_line_and_defaults_to_the_subject() {
         let named = |name: Value| judge(json!({"preferred_username": name})).unwrap().name;
         assert_eq!(named(json!("a\nb\u{1b}[2J")), "a b [2J");
         assert_eq!(named(json!("é".repeat(300))).chars().count(), NAME_MAX);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_grant_has_to_cover_the_complete_request() {
+    fn a_single_grant_must_cover_the_complete_request() {
         let both = person(&[
             (GrantRole::User, "tiny-*", "/v1/*"),
             (GrantRole::Admin, "big", "/admin/*"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persons_id_is_unique_and_never_a_keys() {
+    fn the_id_of_an_oidc_user_is_unique_and_never_equals_a_key_id() {
         let keys = [
             key_of("https://a.example", "s"),
             key_of("https://a.example", "t"),

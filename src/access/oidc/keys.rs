@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_that_check_signatures_are_kept() {
+    fn only_signature_verification_keys_are_kept() {
         let rsa = |bytes, more: Value| {
             let mut key = json!({"kty": "RSA", "kid": "r", "n": text(bytes), "e": "AQAB"});
             let key_fields = key.as_object_mut().unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_uses_its_named_key_if_that_key_has_its_kind() {
+    fn a_token_is_verified_with_the_key_it_names_only_if_the_algorithm_matches() {
         let keys = set(json!([
             {"kty": "EC", "crv": "P-256", "kid": "a", "x": text(32), "y": text(32)},
             {"kty": "OKP", "crv": "Ed25519", "kid": "b", "x": text(32)},
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_a_key_id_matches_none_of_several() {
+    fn a_token_without_a_key_id_is_ambiguous_among_several_keys() {
         let key = |id: &str| json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": text(32)});
         let two = set(json!([key("a"), key("b")]));
         assert_eq!(

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_secret_is_not_a_key_and_nothing_is_signed() {
+    fn hmac_algorithms_are_refused_and_signing_is_unsupported() {
         let secret = DecodingKey::from_secret(b"secret");
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
             assert!(verifier(&algorithm, &secret).is_err());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_zeros_are_not_part_of_a_number() {
+    fn leading_zeros_of_a_number_are_ignored() {
         assert_eq!(without_zeros(&[0, 0, 1, 0]), [1, 0]);
         assert_eq!(without_zeros(&[0]), [0_u8; 0]);
     }

@@ -137,7 +137,7 @@ fn every_name_that_is_imported_is_exported() {
 }
 
 #[test]
-fn no_code_is_within_the_page_and_no_text_becomes_markup() {
+fn the_page_has_no_inline_code_and_never_inserts_text_as_markup() {
     let page = text(&PAGE);
     assert!(!page.contains("{{"), "a placeholder is left");
     assert_eq!(page.matches("<script").count(), 1);
@@ -184,7 +184,7 @@ fn no_other_server_is_contacted() {
 }
 
 #[test]
-fn the_page_is_light_and_its_compressed_form_is_the_same() {
+fn the_page_is_small_and_its_compressed_form_decompresses_to_the_same_bytes() {
     let mut weight = PAGE.gzip.len();
     for file in FILES {
         let mut plain = Vec::new();
@@ -198,7 +198,7 @@ fn the_page_is_light_and_its_compressed_form_is_the_same() {
 }
 
 #[test]
-fn every_module_says_what_it_is_for() {
+fn every_module_has_a_header_comment() {
     for file in own_modules() {
         assert!(text(file).starts_with("// "), "{} has no head", file.name);
     }
@@ -212,7 +212,7 @@ fn with(name: axum::http::HeaderName, value: &str) -> HeaderMap {
 }
 
 #[test]
-fn gzip_is_sent_to_those_who_take_it() {
+fn gzip_is_sent_only_to_clients_that_accept_it() {
     for (accept, takes) in [
         ("gzip, deflate, br", true),
         ("br;q=1, GZIP;q=0.5", true),
@@ -237,7 +237,7 @@ fn gzip_is_sent_to_those_who_take_it() {
 }
 
 #[test]
-fn who_has_this_version_gets_no_body() {
+fn a_client_with_the_current_version_gets_no_body() {
     let first = respond(&PAGE, ASK_AGAIN, &HeaderMap::new());
     assert_eq!(first.status(), StatusCode::OK);
     assert_eq!(first.headers()[CONTENT_TYPE], "text/html; charset=utf-8");

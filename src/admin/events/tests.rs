@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lost_stream_goes_on_where_it_was() {
+fn the_last_event_id_is_parsed_and_invalid_ids_are_refused() {
     let with = |value: &str| {
         HeaderMap::from_iter([("last-event-id".parse().unwrap(), value.parse().unwrap())])
     };
@@ -16,7 +16,7 @@ fn a_lost_stream_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_kind_that_does_not_exist_is_refused_with_those_that_do() {
+fn an_unknown_event_kind_is_refused_with_the_existing_kinds() {
     let read = |json: &str| EventsQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
     for kind in RecordKind::ALL.map(RecordKind::name) {
         let query = format!(r#"{{"kind":"{kind}"}}"#);

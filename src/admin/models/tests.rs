@@ -8,7 +8,7 @@ fn patch(json: &str) -> Result<ModelPatch, Failure> {
 }
 
 #[test]
-fn what_is_absent_stays_and_null_clears() {
+fn absent_fields_keep_their_value_and_null_clears_it() {
     let over = Override {
         priority: Some(Priority(3)),
         keep_hot: Some(Span::from_secs(60)),
@@ -32,7 +32,7 @@ fn what_is_absent_stays_and_null_clears() {
 }
 
 #[test]
-fn a_change_of_nothing_is_refused() {
+fn an_empty_change_is_refused() {
     assert!(
         patch("{}")
             .expect_err("empty")

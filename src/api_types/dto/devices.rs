@@ -301,7 +301,7 @@ mod tests {
     use crate::dto::{HotModels, find};
 
     #[test]
-    fn the_owners_of_a_device_are_those_that_hold_its_memory() {
+    fn the_owners_of_a_device_are_listed_with_its_memory() {
         let mut pool = pool(&[("a", 0, 10), ("b", 1, 5)]);
         let replica = pool.load("a").to_string();
         let devices = serde_json::to_value(DeviceList::from_snapshot(&of_pool(&pool))).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_shown_with_its_replicas_and_the_list_of_hot_ones_agrees() {
+    fn a_model_is_shown_with_its_replicas_and_matches_the_list_of_hot_models() {
         let mut pool = pool(&[("b", 0, 5), ("a", 1, 10)]);
         pool.load("a");
         let snapshot = std::sync::Arc::new(of_pool(&pool));

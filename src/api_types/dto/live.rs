@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_what_is_another_one_and_a_view_that_takes_it_is_the_newer_one() {
+    fn a_change_contains_only_differences_and_applying_it_yields_the_newer_view() {
         let mut pool = pool(&[("a", 0, 10), ("b", 0, 5)]);
         let mut shown = view(&pool);
         assert_eq!(shown.change_to(&view(&pool), true), None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_a_device_again_is_no_change_for_ten_seconds() {
+    fn a_new_reading_of_an_unchanged_device_is_not_a_change_within_ten_seconds() {
         let pool = pool(&[]);
         let mut one = view(&pool);
         let mut other = one.clone();

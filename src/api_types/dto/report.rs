@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_becomes_markup_or_a_formula() {
+    fn names_are_escaped_in_html_and_csv() {
         let (html, csv) = (report().html("n"), report().csv());
         assert!(
             html.contains("&lt;b&gt;") && !html.contains("<b>"),

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_written_in_utc_with_milliseconds() {
+    fn a_time_is_formatted_in_utc_with_milliseconds() {
         assert_eq!(at(Time(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
         assert!(at(Time(u64::MAX)).starts_with("+262142-12-31"));
     }

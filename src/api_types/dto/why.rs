@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_eviction_says_that_what_was_compared_was_not_kept() {
+    fn an_older_eviction_reports_that_its_comparison_was_not_stored() {
         let why = WhyView::new(&record(1, "evict", None), None, None, None);
         assert!(
             why.words[0].contains("was not kept with this event"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_explained_by_the_eviction_that_began_it() {
+    fn the_end_of_a_replica_is_explained_by_its_eviction() {
         let decision = StoredDecision {
             load: "b".to_owned(),
             priority: 1,

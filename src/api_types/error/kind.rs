@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_follow_the_enum_and_each_status_is_an_error_of_one_kind() {
+    fn the_error_table_is_in_enum_order_and_maps_each_status_to_one_kind() {
         for (at, (kind, status, _)) in TABLE.iter().enumerate() {
             assert_eq!(*kind as usize, at, "{kind:?}");
             assert!(status.is_client_error() || status.is_server_error());

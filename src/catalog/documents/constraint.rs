@@ -222,7 +222,7 @@ mod tests {
     };
 
     #[test]
-    fn a_kind_is_known_by_whole_words() {
+    fn a_device_kind_matches_complete_words_of_the_product_name() {
         let a100 = "NVIDIA A100-SXM4-40GB";
         for (product, kind, fits) in [
             (a100, "A100", true),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_match_no_device_are_told_with_what_there_is() {
+    fn entries_that_match_no_device_are_reported_with_the_existing_devices() {
         let unknown = |text: &str| {
             let constraint: DeviceConstraint = serde_json::from_str(text).expect(text);
             let unknown = constraint.unknown(&[DEVICE]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_list_must_be_met_and_within_it_one_entry_is_enough() {
+    fn every_list_must_match_with_at_least_one_entry() {
         let allows = |text: &str| {
             let constraint: DeviceConstraint = serde_json::from_str(text).expect(text);
             constraint.allows(DEVICE)

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_moved_is_spoken_of_as_the_file_has_it_with_its_line() {
+    fn a_moved_key_is_reported_under_its_name_and_line_in_the_file() {
         let positions = Positions::parse("model_config:\n  generation:\n    stops: [a, 3]\n");
         let mut notes = Diagnostics::of_file(Path::new("m.yaml"), Arc::new(positions));
         notes.moved("engine_config.generation", "model_config.generation");

@@ -53,7 +53,7 @@ mod tests {
     use crate::documents::model_file::{EngineConfig, ScalingConfig};
 
     #[test]
-    fn the_keys_of_a_section_are_those_of_its_type() {
+    fn the_keys_of_a_section_match_the_fields_of_its_type() {
         let engine = fields_of::<EngineConfig>();
         assert!(
             engine.contains(&"type") && engine.contains(&"model_id"),

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_counts_from_the_folder_of_its_file() {
+    fn a_path_is_relative_to_the_folder_of_its_file() {
         let root = tempfile::tempdir().expect("a folder");
         let models = root.path().join("config/models");
         std::fs::create_dir_all(&models).expect("made");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_from_the_start_folder_is_found_and_told_how_to_write_it() {
+    fn a_path_relative_to_the_start_folder_is_found_with_the_spelling_to_use_instead() {
         let start = tempfile::tempdir().expect("a folder");
         let models = start.path().join("config/models");
         std::fs::create_dir_all(&models).expect("made");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_the_hub_is_no_folder_because_model_files_lie_in_one_of_that_name() {
+    fn a_hub_name_is_not_a_local_folder_merely_because_model_files_are_in_one() {
         let models = tempfile::tempdir().expect("a folder");
         let team = models.path().join("org/name");
         std::fs::create_dir_all(&team).expect("made");

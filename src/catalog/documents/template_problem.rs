@@ -39,7 +39,7 @@ mod tests {
     use minijinja::UndefinedBehavior;
 
     #[test]
-    fn a_name_that_is_written_wrong_is_named() {
+    fn a_misspelled_template_name_is_reported() {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         let names = Value::from_pairs([("port", Value::from(8000))]);

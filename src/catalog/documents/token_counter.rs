@@ -153,7 +153,7 @@ mod tests {
     const TEXT: &str = "What is a priority, and who leaves first? Ümläute — 中文.";
 
     #[test]
-    fn a_text_is_cut_after_its_first_tokens_and_counts_so_again() {
+    fn a_text_is_truncated_to_its_first_tokens() {
         let (counter, file) = (TokenCounter::default(), demo());
         let Ok(TokenCount::Exactly(whole)) = counter.count(&file, TEXT, 1000) else {
             panic!("no count");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_text_that_is_far_too_long_only_the_beginning_is_read() {
+    fn only_the_beginning_of_a_far_too_long_text_is_read() {
         let (counter, file) = (TokenCounter::default(), demo());
         let long = "a ".repeat(1_000_000);
         assert_eq!(counter.count(&file, &long, 5), Ok(TokenCount::MoreThan(5)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cuts_long_texts_counts_them_whole() {
+    fn a_tokenizer_file_with_truncation_counts_texts_completely() {
         let folder = tempfile::tempdir().unwrap();
         let mut json: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(demo()).unwrap()).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_is_read_when_it_has_come() {
+    fn a_missing_tokenizer_file_is_read_once_it_exists() {
         let folder = tempfile::tempdir().unwrap();
         let (counter, file) = (
             TokenCounter::default(),

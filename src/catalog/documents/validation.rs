@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_the_set_of_characters_that_a_class_stands_for() {
+    fn a_pattern_is_read_as_the_set_of_characters_of_its_class() {
         let letters = allowed(r"[\p{L}\p{N}\s.,!?]");
         for character in ['a', 'é', '中', '7', '\n', '!', 'ß'] {
             assert!(letters.has(character), "{character}");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_characters_is_refused_with_an_example() {
+    fn a_pattern_that_is_not_a_character_class_is_refused_with_an_example() {
         for (pattern, word) in [
             ("[a-z]+", "more than a set"),
             ("^[a-z]$", "more than a set"),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_have_a_range_and_an_order_and_are_not_all_absent() {
+    fn validation_bounds_must_be_in_range_ordered_and_not_all_absent() {
         let read = rule(json!({"min_characters": 1, "max_characters": 200})).unwrap();
         assert_eq!(read.characters.to_string(), "1 to 200");
         assert!(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_on_tokens_need_a_tokenizer() {
+    fn a_token_limit_requires_a_tokenizer() {
         let text = rule(json!({"max_tokens": 5})).unwrap_err();
         assert!(
             text.contains("pool_config.validation.max_tokens")

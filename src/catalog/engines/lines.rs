@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_mark_of_a_line_tells_the_stage_and_the_number_before_the_sign_the_per_cent() {
+    fn the_first_mark_in_a_line_sets_the_stage_and_the_number_before_the_percent_sign() {
         let marks = [mark("shards:", "reading weights"), mark("ready", "ready")];
         let stage = |line| by_marks(line, &marks).map(|stage| (stage.name, stage.percent));
         let line = "Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03]";
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn known_failures_are_told_by_the_words_of_the_systems_they_come_from() {
+    fn known_failures_are_classified_by_their_messages() {
         for (output, class) in [
             (
                 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",

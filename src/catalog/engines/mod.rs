@@ -92,7 +92,7 @@ mod tests {
     use pool::Bytes;
 
     #[test]
-    fn every_engine_has_a_name_of_its_own_and_no_key_twice() {
+    fn every_engine_has_a_unique_name_and_unique_keys() {
         let mut names = BTreeSet::new();
         for engine in ENGINES {
             assert!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_device_is_rounded_down_and_never_more_than_is_reserved() {
+    fn a_memory_share_is_rounded_down_and_never_exceeds_the_reservation() {
         let device = |gib| PlacedDevice {
             index: 0,
             uuid: None,

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_reasoning_are_switched_on_by_the_template() {
+    fn tool_and_reasoning_parsers_are_chosen_from_the_template() {
         for kwargs in [
             "{}",
             r#"{"tool_call_parser": "auto", "reasoning-parser": "auto"}"#,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_says_stands() {
+    fn parsers_in_the_model_file_take_precedence() {
         let own = line(
             r#"{"tool_call_parser": "xlam", "enable_auto_tool_choice": true, "reasoning_parser": "none"}"#,
             "VLLMEngine",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_with_words_for_parsers_has_their_flags() {
+    fn an_engine_with_parsers_accepts_their_flags() {
         for engine in ENGINES {
             let Some(parsers) = engine.parsers else {
                 continue;

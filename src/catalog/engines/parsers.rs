@@ -139,7 +139,7 @@ pub(super) mod tests {
     pub const QWEN3: &str = "{%- if tools %}<tool_call>{\"name\": n, \"arguments\": a}</tool_call>{% endif %}{%- if add_generation_prompt %}<|im_start|>assistant{%- if enable_thinking is false %}<think>\n\n</think>{% endif %}{% endif %}";
 
     #[test]
-    fn a_template_says_how_its_model_writes_calls_and_reasoning() {
+    fn the_form_of_calls_and_reasoning_is_derived_from_the_template() {
         let forms = |template| {
             let forms = TemplateForms::from_template(template);
             (forms.tools, forms.thinks)

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_flags_are_refused_with_what_to_set_instead() {
+    fn tei_flags_owned_by_the_pool_are_refused_with_the_key_to_set_instead() {
         assert!(refusal(&TEI, r#"{"device-id": 1}"#).contains("pool_config.devices"));
         assert!(refusal(&TEI, r#"{"hf_token": "x"}"#).contains("env.HF_TOKEN"));
         assert!(refusal(&TEI, r#"{"poolng": "cls"}"#).contains("pooling"));

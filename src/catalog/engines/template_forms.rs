@@ -39,7 +39,7 @@ impl ServerRecipe {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_file_of_its_own_wins_and_of_several_the_one_for_tools() {
+    fn a_separate_template_file_wins_and_otherwise_the_tool_template_is_chosen() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("written");

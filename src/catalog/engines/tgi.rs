@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_flags_are_refused_with_what_to_set_instead() {
+    fn tgi_flags_owned_by_the_pool_are_refused_with_the_key_to_set_instead() {
         assert!(refusal(&TGI, r#"{"num_shard": 2}"#).contains("gpus_per_replica"));
         assert!(refusal(&TGI, r#"{"quantise": "awq"}"#).contains("quantize"));
         assert!(refusal(&TGI, r#"{"dtype": "float32"}"#).contains("bfloat16"));

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_weights_room_or_a_gpu_it_is_refused_with_the_way_out() {
+    fn a_launch_without_weights_room_or_a_gpu_is_refused_with_advice() {
         let recipe = recipe(&TRTLLM, "{}");
         let devices = gpus(1, 80);
         let mut unknown = place(&devices, 40);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_flags_are_refused_with_what_to_set_instead() {
+    fn trtllm_flags_owned_by_the_pool_are_refused_with_the_key_to_set_instead() {
         assert!(refusal(&TRTLLM, r#"{"tp_size": 2}"#).contains("gpus_per_replica"));
         assert!(refusal(&TRTLLM, r#"{"max_batchsize": 2}"#).contains("max_batch_size"));
     }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_file_gives_the_same_model() {
+    fn an_exported_file_reads_back_to_the_same_model() {
         for document in [
             json!({"engine_config": {"model_id": "org/a", "type": "VLLMEngine", "model_path": "/srv/a",
                 "engine_kwargs": {"dtype": "auto"}, "max_total_tokens": 4096},
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_and_administrators_say_stands_in_the_file() {
+    fn settings_from_the_reference_and_administrators_are_exported() {
         let reference = r#"{"org/a": {"gpus_per_replica": 2, "priority": 1, "memory_gib": 20}}"#;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model_reference.json");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_safetensors_tells_its_numbers() {
+    fn a_safetensors_folder_yields_size_parameters_family_and_context() {
         let path = demo("tiny-guide");
         let card = ModelCard::read(&path);
         assert_eq!(card.format, Some("safetensors"), "{card:?}");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_read_nothing_is_said() {
+    fn an_unreadable_folder_yields_an_empty_card() {
         assert_eq!(
             ModelCard::read(&demo("no-such-model")),
             ModelCard::default()
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_method_of_quantization_goes_before_the_type_of_numbers() {
+    fn the_quantization_method_takes_precedence_over_the_number_type() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.json");
         for (text, stored) in [

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_kind_is_in_its_label_or_follows_from_its_engine_and_files() {
+    fn the_kind_of_a_model_is_read_from_its_labels_its_engine_or_its_files() {
         assert_eq!(kind("VLLMEngine", None, json!({})), Some("chat"));
         assert_eq!(
             kind("VLLMEngine", Some("whisper"), json!({})),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_context_counts_before_the_models_own() {
+    fn the_configured_context_overrides_that_of_the_model() {
         let card = ModelCard {
             context: Some(8192),
             ..ModelCard::default()

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_by_kernels_has_pages_of_one_layer_and_no_scores() {
+    fn an_encoder_on_kernels_needs_pages_for_one_layer_and_no_score_matrix() {
         let need = |context| activations_of("BertModel", ComputeDevice::Cpu, context);
         let row = 4 * 96 + 4 * 200 + 3 * 96 + 4 * 24;
         // Keys of 24 numbers; values of 24, rounded up to full vectors of 16.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_by_operations_has_its_scores_twice() {
+    fn an_encoder_on_operations_needs_its_score_matrix_twice() {
         let row = 4 * 96 + 3 * 200 + 3 * 96;
         let with_scores = |rows: u64| (rows * row + 2 * rows * 4 * 500) * 4;
         for (architecture, device, rows) in [

@@ -223,7 +223,7 @@ mod tests {
     const ACTIVATIONS: u64 = (512 * (4 * 256 + 3 * 512 + 3 * 256) + 2 * 1000) * 4;
 
     #[test]
-    fn on_a_gpu_cache_is_as_wide_as_the_weights() {
+    fn on_a_gpu_the_cache_has_the_width_of_the_weights() {
         let need = |bytes| need(&recipe(ComputeDevice::Cuda), &files(bytes), 1).expect("a need");
         let beside = ACTIVATIONS + GPU_OVERHEAD.0;
         assert_eq!(need(2).0, 2_000_000 + TOKENS * NUMBERS * 2 + beside);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn over_several_gpus_each_has_room_for_one_layer_more() {
+    fn over_several_gpus_each_one_reserves_an_additional_layer() {
         let files = files(2);
         let need = |devices| need(&recipe(ComputeDevice::Cuda), &files, devices).expect("a need");
         let divided = 2_000_000 + TOKENS * NUMBERS * 2;

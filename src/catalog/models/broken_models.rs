@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_name_is_found_in_documents_of_all_forms() {
+    fn the_model_name_is_found_in_documents_of_every_form() {
         for document in [
             json!({"engine_config": {"model_id": "org/m"}}),
             json!({"model_config": {"model_id": "org/m"}}),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_found_in_a_text_that_breaks_off() {
+    fn the_model_name_is_found_in_a_truncated_text() {
         for text in [
             "engine_config:\n  model_id: org/m   # ours\n  type: [",
             "engine_config: {model_id: org/m, type: VLLMEngine\n",

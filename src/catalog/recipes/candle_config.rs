@@ -361,7 +361,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_only_vllm_has_in_older_files_have_no_effect_where_the_engine_has_them_not() {
+    fn vllm_only_keys_have_no_effect_on_the_embedded_engine_or_are_refused() {
         let fate = |key: &str, value: Value| option_fate(key, &value);
         for (key, value) in [
             ("dtype", json!("auto")),

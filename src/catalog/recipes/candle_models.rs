@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_model_is_for_is_told_by_its_architecture() {
+    fn the_purpose_of_a_model_is_derived_from_its_architecture() {
         for (name, expected) in [
             ("LlamaForCausalLM", Some(ModelTask::Texts)),
             ("DeepseekV3ForCausalLM", Some(ModelTask::Texts)),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_with_a_pooling_beside_it_is_for_embeddings() {
+    fn a_decoder_with_a_pooling_file_serves_embeddings() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = r#"{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
             "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 77}"#;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_that_reads_its_answers_ranks() {
+    fn a_decoder_with_answer_tokens_serves_ranks() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("written");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_architecture_is_named_with_those_that_are_known() {
+    fn a_config_with_an_unknown_architecture_is_refused_with_the_known_ones() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(look(folder.path()), Ok(None), "nothing is there yet");
         let config = r#"{"architectures": ["MambaForCausalLM"]}"#;

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_that_was_meant_is_named() {
+    fn a_misspelled_engine_gets_the_nearest_name_suggested() {
         for (written, meant) in [
             ("VLLMEngin", "VLLMEngine"),
             ("vllm", "VLLMEngine"),

@@ -44,7 +44,7 @@ mod tests {
     use crate::engines::{ENGINES, ServerRecipe};
 
     #[test]
-    fn of_the_table_one_engine_is_asked_plainly() {
+    fn only_vllm_takes_non_streaming_requests() {
         let plain = ENGINES.iter().filter(|engine| {
             let recipe = Recipe::Server(Box::new(ServerRecipe::new(engine, "m")));
             recipe.takes_plain_requests()

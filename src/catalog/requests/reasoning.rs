@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_and_a_switch_reach_each_engine_in_its_own_fields() {
+    fn effort_and_switch_are_sent_in_each_engines_own_fields() {
         let high = ReasoningWish {
             effort: Some(Effort::Max),
             ..ReasoningWish::default()
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_goes_where_the_engine_is_set_up_for_one_and_is_named_otherwise() {
+    fn a_reasoning_budget_is_sent_to_engines_that_support_it_and_reported_otherwise() {
         let wish = ReasoningWish {
             budget_tokens: Some(9),
             ..ReasoningWish::default()
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_is_told_is_on_its_list_of_fields() {
+    fn reasoning_fields_sent_to_an_engine_are_on_its_list_of_fields() {
         let wish = ReasoningWish {
             thinks: Some(true),
             effort: Some(Effort::High),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_is_known_by_its_word() {
+    fn each_effort_parses_from_its_name() {
         for effort in Effort::ALL {
             assert_eq!(Effort::parse(effort.word()), Some(effort));
         }

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_client_may_give_is_on_no_list() {
+    fn forbidden_fields_are_on_no_engines_list() {
         for (name, _) in NEVER {
             for engine in ENGINES {
                 assert!(!engine.extensions.contains(name), "{} {name}", engine.word);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_cannot_lead_out_of_its_folder() {
+    fn adapter_ids_that_escape_their_folder_are_refused() {
         for id in ["polite:7", "polite", "a.b_c-d:2024"] {
             assert!(is_id(id), "{id}");
         }

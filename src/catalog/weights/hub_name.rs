@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantization_stands_behind_a_colon() {
+    fn a_quantization_follows_a_colon() {
         let both = |name: Option<&str>| Ok(("org/m".to_owned(), name.map(str::to_owned)));
         assert_eq!(one("org/m", &candle()), both(None));
         assert_eq!(one("org/m:q4_k_m", &candle()), both(Some("Q4_K_M")));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_agree_with_it_is_named() {
+    fn a_quantization_suffix_that_conflicts_with_other_keys_is_refused() {
         let refused = |around: HubNameContext| one("org/m:Q8_0", &around).expect_err("refused");
         let vllm = refused(HubNameContext {
             engine: "VLLMEngine",

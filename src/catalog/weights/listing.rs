@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_complete_is_listed_with_the_digests_of_its_blobs() {
+    fn a_complete_download_is_listed_with_the_digests_of_its_blobs() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a path");
         let fetch = fetched(&root);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn quantizations_of_one_repository_have_ids_of_their_own() {
+    fn quantizations_of_one_repository_have_distinct_ids() {
         let config = ("config.json", "cc");
         let four = id_of(&[config, ("m-Q4_K_M.gguf", "a4")]);
         let eight = id_of(&[config, ("m-Q8_0.gguf", "a8")]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_contents_have_one_id_whatever_chose_them() {
+    fn equal_contents_have_one_id_regardless_of_the_selection() {
         let parts = [("m-1-of-2.gguf", "b1"), ("m-2-of-2.gguf", "b2")];
         let in_folder = [("Q8_0/m-2-of-2.gguf", "b2"), ("Q8_0/m-1-of-2.gguf", "b1")];
         assert_eq!(id_of(&parts), id_of(&in_folder));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_says_which_files_it_is_needs_no_digest() {
+    fn a_commit_that_identifies_its_files_needs_no_digest() {
         let config = ("config.json", "cc");
         let plain = id_of(&[config, ("model.safetensors", "ab")]);
         assert_eq!(plain, format!("models--lab--small@{COMMIT}"));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_not_listed() {
+    fn a_truncated_download_is_not_listed() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a path");
         let fetch = fetched(&root);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_keeps_the_commit_and_has_folders_of_its_own() {
+    fn a_listing_moved_to_another_machine_keeps_the_commit_and_uses_local_folders() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a path");
         let fetch = fetched(&root);

@@ -213,7 +213,7 @@ async fn a_request_is_followed_until_its_node_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_joins_is_given_back_and_its_machine_avoided() {
+async fn a_node_that_never_joins_is_released_and_its_host_avoided() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -244,7 +244,7 @@ async fn a_node_that_never_joins_is_given_back_and_its_machine_avoided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
+async fn an_unreachable_cluster_is_unknown_and_its_leases_are_not_gone() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -260,7 +260,7 @@ async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_response_was_lost_is_found_by_its_number_or_sent_again() {
+async fn a_request_with_a_lost_response_is_found_by_its_demand_id_or_retried() {
     let board = Board::default();
     board.with(|scripted| {
         scripted.leases.push(lease("5", Some(7)));
@@ -313,7 +313,7 @@ async fn a_refusal_and_the_end_of_a_lease_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
+async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_released() {
     let board = Board::default();
     board.with(|scripted| {
         scripted.leases.push(lease("1", Some(3)));
@@ -328,7 +328,7 @@ async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_request_is_given_back_even_at_the_end() {
+async fn a_cancelled_request_is_released_even_during_shutdown() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;

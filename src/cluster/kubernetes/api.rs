@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_in_a_pod_may_be_of_either_kind() {
+    fn the_api_server_address_may_be_ipv4_or_ipv6() {
         assert_eq!(address("10.96.0.1", "443"), "https://10.96.0.1:443");
         assert_eq!(address("fd00::1", "443"), "https://[fd00::1]:443");
         assert!(Url::parse(&address("fd00::1", "443")).is_ok());

@@ -82,7 +82,7 @@ async fn each_request_gets_its_own_deployment_until_all_are_used() {
 }
 
 #[tokio::test]
-async fn a_number_that_another_program_changed_is_read_again() {
+async fn a_conflicting_replica_count_is_read_again_up_to_five_times() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.conflicts = 2);
     assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
@@ -96,7 +96,7 @@ async fn a_number_that_another_program_changed_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_request_whose_response_is_lost_is_found_by_its_number() {
+async fn a_request_whose_response_was_lost_is_found_by_its_demand() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.loses_response = true);
     let error = request(&client, 7).await.expect_err("no response");
@@ -144,7 +144,7 @@ async fn a_release_ends_the_chosen_node_and_not_a_pending_one() {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
+async fn an_evicted_pod_is_replaced_by_another_of_the_same_lease() {
     let (double, client) = double(2);
     request(&client, 7).await.expect("a lease");
     let first = status(&client).await;
@@ -162,7 +162,7 @@ async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_respond_says_nothing_about_its_pods() {
+async fn an_unreachable_api_server_leaves_the_state_of_its_pods_unknown() {
     let (double, client) = double(8);
     double.behave(|behaviour| behaviour.is_away = true);
     let error = client.status().await.expect_err("away");
@@ -235,7 +235,7 @@ async fn the_token_is_read_for_each_call_and_never_shown() {
 }
 
 #[tokio::test]
-async fn the_server_has_to_prove_itself_with_the_authority_of_the_cluster() {
+async fn the_api_server_must_present_a_certificate_of_the_clusters_authority() {
     let (double, _) = double(8);
     let folder = tempfile::tempdir().expect("a folder");
     let account = Account::in_folder(folder.path(), "t");

@@ -101,7 +101,7 @@ fn folded_lines_yield_this_pools_jobs_with_their_times_and_reasons() {
 }
 
 #[test]
-fn each_reason_to_wait_is_explained_followed_by_pbs_own() {
+fn each_pending_reason_is_explained_followed_by_that_of_pbs() {
     for (state, comment, part) in [
         ("Q", "", "has not considered it yet"),
         (
@@ -149,7 +149,7 @@ fn each_reason_to_wait_is_explained_followed_by_pbs_own() {
 }
 
 #[test]
-fn each_end_is_in_plain_words() {
+fn each_end_of_a_job_is_explained_in_plain_language() {
     let ended = |lines: &str| {
         let jobs = jobs(&job("9.pbs01", &FAILED.replace("Exit_status = 127", lines)));
         let LeaseState::Ended { why } = jobs[0].lease_state() else {
@@ -315,7 +315,7 @@ async fn a_job_that_disappears_during_a_poll_has_ended() {
 }
 
 #[tokio::test]
-async fn release_ends_only_jobs_of_this_pool_and_drains_running_ones() {
+async fn release_deletes_only_jobs_of_this_pool_and_drains_running_ones() {
     let keep = |name: &str| format!("echo \"{name} $*\" >> $(dirname $0)/ends");
     let (signal, delete) = (keep("qsig"), keep("qdel"));
     let (folder, pbs) = with_programs(&[

@@ -105,7 +105,7 @@ fn newer_json_has_lists_of_states_and_wrapped_numbers() {
 }
 
 #[test]
-fn accounting_adds_who_cancelled_a_job_and_its_status() {
+fn accounting_records_yield_the_canceller_and_the_exit_status_of_a_job() {
     let text = "5\u{1f}model-pool:lab:a2\u{1f}CANCELLED by 1000\u{1f}gpu07\u{1f}480\u{1f}1700000000\u{1f}1700000100\u{1f}0:15\n\
                 6\u{1f}model-pool:lab:a2\u{1f}NODE_FAIL\u{1f}gpu08\u{1f}480\u{1f}1700000000\u{1f}1700000100\u{1f}1:0\n\
                 7\u{1f}other\u{1f}FAILED\u{1f}gpu08\u{1f}480\u{1f}Unknown\u{1f}Unknown\u{1f}1:0\n";
@@ -306,7 +306,7 @@ async fn the_end_of_a_failed_jobs_log_is_shown() {
 }
 
 #[tokio::test]
-async fn release_ends_only_jobs_of_this_pool_and_drains_first() {
+async fn release_cancels_only_jobs_of_this_pool_and_drains_them_first() {
     let queue = "case $1 in --json) exit 1;; *) cat $(dirname $0)/text;; esac";
     let cancel = "echo \"$@\" >> $(dirname $0)/calls; echo 'Invalid job id specified' >&2; exit 1";
     let (folder, slurm) = with_programs(&[("squeue", queue), ("scancel", cancel), NO_ACCOUNTING]);

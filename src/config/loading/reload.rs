@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_changes_nothing() {
+    fn reloading_an_equal_configuration_changes_nothing() {
         let config = Config::default();
         let (reloaded, comparison) = config.reloaded(&Config::default()).unwrap();
         assert_eq!(reloaded, config);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_named_by_the_smallest_key_and_the_rest_stays() {
+    fn a_change_is_reported_by_its_innermost_key_and_other_values_are_kept() {
         let old = read(
             "limits: {default: {requests_per_minute: 5, tokens_per_day: 9}}\nserver: {listen: '127.0.0.1:1'}\n",
         );
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_that_do_not_go_together_are_refused() {
+    fn reloaded_values_that_conflict_with_unreloadable_ones_are_refused() {
         let old = Config::default();
         let new = read("server: {body_limit: 500MiB, bodies_memory: 2GiB}\n");
         let written_out = old.reloaded(&new).unwrap_err().to_string();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_moved_to_another_zone_is_a_change() {
+    fn a_changed_local_time_zone_is_reported_as_a_change() {
         let mut moved = Config::default();
         moved.local_zone.zone = chrono_tz::Tz::Europe__Berlin;
         let (reloaded, comparison) = Config::default().reloaded(&moved).unwrap();

@@ -161,7 +161,7 @@ mod tests {
     const TEXT: &str = "engine_config:\n  model_id: a/b\n  stops: [x,\n    {deep: 1}]\n  model_id: c\nother: &a\n  k: 1\nthird: *a\n";
 
     #[test]
-    fn every_key_has_its_line() {
+    fn every_key_is_located_at_its_line() {
         let positions = Positions::parse(TEXT);
         for (path, line) in [
             ("engine_config", 1),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_there_stands_where_the_nearest_around_it_does() {
+    fn a_missing_key_is_located_at_its_nearest_parent() {
         let positions = Positions::parse(TEXT);
         assert_eq!(positions.line("other.k.missing"), Some(7));
         assert_eq!(positions.line("engine_config.absent"), Some(1));
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn json_has_lines_too() {
+    fn keys_in_json_are_located_too() {
         let positions = Positions::parse("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
         assert_eq!(positions.line("a.b[0]"), Some(3));
         assert_eq!(positions.twice.len(), 1);
     }
 
     #[test]
-    fn a_text_that_breaks_off_has_the_lines_before() {
+    fn a_truncated_text_yields_the_lines_before_the_error() {
         let positions = Positions::parse("a:\n  b: [1, 2\nc: }");
         assert_eq!(positions.line("a.b"), Some(2));
     }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_a_default() {
+    fn omitted_oidc_keys_have_defaults() {
         let section = read(
             "issuer: https://login.example.org\naudience: pool\ngroups: {staff: {role: admin}}\n",
         );
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_with_its_key() {
+    fn every_oidc_problem_is_reported_with_its_key() {
         let section = read(
             "issuer: http://login.example.org/?a=1\naudience: ' '\nleeway: 11m\nrefresh: 1s\n\
              groups: {staff: {role: admin, models: []}, students: {role: user, routes: [v1]}}\n",
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_of_the_browser_names_its_key() {
+    fn each_invalid_browser_setting_is_reported_with_its_key() {
         let head = "issuer: https://a.example\naudience: pool\neverybody: {role: user}\nbrowser: ";
         let right = read(&format!("{head}{{client_id: pool}}\n"));
         assert_eq!(problems(&right), []);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_for_this_machine_alone() {
+    fn plain_http_is_accepted_only_for_loopback() {
         for good in [
             "https://login.example.org/realms/lab",
             "http://127.0.0.1:9000",

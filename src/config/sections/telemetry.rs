@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_added_unless_it_is_there() {
+    fn the_traces_path_is_appended_if_it_is_missing() {
         for (endpoint, url) in [
             ("http://localhost:4318", "http://localhost:4318/v1/traces"),
             (
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_variables_fill_what_is_not_set_and_are_named() {
+    fn otel_variables_fill_unset_keys_and_are_reported() {
         let variables = [
             (ENDPOINT_VARIABLE, "http://localhost:4318"),
             (PROTOCOL_VARIABLE, "http/json"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_other_programs_are_no_problem_without_an_endpoint() {
+    fn wrong_otel_variables_are_ignored_without_an_endpoint() {
         let of = |variables: &[(&str, &str)]| {
             let environment = variables
                 .iter()
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_used_is_not_repeated() {
+    fn an_invalid_endpoint_is_refused_without_repeating_it() {
         for wrong in [
             "localhost:4318",
             "secret",

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_shown_as_it_was_written_and_several_as_a_list() {
+    fn one_address_is_formatted_as_text_and_several_as_a_list() {
         for text in ["\"https://a:1\"", "[\"https://a:1\",\"https://b:1\"]"] {
             let read: Addresses = serde_json::from_str(text).expect("addresses");
             assert_eq!(read.first(), "https://a:1");

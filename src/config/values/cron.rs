@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_field_is_named_with_what_may_stand_there() {
+    fn the_invalid_cron_field_is_named_with_its_allowed_values() {
         for (text, words) in [
             (
                 "0 0 25 * * *",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_no_month_has_is_refused_and_a_rare_one_is_not() {
+    fn an_impossible_day_is_refused_and_a_rare_one_is_accepted() {
         for text in ["0 0 21 31 2 *", "0 0 21 30 FEB *", "0 0 21 31 4,6,9,11 *"] {
             assert!(refusal(text).contains("never occurs"), "{text}");
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ways_to_write_one_time_are_the_same() {
+    fn equivalent_cron_expressions_are_equal() {
         assert!(cron("0 0 21 * * *").is_the_same_as(&cron("0  0 21 * * SUN-SAT")));
         assert!(cron("0 0 7 * * MON").is_the_same_as(&cron("0 0 7 * * 1")));
         assert!(!cron("0 0 21 * * *").is_the_same_as(&cron("0 0 21 * * MON-FRI")));

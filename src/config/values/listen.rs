@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_octal() {
+    fn a_socket_mode_is_parsed_and_written_in_octal() {
         assert_eq!("660".parse::<SocketMode>().unwrap(), SocketMode(0o660));
         assert_eq!("0600".parse::<SocketMode>().unwrap().to_string(), "600");
         for text in ["", "6", "888", "1777", "rw-rw----"] {

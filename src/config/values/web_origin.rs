@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn desktop_programs_extensions_and_ports_of_ones_own_machine_can_be_listed() {
+    fn origins_of_desktop_apps_extensions_and_local_ports_can_be_listed() {
         for (listed, origin) in [
             ("https://lab.example.org", "https://lab.example.org"),
             ("HTTPS://Lab.Example.ORG/", "https://lab.example.org"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_do_not_match() {
+    fn origins_that_differ_from_the_listed_pattern_do_not_match() {
         for (listed, origin) in [
             ("https://lab.example.org", "http://lab.example.org"),
             ("https://lab.example.org", "https://lab.example.org:8443"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_origin_is_refused_with_examples() {
+    fn an_invalid_origin_is_refused_with_examples() {
         for text in [
             "",
             "null",

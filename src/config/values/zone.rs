@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tz_names_the_zone_in_all_forms_that_systems_use() {
+    fn tz_accepts_every_common_form_of_a_zone_name() {
         for text in [
             "Europe/Berlin",
             ":Europe/Berlin",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_the_file_of_a_zone_names_it() {
+    fn a_link_into_zoneinfo_yields_the_zone_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let zones = folder.path().join("zoneinfo/posix/Europe");
         std::fs::create_dir_all(&zones).expect("made");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_the_zone_whose_clocks_show_the_same() {
+    fn a_posix_rule_maps_to_a_zone_with_the_same_offsets() {
         let now = chrono::DateTime::UNIX_EPOCH.naive_utc() + Duration::days(20_000);
         for (zone, rule) in [
             (Tz::Europe__Berlin, "CET-1CEST,M3.5.0,M10.5.0/3"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_cannot_be_read_is_utc_with_the_reason() {
+    fn an_unreadable_time_zone_falls_back_to_utc_with_the_reason() {
         let shown = with("<+0330>-3:30");
         assert_eq!(shown.zone, Tz::UTC);
         assert!(shown.unknown.unwrap().contains("`<+0330>-3:30`"));

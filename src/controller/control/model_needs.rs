@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_whose_files_make_the_reading_panic_leaves_the_figures_of_the_others() {
+    fn a_panic_while_reading_one_models_files_does_not_affect_other_models() {
         let catalog = catalog_of(&["a", "broken", "c"]);
         let names = ["a", "broken", "c", "gone"].map(str::to_owned);
         let (config, known) = (

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snapshots_that_take_long_come_less_often_and_come() {
+    fn slow_snapshots_are_published_less_often_but_never_stop() {
         let mut publishing = Publishing::new();
         let mut due = |took: u64| {
             publishing.publish(Time(1_000), Snapshot::default());

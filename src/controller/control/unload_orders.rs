@@ -38,7 +38,7 @@ mod tests {
     use pool::{ReplicaId, Span};
 
     #[test]
-    fn a_model_that_was_unloaded_needs_no_application_of_an_earlier_process() {
+    fn an_unload_order_covers_applications_of_an_earlier_process() {
         let mut unloaded = UnloadOrders::default();
         let (one, other) = (ModelId(1), ModelId(2));
         let unload = |replica| Command::Unload {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_next_minute_are_not_those_of_the_one_that_is_taken() {
+    fn requests_of_the_next_minute_are_not_counted_in_the_one_being_taken() {
         let arrivals = Arrivals::default();
         for second in [0, 7, 7, 59] {
             arrivals.came(at(29_000_000, second));
@@ -107,8 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waited_counts_in_the_minute_of_its_seat_and_has_its_second_if_it_came_in_it()
-    {
+    fn a_waiting_request_counts_in_the_minute_of_its_seat_and_keeps_only_its_own_second() {
         let arrivals = Arrivals::default();
         arrivals.waited(at(8, 10), at(8, 40));
         assert_eq!(taken(&arrivals, 8), (vec![10], false));
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_that_was_never_taken_is_no_part_of_a_later_one() {
+    fn a_skipped_minute_does_not_leak_into_a_later_one() {
         let arrivals = Arrivals::default();
         arrivals.came(at(8, 10));
         assert_eq!(taken(&arrivals, 10), (vec![], false));

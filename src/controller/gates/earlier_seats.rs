@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_are_reported_count_until_they_have_ended_or_are_cut() {
+    fn reported_streams_count_until_they_end_or_reach_the_limit() {
         let earlier = EarlierSeats::new(seats(1), UNTIL, Time(0));
         assert!(earlier.may_stream(REPLICA, Time(9_999)));
         assert!(
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_report_comes_before_one_is_at_the_gates() {
+    fn reports_are_applied_one_at_a_time() {
         let earlier = EarlierSeats::new(seats(1), UNTIL, Time(0));
         let is_held = || earlier.reported.try_lock().is_err();
         assert!(earlier.with_reported(|reported| is_held() && reported == seats(1)));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_that_reports_nothing_every_replica_may_have_streams_for_a_while() {
+    fn every_replica_may_stream_for_a_while_if_the_earlier_process_reports_nothing() {
         let earlier = EarlierSeats::new(Vec::new(), UNTIL, Time(5_000));
         assert!(earlier.may_stream(REPLICA, Time(4_999)));
         assert!(!earlier.may_stream(REPLICA, Time(5_000)));

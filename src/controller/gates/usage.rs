@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_is_kept_with_the_minute_of_the_clock_that_ends() {
+    fn usage_is_recorded_under_the_wall_clock_minute_that_ends() {
         let at = |minute: u64, second: u64| Time(minute * MINUTE_MS + second * 1_000);
         // The controller started in the middle of a minute, and a load ends soon after.
         let mut minute = Minute::from_time(at(7, 40));

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_counted_before_they_are_looked_for_and_those_that_are_there_are_given_back() {
+    fn adapter_misses_are_limited_per_caller_and_hits_are_returned() {
         let sources = Sources::new(source::Settings {
             hub: String::new(),
             offline: true,

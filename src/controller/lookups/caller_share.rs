@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn b1_one_caller_leaves_room_for_others_and_a_few_use_all_of_it() {
+    fn b1_one_caller_leaves_room_and_several_may_use_all_lookups() {
         let mut counts = Counts::default();
         let fill = |counts: &mut Counts, name: &str| {
             (0..1000).filter(|_| counts.take(&caller(name), 60)).count()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_one_is_for_whoever_comes_first() {
+    fn a_limit_of_one_goes_to_the_first_caller() {
         let mut counts = Counts::default();
         assert!(counts.take(&caller("one"), 1));
         assert!(!counts.take(&caller("other"), 1));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_within_a_time_and_the_refusal_says_when_there_is_room_again() {
+    fn additions_are_limited_per_hour_and_the_refusal_gives_the_waiting_time() {
         let rate = Rate::new("bring in", HOUR);
         let caller = |name: &str| LookupCaller(name.to_owned());
         let (ann, ben) = (caller("ann"), caller("ben"));

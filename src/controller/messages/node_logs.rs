@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_a_launch_is_there_though_no_snapshot_shows_the_replica_yet() {
+    fn the_first_log_line_of_a_launch_is_kept_before_a_snapshot_lists_the_replica() {
         let logs = NodeLogs::default();
         logs.listed();
         let log = Arc::new(ReplicaLog::in_memory());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_come_before_the_list_is_read_wait_for_their_replica_and_no_longer() {
+    fn lines_received_before_the_replica_list_wait_for_their_replica_until_it_is_read() {
         let logs = NodeLogs::default();
         logs.relay(ONE, [line(7, "a"), line(8, "b")]);
         logs.relay(OTHER, [line(0, "c")]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_lines_wait_and_a_log_that_no_reader_has_is_not_kept() {
+    fn early_lines_are_bounded_and_a_log_without_readers_is_dropped() {
         let logs = NodeLogs::default();
         let many = (0..2 * EARLY_LINES_MAX as u64).map(|nth| line(nth, "x"));
         logs.relay(ONE, many);

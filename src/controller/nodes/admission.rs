@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn b3_the_controller_connects_only_to_where_a_node_is() {
+    fn b3_the_controller_connects_only_to_the_address_of_the_node() {
         for (listener, from, is_hidden, networks, is_accepted) in [
             ("10.0.0.2:7000", "10.0.0.2:51000", false, &[][..], true),
             ("[::ffff:10.0.0.2]:7000", "10.0.0.2:51000", false, &[], true),

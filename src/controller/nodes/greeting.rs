@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_node_that_has_obeyed_a_later_controller_is_refused_by_an_earlier_one() {
+    fn d4_a_node_that_obeyed_a_later_controller_is_refused_by_an_earlier_one() {
         for (own, obeyed, is_accepted) in [
             (Some(6), Some(7), false),
             (Some(7), Some(7), true),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn b3_what_a_node_says_of_itself_is_bounded() {
+    fn b3_a_nodes_hello_is_bounded() {
         let device = || NodeDevice {
             name: "gpu0".to_owned(),
             is_gpu: true,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_node_of_an_earlier_version_has_no_generation_and_is_understood() {
+    fn d4_a_hello_of_an_earlier_version_parses_without_a_generation() {
         let mut sent = serde_json::to_value(hello(Some(7))).expect("a greeting");
         let _ = sent
             .as_object_mut()

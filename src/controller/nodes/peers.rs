@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_busy_peer_goes_first() {
+    fn the_least_busy_peer_is_ranked_first() {
         let rank = |is_full, loading, serving, in_flight, node| PeerRank {
             is_full,
             loading,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_lasts_longer_for_larger_weights() {
+    fn a_peer_token_is_valid_longer_for_larger_weights() {
         let now = Time(1000);
         assert_eq!(expiry(now, Bytes(1)), Time(1000 + 320_000));
         let large = Bytes(140 * Bytes::GIB);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_work_has_a_named_thread_and_the_timers_of_the_runtime() {
+    async fn the_work_runs_in_a_named_thread_with_the_runtimes_timers() {
         let name = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&name);
         let work = async move {
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_the_work_is_one_of_the_task() {
+    async fn a_panic_in_the_work_is_a_panic_of_the_task() {
         let ended = spawn_on_own_thread("pool", async { panic!("a bug") }).await;
         assert!(ended.unwrap_err().is_panic());
     }
 
     #[tokio::test]
-    async fn an_aborted_task_ends_the_work() {
+    async fn aborting_the_task_ends_the_work() {
         let held = Arc::new(());
         let with = Arc::clone(&held);
         let task = spawn_on_own_thread("pool", async move {

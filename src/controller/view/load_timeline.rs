@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_and_a_load_have_their_stages_and_ends() {
+    fn fetches_and_loads_are_recorded_with_their_stages_and_ends() {
         let timeline = LoadTimeline::default();
         let note = |record: &Record| timeline.record(record, || vec!["gpu0".to_owned()]);
         note(&record(RecordKind::Fetch, 100, None));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_load_keeps_why_and_old_ones_are_forgotten() {
+    fn a_failed_load_keeps_its_reason_and_old_loads_are_dropped() {
         let timeline = LoadTimeline::default();
         for nth in 0..LOADS_MAX as u64 + 10 {
             timeline.record(&record(RecordKind::Load, nth, Some(nth)), Vec::new);

@@ -235,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn a_load_past_its_deadline_is_stuck_and_one_before_it_is_not() {
+    fn a_load_is_stuck_only_after_its_deadline() {
         assert_eq!(found(&loading(305, 1)), []);
         assert_eq!(found(&loading(315, 1)), [(true, 10)]);
     }
 
     #[test]
-    fn a_load_without_progress_is_told_and_does_not_make_the_pool_unready() {
+    fn a_load_without_progress_is_reported_but_does_not_make_the_pool_unready() {
         assert_eq!(found(&loading(200, 80)), []);
         assert_eq!(found(&loading(200, 90)), [(false, 10)]);
         let path = Watchdog::default().judge(&loading(200, 90));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_outlives_its_grace_is_stuck() {
+    fn an_engine_that_exceeds_its_stop_grace_is_stuck() {
         let stopping = |age| replica(WatchedState::Stopping { grace: seconds(10) }, age);
         assert_eq!(found(&stopping(25)), []);
         assert_eq!(found(&stopping(26)), [(true, 1)]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_does_not_answer_is_stuck() {
+    fn an_unresponsive_loop_is_stuck() {
         let without_response = |age| Observation {
             without_response: Some(seconds(age)),
             ..Observation::default()
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_waits_beside_a_free_seat_is_stuck_after_five_seconds_of_it() {
+    fn a_request_waiting_five_seconds_next_to_a_free_seat_is_stuck() {
         let mut watchdog = Watchdog::default();
         let mut seated = 0;
         let mut at = |second: u64, servable: bool, new: u64| {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_reported() {
+    fn the_watchdog_reports_the_longest_delay() {
         let mut picture = loading(400, 1);
         picture.without_response = Some(seconds(30));
         let path = Watchdog::default().judge(&picture);

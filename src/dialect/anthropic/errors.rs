@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_routes_of_messages_speak_so() {
+    fn only_messages_routes_use_anthropics_error_format() {
         for (path, is) in [
             ("/v1/messages", true),
             ("/llm/v1/messages/count_tokens", true),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_its_type_and_each_error_of_a_stream_too() {
+    fn every_status_and_stream_error_maps_to_an_anthropic_error_type() {
         let error = json!({"message": "m", "type": "server_error", "code": "no_room"});
         for (status, kind) in [
             (400, "invalid_request_error"),

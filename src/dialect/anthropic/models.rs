@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn models_come_page_by_page() {
+    fn models_are_listed_in_pages() {
         let first = ask("").unwrap();
         assert_eq!(first["data"].as_array().unwrap().len(), 20);
         assert_eq!(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_none_is_refused_by_its_field() {
+    fn an_invalid_page_is_refused_by_its_field() {
         for (query, field) in [
             ("?limit=0", "limit"),
             ("?limit=1001", "limit"),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_a_label_and_a_new_id_begins_a_call() {
+    fn a_tool_call_index_is_only_a_label_and_a_new_id_begins_a_call() {
         let null = || Value::Null;
         for (deltas, calls) in [
             (
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_come_as_json_become_their_text() {
+    fn arguments_given_as_json_are_serialized_to_text() {
         let call = json!({"id": "a", "function": {"name": "w", "arguments": {"c": 1}}});
         assert_eq!(assembled(&[call]), ["w({\"c\":1})#a"]);
     }

@@ -229,7 +229,7 @@ fn tokens(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn common_chunks_add_what_their_objects_would_add() {
+fn the_fast_path_for_common_chunks_matches_full_parsing() {
     let mut kept_drafts = 0;
     for case in 0..cases().end * 40 {
         let mut random = Random::new(case * 16 + 15);
@@ -263,7 +263,7 @@ fn common_chunks_add_what_their_objects_would_add() {
 }
 
 #[test]
-fn recorded_streams_are_assembled_alike_in_both_ways() {
+fn recorded_streams_are_assembled_equally_with_and_without_the_fast_path() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/stream");
     let files = std::fs::read_dir(&folder).expect("the corpus of the fuzzer");
     let mut count = 0;

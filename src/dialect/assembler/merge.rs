@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn later_values_fill_unknown_fields_and_erase_none() {
+    fn later_values_fill_empty_fields_and_never_erase_any() {
         for level in [Level::Response, Level::Choice, Level::Message] {
             for value in [json!("a"), json!([1]), json!({"a": 1}), json!(5)] {
                 let nothing = [json!(null), json!(""), json!([]), json!({})];
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_joined_where_texts_stand() {
+    fn text_fields_are_concatenated_only_at_their_level() {
         let pieces = [json!("a"), json!("b")];
         assert_eq!(merged(Level::Message, &pieces), "ab");
         assert_eq!(merged(Level::Choice, &pieces), "a");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_content_are_joined_with_texts_and_with_each_other() {
+    fn content_parts_are_joined_with_texts_and_with_each_other() {
         let thinking = |text: &str| json!([{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]);
         let content = [
             json!(""),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_a_response_are_not_doubled_where_each_chunk_repeats_them() {
+    fn repeated_lists_of_a_response_are_not_duplicated() {
         let lists = [
             json!(["a"]),
             json!(["a", "b"]),

@@ -51,7 +51,7 @@ fn pieces_of_a_tool_call_are_joined() {
 }
 
 #[test]
-fn a_token_that_says_more_than_its_text_loses_nothing() {
+fn logprobs_and_other_token_fields_are_preserved() {
     let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
     let response = merged(&[
         chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
@@ -78,7 +78,7 @@ fn a_token_that_says_more_than_its_text_loses_nothing() {
 
 /// Two interleaved choices, a text with escapes, and an event of another form among them.
 #[test]
-fn tokens_that_repeat_one_event_are_joined_in_their_order() {
+fn repeated_token_events_are_joined_in_order() {
     let chunk = |index: u64, text: &str| json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": index, "delta": {"content": text}, "finish_reason": null}]});
     let texts = ["one", " \"two\"", "\n", "", "\u{e9}", "\u{1f600}", " three"];
     let mut chunks = vec![
@@ -103,7 +103,7 @@ fn tokens_that_repeat_one_event_are_joined_in_their_order() {
 }
 
 #[test]
-fn completions_that_repeat_one_event_are_joined_too() {
+fn repeated_completion_events_are_joined() {
     let chunk = |text: &str, reason: Value| json!({"object": "text_completion", "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]});
     let mut chunks: Vec<Value> = ["a", "b", "\"", "c"]
         .map(|text| chunk(text, Value::Null))
@@ -115,7 +115,7 @@ fn completions_that_repeat_one_event_are_joined_too() {
 }
 
 #[test]
-fn an_error_in_the_stream_is_kept_apart() {
+fn an_error_in_the_stream_is_stored_separately() {
     let mut assembler = Assembler::new(None, 1);
     let shown = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
     assembler.push(shown).unwrap();
@@ -131,7 +131,7 @@ fn damage(choices_max: usize, chunks: &[Value]) -> Option<Damaged> {
 }
 
 #[test]
-fn more_answers_than_were_requested_are_no_response() {
+fn more_choices_than_requested_are_a_damaged_response() {
     let choice = |index: u64| json!({"index": index, "delta": {"content": "a"}});
     let of_one_event = json!({"choices": [choice(0), choice(1), choice(2)]});
     let of_three = [0, 1, 2].map(|index| json!({"choices": [choice(index)]}));
@@ -162,7 +162,7 @@ fn a_response_has_a_bounded_number_of_tool_calls() {
 }
 
 #[test]
-fn an_event_that_cannot_be_read_is_no_response() {
+fn an_unreadable_event_is_a_damaged_response() {
     for event in [
         &b"data: {\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}\n\n"[..],
         b"data: {\"choices\":[\n\n",
@@ -176,7 +176,7 @@ fn an_event_that_cannot_be_read_is_no_response() {
 }
 
 #[test]
-fn nothing_behind_the_end_is_part_of_a_response() {
+fn events_after_the_end_mark_are_ignored() {
     let event = |text: &str| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };

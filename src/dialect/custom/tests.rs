@@ -26,7 +26,7 @@ fn decoded(arguments: &str) -> String {
 }
 
 #[test]
-fn the_text_of_a_call_is_read_whole_and_in_pieces() {
+fn the_input_of_a_call_is_decoded_complete_and_in_pieces() {
     for text in [
         "",
         "a",
@@ -40,7 +40,7 @@ fn the_text_of_a_call_is_read_whole_and_in_pieces() {
 }
 
 #[test]
-fn a_call_of_another_form_gives_what_there_is() {
+fn a_call_of_another_form_falls_back_to_its_text() {
     for (arguments, text) in [
         ("{\"patch\": \"a\"}", "a"),
         ("{\"patch\": \"a\", \"input\": \"b\"}", "b"),
@@ -56,7 +56,7 @@ fn a_call_of_another_form_gives_what_there_is() {
 }
 
 #[test]
-fn a_custom_tool_is_a_function_with_one_text() {
+fn a_custom_tool_becomes_a_function_with_one_text_argument() {
     let made = parse(json!({"description": "Edits."})).unwrap();
     assert_eq!(made.function["parameters"]["required"], json!(["input"]));
     let about = made.function["description"].as_str().unwrap();
@@ -111,7 +111,7 @@ fn the_patterns_of_a_request_have_a_bounded_length() {
 }
 
 #[test]
-fn a_format_that_is_none_is_named() {
+fn an_invalid_custom_tool_format_is_refused_by_name() {
     for (format, field) in [
         (json!({"type": "xml"}), "tools[0].format.type"),
         (

@@ -77,7 +77,7 @@ mod tests {
     use api_types::error::Failure;
 
     #[test]
-    fn an_unknown_model_is_told_in_ollamas_words() {
+    fn an_unknown_model_is_reported_with_ollamas_message() {
         let translated = |closest: &[&str]| {
             let closest: Vec<String> = closest.iter().map(|name| (*name).to_owned()).collect();
             message_of(&json!(Failure::unknown_model("a", &closest).body.error))
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_routes_of_ollamas_api_speak_so() {
+    fn only_ollama_routes_use_ollamas_error_format() {
         for (path, is) in [
             ("/api/chat", true),
             ("/llm/api/tags", true),

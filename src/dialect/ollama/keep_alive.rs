@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_read_as_ollama_reads_them() {
+    fn keep_alive_durations_are_parsed_like_in_ollama() {
         let seconds = |seconds: f64| Some(KeepAlive::For(Duration::from_secs_f64(seconds)));
         for (value, read) in [
             (json!(null), None),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_length_is_refused_with_what_is_one() {
+    fn an_invalid_keep_alive_is_refused_with_an_example() {
         let long = "1m".repeat(1 << 19);
         for value in [
             json!("abc"),

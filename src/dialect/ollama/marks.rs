@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_is_told_and_the_parts_are_within_the_whole() {
+    fn only_known_durations_are_reported_and_the_parts_fit_in_the_total() {
         let marks = Marks::begin(Clock::start());
         let mut fields = Map::new();
         marks.of_response(&mut fields, None, None);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_get_ids_and_results_the_id_of_their_call() {
+    fn tool_calls_get_ids_and_results_refer_to_them() {
         let call = |name: &str| json!({"function": {"name": name, "arguments": {"city": "Ulm"}}});
         let (translated, _) = read(json!([
             {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b"), call("a")]},
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_become_parts_of_their_type() {
+    fn images_become_parts_with_their_media_type() {
         let (translated, _) =
             read(json!([{"role": "User", "content": "What?", "images": ["iVBORw0KGgo="]}]))
                 .unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_go_along_what_has_no_place_is_named_and_what_is_wrong_is_refused() {
+    fn thinking_is_passed_on_unknown_fields_are_reported_and_invalid_ones_refused() {
         let (translated, ignored) = read(json!([
             {"role": "assistant", "content": "a", "thinking": "hm", "shiny": 1},
         ]))

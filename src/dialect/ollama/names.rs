@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tag_that_stands_for_none_is_left_out() {
+    fn only_the_latest_tag_is_removed_from_a_name() {
         assert_eq!(bare_name("org/m:latest"), "org/m");
         assert_eq!(bare_name("m:7b"), "m:7b");
         assert_eq!(bare_name(":latest"), ":latest");

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_engine_gets_what_it_takes_under_its_own_names() {
+    fn options_are_sent_under_each_engines_own_names() {
         let options = json!({"temperature": 0.5, "top_k": 40.0, "min_p": 0.1, "repeat_penalty": 1.1, "seed": 7,
             "num_predict": 9, "stop": ["a"], "presence_penalty": 1, "frequency_penalty": 0, "top_p": 0.9});
         let common = json!({"temperature": 0.5, "top_k": 40, "min_p": 0.1, "seed": 7, "max_tokens": 9,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_the_load_and_what_nobody_knows_is_named_and_goes_nowhere() {
+    fn load_options_and_unknown_options_are_reported_and_not_sent() {
         let options = json!({"num_ctx": 4096, "num_gpu": 1, "use_mmap": true, "mirostat": 1, "shiny": 3, "seed": -1,
             "num_predict": -1, "stop": [], "numa": null});
         let (sent, ignored) = fields("CandleEngine", options);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_named() {
+    fn options_of_a_wrong_type_are_refused_by_name() {
         for (options, named) in [
             (json!({"temperature": "hot"}), "options.temperature"),
             (json!({"top_k": 1.5}), "options.top_k"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_have_no_options_and_say_so() {
+    fn embeddings_report_every_option_as_ignored() {
         let options = json!({"temperature": 0, "num_ctx": 512, "stop": ["a"], "seed": 1});
         let mut request = Taken::new("", json!({"options": options})).unwrap();
         let mut ignored = Vec::new();

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_reasoning_is_shown_to_those_who_ask() {
+    fn sealed_reasoning_is_included_only_if_requested() {
         let item = StoredItem {
             id: "rs_1".to_owned(),
             item: json!({"type": "reasoning", "encrypted_content": "mp1.x"}).to_string(),

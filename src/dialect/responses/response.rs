@@ -371,7 +371,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_reasoning_is_an_item_before_the_message_and_comes_back_sealed_where_it_is_wanted() {
+    fn reasoning_is_an_item_before_the_message_and_is_sealed_on_request() {
         let response =
             json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
         let plain = whole(&response);
@@ -401,7 +401,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tools_are_called_by_the_names_and_in_the_forms_of_the_client() {
+    fn tool_calls_use_the_clients_names_and_forms() {
         let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "function": {"name": name, "arguments": arguments}});
         let calls = [
             call("c1", "edit", "{\"input\": \"a\\n\"}"),
@@ -426,7 +426,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_whole_response_has_its_items_its_usage_and_what_was_asked() {
+    fn a_complete_response_has_its_items_usage_and_request_settings() {
         let shown = whole(
             &json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
                 {"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}],
@@ -449,7 +449,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_response_that_was_cut_short_is_incomplete_and_says_why() {
+    fn a_truncated_response_is_incomplete_with_the_reason() {
         for (finish, reason) in [
             ("length", "max_output_tokens"),
             ("content_filter", "content_filter"),

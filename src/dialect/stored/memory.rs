@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_is_found_by_its_holder_until_it_is_old_or_in_the_way() {
+    fn an_unwritten_response_is_found_only_by_its_holder_until_it_expires_or_is_evicted() {
         let mut memory = Memory::default();
         memory.insert(response("a", "k1", None), false, ROOM, Time(0));
         memory.insert(response("b", "k1", None), false, ROOM, Time(1));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_written_stays_until_it_is_and_takes_with_it_what_it_continues() {
+    fn a_queued_response_is_kept_until_written_together_with_its_predecessors() {
         let mut memory = Memory::default();
         memory.insert(response("a", "k1", None), false, ROOM, Time(0));
         memory.insert(response("b", "k1", Some("a")), false, ROOM, Time(0));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_stays_for_a_while() {
+    fn a_response_that_could_not_be_written_is_kept_for_a_while() {
         let mut memory = Memory::default();
         memory.insert(response("a", "k1", None), true, ROOM, Time(0));
         let queued = memory.queued(9, usize::MAX);

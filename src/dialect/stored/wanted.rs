@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_refers_to_a_response_and_to_items() {
+    fn a_request_names_its_previous_response_and_items() {
         let found = wanted(json!({"previous_response_id": "resp_1", "input": [
             {"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "item_reference"},
             {"type": "item_reference", "id": "msg_1"}, {"type": "item_reference"}, 5]}));

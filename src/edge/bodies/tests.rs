@@ -22,7 +22,7 @@ async fn hold(bodies: &Bodies, caller: Caller, bytes: u64) -> Result<Permit, Fai
 }
 
 #[tokio::test]
-async fn memory_comes_back_with_the_last_copy_of_a_body() {
+async fn the_memory_of_a_body_is_released_with_its_last_clone() {
     let bodies = bodies(pool::Bytes::MIB);
     let held = Held::new(hold(&bodies, ONE, 700 << 10).await.unwrap(), None);
     let body = Held::with(&Arc::new(held), Bytes::from_static(b"{}"));
@@ -35,7 +35,7 @@ async fn memory_comes_back_with_the_last_copy_of_a_body() {
 }
 
 #[tokio::test]
-async fn large_bodies_leave_a_part_to_small_ones_and_to_administrators() {
+async fn large_bodies_leave_memory_for_small_ones_and_for_administrators() {
     let bodies = bodies(4 * pool::Bytes::MIB);
     let _large = hold(&bodies, ONE, 3 << 20).await.unwrap();
     assert!(hold(&bodies, OTHER, 257 << 10).await.is_err());
@@ -58,7 +58,7 @@ async fn large_bodies_leave_a_part_to_small_ones_and_to_administrators() {
 }
 
 #[test]
-fn one_piece_is_not_copied_and_many_are_put_together() {
+fn a_single_piece_is_not_copied_and_several_are_concatenated() {
     let piece = Bytes::from(vec![1, 2]);
     let place = piece.as_ptr();
     let one = Arrived::One(piece).into_bytes();

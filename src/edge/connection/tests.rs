@@ -100,7 +100,7 @@ async fn read_until(client: &mut DuplexStream, end: &str, count: usize) -> Strin
 }
 
 #[tokio::test]
-async fn streams_follow_each_other_also_where_the_client_asks_ahead() {
+async fn pipelined_streams_are_served_one_after_another() {
     let (streams, stop) = (Streams::new(), CancellationToken::new());
     let (mut client, socket) = duplex(1 << 16);
     let asking = async move {
@@ -122,7 +122,7 @@ async fn streams_follow_each_other_also_where_the_client_asks_ahead() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_stream_ends_its_work() {
+async fn a_client_that_disconnects_mid_stream_ends_the_work() {
     let (streams, stop) = (Streams::new(), CancellationToken::new());
     let (mut client, socket) = duplex(1 << 16);
     let asking = async move {
@@ -134,7 +134,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_stream_ends_its_work() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_lets_the_stream_end_and_closes_the_connection() {
+async fn a_stopping_server_finishes_the_stream_and_closes_the_connection() {
     let (streams, stop) = (Streams::new(), CancellationToken::new());
     let (mut client, socket) = duplex(1 << 16);
     let stopping = stop.clone();

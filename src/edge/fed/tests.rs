@@ -31,7 +31,7 @@ fn numbered(count: usize) -> (Arc<AtomicU32>, Fed) {
 }
 
 #[tokio::test]
-async fn all_pieces_come_in_order_from_one_task() {
+async fn all_pieces_arrive_in_order_from_one_task() {
     let (_, fed) = numbered(100);
     let mut extensions = Extensions::new();
     let body = fed.into_body(&mut extensions).collect().await.unwrap();
@@ -40,7 +40,7 @@ async fn all_pieces_come_in_order_from_one_task() {
 }
 
 #[tokio::test]
-async fn over_http_2_the_work_has_a_task_of_its_own() {
+async fn over_http_2_the_work_runs_in_a_separate_task() {
     let (made, fed) = numbered(100);
     let mut extensions = Extensions::new();
     let body = fed.into_body(&mut extensions);
@@ -53,7 +53,7 @@ async fn over_http_2_the_work_has_a_task_of_its_own() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_holds_the_work_back_and_the_connection_moves_it() {
+fn a_client_that_reads_nothing_pauses_the_work_and_the_connection_drives_it() {
     let (made, fed) = numbered(100);
     let mut extensions = Extensions::new();
     let mut body = fed.into_body(&mut extensions);
@@ -77,7 +77,7 @@ fn a_client_that_takes_nothing_holds_the_work_back_and_the_connection_moves_it()
 }
 
 #[test]
-fn a_client_that_leaves_ends_the_work_at_once() {
+fn a_client_that_disconnects_ends_the_work_immediately() {
     let (made, fed) = numbered(100);
     let mut extensions = Extensions::new();
     let body = fed.into_body(&mut extensions);

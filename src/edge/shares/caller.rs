@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_addresses_of_one_subscriber_are_one_caller() {
+    fn all_addresses_of_one_subscriber_count_as_one_caller() {
         let caller = |text: &str| Caller::at(text.parse().unwrap());
         assert_eq!(caller("2001:db8::1"), caller("2001:db8::ffff:2"));
         assert_ne!(caller("2001:db8::1"), caller("2001:db8:0:1::1"));

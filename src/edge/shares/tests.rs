@@ -32,7 +32,7 @@ fn fill(shares: &Arc<Shares>, caller: Caller, class: Class) -> Vec<Permit> {
 }
 
 #[test]
-fn each_caller_gets_half_of_what_the_others_leave_however_many_there_are() {
+fn each_caller_gets_half_of_the_remaining_memory() {
     let shares = divided(1 << 20);
     let mut all = Vec::new();
     let mut before = u64::MAX;
@@ -47,7 +47,7 @@ fn each_caller_gets_half_of_what_the_others_leave_however_many_there_are() {
 }
 
 #[test]
-fn a_single_amount_may_be_larger_than_a_share() {
+fn a_single_body_may_exceed_the_share_of_its_caller() {
     let shares = divided(1 << 20);
     let whole = shares.try_hold(key(1), Class::Large, 700 << 10, NOW);
     assert!(whole.is_some());
@@ -55,7 +55,7 @@ fn a_single_amount_may_be_larger_than_a_share() {
 }
 
 #[test]
-fn what_is_announced_counts_for_its_own_caller_alone() {
+fn announced_bytes_count_only_against_their_own_caller() {
     let shares = divided(1 << 20);
     let arrivals: Vec<Arrival> = (0..20)
         .map(|_| {
@@ -75,7 +75,7 @@ fn what_is_announced_counts_for_its_own_caller_alone() {
 }
 
 #[test]
-fn a_full_memory_evicts_the_slowest_of_the_caller_that_holds_most() {
+fn full_memory_evicts_the_slowest_body_of_the_caller_that_holds_most() {
     let shares = divided(1 << 20);
     let small = shares.arrive(key(2), Class::Small, 100 << 10, NOW);
     let later = Time(NOW.0 + 20_000);
@@ -94,7 +94,7 @@ fn a_full_memory_evicts_the_slowest_of_the_caller_that_holds_most() {
 }
 
 #[test]
-fn nothing_is_evicted_for_a_caller_that_holds_as_much() {
+fn nothing_is_evicted_for_a_caller_that_holds_as_much_itself() {
     let shares = divided(1 << 20);
     let first = shares.arrive(key(1), Class::Small, 400 << 10, NOW);
     let own = shares.arrive(key(2), Class::Small, 500 << 10, NOW);
@@ -107,7 +107,7 @@ fn nothing_is_evicted_for_a_caller_that_holds_as_much() {
 }
 
 #[test]
-fn waiting_callers_take_turns_and_those_who_leave_are_skipped() {
+fn waiting_callers_take_turns_and_cancelled_waits_are_skipped() {
     let shares = Shares::new(Capacity::in_turns(1));
     let held = shares.try_hold(key(1), Class::Small, 1, NOW).unwrap();
     let mut queue: Vec<_> = [1, 1, 2, 3]
@@ -137,7 +137,7 @@ fn waiting_callers_take_turns_and_those_who_leave_are_skipped() {
 }
 
 #[test]
-fn what_was_granted_and_not_picked_up_comes_back() {
+fn a_permit_that_was_granted_but_never_received_is_released() {
     let shares = Shares::new(Capacity::in_turns(1));
     let held = shares.try_hold(key(1), Class::Small, 1, NOW).unwrap();
     let mut waiting = Box::pin(shares.hold(key(2), Class::Small, 1, NOW));
@@ -149,7 +149,7 @@ fn what_was_granted_and_not_picked_up_comes_back() {
 }
 
 #[test]
-fn a_large_amount_that_waits_is_not_overtaken_and_holds_small_ones_up_for_nothing() {
+fn a_waiting_large_body_is_not_overtaken_and_blocks_small_ones_only_if_needed() {
     let shares = divided(1 << 20);
     let first = shares.try_hold(key(1), Class::Large, 500 << 10, NOW);
     let mut large = Box::pin(shares.hold(key(2), Class::Large, 300 << 10, NOW));

@@ -50,7 +50,7 @@ fn spans_are_named_after_inference_routes_only() {
 }
 
 #[test]
-fn a_clients_trace_goes_on_and_its_decision_to_sample_counts() {
+fn a_clients_trace_is_continued_with_its_sampling_decision() {
     let begin = |ratio, headers: &[(&str, &str)]| {
         let parts = head("POST", "/v1/chat/completions", headers);
         let trace = traces(ratio).begin(&parts).unwrap();
@@ -80,7 +80,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 }
 
 #[test]
-fn marks_become_a_tree_whose_parts_lie_within_each_other() {
+fn spans_form_a_tree_of_nested_intervals() {
     let parts = head("POST", "/v1/chat/completions", &[("traceparent", PARENT)]);
     let trace = traces(1.0).begin(&parts).unwrap();
     let pause = || std::thread::park_timeout(Duration::from_millis(2));
@@ -131,7 +131,7 @@ fn marks_become_a_tree_whose_parts_lie_within_each_other() {
 }
 
 #[test]
-fn a_refused_request_says_why_at_its_queue_and_marks_are_bounded() {
+fn a_refused_request_has_an_error_on_its_queue_span_and_spans_are_bounded() {
     let parts = head("POST", "/v1/completions", &[]);
     let trace = traces(1.0).begin(&parts).unwrap();
     for _ in 0..100 {

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_read_as_openssl_prints_it_and_written_in_one_form() {
+    fn a_fingerprint_parses_with_and_without_colons_and_is_written_in_one_form() {
         let plain = format!("sha256:{}", "0a".repeat(32));
         let colons = format!("sha256:{}", ["0A"; 32].join(":"));
         let fingerprint: Fingerprint = plain.parse().expect("a fingerprint");

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_one_word_and_never_a_second_line() {
+    fn a_relay_secret_cannot_contain_a_space_or_a_second_line() {
         for good in ["s".repeat(32), "0aZ9".repeat(16), "f".repeat(96)] {
             let secret = RelaySecret::parse(&good).expect("a secret");
             let line = format!("{RELAY_MARK} {} {}\n", secret.reveal(), u64::MAX);

@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_dead_path_is_noticed_within_fifteen_seconds_by_probes_and_by_packets_alike() {
+    fn d4_a_dead_path_is_detected_within_fifteen_seconds_by_keepalive_probes() {
         assert_eq!(DEAD_AFTER, IDLE + PROBE_EVERY * PROBES);
         assert!(DEAD_AFTER < Duration::from_secs(15));
     }
 
     #[tokio::test]
-    async fn the_stream_of_an_engine_on_a_node_outlives_half_a_minute_without_a_packet() {
+    async fn an_engine_stream_from_a_node_survives_thirty_seconds_without_packets() {
         let (connected, accepted) = pair().await;
         let half_a_minute = Duration::from_secs(30);
         let mut watch = PathWatch::begin_with(&connected, PATIENT);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_the_kernel_probes_what_was_accepted_and_lets_a_slow_client_be() {
+    async fn d4_an_accepted_connection_is_probed_by_the_kernel_and_slow_clients_are_tolerated() {
         let (_connected, accepted) = pair().await;
         assert_eq!(sockopt::socket_keepalive(&accepted), Ok(false));
         keep_alive(&accepted);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d4_a_large_body_has_more_time_until_something_comes_back() {
+    async fn d4_a_large_body_extends_the_deadline_until_a_response_arrives() {
         let (connected, _accepted) = pair().await;
         let mut watch = PathWatch::begin(&connected);
         assert_eq!(sockopt::socket_keepalive(&connected), Ok(true));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_and_the_exceptions_are_reached_directly() {
+    fn loopback_and_no_proxy_hosts_bypass_the_proxy() {
         let proxies = proxies("http://proxy.example:3128", "internal.example,10.0.0.0/8");
         for host in ["api.example.org", "93.184.216.34", "2606:4700::1"] {
             assert!(matching(&proxies, host, 443).is_some(), "{host}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tunnel_names_the_endpoint_and_the_credentials_and_carries_bytes() {
+    async fn a_proxy_tunnel_sends_endpoint_and_credentials_and_carries_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let proxies = proxies(&format!("http://ann:word@{at}"), "");

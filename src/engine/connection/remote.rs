@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn openai_routes_go_below_the_prefix_and_others_too() {
+    fn openai_routes_are_placed_below_the_prefix() {
         assert_eq!(remote(false).path("/v1/completions"), "/v1/completions");
         assert_eq!(remote(false).path("/models"), "/v1/models");
         let other = Remote {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_where_credentials_are_handed_out_are_never_connected_to() {
+    fn addresses_of_metadata_services_are_never_connected_to() {
         let refused = |text: &str| remote(false).forbidden(text.parse().unwrap()).is_some();
         for address in [
             "169.254.169.254",
@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_registered_for_this_machine_reaches_no_other() {
+    fn a_model_registered_for_this_machine_can_reach_only_loopback() {
         let refused = |text: &str| remote(true).forbidden(text.parse().unwrap()).is_some();
         assert!(refused("10.0.0.7"));
         assert!(!refused("127.0.0.1") && !refused("::1"));
     }
 
     #[test]
-    fn neither_debug_nor_display_nor_a_masked_text_shows_a_secret() {
+    fn neither_debug_nor_display_nor_masked_text_reveals_a_secret() {
         let remote = remote(false);
         let message = "no: sesame-open, our-team";
         let shown = format!(

@@ -125,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_with_a_short_path_is_used_itself() {
+    fn a_folder_with_a_short_path_is_used_directly() {
         let folder = Path::new("/srv/model-pool/run");
         assert_eq!(short_path(folder, "r1.sock").expect("a path"), folder);
         assert_eq!(socket_path_problem(folder), None);
     }
 
     #[test]
-    fn a_socket_in_a_folder_with_a_long_path_is_reached_by_a_link() {
+    fn a_socket_in_a_folder_with_a_long_path_is_reached_through_a_link() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("d".repeat(120)).join("run");
         std::fs::create_dir_all(&folder).expect("made");

@@ -189,7 +189,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn d4_a_connection_over_the_network_is_probed_and_one_within_the_machine_is_not() {
+    async fn d4_network_connections_are_probed_and_local_ones_are_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         for is_probed in [true, false] {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_missing_until_its_file_is_there_and_may_be_run() {
+    fn a_program_is_missing_until_its_file_exists_and_is_executable() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("serve-it");
         let program = file.display().to_string();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_only_the_launch_knows_is_not_called_missing() {
+    fn a_program_path_resolved_only_at_launch_is_not_reported_as_missing() {
         assert_eq!(missing("/engines/{{ model_name }}"), None);
         assert_eq!(missing("sh"), None);
     }

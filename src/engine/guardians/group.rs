@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_names_the_guardian_and_is_never_given_twice() {
+    fn a_tag_names_the_guardian_and_is_unique() {
         let own = ProcessId::new(std::process::id());
         let tag = new_tag(own, pool::ReplicaId(9));
         let fields: Vec<&str> = tag.split('.').collect();

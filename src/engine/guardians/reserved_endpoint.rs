@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_its_own_is_reserved_for_one_replica() {
+    fn a_fixed_port_is_reserved_for_one_replica() {
         let free = ReservedEndpoint::port().unwrap();
         let Endpoint::Tcp(address) = free.endpoint.clone() else {
             panic!("{free:?}");

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_asks_then_answers_then_leaves_nothing_behind() {
+    fn a_request_counts_as_waiting_then_as_streaming_then_not_at_all() {
         let pulse = ActivityMeter::default();
         let beat = pulse.enter();
         assert_eq!(counts(&pulse), (1, 0, false));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_client_does_not_read_nobody_waits_for_the_engine() {
+    fn a_request_whose_client_does_not_read_is_not_waiting_for_the_engine() {
         let pulse = ActivityMeter::default();
         let beat = pulse.enter();
         pulse.token(&beat);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engines_counter_speaks_for_requests_that_are_not_streamed() {
+    fn non_streaming_requests_are_tracked_by_the_engines_token_counter() {
         let pulse = ActivityMeter::default();
         let beat = pulse.enter();
         assert!(!pulse.expect_whole(&beat), "it was never read");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_a_request_that_has_ended_says_nothing_of_those_that_wait_for_their_first() {
+    fn the_last_token_of_an_ended_request_is_not_credited_to_waiting_requests() {
         let pulse = ActivityMeter::default();
         pulse.counted(Some(5), pulse.ended());
         let (first, second) = (pulse.enter(), pulse.enter());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_not_spoken_for_by_the_engines_counter() {
+    fn streams_are_not_tracked_by_the_engines_token_counter() {
         let pulse = ActivityMeter::default();
         let beat = pulse.enter();
         pulse.counted(Some(5), pulse.ended());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn five_failures_in_a_row_raise_the_alarm_and_fewer_do_not() {
+    async fn five_consecutive_failures_raise_the_alarm() {
         let pulse = ActivityMeter::default();
         for _ in 0..3 {
             (0..4).for_each(|_| pulse.failed());

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_short_pause_is_no_millisecond_longer_than_it_should_be() {
+    async fn a_short_pause_is_accurate_to_the_millisecond() {
         let time = Duration::from_millis(1);
         let mut shortest = Duration::MAX;
         // A busy machine lengthens some pauses.
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_young_load_is_asked_often_and_an_old_one_seldom() {
+    fn a_young_load_is_polled_often_and_an_old_one_rarely() {
         let pause = |milliseconds| pause_at(Duration::from_millis(milliseconds)).as_millis();
         let pauses = [0, 500, 1_000, 3_000, 10_000, 25_000, 600_000].map(pause);
         assert_eq!(pauses, [1, 1, 1, 3, 10, 25, 50]);
     }
 
     #[test]
-    fn the_health_body_of_a_load_gives_its_stage_and_per_cent() {
+    fn the_health_response_of_a_loading_engine_yields_its_stage_and_percentage() {
         let body = br#"{"status":"loading","stage":"weights","percent":41.7}"#;
         assert_eq!(stage_of(body), Some(("weights".to_owned(), Some(41))));
         let body = br#"{"status":"loading","stage":"starting","percent":null}"#;

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_engines_are_sorted_into_steps() {
+    fn progress_lines_of_engines_map_to_stages() {
         for (line, stage) in [
             ("weights", Stage::Loading),
             ("Downloading shards", Stage::Fetching),

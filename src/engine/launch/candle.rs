@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_numbers_and_proposals_are_options_of_the_engine_where_they_are_chosen() {
+    fn chosen_number_types_and_speculation_become_engine_options() {
         let plain = command_line(program());
         assert!(
             !plain.contains("dtype") && !plain.contains("lookup"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_counted_as_the_engine_sees_them_and_other_devices_are_one() {
+    fn gpus_are_numbered_as_the_engine_sees_them() {
         let named = |kind, count| devices(kind, count);
         assert_eq!(named(CandleDevice::Cuda, 1).as_deref(), Some("cuda:0"));
         assert_eq!(

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_filled_in_and_a_word_stays_one_word() {
+    fn every_placeholder_is_filled_and_an_argument_stays_one_argument() {
         let prepared = prepare(
             &[
                 "vllm",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_value_is_refused_with_the_field_and_the_names_there_are() {
+    fn a_placeholder_without_a_value_is_refused_with_the_field_and_the_known_names() {
         let text = prepare(&["vllm", "--len", "{{ context }}"], &[]).unwrap_err();
         assert!(text.contains("command[2]"), "{text}");
         assert!(text.contains("memory_bytes"), "{text}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_told_in_the_words_of_the_engine() {
+    fn load_progress_is_the_engines_own_message() {
         let body = br#"{"error":{"code":503,"message":"Loading model"}}"#;
         assert_eq!(
             CommandDriver.progress(body),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_argument_and_no_value() {
+    fn debug_output_hides_arguments_and_environment_values() {
         let launch = launch(&["vllm", "--api-key=abc"], &[("HF_TOKEN", "abc")]);
         let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
         let prepared = CommandDriver.prepare(&launch, &endpoint).unwrap();

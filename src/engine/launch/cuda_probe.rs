@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_program_nothing_is_run_and_its_place_is_named() {
+    async fn a_missing_cuda_program_is_reported_with_its_path_and_not_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let cuda = find_cuda(&search(folder.path(), None)).await;
         let expected = folder.path().join("model-pool-cuda");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_program_gets_the_folder_of_libraries_beside_it() {
+    async fn the_cuda_program_gets_the_adjacent_library_folder_in_its_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let libraries = folder.path().join(LIBRARIES);
         fs::create_dir(&libraries).expect("made");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_prints_when_it_cannot_start_is_read() {
+    async fn errors_printed_by_a_program_that_cannot_start_are_parsed() {
         let lacks = "echo 'x: error while loading shared libraries: libcurand.so.10: cannot open shared object file: No such file or directory' >&2; exit 127";
         is_trouble(
             &found(lacks).await,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_may_not_be_run_is_named_with_what_to_do() {
+    async fn a_file_that_is_not_executable_is_reported_with_advice() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(CUDA_PROGRAM), "#!/bin/sh\n").expect("written");
         let cuda = find_cuda(&search(folder.path(), None)).await;

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_list_or_sounds_secret_stays_behind() {
+    fn unlisted_and_secret_variables_are_not_inherited() {
         let all = complete(
             own(&[
                 ("PATH", "/bin"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_used_only_when_all_are_known() {
+    fn uuids_are_used_only_if_every_gpu_has_one() {
         let both = placed(&[gpu(0, Some("GPU-a")), gpu(3, Some("MIG-b"))]);
         assert_eq!(both["CUDA_VISIBLE_DEVICES"], "GPU-a,MIG-b");
         let one = placed(&[gpu(0, Some("GPU-a")), gpu(3, None)]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_in_host_memory_sees_no_gpu_also_when_the_controller_does() {
+    fn an_engine_in_host_memory_sees_no_gpu_even_if_the_controller_does() {
         let host = DeviceAddress {
             kind: DeviceKind::Host,
             total: Bytes::ZERO,

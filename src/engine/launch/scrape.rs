@@ -110,7 +110,7 @@ mod tests {
     };
 
     #[test]
-    fn an_engine_that_may_be_silent_for_a_short_time_is_read_often() {
+    fn an_engine_with_a_short_stall_limit_is_scraped_often() {
         let limits = |seconds| LivenessLimits {
             stall_after: Duration::from_secs(seconds),
             ..LivenessLimits::default()
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_by_their_whole_names_with_or_without_labels() {
+    fn metrics_match_by_full_name_with_or_without_labels() {
         let text = "# TYPE x:running gauge\nx:running{a=\"} 9\",engine=\"0\"} 2.0 1700000000\nx:running{engine=\"1\"} 1\nx:running_total 99\nx:waiting 4\nx:cache{} 0.25\n";
         let load = EngineLoad {
             running: Some(3),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_unknown_and_not_nothing() {
+    fn a_metric_that_is_not_a_finite_number_is_unknown() {
         let text = "x:running NaN\nx:waiting\nx:cache +Inf\n";
         assert_eq!(read(text, &NAMES), EngineLoad::default());
     }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_an_engines_own_processes_are_where_no_other_account_can_put_one() {
+    fn internal_sockets_of_engines_are_in_a_private_folder() {
         let words = |name: &str, prefix: &[&str]| {
             let engine = find_engine(name).expect("an engine");
             let mut launch = launch(prefix);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_has_the_placement_in_it_and_the_install_line_is_the_engines() {
+    fn the_command_line_contains_the_placement_and_the_install_command_is_the_engines() {
         let prepared = prepare(&launch(&[])).expect("prepared");
         let output = |output: &[std::ffi::OsString]| {
             let output: Vec<_> = output.iter().map(|word| word.to_string_lossy()).collect();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_that_cannot_be_is_refused_with_its_numbers() {
+    fn an_impossible_placement_is_refused_with_its_numbers() {
         let mut launch = launch(&[]);
         launch.bytes_per_device = Bytes(Bytes::MIB);
         let text = explain(&prepare(&launch).expect_err("too little"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_and_advice_are_those_of_the_engine() {
+    fn stages_and_advice_come_from_the_engine() {
         let launch = launch(&[]);
         let line = "Loading safetensors checkpoint shards:  50% Completed | 1/2";
         let stage = ServerDriver.progress_of_line(&launch, line);

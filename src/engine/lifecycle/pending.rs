@@ -86,7 +86,7 @@ mod tests {
     use crate::ray_serve::testing::{place, recipe};
 
     #[test]
-    fn an_application_does_not_wait_for_ever_for_a_silent_ray() {
+    fn an_application_does_not_wait_forever_for_a_silent_ray() {
         let writers = ServeWriters::default();
         let (here, silent) = (place("http://here:8265"), place("http://silent:8265"));
         let awaiting = PendingApplication {

@@ -118,7 +118,7 @@ mod tests {
     use crate::ray_serve::testing::{place, recipe};
 
     #[tokio::test]
-    async fn looks_go_on_while_what_another_one_has_found_is_removed() {
+    async fn lookups_continue_while_found_applications_are_removed() {
         let ray = RayServe::start();
         let (here, other) = (place(&ray.address()), place("http://other:8265"));
         let name = "model-pool.lab.r1";

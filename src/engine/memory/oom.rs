@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_each_engine_are_recognised() {
+    fn out_of_memory_messages_of_each_engine_are_recognized() {
         for output in [
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 64.00 MiB.",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_are_none() {
+    fn other_failures_are_not_out_of_memory() {
         for output in [
             "",
             "no tensor named lm_head",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_what_was_held_and_what_was_wanted() {
+    fn the_needed_memory_is_the_memory_held_plus_the_failed_allocation() {
         let output = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.11 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 70.00 GiB memory in use.";
         let needed = find(output).and_then(|lack| lack.needed);
         assert_eq!(needed, Some(Bytes(71 * Bytes::GIB + Bytes::GIB / 2)));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_count_is_read_from_its_line() {
+    fn the_kernels_oom_kill_count_is_parsed() {
         assert_eq!(count_of("low 0\nmax 3\noom 2\noom_kill 1\n"), Some(1));
         assert_eq!(count_of("low 0\n"), None);
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_says_what_of_its_weights_is_mapped() {
+    fn mapped_weight_bytes_are_read_from_the_engines_report() {
         let body = br#"{"weights_bytes": 9, "weights_mapped_bytes": 7, "resident_bytes": null}"#;
         assert_eq!(mapped_in(body), Some(7));
         assert_eq!(mapped_in(br#"{"weights_bytes": 9}"#), None);

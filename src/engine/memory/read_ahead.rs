@@ -168,7 +168,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn the_pressure_on_disks_is_read_from_the_words_of_the_kernel() {
+    fn disk_pressure_is_parsed_from_the_kernels_file() {
         let text = "some avg10=12.50 avg60=3.00 avg300=0.10 total=5\nfull avg10=1.00 avg60=0 avg300=0 total=1\n";
         assert_eq!(pressure_in(text), Some(12.5));
         assert_eq!(pressure_in("rubbish"), None);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_read_where_there_is_room_until_others_need_the_disk() {
+    fn weights_are_read_ahead_while_there_is_memory_and_until_others_need_the_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("model.gguf"), vec![3; 8 << 20]).expect("written");
         let (path, going) = (folder.path(), AtomicBool::new(true));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_memory_is_not_read_and_nothing_is_no_failure() {
+    fn files_in_the_page_cache_are_not_read_and_a_missing_file_is_not_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("a.gguf"), vec![1; 1 << 20]).expect("written");
         let going = AtomicBool::new(true);

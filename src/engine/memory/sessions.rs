@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn our_processes_are_found_with_their_children_and_nobody_elses() {
+    fn processes_of_a_session_are_found_including_children_and_no_others() {
         let mut child = std::process::Command::new("setsid")
             .args(["sh", "-c", "echo up; sleep 60 & wait"])
             .stdout(std::process::Stdio::piped())

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_that_were_replaced_have_another_mark() {
+    fn replaced_weights_have_a_different_mark() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.gguf");
         assert_eq!(weights_mark(folder.path()), None);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_just_written_lies_in_memory_and_a_missing_one_does_not() {
+    fn a_newly_written_file_is_in_the_page_cache_and_a_missing_one_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
         std::fs::write(&path, vec![7_u8; 1 << 20]).expect("written");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_dropped_from_the_page_cache_lies_on_disk() {
+    fn a_file_dropped_from_the_page_cache_is_on_disk() {
         // Next to the build: the folder for temporary files may be in memory.
         let folder = std::env::current_exe().expect("this test");
         let folder = tempfile::tempdir_in(folder.parent().expect("a folder")).expect("a folder");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_that_responds_again_has_a_minute_until_it_is_judged() {
+    fn a_ray_that_responds_again_settles_for_a_minute_before_it_is_assessed() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut without_response = WithoutResponse::default();
         assert!(without_response.found_silent(&place, start));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_that_does_not_answer_is_counted_and_named_in_the_log_once_an_hour() {
+    fn a_silent_ray_is_counted_and_logged_once_an_hour() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut without_response = WithoutResponse::default();
         assert!(without_response.found_silent(&place, start));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minute_begins_anew_if_it_falls_silent_again_and_not_if_one_look_fails() {
+    fn the_settling_minute_restarts_after_two_failed_lookups_and_not_after_one() {
         let (place, start) = (place("http://ray:8265"), start());
         let over = start + SETTLES_WITHIN;
         for (failed_looks, begins_anew) in [(1, false), (2, true), (3, true)] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_fail_now_and_then_do_not_put_the_judgement_off() {
+    fn occasional_failed_lookups_do_not_delay_the_assessment() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut without_response = WithoutResponse::default();
         without_response.found_silent(&place, start);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_owner_has_an_id_and_a_name_and_without_a_limit_nothing_is_counted() {
+    fn each_owner_has_an_id_and_a_description_and_no_bucket_without_a_limit() {
         let (key, person) = ((KeyId(3), "k3"), (KeyId(31), "Ada"));
         for (owner, id, description) in [
             (

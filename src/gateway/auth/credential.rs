@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cookie_is_found_among_others() {
+    fn the_session_cookie_is_found_among_other_cookies() {
         let with = |lines: &[&str]| {
             let lines = lines.iter();
             HeaderMap::from_iter(lines.map(|line| (header::COOKIE, line.parse().unwrap())))

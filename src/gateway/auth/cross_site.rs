@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_browser_says_counts_and_otherwise_the_origin_is_compared_with_the_host() {
+    fn fetch_metadata_decides_and_otherwise_the_origin_is_compared_with_the_host() {
         let host = ("host", "127.0.0.1:8080");
         let own = ("origin", "http://127.0.0.1:8080");
         let evil = ("origin", "https://evil.example");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_of_a_refusal_makes_the_page_pass() {
+    fn following_the_advice_of_a_refusal_makes_the_page_pass() {
         for origin in [
             "https://lab.example.org:8443",
             "http://localhost:5173",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_own_with_or_without_its_schemes_port() {
+    fn an_origin_is_same_origin_with_or_without_the_default_port() {
         for (origin, authority, has_tls, own) in [
             ("http://llm.example.org", "llm.example.org", false, true),
             ("http://llm.example.org", "LLM.example.org:80", false, true),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_is_json() {
+    fn only_json_content_types_are_accepted() {
         for (kind, json) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_is_had_by_its_own_name_alone_and_a_model_by_any_of_its_names() {
+    fn an_adapter_is_permitted_only_by_its_own_name_and_a_model_by_any_of_its_names() {
         let entry = base();
         for (patterns, had) in [
             (&[][..], [true, true, true, true]),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_know_a_model_does_not_learn_its_name_from_a_refusal_or_a_cut() {
+    fn hidden_model_names_are_removed_from_refusals_and_cuts() {
         let held = |what: Blocker| Obstacle {
             device: DeviceId(0),
             name: "gpu0".to_owned(),

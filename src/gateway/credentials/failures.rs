@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_wrong_keys_are_the_most_of_one_address_within_a_minute_and_concern_no_other() {
+    fn an_address_may_send_ten_wrong_keys_per_minute_and_others_are_unaffected() {
         let wrong = Failures::new(WRONG_LOGINS);
         let mut waits = Vec::new();
         for second in 0..10 {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_are_bounded_and_the_oldest_window_goes_first() {
+    fn failing_addresses_are_bounded_and_the_oldest_window_is_dropped_first() {
         let wrong = Failures::new(WRONG_LOGINS);
         let all = 2 * FAILING_ADDRESSES_MAX as u64;
         for nth in 0..all {

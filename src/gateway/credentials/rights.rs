@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_lies_within_another_where_that_is_plain_to_see() {
+    fn a_pattern_is_contained_in_another_if_that_is_decidable() {
         for (wanted, own, lies) in [
             ("/v1/models", "/v1/models", true),
             ("/v1/models", "/v1/*", true),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_more_than_they_have() {
+    fn a_key_cannot_grant_more_rights_than_it_has() {
         let keys_only = || (may(&[], &["/admin/keys"], None), None);
         let course = || {
             (
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_counts_no_more_has_no_rights() {
+    fn a_revoked_or_expired_key_has_no_rights() {
         let of = |key: KeyRecord| {
             Rights::new(&Holder::Key(KeyId(7)), &[key], Time(10), DEFAULT).is_some()
         };

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_long_and_one_word() {
+    fn a_secret_must_be_long_and_without_spaces() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("secret");
         let read = |text: &str| {

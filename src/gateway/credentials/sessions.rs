@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_used_lasts_half_a_day_and_one_that_is_not_two_hours() {
+    fn an_active_session_lasts_twelve_hours_and_an_idle_one_two() {
         let sessions = Sessions::default();
         let (_, idle) = sessions
             .open(holder(1, Role::Admin, None), minutes(0))
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_secret_counts_a_minute_more_and_the_one_before_it_no_longer() {
+    fn a_rotated_session_secret_is_valid_for_one_more_minute() {
         let sessions = Sessions::default();
         let (open, first) = sessions
             .open(holder(1, Role::Admin, None), minutes(0))
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_bounded_and_users_do_not_push_administrators_out() {
+    fn sessions_are_bounded_and_users_cannot_displace_administrators() {
         let sessions = Sessions::default();
         let (admin, _) = sessions
             .open(holder(1, Role::Admin, None), Time(0))
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shows_a_secret() {
+    fn debug_output_of_sessions_contains_no_secret() {
         let sessions = Sessions::default();
         let (open, secret) = sessions
             .open(holder(1, Role::Admin, None), Time(0))

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_fill_a_minute_and_not_the_next() {
+    fn audited_anonymous_requests_are_limited_per_minute() {
         let strangers = Strangers::default();
         let kept = (0..1000)
             .filter(|_| strangers.has_room(Time(60_000)))
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_fill_a_day_and_not_the_next_so_that_what_administrators_did_stays() {
+    fn audited_anonymous_requests_are_limited_per_day_to_leave_room_for_administrators() {
         let strangers = Strangers::default();
         let minutes = |day: u64| (0..1440).map(move |minute| Time((day * 1440 + minute) * 60_000));
         for day in [3, 4] {

@@ -52,7 +52,7 @@ fn all_fields_are_read() {
 }
 
 #[test]
-fn absent_and_null_are_the_same_except_where_null_clears() {
+fn null_equals_absent_except_where_it_clears() {
     assert_eq!(parse("{}").unwrap(), All(None, None, None, None, None));
     let nulls = r#"{"model":null,"replicas":null,"keep_hot":null,"wait":null,"lease":null}"#;
     assert_eq!(
@@ -62,7 +62,7 @@ fn absent_and_null_are_the_same_except_where_null_clears() {
 }
 
 #[test]
-fn every_wrong_value_is_blamed_on_its_field_with_what_is_allowed() {
+fn every_invalid_value_is_refused_by_field_with_the_allowed_range() {
     for (json, field, allowed) in [
         (r#"{"replicas":0}"#, "replicas", "from 1 to 64"),
         (r#"{"replicas":65}"#, "replicas", "from 1 to 64"),
@@ -94,7 +94,7 @@ fn every_wrong_value_is_blamed_on_its_field_with_what_is_allowed() {
 }
 
 #[test]
-fn a_body_that_is_no_json_object_is_refused_with_the_place() {
+fn a_body_that_is_not_a_json_object_is_refused_with_its_position() {
     for (json, words) in [
         ("", "the body is empty"),
         (" \n", "the body is empty"),
@@ -119,13 +119,13 @@ fn a_body_that_is_no_json_object_is_refused_with_the_place() {
 }
 
 #[test]
-fn a_long_wrong_value_is_repeated_in_part_only() {
+fn a_long_invalid_value_is_quoted_only_in_part() {
     let json = format!(r#"{{"replicas":"{}"}}"#, "ü".repeat(100_000));
     assert!(refusal(&json).1.len() < 300);
 }
 
 #[test]
-fn numbers_and_flags_of_a_query_are_texts() {
+fn numbers_and_booleans_in_a_query_are_parsed_from_text() {
     let text = |text: &str| Value::String(text.to_owned());
     let entries = vec![
         ("replicas".to_owned(), text("7")),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_written_as_openai_does() {
+    fn durations_are_formatted_like_openais() {
         let texts = [
             (0, "0ms"),
             (120, "120ms"),

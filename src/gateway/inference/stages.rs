@@ -345,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_small_future_because_what_is_rare_is_boxed() {
+    fn the_future_of_a_request_is_small_because_rare_paths_are_boxed() {
         let size = size_of_its_future(|| complete(any(), any(), any(), any(), any()));
         assert!(size <= FUTURE_BYTES_MAX, "{size} bytes");
     }
 
     #[test]
-    fn chats_and_texts_go_past_the_table_below_the_base_path_and_at_the_root() {
+    fn chats_and_completions_bypass_the_routing_table_with_and_without_the_base_path() {
         let route = |method: &str, path: &str| {
             let request = Request::builder().method(method).uri(path);
             let (parts, ()) = request.body(()).unwrap().into_parts();

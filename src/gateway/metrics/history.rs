@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_a_failed_load_is_its_label() {
+    fn a_failed_load_is_labelled_with_its_kind() {
         let shown = Failure::BinaryMissing.tell("no such thing", "not started");
         assert_eq!(failure(&shown), "binary_missing");
         let after = StopReason::LoadTimedOut {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_record_is_counted_once_and_old_ones_never() {
+    async fn each_record_is_counted_once_and_earlier_ones_are_not_counted() {
         let home = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/pool.db", home.path().display());
         let store = Store::open(&url).await.unwrap();

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_without_a_meaning_are_counted_by_their_class() {
+    fn unknown_status_codes_are_counted_by_class() {
         let metrics = Metrics::since(Time(0));
         (0..u16::MAX).for_each(|code| metrics.request("a", code));
         let models = metrics.inner.models.read().unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_requests_came_to_is_counted_by_model() {
+    fn requests_waits_and_tokens_are_counted_by_model() {
         let metrics = Metrics::since(Time(0));
         metrics.request("a", 200);
         metrics.clone().request("a", 200);

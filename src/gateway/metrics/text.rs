@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_cumulative_and_a_bound_belongs_to_its_own() {
+    fn buckets_are_cumulative_and_include_their_upper_bound() {
         let mut histogram = Histogram::new(&[1.0, 2.0]);
         for value in [0.5, 1.0, 1.5, 99.0] {
             histogram.observe(value);

@@ -30,7 +30,7 @@ fn held() -> (Sender<()>, impl FnOnce() -> Result<(), Failure> + Send) {
 }
 
 #[tokio::test]
-async fn short_bodies_are_read_at_once_and_long_ones_elsewhere() {
+async fn short_bodies_are_parsed_inline_and_long_ones_on_another_thread() {
     let reading = Reading::from_config(&ServerSection::default());
     let here = current().id();
     assert_eq!(thread_of(&reading, AT_ONCE_BYTES).await, here);
@@ -38,7 +38,7 @@ async fn short_bodies_are_read_at_once_and_long_ones_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() {
+async fn a_body_larger_than_the_entire_budget_gets_its_turn_and_its_memory_is_released() {
     let server = ServerSection {
         bodies_memory: "1MiB".parse().unwrap(),
         ..ServerSection::default()
@@ -58,7 +58,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
 
 /// As many jobs as workers, each waiting for all others: they only end if all run simultaneously.
 #[tokio::test]
-async fn so_many_work_at_once_as_there_are_workers() {
+async fn as_many_jobs_run_concurrently_as_there_are_workers() {
     for count in [1, 2, 8] {
         let reading = reading(count);
         let all = Arc::new(std::sync::Barrier::new(count as usize));
@@ -75,7 +75,7 @@ async fn so_many_work_at_once_as_there_are_workers() {
 }
 
 #[tokio::test]
-async fn who_finds_all_workers_busy_waits_and_is_counted() {
+async fn a_job_waits_and_is_counted_while_all_workers_are_busy() {
     let reading = reading(2);
     let (first, one) = held();
     let (second, two) = held();
@@ -108,7 +108,7 @@ async fn who_finds_all_workers_busy_waits_and_is_counted() {
 }
 
 #[tokio::test]
-async fn who_leaves_while_it_waits_is_counted_no_more() {
+async fn a_cancelled_waiter_is_no_longer_counted() {
     let reading = reading(1);
     let (hold, work) = held();
     let busy = reading.validation.run(1, work);

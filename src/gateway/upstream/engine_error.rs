@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engines_error_is_an_error_object_whatever_the_engine_sent() {
+    fn any_engine_error_is_returned_as_an_error_object() {
         for (status, body, message) in [
             (
                 400,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_engines_headers_only_a_plausible_time_of_a_retry_is_passed_on() {
+    fn only_a_plausible_retry_after_header_of_an_engine_is_passed_on() {
         for (sent, kept) in [
             ("5", Some("5")),
             (" 86400 ", Some("86400")),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_become_one_body_wherever_they_are_cut() {
+    fn chunks_are_decoded_into_one_body_for_any_split() {
         let input =
             b"5\r\nhello\r\n6;a=b\r\n world\r\n00A\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\nHTTP/1.1";
         let over = input.len() - b"HTTP/1.1".len();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunked_body_is_over_with_its_last_line() {
+    fn a_chunked_body_ends_with_its_last_line() {
         let mut framing = Framing::CHUNKED;
         let mut body = BytesMut::new();
         for (input, is_over) in [
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_refused() {
+    fn invalid_chunks_are_refused() {
         let (long, endless) = ("1".repeat(16), format!("1;{}", "a".repeat(20 << 10)));
         for input in [
             "\r\n", "x\r\n", "-1\r\n", "1\r\nab", ";a=b\r\n", &long, &endless,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_counts_and_a_body_without_one_ends_with_the_connection() {
+    fn a_declared_length_ends_the_body_and_otherwise_the_connection_does() {
         let (body, used) = decoded(Framing::Length(5), b"hello, world", 2).unwrap();
         assert_eq!((body.as_slice(), used), (b"hello".as_slice(), 5));
         assert!(Framing::Length(0).is_over());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_of_an_event_is_found_outermost_and_in_no_text() {
+    fn the_model_of_an_event_is_found_only_at_the_top_level() {
         for (event, model) in [
             (
                 r#"data: {"id":"a","model":"theirs","choices":[]}"#,

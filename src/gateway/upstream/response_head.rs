@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_its_length_and_its_headers() {
+    fn a_request_is_written_with_its_length_and_headers() {
         let request = axum::http::Request::post("/v1/x?a=b")
             .header("host", "localhost")
             .body(())
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_framing_and_the_life_of_the_connection_are_in_the_head() {
+    fn framing_and_keep_alive_are_read_from_the_head() {
         for (head, framing, keeps) in [
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_and_a_head_that_is_not_there_is_waited_for() {
+    fn headers_are_parsed_and_an_incomplete_head_is_awaited() {
         let head = "HTTP/1.1 404 Not Found\r\nContent-Type: application/json \r\nx-a:  b\r\nX-A: c\r\nx-empty:\r\n\r\n";
         let taken_head = taken(head).unwrap().unwrap();
         assert_eq!(taken_head.status, StatusCode::NOT_FOUND);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_its_first_empty_line_whatever_ends_its_lines() {
+    fn a_head_ends_at_the_first_empty_line_with_any_line_ending() {
         let head = "HTTP/1.1 200 OK\nContent-Length: 8\n\r\n";
         let mut received = BytesMut::from(format!("{head}\r\n\r\nbody").as_str());
         let taken = ResponseHead::take(&mut received, &mut HeaderMap::new());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn invalid_heads_are_refused() {
         for (head, bad) in [
             ("HTTP/2 200 OK\r\n\r\n", BadHead::Status),
             ("HTTP/1.1 2000 OK\r\n\r\n", BadHead::Status),

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_streams_is_known_in_the_words_of_each_engine() {
+    fn stream_refusals_of_each_engine_are_recognized() {
         for (status, body, refusal) in [
             (
                 400,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_sent_what_it_takes_and_few_are_remembered() {
+    fn a_replica_is_sent_the_form_it_accepts_and_the_memory_is_bounded() {
         let support = StreamSupport::default();
         let forms =
             |id: u64| [true, false].map(|wants_stream| support.form(ReplicaId(id), wants_stream));

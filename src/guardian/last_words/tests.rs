@@ -7,7 +7,7 @@ fn words(tail: &str) -> String {
 }
 
 #[test]
-fn of_vllm_the_root_cause_is_taken_not_what_the_server_makes_of_it() {
+fn the_root_cause_of_a_vllm_failure_is_kept_and_not_the_servers_summary() {
     let tail = r#"(EngineCore_DP0 pid=17374) INFO 09-28 15:47:20 [core.py:77] Initializing a V1 LLM engine (v0.10.2)
 (EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] EngineCore failed to start.
 (EngineCore_DP0 pid=17374) ERROR 09-28 15:47:24 [core.py:718] Traceback (most recent call last):
@@ -43,7 +43,7 @@ fn of_vllm_the_root_cause_is_taken_not_what_the_server_makes_of_it() {
 }
 
 #[test]
-fn of_vllms_settings_the_whole_message_of_the_validation_is_taken() {
+fn a_vllm_validation_error_is_kept_completely() {
     let tail = r#"(APIServer pid=1)   File "/vllm/engine/arg_utils.py", line 1030, in create_model_config
 (APIServer pid=1)     return ModelConfig(
 (APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
@@ -61,7 +61,7 @@ fn of_vllms_settings_the_whole_message_of_the_validation_is_taken() {
 }
 
 #[test]
-fn of_llama_server_the_line_that_names_the_cause_is_taken() {
+fn the_line_with_the_cause_is_kept_from_llama_server() {
     let tail = "srv    load_model: loading model '/models/new.gguf'\n\
         llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'\n\
         llama_model_load_from_file_impl: failed to load model\n\
@@ -86,7 +86,7 @@ fn of_llama_server_the_line_that_names_the_cause_is_taken() {
 }
 
 #[test]
-fn of_a_traceback_the_exception_is_taken_with_its_further_lines() {
+fn an_exception_is_kept_from_a_traceback_with_its_continuation_lines() {
     let tail = "Traceback (most recent call last):\n\
         \x20 File \"/app/serve.py\", line 12, in <module>\n\
         \x20   main()\n\
@@ -100,7 +100,7 @@ fn of_a_traceback_the_exception_is_taken_with_its_further_lines() {
 }
 
 #[test]
-fn of_servers_in_rust_level_time_and_module_are_taken_off() {
+fn level_time_and_module_are_stripped_from_logs_of_rust_servers() {
     for (line, expected) in [
         (
             " INFO listening on 127.0.0.1:8080",
@@ -131,7 +131,7 @@ fn of_servers_in_rust_level_time_and_module_are_taken_off() {
 }
 
 #[test]
-fn of_other_logs_the_prefixes_are_taken_off() {
+fn prefixes_of_other_logs_are_stripped() {
     for (line, expected) in [
         (
             "ERROR:    [Errno 98] address in use",
@@ -162,7 +162,7 @@ fn of_other_logs_the_prefixes_are_taken_off() {
 }
 
 #[test]
-fn what_only_looks_like_a_prefix_stays() {
+fn text_that_only_resembles_a_prefix_is_kept() {
     for line in [
         "127.0.0.1:8080 is in use",
         "11-21 is not a date in this line",
@@ -178,7 +178,7 @@ fn what_only_looks_like_a_prefix_stays() {
 }
 
 #[test]
-fn of_the_embedded_engine_its_error_is_taken_without_what_it_logged_before() {
+fn the_embedded_engines_error_is_kept_without_earlier_log_lines() {
     let tail = " INFO listening socket=/run/model-pool/r9.sock\nmodel-pool: the weights hold no tensor `lm_head.weight`\n";
     assert_eq!(
         words(tail),
@@ -187,7 +187,7 @@ fn of_the_embedded_engine_its_error_is_taken_without_what_it_logged_before() {
 }
 
 #[test]
-fn without_an_error_the_last_lines_are_taken() {
+fn without_an_error_the_last_lines_are_kept() {
     assert_eq!(words("INFO: a\nb\n\nc\nd\ne\nf"), "b\nc\nd\ne\nf");
     assert_eq!(words(""), "");
     let long = "ü".repeat(3_000);
@@ -195,7 +195,7 @@ fn without_an_error_the_last_lines_are_taken() {
 }
 
 #[test]
-fn an_error_of_long_ago_is_not_why_it_ended_now() {
+fn a_later_unremarkable_exit_includes_lines_after_an_old_error() {
     let lines = [
         ("ERROR: a request failed", false),
         ("INFO: up", false),
@@ -205,7 +205,7 @@ fn an_error_of_long_ago_is_not_why_it_ended_now() {
 }
 
 #[test]
-fn a_line_of_any_bytes_is_read_in_no_time_and_without_a_panic() {
+fn arbitrary_bytes_are_parsed_in_bounded_time_without_a_panic() {
     for line in [
         "[", "(", "[]", "()", "\\u{1b}[", "[rank]", "E", ":", " - ", "T", "Zü", "[Wü] x",
     ] {

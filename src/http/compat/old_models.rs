@@ -224,14 +224,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_the_hubs_tools_write_them() {
+    fn sizes_are_formatted_like_by_the_hubs_tools() {
         for (bytes, expected) in [(12, "12.0"), (13_476_000_000, "13.5G"), (1_500, "1.5K")] {
             assert_eq!(size(bytes), expected);
         }
     }
 
     #[test]
-    fn a_folder_is_as_large_as_its_files() {
+    fn the_size_of_a_folder_is_the_sum_of_its_files() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(size_of(folder.path()), None);
         std::fs::write(folder.path().join("a"), [0; 5]).unwrap();

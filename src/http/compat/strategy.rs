@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_are_known_by_their_old_names_too() {
+    fn strategies_are_also_known_by_their_old_names() {
         for (text, strategy) in [
             ("contrastive", Strategy::ContrastiveSearch),
             ("multinomial sampling", Strategy::Multinomial),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_engine_has_them_all_and_does_by_itself_what_the_pipeline_did() {
+    fn the_embedded_engine_supports_every_strategy_and_defaults_to_the_old_pipelines() {
         let candle = recipe(json!({"model_id": "m", "type": "CandleEngine", "model_path": "/m"}));
         let contrastive =
             json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.6, "top_k": 4});
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_asked_in_their_own_words_for_what_they_have() {
+    fn other_engines_get_supported_strategies_in_their_own_fields_and_refuse_the_rest() {
         let vllm = recipe(json!({"model_id": "m", "type": "VLLMEngine", "model_path": "/m"}));
         let llama =
             recipe(json!({"model_id": "m", "type": "LlamaCppEngine", "model_path": "/m.gguf"}));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_of_a_stream_is_text_with_a_schema_and_other_bodies_stay() {
+    fn event_stream_data_is_described_as_text_with_a_schema() {
         let piece = json!({"$ref": "#/components/schemas/Piece"});
         let responses = json!({"post": {"responses": {
             "200": {"content": {EVENTS: {"schema": piece}, "application/json": {"schema": piece}}},

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn unions_within_unions_are_written_out_or_become_any_of() {
+    fn nested_unions_are_flattened_or_become_any_of() {
         let schemas = simplified(json!({
             "Element": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
             "Prompt": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/components/schemas/Element"}}]},
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_any_keys_are_one_component() {
+    fn objects_with_arbitrary_keys_share_one_component() {
         let schemas = simplified(json!({"A": {"type": "object", "properties": {
             "free": {"type": "object", "description": "d"}, "null": {"type": ["object", "null"]},
             "map": {"type": "object", "additionalProperties": {"type": "string"}}}}}));

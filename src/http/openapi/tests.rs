@@ -126,7 +126,7 @@ fn every_route_is_in_the_document_and_no_other() {
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own_a_summary_and_a_description() {
+fn every_operation_has_a_unique_name_a_summary_and_a_description() {
     let mut names = BTreeSet::new();
     for (place, operation) in operations(&complete(false)) {
         let name = operation["operationId"].as_str().unwrap_or_default();
@@ -248,7 +248,7 @@ fn every_body_has_a_schema_and_an_example() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_resolves() {
     let document = complete(false);
     let text = document.to_string();
     let references: Vec<&str> = text.split("\"#/").skip(1).collect();
@@ -263,7 +263,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn chats_come_first_and_health_last() {
+fn the_chat_tag_is_first_and_the_health_tag_last() {
     let document = complete(false);
     let tags: Vec<&str> = document["tags"]
         .as_array()
@@ -293,7 +293,7 @@ fn chats_come_first_and_health_last() {
 }
 
 #[test]
-fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
+fn admin_request_schemas_are_closed_and_inference_schemas_are_open() {
     let document = complete(false);
     let schemas = &document["components"]["schemas"];
     for name in [
@@ -322,7 +322,7 @@ fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
 }
 
 #[test]
-fn the_document_says_where_it_is_and_what_the_words_mean() {
+fn the_document_has_its_server_url_a_glossary_and_security_schemes() {
     let document = complete(false);
     assert_eq!(document["servers"], json!([{"url": "/llm"}]));
     assert_eq!(document["info"]["title"], "model-pool");
@@ -338,13 +338,13 @@ fn the_document_says_where_it_is_and_what_the_words_mean() {
 }
 
 #[test]
-fn the_document_stays_small() {
+fn the_document_stays_below_its_size_limit() {
     let bytes = complete(true).to_string().len();
     assert!(bytes < 400_000, "{bytes} bytes");
 }
 
 #[test]
-fn every_posted_inference_route_has_its_own_span_name() {
+fn every_inference_post_route_has_its_own_span_name() {
     let settings = telemetry::ExporterSettings {
         url: "http://127.0.0.1:1/v1/traces".parse().unwrap(),
         headers: axum::http::HeaderMap::new(),

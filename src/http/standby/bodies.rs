@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_cut_stream_are_an_error_object() {
+    fn a_cut_stream_ends_with_an_error_object() {
         let text = std::str::from_utf8(CUT).expect("text");
         let data = text.trim().strip_prefix("data: ").expect("an event");
         let read: serde_json::Value = serde_json::from_str(data).expect("JSON");

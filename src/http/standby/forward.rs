@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_request_goes_on_under_its_name_without_what_belongs_to_its_connection() {
+    fn d4_a_request_is_forwarded_under_its_host_name_without_hop_by_hop_headers() {
         let request = sent(
             "/llm/v1/models?x=1",
             &[
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_the_client_is_named_as_this_side_knows_it_and_nobody_names_himself() {
+    fn d4_the_forwarded_client_address_is_set_by_this_side_and_cannot_be_spoofed() {
         let forwarded = [
             ("x-forwarded-for", "127.0.0.1"),
             ("forwarded", "for=127.0.0.1"),

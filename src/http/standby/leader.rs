@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_an_address_is_scheme_host_and_port() {
+    fn d4_a_leader_address_consists_of_scheme_host_and_port() {
         for (address, authority, is_https) in [
             ("https://pool-1.lab:8443", "pool-1.lab:8443", true),
             ("http://[::1]:80", "[::1]:80", false),

@@ -95,7 +95,7 @@ async fn until(socket: &mut TcpStream, end: &str) -> String {
 }
 
 #[tokio::test]
-async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
+async fn d4_a_standby_without_a_leader_returns_503_with_retry_after() {
     let scene = Scene::new().await;
     scene.standby.wait("the leader is gone");
     let response = scene.ask("GET /v1/models HTTP/1.1").await;
@@ -115,7 +115,7 @@ async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn d4_it_responds_of_itself_and_tells_nodes_who_leads() {
+async fn d4_a_standby_answers_health_checks_itself_and_names_the_leader_to_nodes() {
     let scene = Scene::new().await;
     scene.follow();
     let leader = scene.leader.local_addr().expect("an address").to_string();
@@ -134,7 +134,7 @@ async fn d4_it_responds_of_itself_and_tells_nodes_who_leads() {
 }
 
 #[tokio::test]
-async fn d4_a_response_passes_piece_by_piece_and_ends_with_its_leader() {
+async fn d4_a_response_is_forwarded_in_pieces_and_ends_with_its_leader() {
     let scene = Scene::new().await;
     scene.follow();
     let mut client = scene.send("GET /llm/v1/stream HTTP/1.1").await;
@@ -161,7 +161,7 @@ async fn d4_a_response_passes_piece_by_piece_and_ends_with_its_leader() {
 }
 
 #[tokio::test]
-async fn d4_a_client_that_leaves_leaves_the_leader_too() {
+async fn d4_a_client_that_disconnects_closes_the_connection_to_the_leader() {
     let scene = Scene::new().await;
     scene.follow();
     let client = scene.send("GET /llm/v1/slow HTTP/1.1").await;
@@ -173,7 +173,7 @@ async fn d4_a_client_that_leaves_leaves_the_leader_too() {
 }
 
 #[tokio::test]
-async fn d4_a_body_is_asked_for_only_as_fast_as_the_leader_takes_it() {
+async fn d4_a_request_body_is_read_only_as_fast_as_the_leader_reads_it() {
     let scene = Scene::new().await;
     scene.follow();
     let head = "POST /llm/v1/x HTTP/1.1\r\ncontent-length: 1073741824";
@@ -191,7 +191,7 @@ async fn d4_a_body_is_asked_for_only_as_fast_as_the_leader_takes_it() {
 }
 
 #[tokio::test]
-async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
+async fn d4_a_lost_leader_and_a_forwarding_loop_are_reported() {
     let scene = Scene::new().await;
     scene.follow();
     let looped = scene

@@ -8,7 +8,7 @@ fn parse(line: &str) -> Result<Native, String> {
 }
 
 #[test]
-fn a_command_of_llama_server_becomes_keys() {
+fn a_llama_server_command_is_converted_to_keys() {
     let native = parse(
         "/opt/llama-server --port {{port}} -m /m/a.gguf -c 16384 -np 4 -ngl 99 -fa -ctk q8_0 --jinja --temp 0.70 --no-warmup --seed -1 --metrics",
     )
@@ -26,7 +26,7 @@ fn a_command_of_llama_server_becomes_keys() {
 }
 
 #[test]
-fn what_is_kept_out_is_said() {
+fn options_left_out_of_the_import_are_noted() {
     let native =
         parse("llama-server -hf org/m-GGUF:Q4_K_M --api-key sk-secret --fit off -ts 3,1 -ngl 20");
     let native = native.expect("understood");
@@ -41,7 +41,7 @@ fn what_is_kept_out_is_said() {
 }
 
 #[test]
-fn a_command_of_vllm_becomes_keys() {
+fn a_vllm_command_is_converted_to_keys() {
     let native = parse(
         "vllm serve org/model --port {{port}} -tp 2 --max-model-len 8192 --gpu-memory-utilization=0.92 --served-model-name m --enable-prefix-caching --dtype bfloat16 --max-num-seqs 32 --enable-sleep-mode",
     )
@@ -58,7 +58,7 @@ fn a_command_of_vllm_becomes_keys() {
 }
 
 #[test]
-fn a_command_that_is_not_understood_stays_one_with_the_reason() {
+fn a_command_that_cannot_be_converted_is_kept_with_the_reason() {
     for (line, why) in [
         (
             "llama-server -m a.gguf --no-mmap",
@@ -90,7 +90,7 @@ fn a_command_that_is_not_understood_stays_one_with_the_reason() {
 
 /// `tests/outside/llama_server/flags.rs` compares this list with the real program.
 #[test]
-fn every_option_of_llama_server_that_is_read_is_in_the_list_of_its_own() {
+fn every_imported_llama_server_option_is_on_its_list_of_flags() {
     let list = include_str!("../../../tests/fixtures/llama_server_flags.txt");
     let known: Vec<&str> = list.split_whitespace().collect();
     let own = LLAMA_CPP.values.iter().chain(LLAMA_CPP.switches);

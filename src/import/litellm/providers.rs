@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prefix_names_the_provider_and_the_rest_the_model() {
+    fn the_prefix_of_a_litellm_model_names_its_provider() {
         for (model, custom, has_base, prefix, own) in [
             ("openai/gpt-4o", None, false, "openai", "gpt-4o"),
             ("gpt-4o", None, false, "openai", "gpt-4o"),

@@ -60,7 +60,7 @@ async fn text(response: Response<PeerBody>) -> String {
 }
 
 #[tokio::test]
-async fn a_complete_file_is_given_from_any_offset_on() {
+async fn a_complete_file_is_served_from_any_offset() {
     let scene = Scene::new(2);
     let path = format!("/weights/{MODEL}/{}", scene.blob);
     let whole = scene.get(&path, &scene.token(), None).await;
@@ -76,7 +76,7 @@ async fn a_complete_file_is_given_from_any_offset_on() {
 }
 
 #[tokio::test]
-async fn without_a_token_for_this_model_nothing_is_given() {
+async fn without_a_token_for_the_model_nothing_is_served() {
     let scene = Scene::new(2);
     let path = format!("/weights/{MODEL}/{}", scene.blob);
     let secret = &scene.server.secret;
@@ -97,7 +97,7 @@ async fn without_a_token_for_this_model_nothing_is_given() {
 }
 
 #[tokio::test]
-async fn nothing_outside_of_the_cache_and_nothing_incomplete_is_given() {
+async fn only_complete_files_inside_the_cache_are_served() {
     let scene = Scene::new(2);
     assert!(scene.folder.path().join("secret").is_file());
     let incomplete = format!("{}.incomplete", "cd".repeat(32));
@@ -127,7 +127,7 @@ async fn nothing_outside_of_the_cache_and_nothing_incomplete_is_given() {
 }
 
 #[tokio::test]
-async fn no_more_files_than_allowed_are_on_their_way_at_once() {
+async fn concurrent_file_transfers_are_limited() {
     let scene = Scene::new(1);
     let path = format!("/weights/{MODEL}/{}", scene.blob);
     let first = scene.get(&path, &scene.token(), None).await;

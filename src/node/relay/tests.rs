@@ -86,7 +86,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn either_side_that_leaves_ends_the_other_in_clear_and_inside_tls() {
+async fn either_side_that_disconnects_ends_the_other_in_plain_and_over_tls() {
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
         let leaving = async {
@@ -113,7 +113,7 @@ async fn read(from: &mut (impl AsyncRead + Unpin), bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
+async fn data_is_relayed_in_both_directions_concurrently_in_plain_and_over_tls() {
     let much: Vec<u8> = (0..4u32 << 20).map(|index| (index / 7) as u8).collect();
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
@@ -153,7 +153,7 @@ async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
 }
 
 #[tokio::test]
-async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
+async fn the_last_bytes_of_an_engine_on_a_socket_arrive_before_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("engine");
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -176,7 +176,7 @@ async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
 }
 
 #[tokio::test]
-async fn an_engine_that_responds_and_ends_before_it_has_read_the_request_is_heard() {
+async fn a_response_sent_before_the_request_was_read_is_delivered() {
     // More than the buffers on the way hold.
     let (request, response) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
     for is_plain in [true, false] {
@@ -196,7 +196,7 @@ async fn an_engine_that_responds_and_ends_before_it_has_read_the_request_is_hear
 }
 
 #[tokio::test]
-async fn an_engine_that_accepts_no_connection_is_not_waited_for() {
+async fn connecting_to_an_engine_that_accepts_no_connection_times_out() {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     let any = "127.0.0.1:0".parse().expect("an address");
     socket.bind(any).expect("a port");
@@ -215,7 +215,7 @@ async fn an_engine_that_accepts_no_connection_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_listener_that_ends_ends_what_it_carries() {
+async fn a_listener_that_ends_closes_its_connections() {
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
         let (mut gateway, mut engine) = scene.serving(scene.talk()).await;
@@ -226,7 +226,7 @@ async fn a_listener_that_ends_ends_what_it_carries() {
 }
 
 #[test]
-fn only_a_line_with_the_secret_names_a_replica() {
+fn only_a_line_with_the_secret_selects_a_replica() {
     let secret = RelaySecret::parse(&"s".repeat(64)).expect("a secret");
     let line = |secret: &str| format!("{RELAY_MARK} {secret} 7").into_bytes();
     assert_eq!(replica_of(&line(secret.reveal()), &secret), Some(7));
@@ -242,7 +242,7 @@ fn only_a_line_with_the_secret_names_a_replica() {
 }
 
 #[tokio::test]
-async fn a_line_that_does_not_end_is_not_read_further() {
+async fn an_endless_line_is_read_only_up_to_its_limit() {
     let endless = vec![b'x'; 10 * RELAY_LINE_MAX];
     let mut from = &endless[..];
     assert!(read_line(&mut from).await.is_err());
@@ -250,7 +250,7 @@ async fn a_line_that_does_not_end_is_not_read_further() {
 }
 
 #[tokio::test]
-async fn a_request_of_http_is_recognised_by_its_first_word() {
+async fn an_http_request_is_recognized_by_its_method() {
     let mut from = &b"GET /weights/models--lab--small/ab HTTP/1.1\r\n"[..];
     let begun = read_line(&mut from).await.expect("it begins");
     assert_eq!(begun, HTTP_BEGINS);

@@ -73,7 +73,7 @@ fn move_on(direction: &mut Direction, from: &mut FakeSide, to: &mut FakeSide) ->
 }
 
 #[test]
-fn nothing_is_read_while_the_other_side_takes_nothing_and_nothing_is_lost() {
+fn nothing_is_read_while_the_other_side_is_blocked_and_nothing_is_lost() {
     let (mut from, mut to) = (FakeSide::giving(10 * BUFFER), FakeSide::with_room(10));
     let all = from.gives.clone();
     let mut direction = Direction::default();
@@ -91,7 +91,7 @@ fn nothing_is_read_while_the_other_side_takes_nothing_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_piece_that_is_not_flushed_is_the_last_one_that_is_read() {
+fn reading_stops_until_the_last_piece_is_flushed() {
     let (mut from, mut to) = (
         FakeSide::giving(2 * BUFFER),
         FakeSide::with_room(usize::MAX),
@@ -105,7 +105,7 @@ fn a_piece_that_is_not_flushed_is_the_last_one_that_is_read() {
 }
 
 #[test]
-fn one_that_always_has_more_lets_others_have_their_turn() {
+fn a_direction_with_endless_data_yields_after_a_number_of_pieces() {
     let pieces = 2 * PIECES_A_TURN + 1;
     let (mut from, mut to) = (
         FakeSide::giving(pieces * BUFFER),
@@ -119,7 +119,7 @@ fn one_that_always_has_more_lets_others_have_their_turn() {
 }
 
 #[test]
-fn what_goes_to_the_gateway_is_counted_as_it_goes() {
+fn bytes_to_the_gateway_are_counted_as_they_are_written() {
     let (mut from, mut to) = (FakeSide::giving(BUFFER), FakeSide::with_room(10));
     let moved = AtomicU64::new(0);
     let mut direction = Direction::default();
@@ -172,7 +172,7 @@ fn refused(pair: &mut Pair, far_gateway: &mut std::net::TcpStream, now: Instant)
 }
 
 #[test]
-fn the_response_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
+fn the_response_of_an_engine_that_closes_early_reaches_the_gateway() {
     let (mut pair, mut far_gateway, mut far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());
     engine_event(&mut pair, false);
@@ -197,8 +197,7 @@ fn the_response_of_an_engine_that_closes_before_it_has_read_the_request_reaches_
 }
 
 #[test]
-fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_does_not_break_the_response()
- {
+fn data_from_a_gateway_after_its_engine_ended_is_discarded_and_the_response_is_delivered() {
     let (mut pair, mut far_gateway, mut far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());
     engine_event(&mut pair, false);
@@ -223,7 +222,7 @@ fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_d
 }
 
 #[test]
-fn an_engine_that_has_ended_does_not_wait_for_a_gateway_that_lingers() {
+fn an_ended_engine_does_not_wait_for_a_lingering_gateway() {
     let (mut pair, mut far_gateway, mut far_engine) = pair();
     far_engine.write_all(b"hello").expect("taken");
     far_engine
@@ -245,7 +244,7 @@ fn an_engine_that_has_ended_does_not_wait_for_a_gateway_that_lingers() {
 }
 
 #[test]
-fn a_pair_whose_gateway_has_left_ends_though_its_engine_reads_nothing() {
+fn a_pair_whose_gateway_disconnected_ends_even_if_its_engine_reads_nothing() {
     let (mut pair, mut far_gateway, _far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());
     while !pair.up.holds() {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_that_spares_more_than_it_costs_goes_on() {
+    fn closing_that_saves_more_than_it_costs_continues() {
         let mut closings = Closings::default();
         // With an open gate the place is free at 5 s instead of 2 s: 6 requests × 3 s against a single wait of 12 s.
         let changes = (0..100).filter(|_| one(&mut closings, 2 * SECOND, 12 * SECOND));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_that_spares_nothing_ends_and_begins_again_when_it_would_spare_something() {
+    fn closing_that_saves_nothing_stops_and_resumes_once_it_would_save_something() {
         let mut closings = Closings::default();
         // The last request took a minute, so the place was free later than the model would otherwise have been idle.
         let first = (1..=100).find(|_| one(&mut closings, 60 * SECOND, 80 * SECOND));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_after_the_turn_would_have_ended_counts_for_neither() {
+    fn a_request_after_the_end_of_the_turn_counts_for_neither_side() {
         let mut closings = Closings::default();
         let short = Closing {
             turn_left: Span(SECOND / 2),

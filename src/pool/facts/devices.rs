@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_device_with_room_comes_first() {
+    fn the_tightest_device_with_room_is_first() {
         let devices = devices(&[40, 10, 20, 20]);
         let all = [(2, Some(20)), (3, Some(20)), (0, Some(40))];
         assert_eq!(with_room(&devices, 15), all);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_has_changed_is_looked_at_by_itself_until_the_index_is_updated() {
+    fn a_changed_device_is_checked_individually_until_the_index_is_updated() {
         let mut devices = devices(&[40, 20]);
         let first = devices.get_mut(&DeviceId(0)).expect("it is there");
         first.reserve(ReplicaId(1), Bytes(30));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_replica_holds_more_than_its_share_the_ledger_decides() {
+    fn a_device_with_excess_memory_is_checked_against_the_ledger() {
         let mut devices = devices(&[40, 40]);
         let first = devices.get_mut(&DeviceId(0)).expect("it is there");
         first.reserve(ReplicaId(1), Bytes(10));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_take_nothing_or_are_gone_are_not_in_the_index() {
+    fn unavailable_devices_are_not_in_the_index() {
         let mut devices = devices(&[40, 30, 20]);
         devices.get_mut(&DeviceId(0)).expect("it is there").away = Some(Away::Silent);
         devices.depart(&DeviceId(1));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_waits_for_the_memory_of_an_ended_process_until_a_reading_shows_it() {
+    fn a_device_waits_until_a_reading_shows_the_freed_memory_of_an_ended_process() {
         let reading = |taken| DeviceReading {
             total: Bytes(40),
             taken: Some(Time(taken)),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_comes_back_has_the_cordon_that_it_was_given_while_it_was_away() {
+    fn a_returning_device_has_the_cordon_set_during_its_absence() {
         let mut devices = devices(&[40]);
         let id = DeviceId(0);
         devices.depart(&id);

@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_follows_the_start_and_the_speed_of_the_disk() {
+    fn a_line_reflects_the_start_time_and_the_disk_speed() {
         let line = line(&[(4, 7), (8, 9), (20, 15)]);
         assert_eq!(seconds(line, 40), Some(25));
         assert_eq!(seconds(line, 0), Some(5));
     }
 
     #[test]
-    fn one_size_says_nothing_of_the_slope() {
+    fn a_single_size_does_not_determine_the_slope() {
         let line = line(&[(10, 20), (10, 22)]);
         assert_eq!(seconds(line, 2), Some(21));
         assert_eq!(seconds(line, 20), Some(42));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_estimate_is_below_zero_or_falls_with_the_size() {
+    fn no_estimate_is_negative_or_decreases_with_the_size() {
         let falling = line(&[(1, 100), (40, 1)]);
         assert!(seconds(falling, 80) >= seconds(falling, 1));
         let steep = line(&[(10, 1), (20, 30)]);

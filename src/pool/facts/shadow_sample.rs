@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_not_large_is_played_as_it_is() {
+    fn a_small_pool_is_simulated_completely() {
         let devices: Vec<_> = (0..32).flat_map(|number| node(number, 8, LARGE)).collect();
         let sample = Sample::new(devices.clone());
         assert_eq!(sample.devices().count(), 256);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_very_uneven_are_played_in_the_proportion_in_which_they_are_there() {
+    fn very_uneven_nodes_are_sampled_in_proportion() {
         // 1000 devices: every fourth is simulated.
         let sample = Sample::new(uneven());
         let numbers = numbers(&sample);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_are_rare_are_played_together_as_often_as_the_others() {
+    fn rare_shapes_are_sampled_together_at_the_common_rate() {
         // All devices differ.
         let devices = (0..600_u32).flat_map(|number| node(number, 1, Bytes(u64::from(number) + 1)));
         let sample = Sample::new(devices);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_played_in_the_proportion_of_the_memory_that_is_played() {
+    fn models_are_sampled_in_proportion_to_the_simulated_memory() {
         // The only node cannot be simulated in part.
         let sample = Sample::new(node(3, 600, LARGE));
         assert_eq!(sample.devices().count(), 600);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_changes_hardly_more_than_itself() {
+    fn a_joining_node_hardly_changes_the_sample() {
         let before = numbers(&Sample::new(uneven()));
         let mut devices = uneven();
         // Still every fourth.

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shadow_holds_nothing_on_devices_that_are_gone() {
+    fn a_shadow_holds_no_memory_on_removed_devices() {
         let mut shadows = Shadows::default();
         shadows.resample(sample([1, 2]));
         let reload = Span::from_secs(10);

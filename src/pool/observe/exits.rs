@@ -291,7 +291,7 @@ mod tests {
     const TAKES: Span = Span::from_secs(4);
 
     #[test]
-    fn only_a_replica_that_served_shows_how_long_one_takes_to_stop() {
+    fn only_a_replica_that_served_updates_the_expected_stop_time() {
         let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
         let (device, model) = (DeviceId(0), ModelId(0));
         let reading = DeviceReading {

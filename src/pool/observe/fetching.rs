@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_weights_are_looked_at_again_before_anything_leaves_for_them() {
+    fn damaged_weights_are_checked_again_before_any_eviction() {
         let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
         let reading = DeviceReading {
             name: "gpu0".into(),

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_in_flight_get_the_rest_of_the_time_and_half_a_minute_at_least() {
+    fn running_requests_get_the_rest_of_the_drain_time_and_at_least_thirty_seconds() {
         let (full, minute) = (Span::from_secs(600), Span::from_secs(60));
         assert_eq!(rest_of_drain(full, Span(0)), full);
         assert_eq!(rest_of_drain(full, minute), Span::from_secs(540));

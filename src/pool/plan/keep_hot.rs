@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_from_before_a_restart_is_met_once_however_short_keep_hot_is() {
+    fn a_load_order_from_before_a_restart_is_carried_out_once_despite_a_short_keep_hot() {
         let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
         let (device, model) = (DeviceId(0), ModelId(0));
         let reading = DeviceReading {

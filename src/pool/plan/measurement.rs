@@ -56,7 +56,7 @@ mod tests {
     const LONG: Option<Span> = Some(LIFE_LEAST);
 
     #[test]
-    fn a_freak_peak_fades_with_the_lives_that_stay_below_it() {
+    fn an_unusual_peak_decays_over_replicas_that_stay_below_it() {
         let (freak, usual) = (Bytes(80 * GIB), Bytes(40 * GIB));
         let life = |kept, _| peak_after_exit(kept, usual, LONG).expect("long enough");
         let after = |lives: usize| (0..lives).fold(freak, life);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_reading_counts_at_once_and_a_short_life_not_at_all() {
+    fn a_higher_reading_counts_immediately_and_a_short_life_does_not_count() {
         let (low, high) = (Bytes(GIB), Bytes(2 * GIB));
         assert_eq!(peak_after_reading(None, low), low);
         assert_eq!(peak_after_reading(Some(low), high), high);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_grow_is_never_planned_below_its_estimate_and_only_as_it_is_configured() {
+    fn a_growing_model_is_planned_with_at_least_its_estimate_and_only_as_configured() {
         let measured = |may_grow, as_configured| MeasuredPeak {
             bytes_per_device: Bytes(GIB),
             may_grow,

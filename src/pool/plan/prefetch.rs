@@ -184,7 +184,7 @@ mod tests {
     const MINUTE: u64 = 60_000;
 
     #[test]
-    fn a_model_that_comes_every_hour_is_likely_shortly_before_and_not_long_before() {
+    fn an_hourly_model_is_likely_shortly_before_the_hour_and_not_long_before() {
         let mut demand = Demand::default();
         let mut now = Time(0);
         demand.wanted(now, None, Span(MINUTE));
@@ -200,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_memory_beyond_the_reserve_may_be_read_into() {
+    fn half_of_the_memory_above_the_reserve_may_be_used_for_read_ahead() {
         assert_eq!(read_ahead_budget(Bytes(100), Bytes(40)), Bytes(30));
         assert_eq!(read_ahead_budget(Bytes(40), Bytes(100)), Bytes::ZERO);
     }
 
     #[test]
-    fn of_a_model_that_was_hardly_ever_wanted_nothing_is_said() {
+    fn a_rarely_requested_model_has_no_forecast() {
         let mut demand = Demand::default();
         demand.wanted(Time(0), None, Span(MINUTE));
         demand.wanted(Time(MINUTE), Some(Span(MINUTE)), Span(MINUTE));

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_awaited_is_looked_for_more_often() {
+    fn readings_are_more_frequent_while_memory_is_awaited() {
         for shared in [false, true] {
             assert!(reading_interval(true, shared) < reading_interval(false, shared));
         }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crashes_and_failed_loads_are_told_apart_and_one_is_not_several() {
+    fn crashes_and_failed_loads_are_counted_separately_and_singular_is_used_for_one() {
         let texts = |failures, crashes| (last(failures, crashes), counted(failures, crashes));
         let is = |one: &str, two: &str| (one.to_owned(), two.to_owned());
         assert_eq!(texts(1, 0), is("the last load failed", "1 failed load"));

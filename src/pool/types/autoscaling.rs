@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_desired_as_bring_each_to_its_target() {
+    fn enough_replicas_are_desired_to_bring_each_to_its_target() {
         let settings = scaling(8, 24_000);
         assert_eq!(settings.desired(1, 24_000), 1);
         assert_eq!(settings.desired(1, 25_000), 2);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_factor_goes_part_of_the_way_and_never_sticks() {
+    fn a_small_factor_scales_partway_and_always_makes_progress() {
         let settings = Scaling {
             up_factor_milli: 500,
             down_factor_milli: 100,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_before_it_was_called_for_long_enough() {
+    fn scaling_waits_until_it_was_requested_for_the_configured_delay() {
         let settings = Scaling {
             look_back: Span::from_secs(2),
             up_delay: Span::from_secs(10),

@@ -70,7 +70,7 @@ mod tests {
     use crate::types::lead::Lead;
 
     #[test]
-    fn judging_early_ends_stays_within_the_bound_however_many_wait_and_however_late_it_is() {
+    fn the_cost_of_early_ends_stays_within_the_bound_for_any_number_waiting_and_any_delay() {
         let scattered = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         for delay in [0, 1, 3] {
             let (mut lead, mut costs) = (Lead::default(), ClosingCosts::default());

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_halves_after_the_half_life_of_each_window() {
+    fn demand_counts_halve_after_the_half_life_of_their_window() {
         let (demand, now) = periodic(1, Span(HOUR));
         let half_life = HOUR / 1000 * 693;
         let counts = demand.decayed(now + Span(half_life));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_a_row_count_as_one_busy_period() {
+    fn consecutive_requests_count_as_one_busy_period() {
         let (once, now) = periodic(1, Span(HOUR));
         let mut often = once.clone();
         often.wanted(now + Span(2 * SECOND), Some(Span(SECOND)), RELOAD);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_worth_less_the_longer_it_is_silent() {
+    fn the_eviction_loss_of_a_model_falls_with_its_idle_time() {
         let (demand, last) = periodic(100, Span(120 * SECOND));
         let losses: Vec<u64> = [1, 200, 3_600, 86_400]
             .map(|seconds| {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_comes_every_hour_is_worth_more_shortly_before_than_one_that_came_once() {
+    fn an_hourly_model_is_worth_more_shortly_before_the_hour_than_a_model_requested_once() {
         let (hourly, last) = periodic(50, Span(HOUR));
         let mut once = Demand::default();
         once.wanted(last, None, RELOAD);
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_asked_for_it_and_it_may_still_be_compared() {
+    fn a_model_that_was_never_requested_has_no_loss_and_can_be_ranked() {
         let unknown = Demand::default();
         assert_eq!(unknown.loss(Time(HOUR), Span::ZERO, RELOAD), 0);
         assert!(unknown.index(60 * SECOND) > unknown.index(600 * SECOND));
     }
 
     #[test]
-    fn a_longer_load_and_fewer_bytes_are_worth_more() {
+    fn the_eviction_loss_grows_with_reload_time_and_falls_with_size() {
         let (demand, last) = periodic(10, Span(HOUR));
         let quick = demand.loss(last, Span::ZERO, RELOAD);
         let slow = demand.loss(last, Span::ZERO, Span(RELOAD.0 * 5));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_near_when_most_of_the_last_gaps_say_so() {
+    fn a_request_is_expected_soon_if_most_recent_gaps_agree() {
         let (demand, _) = periodic(10, Span(300));
         assert_eq!(demand.expected_for(Span(100), Span(200)), Some(Span(201)));
         assert_eq!(demand.expected_for(Span(100), Span(150)), None);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_from_the_store_give_the_same_demand_and_rubbish_does_no_harm() {
+    fn demand_round_trips_through_its_numbers_and_invalid_numbers_are_harmless() {
         let (demand, _) = periodic(7, Span(HOUR));
         let numbers: Vec<u64> = demand.numbers().collect();
         assert_eq!(Demand::from_numbers(&numbers), Some(demand.clone()));

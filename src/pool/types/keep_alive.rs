@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_shortens_its_own_time_and_no_other_requests() {
+    fn a_keep_alive_of_one_request_does_not_shorten_that_of_another() {
         let mut keep_alive = KeepAliveState::default();
         assert_eq!(
             keep_alive.ends(at(100), KEEP_HOT),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_extends_the_models_time_and_their_last_word_counts() {
+    fn only_authorized_requests_extend_keep_hot_and_the_latest_one_wins() {
         let mut keep_alive = KeepAliveState::default();
         keep_alive.note(ended_with(100, 9_000, false), KEEP_HOT);
         assert_eq!(keep_alive.ends(at(100), KEEP_HOT), at(700));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_an_adoption_keeps_its_time() {
+    fn the_keep_hot_time_of_use_before_an_adoption_is_kept() {
         let mut keep_alive = KeepAliveState::since(Some(at(90)));
         keep_alive.note(ended_with(100, 0, false), KEEP_HOT);
         assert_eq!(keep_alive.ends(at(100), KEEP_HOT), at(690));

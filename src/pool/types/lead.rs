@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_each_rule_pays_the_lead_costs_at_most_three_times_the_better_one() {
+    fn the_lead_pays_at_most_three_times_the_better_rule_for_any_costs() {
         let scattered = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let always_the_followed = follow(|nth, simple| {
             let costs = 1 + scattered(nth) % 90;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_always_better_leads_after_twice_the_cost_of_a_swap() {
+    fn an_always_better_rule_takes_the_lead_after_twice_the_cost_of_a_swap() {
         let (own, simple, paid, changes) = follow(|_, _| (30, 10));
         assert_eq!(changes, 1);
         assert!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_followed_rule_cost_more_is_not_forgotten_while_a_change_would_cost_less() {
+    fn the_extra_cost_of_the_followed_rule_is_remembered_while_a_change_would_be_cheaper() {
         let mut lead = Lead::default();
         let (small, now) = (Span(10), Time(1));
         assert!(!lead.paid(Span(80), Span::ZERO, SWAP, now));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_pay_the_same_leave_the_lead_where_it_is() {
+    fn rules_with_equal_costs_do_not_change_the_lead() {
         assert_eq!(follow(|_, _| (40, 40)).3, 0);
         let mut lead = Lead::default();
         assert!(

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_every_few_minutes_is_kept_and_who_comes_every_day_is_not() {
+    fn a_model_used_every_few_minutes_is_kept_and_one_used_daily_is_not() {
         let market = Market::default();
         let often = wanted_every(Span::from_secs(180), 40);
         let daily = wanted_every(Span::from_secs(86_400), 40);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_or_slow_to_load_is_kept_longer() {
+    fn a_small_or_slow_to_load_model_is_kept_longer() {
         let market = Market::default();
         let demand = wanted_every(Span::from_secs(1_000), 40);
         let kept = |reload: u64, gib: u64| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_price_falls_while_the_chosen_times_cost_more_reloads_than_the_fixed_one() {
+    fn the_price_falls_while_the_chosen_times_cause_more_reloads_than_the_fixed_one() {
         let mut market = Market::default();
         let first = market.price;
         for _ in 0..50 {

@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_ends_with_the_last_of_its_settings_and_alone_it_stays() {
+    fn a_lease_ends_when_its_last_setting_is_removed_and_a_lease_without_settings_stays() {
         let leased = Override {
             priority: Some(Priority(1)),
             keep_hot: Some(Span(3_000)),

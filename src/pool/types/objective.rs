@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn for_the_waits_alone_nothing_is_delayed() {
+    fn no_load_is_delayed_if_only_waits_count() {
         assert_eq!(from(Objective::WAIT, &[100_000], 100_000), Time(0));
         assert_eq!(from(Objective::RELOAD, &[], 100_000), Time(0));
     }
 
     #[test]
-    fn a_load_begins_when_its_requests_have_waited_as_long_as_it_is_worth() {
+    fn a_load_begins_once_the_accumulated_wait_is_worth_it() {
         let one = from(Objective::BALANCED, &[100_000], 100_000);
         assert_eq!(one, Time(120_000));
         let later = from(Objective::BALANCED, &[100_000], 113_000);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_that_stops_slowly_leaves_sooner() {
+    fn a_victim_that_stops_slowly_is_evicted_earlier() {
         let from = EvictsFrom::new(Time(120_000), Time(130_000));
         assert_eq!(from.of_victim(Span::ZERO), Time(120_000));
         assert_eq!(from.of_victim(Span(20_000)), Time(120_000));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_no_later_is_so_for_every_victim() {
+    fn is_no_later_than_holds_for_every_victim() {
         let times = [0, 5, 10, 20].map(Time);
         let all = times.map(|worth| times.map(|latest| EvictsFrom::new(worth, latest)));
         for one in all.as_flattened() {

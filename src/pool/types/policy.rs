@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_every_part_the_policy_is_least_recent_use() {
+    fn a_policy_without_any_part_is_lru() {
         let mut policy = Policy::ADAPTIVE;
         for part in Part::ALL {
             assert!(policy.has(part) && !Policy::LRU.has(part));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_begin_together_take_the_longest_of_them() {
+    fn simultaneous_requests_take_as_long_as_the_longest() {
         assert_eq!(serving(1, 8, SECOND), SECOND);
         assert_eq!(serving(2, 8, SECOND), Span(1_500));
         assert_eq!(serving(12, 4, SECOND), Span(2_083 + 2_000));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_closes_for_many_requests_and_not_for_a_few() {
+    fn a_turn_ends_early_for_many_waiting_requests_but_not_for_a_few() {
         let swap = Span(50);
         let closes = |waiting| pressure(waiting, swap).closes(busy(1, swap), 1);
         let first = (1..100).find(|waiting| closes(*waiting));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_the_swap_and_the_more_in_flight_the_longer_it_stays_open() {
+    fn a_gate_stays_open_longer_with_a_longer_swap_and_more_running_requests() {
         let closes =
             |waiting, in_flight, swap| pressure(waiting, swap).closes(busy(in_flight, swap), 1);
         assert!(closes(20, 1, Span(50)));
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn on_several_devices_more_must_wait() {
+    fn a_gate_on_several_devices_needs_more_waiting_requests_to_close() {
         let swap = Span(50);
         assert!(pressure(20, swap).closes(busy(1, swap), 1));
         assert!(!pressure(20, swap).closes(busy(1, swap), 4));
     }
 
     #[test]
-    fn where_a_gate_closes_the_bound_allows_it() {
+    fn a_gate_closes_only_if_the_bound_allows_it() {
         let mut closed = 0;
         for waiting in 0..80 {
             for swap in [0, 1, 50, 3_000].map(Span) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_and_nothing_closes() {
+    fn without_waiting_requests_nothing_closes() {
         assert!(!Pressure::default().closes(busy(1, Span(50)), 1));
         let huge = Span(u64::MAX);
         assert!(!pressure(8, huge).closes(busy(1, huge), 1));

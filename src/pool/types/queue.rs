@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_late_does_not_jump_behind_what_was_served_before() {
+    fn a_late_key_does_not_queue_behind_requests_served_before_it_arrived() {
         let mut queue = Queue::default();
         for ticket in 0..4 {
             queue.push(Ticket(ticket), KeyId(1));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_leave_cost_the_others_of_their_key_no_turn() {
+    fn requests_that_leave_cost_their_key_no_turn() {
         let mut queue = Queue::default();
         for ticket in 0..4 {
             queue.push(Ticket(ticket), KeyId(1));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_gains_no_turn_by_leaving_and_coming_again() {
+    fn a_key_gains_no_turn_by_leaving_and_returning() {
         let mut queue = Queue::default();
         for ticket in 0..3 {
             queue.push(Ticket(ticket), KeyId(1));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_gives_a_place_of_the_key_with_the_most_to_one_with_fewer() {
+    fn a_full_queue_drops_a_request_of_the_key_with_the_most_for_a_key_with_fewer() {
         let mut queue = Queue::default();
         for ticket in 0..3 {
             queue.push(Ticket(ticket), KeyId(1));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_first_come_first_served_and_leaving_costs_nobody_a_turn() {
+    fn requests_of_one_key_are_served_in_order_and_leaving_costs_no_turn() {
         let mut queue = Queue::default();
         for ticket in 0..4 {
             queue.push(Ticket(ticket), KeyId(0));

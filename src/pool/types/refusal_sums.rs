@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_told_and_a_flood_after_it_is_one_sum_with_the_newest_words() {
+    fn the_first_refusal_is_reported_and_the_rest_are_summed_with_the_newest_reason() {
         let mut refusals = Refusals::default();
         let kind = (ModelId(1), full(1).name());
         assert!(refusals.is_first(Time(5), kind, &full(1)));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_and_other_models_are_told_by_themselves_and_nothing_is_kept_of_them() {
+    fn refusals_of_other_kinds_and_models_are_reported_separately_and_leave_no_state() {
         let mut refusals = Refusals::default();
         let other = Refusal::UnknownModel;
         for model in 0..100 {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_leaves_and_never_one_with_a_request_inside() {
+    fn the_least_recently_used_adapter_is_unloaded_and_never_one_in_use() {
         let mut resident_adapters = ResidentAdapters::new(2);
         use_once(&mut resident_adapters, "a");
         use_once(&mut resident_adapters, "b");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_loaded_once_nobody_uses_the_old_ones() {
+    fn changed_adapter_files_are_loaded_once_the_old_ones_are_unused() {
         let mut resident_adapters = ResidentAdapters::new(2);
         enter(&mut resident_adapters, "a");
         assert_eq!(
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_controller_loaded_stays_while_its_requests_are_inside() {
+    fn an_adapter_loaded_by_an_earlier_controller_stays_while_in_use() {
         let mut resident_adapters = ResidentAdapters::new(1);
         resident_adapters.found("a".into());
         assert_eq!(resident_adapters.request("b", 1, true), AdapterAccess::Wait);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_requests_keeps_every_rule() {
+    fn random_requests_violate_no_adapter_rule() {
         for seed in 0..200_u64 {
             let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
             let mut below = |bound: u64| {

@@ -61,8 +61,7 @@ mod tests {
     use crate::types::lead::Lead;
 
     #[test]
-    fn following_the_lead_stays_within_the_bound_against_one_who_makes_the_swap_small_now_and_then()
-    {
+    fn following_the_lead_stays_within_the_bound_if_an_adversary_shrinks_the_swap_cost() {
         let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());
         for nth in 0..5_000 {
             let simple_led = lead.simple_since().is_some();
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn following_the_lead_stays_within_the_bound_also_while_the_swap_grows() {
+    fn following_the_lead_stays_within_the_bound_while_the_swap_cost_grows() {
         for period in [1, 7, 40, 300] {
             let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());
             for nth in 0..5_000 {

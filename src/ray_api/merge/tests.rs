@@ -32,7 +32,7 @@ fn own(wanted: &WantedApplications) -> Ownership<'_> {
 }
 
 #[test]
-fn others_and_the_options_of_serve_stay_byte_for_byte() {
+fn foreign_applications_and_serve_options_stay_byte_for_byte() {
     let config = r#"{"name":"model-pool.lab.r1","import_path":"c:d"}"#;
     let wanted = WantedApplications::from([("model-pool.lab.r1".to_owned(), raw(config))]);
     let body = body(&list(&theirs("RUNNING")), &own(&wanted)).expect("JSON");
@@ -45,7 +45,7 @@ fn others_and_the_options_of_serve_stay_byte_for_byte() {
 }
 
 #[test]
-fn leaving_and_program_deployed_applications_are_not_written() {
+fn deleting_and_code_deployed_applications_are_omitted_from_writes() {
     let leaving = list(&theirs("DELETING"));
     let code = list(r#""code": {"status": "RUNNING", "deployed_app_config": null}"#);
     for listing in [leaving, code] {
@@ -55,7 +55,7 @@ fn leaving_and_program_deployed_applications_are_not_written() {
 }
 
 #[test]
-fn only_the_prefix_with_a_number_is_the_pools_own() {
+fn only_names_with_the_prefix_and_a_replica_number_belong_to_the_pool() {
     for (name, own) in [
         ("model-pool.lab.r12", true),
         ("model-pool.lab.r", false),
@@ -80,7 +80,7 @@ fn a_changed_configuration_is_a_change_but_a_changed_status_is_not() {
 }
 
 #[test]
-fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
+fn an_application_of_another_model_under_the_name_is_not_the_wanted_one() {
     let config = |model: &str| {
         format!(
             r#"{{"name":"model-pool.lab.r1","runtime_env":{{"env_vars":{{"MODEL_POOL_MODEL":"{model}"}}}}}}"#
@@ -100,7 +100,7 @@ fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
 }
 
 #[test]
-fn an_application_of_another_writer_is_written_back_and_is_not_left_over() {
+fn another_writers_application_is_kept_in_the_written_configuration() {
     let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
@@ -120,7 +120,7 @@ fn an_application_of_another_writer_is_written_back_and_is_not_left_over() {
 }
 
 #[test]
-fn a_spared_application_is_written_back_and_still_belongs_to_an_earlier_process() {
+fn a_spared_application_is_kept_and_still_belongs_to_an_earlier_process() {
     let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#

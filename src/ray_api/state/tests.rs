@@ -38,7 +38,7 @@ fn a_running_application_has_running_replicas() {
 }
 
 #[test]
-fn an_unplaced_application_shows_what_it_waits_for() {
+fn an_unplaced_application_reports_the_resources_it_needs() {
     for (name, app, gpus) in [
         ("serve-pending.json", "model-c", "\"GPU\": 3.0"),
         ("serve-infeasible.json", "model-x", "\"GPU\": 8.0"),
@@ -56,7 +56,7 @@ fn an_unplaced_application_shows_what_it_waits_for() {
 }
 
 #[test]
-fn stages_go_from_the_build_over_the_place_to_the_replica() {
+fn stages_progress_from_build_through_placement_to_replica_start() {
     let of = |deployments: Value| {
         let list = json!({"applications": {"a": {
             "status": "DEPLOYING", "message": "", "deployments": deployments}}});
@@ -86,7 +86,7 @@ fn stages_go_from_the_build_over_the_place_to_the_replica() {
 }
 
 #[test]
-fn a_failure_has_the_cause_and_no_colours() {
+fn a_failure_is_reduced_to_its_cause_without_colours() {
     for (name, app, cause) in [
         (
             "serve-deploy-failed-import.json",

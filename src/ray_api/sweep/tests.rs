@@ -70,7 +70,7 @@ async fn an_abandoned_removal_is_reported_and_carried_out_when_ray_responds_agai
 }
 
 #[tokio::test]
-async fn a_ray_is_remembered_before_it_is_written_to_and_until_its_last_application_is_gone() {
+async fn a_ray_address_is_stored_before_the_first_write_and_until_its_last_application_is_gone() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     let shared = shared(&store);
@@ -100,7 +100,7 @@ async fn an_address_is_forgotten_once_it_is_empty() {
 }
 
 #[tokio::test]
-async fn nothing_is_deployed_that_a_restart_would_not_find() {
+async fn an_application_is_not_deployed_if_its_ray_address_cannot_be_stored() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     store.set_full(true);
@@ -113,7 +113,7 @@ async fn nothing_is_deployed_that_a_restart_would_not_find() {
 }
 
 #[tokio::test]
-async fn the_last_write_of_a_killed_process_is_removed_even_if_it_appears_after_the_start() {
+async fn a_late_write_of_a_killed_process_is_removed_after_the_restart() {
     let ray = RayServe::start();
     let shared = Arc::new(ServeShared::with_doubt(Duration::from_millis(500)));
     let writer = writer(&ray, &shared);
@@ -126,7 +126,7 @@ async fn the_last_write_of_a_killed_process_is_removed_even_if_it_appears_after_
 }
 
 #[tokio::test]
-async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_responds() {
+async fn a_ray_that_was_down_at_the_start_is_cleaned_when_it_responds() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -141,7 +141,7 @@ async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_responds() {
 }
 
 #[tokio::test]
-async fn applications_of_a_former_name_of_the_pool_are_reported_and_stay() {
+async fn applications_under_a_former_pool_name_are_reported_and_kept() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -154,7 +154,7 @@ async fn applications_of_a_former_name_of_the_pool_are_reported_and_stay() {
 }
 
 #[tokio::test]
-async fn applications_in_a_silent_ray_stay_until_they_are_assessed() {
+async fn applications_of_an_unresponsive_ray_are_kept_until_it_responds() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -176,7 +176,7 @@ async fn applications_in_a_silent_ray_stay_until_they_are_assessed() {
 }
 
 #[tokio::test]
-async fn an_application_with_streams_of_an_earlier_process_stays_until_it_is_released() {
+async fn an_application_still_streaming_for_an_earlier_process_is_kept_until_released() {
     let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
@@ -230,7 +230,7 @@ async fn a_process_that_is_no_longer_the_leader_cannot_write() {
 }
 
 #[tokio::test]
-async fn an_application_of_another_writer_of_this_process_is_not_removed() {
+async fn a_writer_does_not_remove_applications_of_another_writer() {
     let ray = RayServe::start();
     let shared: Arc<ServeShared> = Arc::default();
     let (here, there) = (writer(&ray, &shared), writer(&ray, &shared));

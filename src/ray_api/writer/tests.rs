@@ -36,7 +36,7 @@ async fn until_gone(writer: &ServeWriter, name: &str) {
 }
 
 #[tokio::test]
-async fn two_replicas_that_start_simultaneously_both_exist_and_leave_one_by_one() {
+async fn concurrently_added_applications_both_exist_and_are_removed_one_by_one() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     let (first, second) = tokio::join!(
@@ -64,7 +64,7 @@ async fn applications_of_others_are_written_back_unchanged() {
 }
 
 #[tokio::test]
-async fn a_change_between_the_look_and_the_write_is_noticed_and_merged() {
+async fn a_change_between_lookup_and_write_is_noticed_and_merged() {
     let ray = RayServe::start();
     ray.deploy("theirs", THEIRS);
     ray.after_looks(1, |all| {
@@ -89,7 +89,7 @@ async fn applications_overwritten_by_another_program_are_written_again() {
 }
 
 #[tokio::test]
-async fn left_over_applications_of_this_pool_are_removed_and_another_pools_stay() {
+async fn leftover_applications_of_this_pool_are_removed_and_those_of_other_pools_stay() {
     let ray = RayServe::start();
     let others = [
         "model-pool.lab.r0",
@@ -184,7 +184,7 @@ async fn an_application_of_an_interrupted_write_is_removed_when_it_appears_late(
 }
 
 #[tokio::test]
-async fn an_interrupted_removal_may_bring_back_another_application() {
+async fn an_interrupted_removal_can_restore_a_removed_application() {
     let ray = RayServe::start();
     let writer = writer(&ray);
     for name in [FIRST, SECOND] {
@@ -206,7 +206,7 @@ async fn an_interrupted_removal_may_bring_back_another_application() {
 }
 
 #[tokio::test]
-async fn doubt_ends_and_an_application_that_was_never_written_is_gone_immediately() {
+async fn after_the_uncertainty_expires_an_application_never_written_is_gone() {
     let ray = RayServe::start();
     let shared = ServeShared::with_doubt(Duration::from_millis(200));
     let writer = writer_of(&ray, Arc::new(shared));
@@ -239,7 +239,7 @@ async fn two_addresses_of_one_ray_do_not_remove_each_others_applications() {
 }
 
 #[tokio::test]
-async fn two_writers_of_one_ray_that_write_simultaneously_keep_both_changes() {
+async fn concurrent_writes_to_one_ray_keep_both_changes() {
     let ray = RayServe::start();
     let shared: Arc<ServeShared> = Arc::default();
     let (one, other) = (

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_yields_no_earlier_than_after_three_of_its_reloads() {
+    fn a_replica_yields_no_earlier_than_after_three_reload_times() {
         let mut short = referee(IdleYields::Auto, 4);
         short.loaded_in(MODEL, Span(300));
         assert_eq!(short.yields_after(MODEL), Some(Span(900)));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_time_holds_whatever_a_reload_takes() {
+    fn a_configured_yield_time_does_not_depend_on_the_reload_time() {
         let after = IdleYields::After(Span::from_secs(5));
         let mut fixed = referee(after, 60);
         fixed.loaded_in(MODEL, Span::from_secs(60));

@@ -77,7 +77,7 @@ fn least(scenario: &Scenario, arrivals: &[Arrival]) -> Span {
 }
 
 #[test]
-fn no_case_costs_less_than_the_bound_and_none_can_be_loaded_with_less_than_the_least() {
+fn no_policy_costs_less_than_the_bound_or_loads_less_than_the_minimum() {
     let (mut all_bounds, mut all_least) = (0, 0);
     for seed in 0..150 {
         let (scenario, arrivals) = case(seed);

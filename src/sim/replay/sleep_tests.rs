@@ -38,7 +38,7 @@ fn evictions(report: &Report, reason: &str) -> u64 {
 }
 
 #[test]
-fn a_model_whose_time_is_over_falls_asleep_and_wakes_in_place_of_a_load() {
+fn an_expired_model_falls_asleep_and_wakes_instead_of_loading() {
     let report = ours(&sleepy(10, 1), &asks(&TWICE));
     assert_eq!((report.all.loads, report.all.wakes), (2, 1));
     // It waits for a load of 30 s, then for waking.
@@ -57,14 +57,14 @@ fn a_model_whose_time_is_over_falls_asleep_and_wakes_in_place_of_a_load() {
 }
 
 #[test]
-fn a_sleeper_that_keeps_nothing_leaves_an_empty_device() {
+fn a_sleeper_that_keeps_no_device_memory_leaves_the_device_empty() {
     let report = ours(&sleepy(10, 0), &asks(&TWICE));
     assert_eq!(report.device_seconds_empty, 600 - 91);
     assert_eq!(report.device_seconds_asleep, 0);
 }
 
 #[test]
-fn without_room_in_the_host_the_model_is_stopped_and_loaded() {
+fn without_host_memory_the_model_is_stopped_and_loaded_again() {
     let small = ours(&sleepy(4, 1), &asks(&TWICE));
     let mut without = sleepy(10, 1);
     without.hosts.clear();
@@ -77,7 +77,7 @@ fn without_room_in_the_host_the_model_is_stopped_and_loaded() {
 }
 
 #[test]
-fn a_sleeper_that_wakes_or_leaves_returns_its_host_memory() {
+fn a_sleeper_that_wakes_or_is_evicted_releases_its_host_memory() {
     // Room for one sleeper, twenty times in succession.
     let mut scenario = sleepy(5, 1);
     scenario.hosts[0].1.available = Bytes(6 * GIB);
@@ -90,7 +90,7 @@ fn a_sleeper_that_wakes_or_leaves_returns_its_host_memory() {
 }
 
 #[test]
-fn a_measured_time_of_falling_asleep_delays_the_memory_that_it_frees() {
+fn the_time_to_fall_asleep_delays_the_freed_memory() {
     // Model 1 needs the memory of model 0 immediately.
     let wait = |park: u64| {
         let mut scenario = scenario(1, &[(8, 30), (8, 10)]);
@@ -108,7 +108,7 @@ fn a_measured_time_of_falling_asleep_delays_the_memory_that_it_frees() {
 }
 
 #[test]
-fn a_sleeper_without_demand_leaves_after_the_configured_time() {
+fn a_sleeper_without_demand_is_evicted_after_the_configured_time() {
     let mut scenario = sleepy(10, 1);
     scenario.limits.keep_asleep = Span::from_secs(100);
     let report = ours(&scenario, &asks(&TWICE));
@@ -131,7 +131,7 @@ fn evening() -> Scenario {
 const DAY: [(u64, u32); 2] = [(100, 1), (9_000, 1)];
 
 #[test]
-fn the_evening_empties_the_pool_until_the_morning_brings_the_always_hot_models_back() {
+fn the_evening_empties_the_pool_until_the_morning_reloads_the_always_hot_models() {
     let report = ours(&evening(), &asks(&DAY));
     assert_eq!(evictions(&report, "cleanup"), 2);
     assert_eq!(report.all.loads, 4);
@@ -141,7 +141,7 @@ fn the_evening_empties_the_pool_until_the_morning_brings_the_always_hot_models_b
 }
 
 #[test]
-fn without_a_morning_the_pool_reopens_when_it_is_empty() {
+fn without_a_reopening_time_the_pool_reopens_as_soon_as_it_is_empty() {
     let mut scenario = evening();
     scenario.mornings.clear();
     let report = ours(&scenario, &asks(&DAY));
@@ -151,7 +151,7 @@ fn without_a_morning_the_pool_reopens_when_it_is_empty() {
 }
 
 #[test]
-fn a_replay_that_begins_at_night_has_no_always_hot_model_before_the_morning() {
+fn a_replay_starting_at_night_loads_always_hot_models_only_in_the_morning() {
     let mut scenario = evening();
     scenario.evenings.clear();
     scenario.starts_at_night = true;
@@ -163,7 +163,7 @@ fn a_replay_that_begins_at_night_has_no_always_hot_model_before_the_morning() {
 }
 
 #[test]
-fn a_cleanup_that_spares_the_busy_leaves_them_their_model() {
+fn a_cleanup_that_spares_busy_models_keeps_them_loaded() {
     let mut scenario = evening();
     scenario.cleanups_spare_busy = true;
     let mut arrivals = asks(&[(990, 1), (9_000, 1)]);
@@ -175,7 +175,7 @@ fn a_cleanup_that_spares_the_busy_leaves_them_their_model() {
 }
 
 #[test]
-fn yardsticks_have_the_evening_and_peers_do_not() {
+fn baselines_observe_the_evening_and_peers_do_not() {
     let scenario = evening();
     let loads = |report: &Report| report.by_model[&pool::ModelId(1)].loads;
     assert_eq!(loads(&baseline(&scenario, Lru, &asks(&DAY))), 2);
@@ -186,7 +186,7 @@ fn yardsticks_have_the_evening_and_peers_do_not() {
 }
 
 #[test]
-fn a_request_that_is_not_served_counts_with_its_full_patience() {
+fn an_unserved_request_counts_with_its_full_timeout() {
     let mut scenario = scenario(1, &[(4, 400)]);
     scenario.models[0].queue_timeout = Span::from_secs(300);
     let report = ours(&scenario, &asks(&[(0, 0), (500, 0)]));

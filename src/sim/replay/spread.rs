@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_falls_into_a_bucket_that_starts_at_most_one_sixty_fourth_below_it() {
+    fn every_duration_falls_into_a_bucket_at_most_one_sixty_fourth_below_it() {
         for milliseconds in (0..5_000).chain([65_535, 65_536, 1 << 40, u64::MAX]) {
             let start = start(bucket(milliseconds));
             assert!(start <= milliseconds);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_list() {
+    fn percentiles_match_the_sorted_list() {
         let mut spread = Spread::default();
         (1..=60).for_each(|nth| spread.add(Span(nth)));
         let waits = spread.waits();

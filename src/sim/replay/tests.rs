@@ -91,7 +91,7 @@ fn loads(report: &Report, model: u32) -> u64 {
 const TWO_AND_A_THIRD: [(u64, u32); 4] = [(0, 0), (100, 1), (200, 0), (300, 2)];
 
 #[test]
-fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
+fn lru_evicts_the_least_recently_used_and_fifo_the_first_loaded() {
     let scenario = scenario(1, &[(5, 10), (5, 10), (5, 10)]);
     let mut list = TWO_AND_A_THIRD.to_vec();
     list.push((400, 0));
@@ -118,7 +118,7 @@ fn ollama_evicts_by_name_and_not_by_use() {
 }
 
 #[test]
-fn llama_swap_stops_what_would_have_fitted_too() {
+fn llama_swap_also_stops_models_that_would_have_fit() {
     let scenario = scenario(1, &[(2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (100, 1), (200, 0), (300, 1)]);
     assert_eq!(baseline(&scenario, LlamaSwap, &arrivals).all.loads, 4);
@@ -126,7 +126,7 @@ fn llama_swap_stops_what_would_have_fitted_too() {
 }
 
 #[test]
-fn modelmesh_turns_a_load_down_while_everything_is_younger_than_ten_minutes() {
+fn modelmesh_refuses_a_load_while_every_model_is_younger_than_ten_minutes() {
     let scenario = scenario(1, &[(6, 10), (6, 10)]);
     let report = baseline(&scenario, ModelMesh, &asks(&[(0, 0), (100, 1), (900, 1)]));
     assert_eq!(report.all.refused.get("churn"), Some(&1));
@@ -134,7 +134,7 @@ fn modelmesh_turns_a_load_down_while_everything_is_younger_than_ten_minutes() {
 }
 
 #[test]
-fn the_ancestor_evicts_one_model_of_a_device_and_cuts_whoever_is_inside() {
+fn the_ncsa_baseline_evicts_one_model_of_a_device_and_cuts_its_requests() {
     let scenario = scenario(1, &[(2, 10), (2, 10)]);
     let mut arrivals = asks(&[(0, 0), (15, 1)]);
     arrivals[0].service = Span::from_secs(60);
@@ -144,7 +144,7 @@ fn the_ancestor_evicts_one_model_of_a_device_and_cuts_whoever_is_inside() {
 }
 
 #[test]
-fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
+fn offline_keeps_the_model_needed_next_even_if_it_was_used_least_recently() {
     let scenario = scenario(1, &[(5, 10), (5, 10), (5, 10)]);
     let mut list = TWO_AND_A_THIRD.to_vec();
     list.extend([(400, 1), (10_000, 0)]);
@@ -159,7 +159,7 @@ fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
 }
 
 #[test]
-fn a_rule_evicts_for_no_load_that_others_come_before() {
+fn a_baseline_evicts_nothing_for_a_load_that_is_not_first_in_line() {
     // Four models queue while another loads for a long time; models that fill the device stay.
     let scenario = scenario(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (20, 1), (50, 2), (51, 3), (52, 4), (53, 5), (60, 1)]);
@@ -207,7 +207,7 @@ fn the_core_never_evicts_a_higher_priority_for_a_lower_one_and_breaks_no_rule() 
 }
 
 #[test]
-fn the_same_requests_give_the_same_report_whatever_the_policy() {
+fn the_same_requests_give_the_same_report_for_every_policy() {
     let (scenario, arrivals) = seeded(7, 2);
     assert_eq!(ours(&scenario, &arrivals), ours(&scenario, &arrivals));
     let again = || baseline(&scenario, Ncsa, &arrivals);
@@ -217,7 +217,7 @@ fn the_same_requests_give_the_same_report_whatever_the_policy() {
 }
 
 #[test]
-fn what_fits_is_bounded_by_its_first_loads_alone() {
+fn the_bound_for_models_that_fit_is_their_first_loads() {
     let scenario = scenario(1, &[(5, 10), (5, 20)]);
     let found = bound(&scenario, asks(&[(0, 0), (50, 1), (100, 0), (150, 1)]));
     assert_eq!(found.reload, Span::from_secs(30));
@@ -225,7 +225,7 @@ fn what_fits_is_bounded_by_its_first_loads_alone() {
 }
 
 #[test]
-fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept() {
+fn the_bound_for_two_exclusive_models_is_half_of_the_reloads_that_keeping_could_save() {
     // Of two overlapping intervals only one can be kept at any time: about half of 2 × 199 loads.
     let scenario = scenario(1, &[(10, 10), (10, 10)]);
     let list: Vec<(u64, u32)> = (0..400).map(|nth| (nth * 100, (nth % 2) as u32)).collect();
@@ -235,7 +235,7 @@ fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept(
 }
 
 #[test]
-fn a_policy_that_knows_the_future_stays_above_the_bound() {
+fn a_clairvoyant_policy_stays_above_the_bound() {
     // No request waits long here, so the bound's optimism does not matter.
     for seed in 0..6 {
         let (scenario, mut arrivals) = seeded(seed, 1);
@@ -280,7 +280,7 @@ fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Rep
 }
 
 #[test]
-fn two_models_that_exclude_each_other_serve_for_two_thirds_of_the_time_and_share_it() {
+fn two_exclusive_models_serve_two_thirds_of_the_time_and_share_it_fairly() {
     // A turn is three swaps or sixteen requests, and nine swaps between requests. A turn of three swaps leaves three quarters for serving; a drain, and the first
     // loads before the pool knows how soon a client returns, take a little of that. A turn ends once a request has waited for five
     // minutes: with loads of three minutes that leaves two minutes for serving, two fifths of the time. A client on a busy machine
@@ -312,7 +312,7 @@ fn two_models_that_exclude_each_other_serve_for_two_thirds_of_the_time_and_share
 }
 
 #[test]
-fn equal_models_with_four_clients_each_share_within_one_and_a_half() {
+fn equal_models_with_four_clients_each_share_within_a_factor_of_one_and_a_half() {
     let scenario = scenario(1, &[(8, 4), (8, 4)]);
     let four = [clients(0, 4, 50), clients(1, 4, 50)];
     let report = run_clients(&scenario, &four, Time(3_600_000), &checked());
@@ -339,7 +339,7 @@ fn asks_into_a_busy_model(priority: u32) -> Span {
 }
 
 #[test]
-fn an_equal_waits_for_the_turn_and_the_swap_but_no_longer() {
+fn a_model_of_equal_priority_waits_only_for_the_turn_and_the_swap() {
     // A turn of sixteen requests of 5 s, but of at most 60 s; the requests inside 5 s, the load 4 s.
     let waited = asks_into_a_busy_model(0);
     assert!(waited >= Span::from_secs(9), "{waited}");
@@ -347,7 +347,7 @@ fn an_equal_waits_for_the_turn_and_the_swap_but_no_longer() {
 }
 
 #[test]
-fn a_higher_priority_waits_for_those_inside_and_the_load_only() {
+fn a_higher_priority_waits_only_for_running_requests_and_the_load() {
     let waited = asks_into_a_busy_model(1);
     assert!(waited <= Span::from_secs(5 + 4 + 1), "{waited}");
 }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_beyond_its_limit_by_value_or_with_confidence() {
+    fn a_figure_exceeds_its_limit_by_value_or_with_confidence() {
         assert!(!Beyond::Wait.is_in(&cell(103_000.0, 0)));
         assert!(Beyond::Wait.is_in(&cell(106_000.0, 0)));
         assert!(!Beyond::Unserved.is_in(&cell(99_000.0, 0)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_the_part_without_which_the_figure_is_lowest() {
+    fn the_cause_is_the_component_whose_removal_lowers_the_figure_most() {
         let without = [
             ("turns", cell(98_000.0, 0)),
             ("shadows", cell(109_000.0, 0)),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_requests_about_the_same_time_of_service() {
+    fn every_shape_requests_about_the_same_service_time() {
         for shape in Shape::ALL {
             let all = drawn(shape);
             let requested: u64 = all.iter().map(|arrival| arrival.service.0).sum();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_over_in_a_few_seconds_and_a_session_is_not() {
+    fn a_burst_is_concentrated_in_a_few_seconds_and_a_session_is_not() {
         // The share of requests that come within a second after another one for the same model.
         let close = |shape: Shape| {
             let all = drawn(shape);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn students_quantile_is_that_of_the_tables() {
+    fn students_quantile_matches_published_tables() {
         for (freedom, known) in [(4.0, 1.533), (7.0, 1.415), (15.0, 1.341), (1e9, 1.2816)] {
             let found = student(freedom);
             assert!((found - known).abs() < 0.005, "{freedom}: {found}");
@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_is_the_same_for_every_seed_is_certain() {
+    fn a_ratio_equal_for_all_seeds_has_a_zero_width_interval() {
         let same = Estimate::of_ratio(&[(1.0, 2.0), (3.0, 6.0), (2.0, 4.0)]);
         assert_eq!((same.low, same.value, same.high), (0.5, 0.5, 0.5));
     }
 
     #[test]
-    fn nine_of_ten_intervals_have_the_truth_above_their_lower_end() {
+    fn the_lower_end_of_nine_in_ten_intervals_is_below_the_true_value() {
         // A pair of uniform numbers with equal means, from a small local generator.
         let mut state = 1_u64;
         let mut uniform = || {

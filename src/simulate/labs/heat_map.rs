@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_map_is_all_loads_and_uses_of_one_size() {
+    fn each_row_of_the_map_has_one_lab_size() {
         let labs: Vec<Lab> = all().collect();
         let width = LOADS.len() * USE_PERCENT.len();
         for row in labs.chunks(width) {

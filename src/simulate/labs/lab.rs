@@ -262,7 +262,7 @@ mod tests {
 
     /// P3: two models take turns on a device, and both have more requests than it can serve.
     #[test]
-    fn ending_turns_early_costs_no_more_than_its_bound_where_demand_is_beyond_what_can_be_served() {
+    fn ending_turns_early_costs_no_more_than_its_bound_under_overload() {
         let mut judged = 0;
         for (use_percent, seed) in [(250, 0), (250, 1), (400, 0), (400, 1)] {
             let lab = Lab {
@@ -285,7 +285,7 @@ mod tests {
     /// P3, P5: with loads of three minutes hardly any request is served in time by any rule, and measuring that needs more seeds
     /// than a test has time for.
     #[test]
-    fn a_small_lab_with_busy_devices_waits_no_longer_than_with_plain_lru() {
+    fn a_small_busy_lab_waits_no_longer_than_under_lru() {
         let is_usual = |lab: &Lab| matches!(lab.shape, Shape::Single | Shape::Sessions);
         let tells = |lab: &Lab| lab.models == 6 && lab.load < Span(180_000) && is_usual(lab);
         for lab in all().filter(tells) {

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_what_each_rule_costs_by_the_one_it_is_compared_with() {
+    fn the_table_shows_the_cost_of_each_rule_relative_to_the_default() {
         let cost = |waited: f64, reload: f64, unserved: u64| Cost {
             waited,
             reload,

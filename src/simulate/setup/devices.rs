@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_devices_of_this_machine_are_not_those_of_a_store_from_another_one() {
+    fn devices_of_this_machine_are_not_substituted_for_those_of_another_machines_store() {
         let of = |had: &[&str]| of_store(&Config::default(), had);
         let found = of(&["host"]).expect("this machine's");
         assert_eq!(found.devices, one("host"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_are_written_down_are_used_whatever_the_pool_had() {
+    fn configured_devices_are_used_instead_of_the_stores() {
         let mut config = Config::default();
         config.inventory.provider = Provider::Fixed;
         let found = of_store(&config, &["host"]).expect("written down");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn more_devices_are_like_the_last_one_and_have_names_that_are_free() {
+    fn additional_devices_copy_the_last_one_under_unused_names() {
         let three = resized(one("gpu1"), 3);
         let names: Vec<&str> = three
             .iter()
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_a_number_a_number_more_or_a_number_with_a_size() {
+    fn gpus_accepts_a_count_an_increment_or_a_count_with_a_size() {
         assert_eq!(parse_gpus("+2"), Ok((Count::More(2), None)));
         assert_eq!(parse_gpus("8"), Ok((Count::Exactly(8), None)));
         let sized = (Count::Exactly(4), Some(Bytes(80 << 30)));

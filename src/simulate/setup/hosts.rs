@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn sleepers_get_their_share_of_the_machine_and_leave_the_reserve() {
+    fn sleepers_get_their_share_of_host_memory_beyond_the_reserve() {
         let parking = Config::default().parking;
         let reading = |nodes: usize, has_room: bool| {
             parking.host_reading(gib(100), gib(100), nodes, has_room)

@@ -13,7 +13,7 @@ fn drawn(pool: &Value) -> ModelSpec {
 }
 
 #[test]
-fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does_not_have() {
+fn every_pool_key_reaches_generated_models_or_concerns_engines_only() {
     let models = [
         ("keep_hot", json!("7m")),
         ("min_resident", json!("9s")),
@@ -64,7 +64,7 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
 }
 
 #[test]
-fn a_key_is_set_as_its_environment_variable_would() {
+fn a_key_is_set_like_through_its_environment_variable() {
     let (name, value) = variable("pool.keep_hot=30m").expect("well formed");
     assert_eq!(
         (name.as_str(), value.as_str()),

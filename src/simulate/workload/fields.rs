@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_public_traces_are_known_by_their_names() {
+    fn columns_of_public_traces_are_recognized_by_name() {
         for (name, field) in [
             ("TIMESTAMP", Field::Time),
             ("Timestamp", Field::Time),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_every_form() {
+    fn times_parse_in_every_format() {
         assert_eq!(milliseconds("1.5", false), Ok(1500));
         assert_eq!(milliseconds("1500", true), Ok(1500));
         assert_eq!(milliseconds("1700158623979", false), Ok(1_700_158_623_979));

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_gives_as_many_as_asked_for_in_order_and_the_same_for_a_seed() {
+    fn every_workload_kind_generates_the_requested_count_in_order_and_reproducibly() {
         for kind in ["zipf", "diurnal", "bursty", "shifting"] {
             let spec = format!("{kind}:requests=5000,days=2,models=20");
             let generated = Generated::read(&spec).expect("known").expect("right");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_does() {
+    fn an_invalid_workload_spec_is_refused_with_the_valid_keys() {
         let wrong = |spec: &str| {
             let read = Generated::read(spec).expect("known");
             read.expect_err(spec).to_string()

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_came_before_their_minute_are_in_the_order_of_time() {
+    fn requests_from_before_their_minute_are_sorted_by_time() {
         let minutes: [(u64, Vec<Request>); 3] = [
             (60_000, vec![(70_000, 0, 1), (61_000, 1, 1)]),
             (120_000, vec![(121_000, 0, 1), (65_000, 1, 1)]),

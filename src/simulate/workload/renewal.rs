@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_in_a_silent_window_and_moments_never_run_backwards() {
+    fn no_request_is_generated_in_a_silent_window_and_times_are_sorted() {
         let window = |from: f64, per_second: f64| Window {
             from_seconds: from,
             to_seconds: from + 600.0,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gamma_function_knows_factorials_and_the_root_of_pi() {
+    fn the_gamma_function_matches_factorials_and_the_square_root_of_pi() {
         assert!((gamma_function(5.0) - 24.0).abs() < 1e-10);
         assert!((gamma_function(1.5) - std::f64::consts::PI.sqrt() / 2.0).abs() < 1e-12);
     }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_file_has_one_service_and_no_standby() {
+    fn d4_sqlite_does_not_support_a_standby() {
         let error = Candidate::new("sqlite://pool.db", LeaderAddress::default());
         let Err(error) = error else {
             panic!("SQLite has no standby");

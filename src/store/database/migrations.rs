@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn postgresql_gets_the_same_text_without_a_word_of_sqlite() {
+    fn migrations_are_translated_to_postgresql_without_sqlite_keywords() {
         for (name, sql) in FILES {
             let text = for_postgres(sql);
             for word in [

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn d4_leadership_that_is_not_confirmed_ends_before_another_may_begin() {
+    async fn d4_unconfirmed_leadership_ends_before_another_process_may_lead() {
         assert!(UNCONFIRMED_MAX < WAIT_FOR_FORMER);
         let tenure = Tenure::new(7, Some(UNCONFIRMED_MAX), now());
         for _ in 0..10 {

@@ -318,7 +318,7 @@ mod tests {
     use crate::testing::stores;
 
     #[tokio::test]
-    async fn a_rolled_back_transaction_only_costs_its_connection() {
+    async fn a_broken_transaction_discards_only_its_connection() {
         for store in stores().await {
             // As SQLite does on a full disk: the transaction no longer exists.
             let broken = store.write("break", async |connection| {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_constraint_is_not_a_failure_of_the_disk() {
+    async fn a_constraint_violation_is_not_reported_as_a_disk_failure() {
         for store in stores().await {
             let error = store.write("break a rule", async |connection| {
                 query("INSERT INTO meta (key, value) VALUES ('a', NULL)")
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_leaves_no_rows_and_nothing_is_written_after_the_end() {
+    async fn a_probe_leaves_no_rows_and_a_closed_store_cannot_write() {
         for store in stores().await {
             store.probe().await.expect("it can be written");
             assert_eq!(store.meta("probe of the disk").await.expect("read"), None);

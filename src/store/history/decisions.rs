@@ -152,7 +152,7 @@ mod tests {
     use pool::{Bytes, Priority, Time};
 
     #[test]
-    fn the_start_of_another_rule_has_the_apis_time_format() {
+    fn a_decision_shows_rule_changes_in_the_time_format_of_the_api() {
         let explanation = Explanation {
             load: "a".to_owned(),
             priority: Priority(0),

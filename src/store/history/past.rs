@@ -184,7 +184,7 @@ mod tests {
     use crate::testing::file_after;
 
     #[tokio::test]
-    async fn a_stay_has_the_time_at_which_its_own_load_ended() {
+    async fn a_stay_records_when_its_load_ended() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE history (id INTEGER PRIMARY KEY, at INTEGER, kind TEXT, model TEXT, \
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waking_a_sleeper_is_no_load_and_a_failed_sleep_is_no_sleep() {
+    async fn waking_a_sleeper_is_not_a_load_and_a_failed_sleep_is_not_a_sleep() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE history (id INTEGER PRIMARY KEY, at INTEGER, kind TEXT, model TEXT, \

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sums_end_at_the_largest_integer() {
+    async fn usage_sums_saturate_at_the_largest_integer() {
         const LARGEST: u64 = i64::MAX as u64;
         for store in stores().await {
             for tokens in [7, u64::MAX, LARGEST, 1] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_lost_where_nothing_can_be_written() {
+    async fn usage_that_cannot_be_written_is_returned_completely() {
         for store in stores().await {
             store.close().await;
             let rows = [used("a", 1), used("b", 1)];

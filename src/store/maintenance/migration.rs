@@ -333,7 +333,7 @@ mod tests {
     use crate::testing::stores;
 
     #[tokio::test]
-    async fn both_databases_have_the_same_tables_and_columns_and_all_are_moved() {
+    async fn both_databases_have_the_same_tables_and_columns_and_every_table_is_migrated() {
         let mut schemas = Vec::new();
         for store in stores().await {
             let rows = query(store.dialect().tables()).fetch_all(&store.readers);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_is_stored_once_for_each_prefix_until_it_is_deleted() {
+    async fn a_ray_address_is_stored_once_per_prefix_until_deleted() {
         for store in stores().await {
             assert_eq!(store.used_rays().await.expect("read"), []);
             let (first, second) = (ray("http://a:8265", Some("t")), ray("http://b:8265", None));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_import_adds_what_is_missing_and_changes_nothing() {
+    async fn importing_used_rays_adds_missing_rows_and_overwrites_none() {
         for store in stores().await {
             let kept = ray("http://a:8265", Some("new"));
             store.save_used_ray(&kept).await.expect("saved");

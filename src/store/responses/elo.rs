@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_expected_score_is_that_of_elos_formula() {
+    fn the_expected_score_matches_the_elo_formula() {
         for difference in [
             0, 1, 999, 25_000, 100_000, 200_000, 400_000, 799_999, 800_000,
         ] {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn between_equals_a_win_moves_half_of_k_and_a_tie_nothing() {
+    fn between_equal_ratings_a_win_moves_half_of_k_and_a_tie_moves_nothing() {
         assert_eq!(
             changes(&[START, START], Verdict::Best(1)),
             [-16_000, 16_000]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surprise_changes_ratings_more_than_an_expected_result() {
+    fn an_upset_moves_ratings_more_than_an_expected_result() {
         // 10^(-1) / (1 + 10^(-1)) of 32 points: 2.909; the rest: 29.091.
         assert_eq!(
             changes(&[1_400_000, START], Verdict::Best(0)),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_model_plays_each_of_the_others_and_no_points_are_lost() {
+    fn the_winner_plays_each_other_model_and_points_are_conserved() {
         let ratings = [1_100_000, START, 900_000];
         let moved = changes(&ratings, Verdict::Best(2));
         assert!(
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hundred_thousandth_win_against_a_far_weaker_model_still_counts() {
+    fn ratings_still_move_after_a_hundred_thousand_wins() {
         let mut now = [START, START];
         for _ in 0..100_000 {
             let moved = changes(&now, Verdict::Best(0));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_acknowledged_while_the_database_is_moved_away() {
+    async fn writes_are_refused_while_the_database_file_is_moved_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, path) = opened(folder.path()).await;
         store.save_meta("before", "1").await.expect("kept");

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_an_older_version_has_no_waits_and_seconds() {
+    async fn usage_of_a_database_without_waits_and_seconds_is_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_an_older_version_has_waits_but_no_seconds() {
+    async fn usage_of_a_database_with_waits_but_without_seconds_is_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER, \
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_seconds_of_a_minute_written_twice_are_combined_or_unknown() {
+    async fn the_seconds_of_a_minute_written_twice_are_merged_or_unknown() {
         // The highest bit stands for requests from before the minute.
         let earlier = Seconds::EARLIER.bits();
         let first = [
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_fails_for_another_reason_is_not_read_without_waits() {
+    async fn an_error_other_than_a_missing_column_is_not_retried_without_waits() {
         let folder = tempfile::tempdir().expect("a folder");
         // The waiting times cannot be read, but the rest can.
         let statements = [

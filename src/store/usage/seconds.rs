@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_has_a_bit_and_earlier_requests_have_a_separate_one() {
+    fn seconds_are_stored_as_bits_with_a_separate_bit_for_earlier_requests() {
         let minute = 29_000_000 * 60_000;
         let all = Seconds::from_time(Time(minute + 999))
             | Seconds::from_time(Time(minute + 7_000))

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_letters_in_an_order_that_turns_and_no_names() {
+    fn the_judge_sees_lettered_answers_in_rotating_order_without_model_names() {
         let question = case(1).question("correct, complete and clear");
         let at = |part: &str| {
             question
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_found_within_what_a_judge_writes_around_it() {
+    fn a_verdict_is_extracted_from_the_surrounding_text() {
         for text in [
             r#"{"reason": "B counts.", "ranking": ["B", "C", "A"]}"#,
             "The form was {\"ranking\": [\"A\"]}.\n```json\n{\"reason\": \"B counts.\", \"ranking\": [\"b\", \" C\", \"A\"]}\n```\nDone.",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_is_none_says_what_is_wrong() {
+    fn an_invalid_verdict_is_refused_with_the_reason() {
         for (text, problem) in [
             (
                 "",

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_lines_or_parts_between_separators() {
+    fn a_prompt_file_is_split_by_lines_or_by_a_separator() {
         let (_folder, path) = file("p.txt", b"one\n\n  two \n----\nthree\n");
         let read = read(&path, None).expect("prompts");
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_text_or_empty_is_refused_by_its_name() {
+    fn a_prompt_file_that_is_empty_or_not_utf_8_is_refused_by_name() {
         let (_folder, path) = file("p.txt", b"one\n\xff\n");
         let error = read(&path, None).expect_err("no text").to_string();
         assert!(error.contains("p.txt: line 2: is not UTF-8"), "{error}");

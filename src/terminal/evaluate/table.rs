@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_stand_beside_each_other_and_control_characters_are_shown() {
+    fn answers_are_shown_side_by_side_with_control_characters_escaped() {
         let prompt = |line| Prompt {
             line,
             text: format!("prompt {line}"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn where_columns_are_too_narrow_answers_stand_below_each_other() {
+    fn answers_are_listed_vertically_if_columns_would_be_too_narrow() {
         let prompts = vec![Prompt {
             line: 1,
             text: "p".to_owned(),

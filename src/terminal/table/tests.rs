@@ -5,14 +5,14 @@ use super::*;
 const THREE: [Column; 3] = [column("NAME"), column("N").right(), column("REST")];
 
 #[test]
-fn columns_are_aligned_and_lines_have_no_trailing_space() {
+fn columns_are_aligned_without_trailing_spaces() {
     let rows = vec![row!["a", 10_u32, "x"], row!["long", 5_u32, ""]];
     let text = table(&THREE, rows, "nothing", Style::PLAIN);
     assert_eq!(text, "NAME   N  REST\na     10  x\nlong   5\n");
 }
 
 #[test]
-fn an_empty_table_is_a_sentence() {
+fn an_empty_table_is_printed_as_a_sentence() {
     assert_eq!(
         table(&THREE, [], "No requests are waiting.", Style::PLAIN),
         "No requests are waiting.\n"
@@ -34,13 +34,13 @@ fn colours_do_not_disturb_the_alignment() {
 }
 
 #[test]
-fn a_name_cannot_break_the_line() {
+fn a_line_break_in_a_name_does_not_break_the_table() {
     let rows = vec![row!["a\nb\x1b[2J"]];
     assert_eq!(table(&[column("H")], rows, "", Style::PLAIN), "H\na b\n");
 }
 
 #[test]
-fn wide_characters_count_with_their_columns() {
+fn wide_characters_are_aligned_by_their_display_width() {
     let rows = vec![row!["模型", "x"], row!["e\u{301}", "y"]];
     assert_eq!(
         table(&[column("H"), column("I")], rows, "", Style::PLAIN),
@@ -65,7 +65,7 @@ fn row() -> Vec<Row> {
 }
 
 #[test]
-fn long_texts_move_below_then_names_are_shortened_then_columns_are_left_out() {
+fn long_texts_move_below_then_names_are_shortened_then_columns_are_dropped() {
     let at = |columns: usize| table(&GIVING, row(), "", Style::terminal(columns));
     assert_eq!(
         at(60),
@@ -90,7 +90,7 @@ fn long_texts_move_below_then_names_are_shortened_then_columns_are_left_out() {
 }
 
 #[test]
-fn without_a_terminal_and_with_wide_nothing_gives_way() {
+fn without_a_terminal_or_with_wide_nothing_is_shortened() {
     let wide = Style {
         wide: true,
         ..Style::terminal(20)
@@ -105,7 +105,7 @@ fn without_a_terminal_and_with_wide_nothing_gives_way() {
 }
 
 #[test]
-fn columns_that_must_stay_are_cut_when_nothing_else_is_left() {
+fn required_columns_are_truncated_if_nothing_else_can_shrink() {
     let rows = [row!["x".repeat(50), "y".repeat(50)]];
     let text = table(&[column("A"), column("B")], rows, "", Style::terminal(24));
     assert!(text.lines().all(|line| width(line) <= 24), "{text}");
@@ -123,7 +123,7 @@ fn facts_without_a_value_are_left_out() {
 }
 
 #[test]
-fn a_long_fact_is_folded_behind_its_name_or_below_it() {
+fn a_long_fact_wraps_after_its_name_or_below_it() {
     let pairs = [(
         "reason",
         Some("one two three four five six seven".to_owned()),

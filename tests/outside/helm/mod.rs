@@ -121,7 +121,7 @@ fn everything() -> Value {
 }
 
 #[test]
-fn the_chart_is_clean_and_kubernetes_reads_what_it_makes() {
+fn the_chart_passes_lint_and_renders_valid_kubernetes_objects() {
     for values in [json!({}), json!({"nodes": nodes()}), everything()] {
         let Some(rendered) = Rendered::good(&values) else {
             return;
@@ -143,7 +143,7 @@ fn the_chart_is_clean_and_kubernetes_reads_what_it_makes() {
 }
 
 #[test]
-fn the_controller_may_set_its_own_numbers_and_list_pods_and_no_more() {
+fn the_controller_may_only_scale_its_own_deployments_and_list_pods() {
     let Some(rendered) = Rendered::good(&json!({"nodes": nodes()})) else {
         return;
     };
@@ -179,7 +179,7 @@ fn the_controller_may_set_its_own_numbers_and_list_pods_and_no_more() {
 }
 
 #[test]
-fn pods_have_no_privileges_and_nodes_no_token_of_the_cluster() {
+fn pods_are_unprivileged_and_nodes_have_no_cluster_token() {
     let Some(rendered) = Rendered::good(&everything()) else {
         return;
     };
@@ -237,7 +237,7 @@ fn pods_have_no_privileges_and_nodes_no_token_of_the_cluster() {
 }
 
 #[test]
-fn an_upgrade_keeps_the_numbers_that_the_controller_has_set() {
+fn an_upgrade_keeps_the_replica_counts_set_by_the_controller() {
     let kubernetes = Kubernetes::start("pool-model-pool", 8);
     for name in ["pool-model-pool-a100x1-1", "pool-model-pool-a100x1-2"] {
         kubernetes.deploy(name, 1);
@@ -306,7 +306,7 @@ fn wrong_values_are_refused_with_their_name() {
 }
 
 #[test]
-fn the_double_of_the_api_server_responds_in_the_published_form() {
+fn the_api_server_double_responds_in_the_published_format() {
     let kubernetes = Kubernetes::start("lab", 1);
     kubernetes.deploy("one", 1);
     kubernetes.deploy("two", 1);

@@ -71,7 +71,7 @@ fn after_a_while(pool: &Pool) -> f64 {
 }
 
 #[test]
-fn a_client_of_the_pool_that_leaves_leaves_no_work_behind_streamed_and_plain() {
+fn a_pool_client_that_disconnects_leaves_no_work_running_in_llama_server() {
     let Some((pool, _folder)) = endless_pool(|files| Pool::with_devices(files, ONLY_MODEL)) else {
         return;
     };
@@ -92,7 +92,7 @@ fn a_client_of_the_pool_that_leaves_leaves_no_work_behind_streamed_and_plain() {
 }
 
 #[test]
-fn by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_nothing_else() {
+fn llama_server_on_its_own_ends_an_abandoned_request_only_if_it_computes_no_other() {
     let Some((pool, _folder)) = endless_pool(|files| Pool::with_devices(files, ONLY_MODEL)) else {
         return;
     };
@@ -121,7 +121,7 @@ fn by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_no
 
 /// The engine's own numbers, under the pool's names.
 #[test]
-fn its_numbers_are_read_while_it_computes_and_after() {
+fn llama_servers_metrics_are_read_during_and_after_computation() {
     let Some((pool, _folder)) = endless_pool(|files| Pool::with_devices(files, ONLY_MODEL)) else {
         return;
     };

@@ -121,7 +121,7 @@ fn lines_of(key: &str, folder: &Path) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn llama_servers_own_help_has_the_flags_of_our_list_and_no_others() {
+fn llama_servers_help_matches_the_list_of_flags() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -141,7 +141,7 @@ fn llama_servers_own_help_has_the_flags_of_our_list_and_no_others() {
 }
 
 #[test]
-fn llama_servers_own_parser_takes_every_flag_of_the_table() {
+fn llama_servers_own_parser_accepts_every_flag_of_the_table() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -166,7 +166,7 @@ fn llama_servers_own_parser_takes_every_flag_of_the_table() {
 }
 
 #[test]
-fn llama_servers_own_parser_takes_what_the_pool_writes_by_itself() {
+fn llama_servers_own_parser_accepts_the_arguments_the_pool_writes() {
     let Some(program) = llama_server() else {
         return;
     };
@@ -214,7 +214,7 @@ fn llama_servers_own_parser_takes_what_the_pool_writes_by_itself() {
 }
 
 #[test]
-fn flags_are_found_in_help_with_all_spellings_and_whether_a_value_follows() {
+fn flags_are_parsed_from_help_with_every_spelling_and_whether_they_take_a_value() {
     let text = "----- common params -----\n\n\
         -h,    --help, --usage                  print usage and exit\n\
         -t,    --threads N                      number of CPU threads to use during generation (default: -1)\n                                        (env: LLAMA_ARG_THREADS)\n\

@@ -23,7 +23,7 @@ fn begun(pool: &Pool) -> support::service::Stream {
 }
 
 #[test]
-fn after_a_killed_controller_the_next_one_adopts_it_and_what_it_streamed_ends() {
+fn after_a_controller_is_killed_the_next_one_adopts_llama_server_and_old_streams_end() {
     let Some((mut pool, _folder)) = endless_pool(adopting) else {
         return;
     };
@@ -43,7 +43,7 @@ fn after_a_killed_controller_the_next_one_adopts_it_and_what_it_streamed_ends() 
 }
 
 #[test]
-fn a_stream_goes_on_while_another_controller_takes_over() {
+fn a_llama_server_stream_continues_while_another_controller_takes_over() {
     let Some((mut pool, _folder)) = endless_pool(adopting) else {
         return;
     };
@@ -68,7 +68,7 @@ fn a_stream_goes_on_while_another_controller_takes_over() {
 }
 
 #[test]
-fn stopped_it_is_found_by_its_silence_and_replaced() {
+fn a_frozen_llama_server_is_found_by_its_silence_and_replaced() {
     let Some((pool, _folder)) = endless_pool(|files| Pool::with_devices(files, ONLY_MODEL)) else {
         return;
     };

@@ -40,7 +40,7 @@ fn content(response: &Value) -> &str {
 }
 
 #[test]
-fn what_it_has_beside_plain_responses_comes_through_the_pool() {
+fn further_llama_server_features_are_available_through_the_pool() {
     let Some((pool, _folder)) = ready_pool("") else {
         return;
     };
@@ -164,7 +164,7 @@ fn token_ids(pool: &Pool) {
 
 /// The score is the tiny model's last hidden state: the order is arbitrary but reproducible.
 #[test]
-fn ranks_come_in_their_order_and_as_many_as_are_wanted() {
+fn ranks_are_sorted_and_limited_to_top_n() {
     let Some((pool, _folder)) = ready_pool("reranking: true") else {
         return;
     };

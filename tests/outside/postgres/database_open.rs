@@ -29,7 +29,7 @@ async fn a_second_opener_is_refused_with_the_process_that_has_the_database() {
 }
 
 #[tokio::test]
-async fn another_database_and_another_schema_are_other_states() {
+async fn another_database_or_schema_is_a_separate_state() {
     let Some(state) = State::new() else { return };
     let name = name_of(&state.url);
     state.server.ask(name, "CREATE SCHEMA second").unwrap();
@@ -43,7 +43,7 @@ async fn another_database_and_another_schema_are_other_states() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
+async fn a_newer_postgresql_schema_is_refused_with_both_numbers_and_stays_unchanged() {
     let Some(state) = State::new() else { return };
     state.open().await.close().await;
     let name = name_of(&state.url);
@@ -58,7 +58,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
+async fn a_database_that_cannot_be_reached_or_used_is_reported_without_the_password() {
     let Some(state) = State::new() else { return };
     let wrong_password = state.url.replace(PASSWORD, "not-the-password");
     let no_database = format!("{}_missing", state.url);
@@ -98,7 +98,7 @@ async fn what_cannot_be_reached_or_used_is_said_without_the_password() {
 }
 
 #[tokio::test]
-async fn a_copy_is_left_to_the_programs_of_postgresql() {
+async fn backups_of_postgresql_are_left_to_its_own_tools() {
     let Some(state) = State::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let error = back_up(&state.url, &folder.path().join("copy"), false).await;
@@ -113,7 +113,7 @@ async fn a_copy_is_left_to_the_programs_of_postgresql() {
 }
 
 #[test]
-fn the_configuration_and_everything_that_prints_it_hide_the_password() {
+fn the_password_is_hidden_in_the_configuration_and_all_output() {
     let Some(state) = State::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.yaml");
@@ -143,7 +143,7 @@ fn the_configuration_and_everything_that_prints_it_hide_the_password() {
 }
 
 #[tokio::test]
-async fn a_text_with_a_nul_is_kept_without_it() {
+async fn a_nul_character_is_removed_from_stored_text() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     let over = Override {

@@ -28,7 +28,7 @@ fn wait_for_response(what: &str, server: &Server, database: &str, sql: &str, res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_away() {
+async fn writes_waiting_for_a_locked_table_end_on_the_server_and_do_not_block_a_new_leader() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     store.save_meta("a", "before").await.unwrap();

@@ -253,7 +253,7 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_that_breaks_off_leaves_the_other_database_empty() {
+async fn an_interrupted_migration_leaves_the_target_database_empty() {
     let Some(state) = State::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite://{}/first.db", folder.path().display());
@@ -286,7 +286,7 @@ async fn a_move_that_breaks_off_leaves_the_other_database_empty() {
 }
 
 #[test]
-fn wrong_moves_are_refused_in_words() {
+fn invalid_moves_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| format!("sqlite://{}/{name}.db", folder.path().display());
     let with_password = format!("postgres://pool:{PASSWORD}@db/pool");

@@ -16,7 +16,7 @@ fn break_all(state: &State) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more() {
+async fn a_store_that_lost_its_lock_to_another_process_can_no_longer_write() {
     let Some(state) = State::new() else { return };
     let first = state.open().await;
     first.save_meta("a", "first").await.unwrap();
@@ -54,7 +54,7 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() {
+async fn a_store_that_only_lost_its_sessions_reconnects_and_takes_the_lock_again() {
     let Some(state) = State::new() else { return };
     let store = state.open().await;
     break_all(&state);
@@ -82,7 +82,7 @@ async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() {
+async fn acknowledged_writes_survive_a_crash_of_the_server() {
     let Some(server) = support::postgres::Server::start() else {
         return;
     };
@@ -108,7 +108,7 @@ async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stands_still_ends_a_write_after_ten_seconds_and_writing_goes_on_after_it() {
+async fn a_write_to_a_frozen_server_fails_after_ten_seconds_and_later_writes_succeed() {
     let Some(server) = support::postgres::Server::start() else {
         return;
     };

@@ -40,7 +40,7 @@ fn written(pool: &Pool) -> String {
 }
 
 #[test]
-fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() {
+fn while_postgresql_is_down_models_are_served_and_acknowledged_changes_are_kept() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -130,7 +130,7 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
 }
 
 #[test]
-fn a_start_without_postgresql_says_what_is_missing_and_a_second_service_is_refused() {
+fn a_start_without_postgresql_names_the_problem_and_a_second_service_is_refused() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -159,7 +159,7 @@ fn a_start_without_postgresql_says_what_is_missing_and_a_second_service_is_refus
 }
 
 #[test]
-fn a_minute_without_postgresql_costs_no_request() {
+fn no_request_fails_during_a_short_postgresql_outage() {
     let Some(server) = Server::start() else {
         return;
     };

@@ -15,7 +15,7 @@ const READ_WITHIN: Duration = Duration::from_secs(28);
 const LOCK_SECONDS: u32 = 90;
 
 #[test]
-fn reads_without_a_response_end_in_time_and_later_ones_succeed() {
+fn unresponsive_database_reads_time_out_and_later_ones_succeed() {
     let Some(server) = Server::start() else {
         return;
     };

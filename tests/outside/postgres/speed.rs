@@ -50,7 +50,7 @@ async fn measured(store: &Store) -> (Duration, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_writes_of_a_step_beside_sqlite() {
+async fn the_writes_of_a_step_are_timed_against_sqlite() {
     let Some(state) = State::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/state.db", folder.path().display());

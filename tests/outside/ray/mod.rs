@@ -78,8 +78,8 @@ fn assert_has(value: &Value, parts: &[&str]) {
 }
 
 #[test]
-fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
-    if !server::is_inside("ray::nodes_are_requested_wait_with_a_reason_run_and_are_given_back") {
+fn ray_nodes_are_requested_wait_with_a_reason_run_and_are_released() {
+    if !server::is_inside("ray::ray_nodes_are_requested_wait_with_a_reason_run_and_are_released") {
         return;
     }
     let mut ray = RayServer::start(None);

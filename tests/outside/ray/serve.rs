@@ -71,9 +71,9 @@ fn names(ray: &RayServer) -> Vec<String> {
 }
 
 #[test]
-fn a_model_is_an_application_beside_others_and_is_found_again_after_a_crash() {
+fn a_model_is_deployed_next_to_other_applications_and_adopted_after_a_crash() {
     if !is_inside(
-        "ray::serve::a_model_is_an_application_beside_others_and_is_found_again_after_a_crash",
+        "ray::serve::a_model_is_deployed_next_to_other_applications_and_adopted_after_a_crash",
     ) {
         return;
     }

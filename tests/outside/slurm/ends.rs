@@ -25,7 +25,7 @@ fn is_shown(lab: &Lab<'_>, model: &str) -> bool {
 }
 
 #[test]
-fn s2_a_cancelled_job_leaves_the_pool_within_seconds_and_is_no_crash() {
+fn s2_a_cancelled_job_leaves_the_pool_within_seconds_and_is_not_a_crash() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };

@@ -73,7 +73,7 @@ fn assert_has(value: &Value, part: &str) {
 }
 
 #[test]
-fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
+fn slurm_nodes_are_requested_wait_with_a_reason_run_and_are_released() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
@@ -134,7 +134,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
 }
 
 #[test]
-fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
+fn a_request_the_cluster_cannot_fulfil_is_refused_or_waits_with_advice() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
@@ -167,7 +167,7 @@ fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
 }
 
 #[test]
-fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such() {
+fn a_failed_start_a_time_limit_and_a_users_scancel_are_distinguished() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };
@@ -218,7 +218,7 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
 }
 
 #[test]
-fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
+fn while_slurmctld_is_down_the_state_is_unknown_and_afterwards_known_again() {
     let Some(mut slurm) = SlurmServer::start() else {
         return;
     };
@@ -255,7 +255,7 @@ fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
 }
 
 #[test]
-fn check_slurm_says_what_is_there_and_what_is_missing() {
+fn check_slurm_reports_working_and_missing_parts() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };

@@ -219,7 +219,7 @@ fn n7_a_preempted_job_is_emptied_within_its_grace_time() {
 }
 
 #[test]
-fn e1_the_evening_cleanup_gives_nodes_back_at_once() {
+fn e1_the_evening_cleanup_returns_nodes_immediately() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };

@@ -13,7 +13,7 @@ use super::server::SlurmServer;
 const BODY: &str = r#"{"model": "big", "messages": [{"role": "user", "content": "Hello"}]}"#;
 
 #[test]
-fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
+fn a_slurm_node_joins_serves_a_model_and_leaves_when_released() {
     let Some(slurm) = SlurmServer::start() else {
         return;
     };

@@ -6,7 +6,7 @@ use support::adapters::{TINY_GUIDE, write_sized};
 use super::rig::*;
 
 #[test]
-fn adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_runs() {
+fn adapters_are_served_from_the_start_and_loaded_by_name_at_run_time() {
     let Some(environment) = environment() else {
         return;
     };

@@ -63,7 +63,7 @@ const OPERATIONS: &str =
     "^/v1/(chat/completions|completions|messages|messages/count_tokens|tokenize|detokenize)$";
 
 #[test]
-fn python_clients_and_schemathesis_find_in_it_what_they_find_in_the_embedded_engine() {
+fn python_clients_and_schemathesis_pass_with_vllm_as_with_the_embedded_engine() {
     let Some(environment) = environment() else {
         return;
     };

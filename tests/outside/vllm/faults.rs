@@ -16,7 +16,7 @@ fn one_engine(environment: &std::path::Path) -> Pool {
 }
 
 #[test]
-fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason() {
+fn a_killed_core_is_detected_and_requests_are_retried_or_refused_with_the_reason() {
     let Some(environment) = environment() else {
         return;
     };
@@ -68,7 +68,7 @@ fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reas
 }
 
 #[test]
-fn a_stopped_core_and_a_stopped_server_are_found_by_their_silence() {
+fn a_frozen_core_and_a_frozen_server_are_found_by_their_silence() {
     let Some(environment) = environment() else {
         return;
     };

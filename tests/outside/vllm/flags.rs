@@ -181,7 +181,7 @@ fn check(environment: &Path, case: &Case<'_>) {
 }
 
 #[test]
-fn vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen() {
+fn vllms_own_parser_accepts_every_flag_of_the_table_and_every_chosen_parser() {
     let Some(environment) = environment() else {
         return;
     };
@@ -199,7 +199,7 @@ fn vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is
 }
 
 #[test]
-fn sglangs_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen() {
+fn sglangs_own_parser_accepts_every_flag_of_the_table_and_every_chosen_parser() {
     let Some(environment) = environment() else {
         return;
     };

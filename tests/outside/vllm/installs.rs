@@ -49,7 +49,7 @@ fn with_packages(environment: &Path, home: &Path, name: &str, left_out: &[&str])
 }
 
 #[test]
-fn a_script_in_the_place_of_the_program_serves_and_each_broken_environment_says_what_it_lacks() {
+fn a_wrapper_script_serves_and_each_broken_environment_is_reported() {
     let Some(environment) = environment() else {
         return;
     };

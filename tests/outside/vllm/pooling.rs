@@ -49,7 +49,7 @@ fn assert_close(what: &str, one: &[f64], other: &[f64]) {
 }
 
 #[test]
-fn embeddings_are_those_of_the_embedded_engine() {
+fn vllm_embeddings_match_those_of_the_embedded_engine() {
     let Some(environment) = environment() else {
         return;
     };
@@ -95,7 +95,7 @@ fn embeddings_are_those_of_the_embedded_engine() {
 }
 
 #[test]
-fn ranks_and_scores_are_those_of_the_embedded_engine() {
+fn vllm_ranks_and_scores_match_those_of_the_embedded_engine() {
     let Some(environment) = environment() else {
         return;
     };

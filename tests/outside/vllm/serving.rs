@@ -20,7 +20,7 @@ fn with_tools(folder: &Path) {
 }
 
 #[test]
-fn it_serves_under_the_pool_as_its_documentation_says() {
+fn vllm_serves_in_the_pool_as_documented() {
     let Some(environment) = environment() else {
         return;
     };

@@ -24,7 +24,7 @@ fn script(path: &Path, text: &str) {
 }
 
 #[test]
-fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
+fn each_kind_of_failed_vllm_start_is_classified_by_its_message() {
     let Some(environment) = environment() else {
         return;
     };

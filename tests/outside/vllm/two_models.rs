@@ -12,7 +12,7 @@ use super::rig::*;
 const GRACE: Duration = Duration::from_secs(10);
 
 #[test]
-fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place() {
+fn a_model_of_higher_priority_waits_for_the_others_streams_and_replaces_it() {
     let Some(environment) = environment() else {
         return;
     };

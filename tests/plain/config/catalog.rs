@@ -57,7 +57,7 @@ impl World {
 }
 
 #[test]
-fn the_models_of_the_repository_load_without_a_word_but_their_weights() {
+fn the_models_of_the_repository_load_with_warnings_only_about_missing_weights() {
     let mut config = Config::default();
     config.catalog.models_dir = repository("config/models");
     config.catalog.model_reference = repository("model_reference.json");
@@ -185,7 +185,7 @@ fn an_alias_that_is_another_models_name_is_refused_and_both_named() {
 }
 
 #[test]
-fn every_broken_file_is_named_at_once() {
+fn all_broken_files_are_reported_together() {
     let world = World::new();
     world.candle("good.yaml", "a", "");
     world.candle("one.yaml", "b", "priority: -1");
@@ -226,7 +226,7 @@ fn a_missing_folder_and_a_missing_reference_are_warnings() {
 }
 
 #[test]
-fn a_disabled_model_is_left_out_and_said_so() {
+fn a_disabled_model_is_left_out_with_a_warning() {
     let world = World::new();
     world.file(
         "off.yaml",
@@ -249,7 +249,7 @@ fn a_model_is_found_by_its_alias() {
 }
 
 #[test]
-fn the_closest_names_come_first() {
+fn the_closest_names_are_listed_first() {
     let world = World::new();
     world.candle("a.yaml", "meta-llama/Llama-3.1-8B-Instruct", "");
     world.candle("b.yaml", "tiny-chat", "aliases: [small-chat]");
@@ -265,7 +265,7 @@ fn the_closest_names_come_first() {
 }
 
 #[test]
-fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
+fn the_model_file_overrides_the_reference_and_the_reference_the_default() {
     let world = World::new();
     world.reference(
         r#"{"org/both": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h"}, "org/known": {"gpus_per_replica": 4, "priority": 3, "memory_gib": 1.5, "keep_hot": "1h", "engine": "CandleEngine"}, "org/old": 2, "org/older": 2}"#,
@@ -347,7 +347,7 @@ fn a_broken_reference_is_refused_with_line_and_column() {
 }
 
 #[test]
-fn a_registered_model_takes_the_place_of_a_registered_one_alone() {
+fn a_registered_model_replaces_only_a_registered_one() {
     let world = World::new();
     world.candle("a.yaml", "a", "aliases: [same]");
     let (mut catalog, _) = world.load().unwrap();
@@ -387,7 +387,7 @@ fn a_registered_model_takes_the_place_of_a_registered_one_alone() {
 }
 
 #[test]
-fn a_reload_touches_only_what_changed() {
+fn a_reload_affects_only_changed_models() {
     let world = World::new();
     for name in ["stays", "goes", "changes"] {
         world.candle(&format!("{name}.yaml"), name, "");

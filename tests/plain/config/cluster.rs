@@ -12,7 +12,7 @@ const GOOD: &str = "cluster:
 ";
 
 #[test]
-fn a_cluster_says_at_start_which_of_its_keys_have_no_effect() {
+fn a_cluster_reports_at_start_which_of_its_keys_have_no_effect() {
     let config = load(GOOD).unwrap();
     assert_eq!(config.cluster.kind, ClusterKind::Slurm);
     assert_eq!(config.notices(), Vec::<String>::new());
@@ -29,7 +29,7 @@ fn a_cluster_says_at_start_which_of_its_keys_have_no_effect() {
 }
 
 #[test]
-fn the_former_name_of_the_section_is_read_with_its_lines() {
+fn the_former_section_name_autoscaler_is_accepted_with_correct_lines() {
     let config = load("autoscaler:\n  patience: 1m\n").unwrap();
     assert_eq!(config.cluster.patience, Length::from_secs(60));
     assert_has(
@@ -39,7 +39,7 @@ fn the_former_name_of_the_section_is_read_with_its_lines() {
 }
 
 #[test]
-fn a_cluster_without_what_nodes_need_is_refused() {
+fn a_cluster_without_the_settings_nodes_need_is_refused() {
     for kind in ["slurm", "pbs", "ray", "command"] {
         let text = refusal(&format!("cluster:\n  kind: {kind}\n"));
         assert_has(
@@ -98,7 +98,7 @@ const LINES: &str = r#"
 "#;
 
 #[test]
-fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
+fn every_invalid_cluster_value_is_refused_with_line_key_and_correction() {
     for row in rows(LINES) {
         let line = row[0];
         let (key, _) = line.split_once(':').unwrap();
@@ -117,7 +117,7 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
 }
 
 #[test]
-fn a_shape_has_the_keys_of_its_kind_of_cluster_alone() {
+fn a_shape_accepts_only_the_keys_of_its_cluster_kind() {
     let ray = GOOD.replace("slurm", "ray").replace(
         "time_limit: 8h}",
         "time_limit: 8h, labels: {pool: big}, resources: {\"accelerator_type:H100\": 0.001}}",
@@ -182,7 +182,7 @@ const PODS: &str = "cluster:
 ";
 
 #[test]
-fn pods_need_deployments_and_nothing_of_what_their_template_has() {
+fn a_pod_shape_needs_deployments_and_repeats_no_field_of_their_template() {
     let config = load(PODS).unwrap();
     assert_eq!(config.cluster.kind, ClusterKind::Kubernetes);
     assert_eq!(config.notices(), Vec::<String>::new());
@@ -215,7 +215,7 @@ const PODS_SECTIONS: &str = r"
 ";
 
 #[test]
-fn every_wrong_value_of_kubernetes_names_its_line_its_key_and_what_to_write() {
+fn every_invalid_kubernetes_value_is_refused_with_line_key_and_correction() {
     let section = "kubernetes: {deployments: {one: [lab-one-1, lab-one-2]}}";
     for row in rows(PODS_SECTIONS) {
         let refused = refusal(&PODS.replace(section, row[0]));

@@ -82,7 +82,7 @@ const STANDBYS: &str = r#"
 "#;
 
 #[test]
-fn d4_a_standby_needs_postgresql_and_an_address_that_others_reach() {
+fn d4_a_standby_needs_postgresql_and_a_reachable_address() {
     let on_postgresql = "database_url: postgres://pool@db/pool";
     let with = |more: &str, standby: &str| format!("state: {{{more}standby: {standby}}}\n");
     let good = "{advertise: \"https://pool-1.example.org:8443\"}";

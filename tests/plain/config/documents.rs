@@ -61,7 +61,7 @@ fn warnings(document: &Value) -> String {
 }
 
 #[test]
-fn a_full_document_means_what_it_says() {
+fn every_field_of_a_full_document_is_read() {
     let text = std::fs::read_to_string(repository("tests/fixtures/catalog/full.json")).unwrap();
     let (entry, warnings) = read(&serde_json::from_str(&text).unwrap()).unwrap();
     assert_eq!(warnings, []);
@@ -99,7 +99,7 @@ fn a_full_document_means_what_it_says() {
 }
 
 #[test]
-fn a_document_reads_back_to_an_equal_entry() {
+fn a_catalog_entry_survives_a_round_trip_through_its_document() {
     let text = std::fs::read_to_string(repository("tests/fixtures/catalog/full.json")).unwrap();
     let full: Value = serde_json::from_str(&text).unwrap();
     for document in [
@@ -115,7 +115,7 @@ fn a_document_reads_back_to_an_equal_entry() {
 }
 
 #[test]
-fn the_embedded_engine_has_plain_defaults() {
+fn the_embedded_engine_has_documented_defaults() {
     let (entry, _) = read(&candle(&[])).unwrap();
     let Recipe::Candle(recipe) = &entry.recipe else {
         panic!("{:?}", entry.recipe)
@@ -145,7 +145,7 @@ fn relative_paths_count_from_the_current_directory() {
 }
 
 #[test]
-fn a_number_out_of_range_is_refused_with_its_key_and_what_is_allowed() {
+fn a_number_out_of_range_is_refused_with_its_key_and_the_allowed_range() {
     let cases = [
         ("pool_config.priority", json!(-1), "0 to 1000000"),
         ("pool_config.priority", json!(1_000_001), "0 to 1000000"),
@@ -229,7 +229,7 @@ fn a_value_of_the_wrong_type_is_refused_with_its_key() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_what_was_meant() {
+fn a_misspelled_model_key_is_refused_with_a_suggestion() {
     assert_has(
         &refusal(&candle(&[("pool_config.keep_hto", json!("1m"))])),
         &["`keep_hto`", "did you mean `keep_hot`?"],
@@ -251,7 +251,7 @@ fn an_unknown_key_is_refused_with_what_was_meant() {
 }
 
 #[test]
-fn a_name_that_cannot_be_a_model_is_refused() {
+fn an_invalid_model_name_is_refused() {
     for name in [
         "",
         "/",
@@ -282,7 +282,7 @@ fn a_name_that_cannot_be_a_model_is_refused() {
 }
 
 #[test]
-fn an_engine_that_is_not_run_is_refused_with_those_that_are() {
+fn an_unsupported_engine_is_refused_with_the_supported_ones() {
     for engine in ["AviaryEngine", "RayEngine", "CandelEngine"] {
         let text = refusal(&candle(&[("engine_config.type", json!(engine))]));
         assert_has(
@@ -297,7 +297,7 @@ fn an_engine_that_is_not_run_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_document_of_another_engine_is_named_so_whatever_keys_it_has() {
+fn a_document_of_an_unsupported_engine_is_refused_for_its_engine_whatever_its_keys() {
     let vllm = candle(&[
         ("engine_config.type", json!("AviaryEngine")),
         (
@@ -318,7 +318,7 @@ fn a_document_of_another_engine_is_named_so_whatever_keys_it_has() {
 }
 
 #[test]
-fn keys_of_the_other_engine_are_refused() {
+fn keys_of_another_engine_type_are_refused() {
     assert_has(
         &refusal(&candle(&[("engine_config.command", json!(["x"]))])),
         &["engine_config.command", "CommandEngine"],
@@ -333,7 +333,7 @@ fn keys_of_the_other_engine_are_refused() {
 }
 
 #[test]
-fn a_device_that_cannot_be_had_is_refused() {
+fn a_device_that_is_not_available_is_refused() {
     let mut config = Config::default();
     config.inventory.provider = Provider::Host;
     for device in ["cuda", "metal"] {
@@ -353,7 +353,7 @@ fn a_device_that_cannot_be_had_is_refused() {
 }
 
 #[test]
-fn what_loads_without_effect_is_warned_of_with_what_is_used_instead() {
+fn keys_without_effect_load_with_a_warning_that_names_the_replacement() {
     let text = std::fs::read_to_string(repository("tests/fixtures/catalog/rayllm.json")).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();
     let ours = [
@@ -411,7 +411,7 @@ fn a_missing_model_folder_is_a_warning_with_its_path() {
 }
 
 #[test]
-fn two_keys_that_say_one_thing_differently_are_not_passed_over() {
+fn two_contradicting_keys_for_one_value_are_reported() {
     let both = [
         ("pool_config.gpus_per_replica", json!(2)),
         ("scaling_config.num_workers", json!(4)),

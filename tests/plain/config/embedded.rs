@@ -23,7 +23,7 @@ const WRONG_OPTIONS: &str = r#"
 "#;
 
 #[test]
-fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
+fn options_of_the_embedded_engine_are_parsed_and_invalid_ones_refused() {
     let kwargs = |value: Value| candle(&[("engine_config.engine_kwargs", value)]);
     let (entry, _) = read(&kwargs(json!({"quantization": "q4_k", "verify": true}))).unwrap();
     let Recipe::Candle(recipe) = &entry.recipe else {
@@ -49,7 +49,7 @@ const WRONG_SPECULATION: &str = r#"
 "#;
 
 #[test]
-fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_off() {
+fn speculation_uses_vllms_option_names_and_null_turns_it_off() {
     let with = |speculative: Value| {
         let kwargs = json!({"speculative_config": speculative});
         read(&candle(&[("engine_config.engine_kwargs", kwargs)]))
@@ -91,7 +91,7 @@ fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_of
 }
 
 #[test]
-fn the_types_of_numbers_are_vllms_words_and_left_to_the_engine_without_them() {
+fn the_number_types_use_vllms_names_and_default_to_the_engines_choice() {
     let numbers = |kwargs: Value| {
         let (entry, _) = read(&candle(&[("engine_config.engine_kwargs", kwargs)])).unwrap();
         let Recipe::Candle(recipe) = entry.recipe else {
@@ -112,7 +112,7 @@ fn the_types_of_numbers_are_vllms_words_and_left_to_the_engine_without_them() {
 }
 
 #[test]
-fn the_embedded_engine_sleeps_and_drops_nothing() {
+fn the_embedded_engine_can_sleep_but_not_discard_its_weights() {
     let sleeps = |word: &str| read(&candle(&[("pool_config.sleep", json!(word))]));
     let (entry, _) = sleeps("weights").unwrap();
     let parking = entry.parking.expect("it sleeps");
@@ -133,7 +133,7 @@ fn the_embedded_engine_sleeps_and_drops_nothing() {
 }
 
 #[test]
-fn several_gpus_of_a_model_on_the_cpu_are_refused_with_what_to_write() {
+fn several_gpus_for_a_model_on_the_cpu_are_refused_with_the_correction() {
     let document = candle(&[("pool_config.gpus_per_replica", json!(2))]);
     let refused = read(&document).unwrap_err().to_string();
     assert_has(
@@ -151,7 +151,7 @@ fn several_gpus_of_a_model_on_the_cpu_are_refused_with_what_to_write() {
 }
 
 #[test]
-fn a_gguf_file_of_a_repository_is_named_for_the_embedded_engine_alone() {
+fn gguf_file_is_accepted_only_for_the_embedded_engine() {
     let of = |kind: &str, file: &str| json!({"engine_config": {"model_id": "m", "type": kind, "hf_model_id": "org/m-GGUF", "gguf_file": file}});
     let (entry, _) = read(&of("CandleEngine", "q/m-Q4_K_M.gguf")).unwrap();
     let Recipe::Candle(recipe) = &entry.recipe else {
@@ -184,7 +184,7 @@ fn with_config_json(text: &str) -> (tempfile::TempDir, Value) {
 }
 
 #[test]
-fn a_model_that_the_embedded_engine_does_not_know_is_refused_before_it_is_loaded() {
+fn a_model_the_embedded_engine_does_not_support_is_refused_before_it_is_loaded() {
     let (_folder, document) = with_config_json(r#"{"architectures": ["MambaForCausalLM"]}"#);
     let refused = read(&document).unwrap_err().to_string();
     assert_has(
@@ -198,7 +198,7 @@ fn a_model_that_the_embedded_engine_does_not_know_is_refused_before_it_is_loaded
 }
 
 #[test]
-fn a_context_that_the_model_was_not_made_for_is_refused_with_its_own() {
+fn a_context_longer_than_the_models_is_refused_with_the_models() {
     let (_folder, mut document) = with_config_json(
         r#"{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 100}"#,
     );
@@ -210,7 +210,7 @@ fn a_context_that_the_model_was_not_made_for_is_refused_with_its_own() {
 }
 
 #[test]
-fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
+fn the_embedded_engine_offers_only_the_routes_its_model_supports() {
     let has = |architecture: &str| {
         let text = json!({"architectures": [architecture], "num_attention_heads": 2}).to_string();
         let (_folder, document) = with_config_json(&text);
@@ -236,7 +236,7 @@ fn the_routes_of_the_embedded_engine_are_those_that_its_model_is_for() {
 }
 
 #[test]
-fn a_decoder_is_served_for_what_its_file_says() {
+fn a_decoder_serves_the_task_named_in_its_file() {
     let read_with = |architecture: &str, task: &str| {
         let text = json!({"architectures": [architecture], "num_attention_heads": 2}).to_string();
         let (_folder, mut document) = with_config_json(&text);
@@ -271,7 +271,7 @@ fn a_decoder_is_served_for_what_its_file_says() {
 }
 
 #[test]
-fn layers_go_to_the_cpu_only_behind_gpus_of_which_a_part_is_said() {
+fn layers_overflow_to_the_cpu_only_with_cuda_and_a_memory_limit() {
     let overflow = |device: &str| {
         let kwargs = json!({"overflow": "cpu", "device": device});
         let read = read(&candle(&[("engine_config.engine_kwargs", kwargs)]));

@@ -74,7 +74,7 @@ const FILES: &str = r#"
 "#;
 
 #[test]
-fn a_mistake_in_the_file_is_told_with_its_place_and_what_to_write() {
+fn a_mistake_in_the_file_is_reported_with_its_position_and_a_correction() {
     for row in rows(FILES) {
         let told = refusal(row[0]);
         assert_has(&told, &["pool.yaml"]);
@@ -111,7 +111,7 @@ fn a_mistake_in_a_variable_names_the_variable() {
 }
 
 #[test]
-fn several_mistakes_are_told_one_a_line_each_with_its_place() {
+fn several_mistakes_are_reported_on_separate_lines_with_their_positions() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.yaml");
     std::fs::write(&file, "pool:\n  queue_limit: 0\n  adopt_within: 1ms\n").unwrap();

@@ -75,7 +75,7 @@ fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
 const ACTIVATIONS: u64 = (512 * (4 * 64 + 3 * 256 + 3 * 64) + 2 * 16 * 99) * 4;
 
 #[test]
-fn the_embedded_engine_needs_stored_weights_a_four_byte_cache_and_its_own() {
+fn the_embedded_engine_needs_its_weights_a_four_byte_cache_and_overhead() {
     let folder = model_folder();
     let cache = CACHE_PER_TOKEN * 256 * 4 * 4;
     let expected = 280 + cache + ACTIVATIONS + CANDLE_CPU_OVERHEAD.0;
@@ -94,7 +94,7 @@ fn candle(folder: &Path, kwargs: Value, context: u32) -> Entry {
 }
 
 #[test]
-fn the_embedded_engines_cache_has_whole_pages_and_keeps_within_its_budget() {
+fn the_embedded_engines_cache_is_rounded_to_pages_and_limited_by_its_budget() {
     let folder = model_folder();
     let need = |kwargs, context| need(&candle(folder.path(), kwargs, context), None).0;
     let one_page = CACHE_PER_TOKEN * 16 * 4;
@@ -122,7 +122,7 @@ fn keys_and_values_of_two_bytes_need_half_the_cache_on_the_cpu() {
 }
 
 #[test]
-fn weights_that_are_written_anew_at_load_count_in_their_new_form() {
+fn weights_converted_at_load_count_with_their_converted_size() {
     let folder = model_folder();
     // Two matrices and a vector of two-byte numbers: rows of complete blocks of 256, only of 32, and neither.
     let header = json!({
@@ -139,7 +139,7 @@ fn weights_that_are_written_anew_at_load_count_in_their_new_form() {
 }
 
 #[test]
-fn latent_attention_is_kept_expanded_for_each_head_by_the_embedded_engine() {
+fn the_embedded_engine_stores_latent_attention_expanded_per_head() {
     let folder = model_folder();
     let shape = r#"{"model_type": "deepseek_v2", "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 64, "max_position_embeddings": 512,
         "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6, "intermediate_size": 256}"#;
@@ -170,7 +170,7 @@ fn an_encoder_needs_four_byte_weights_and_no_cache() {
 }
 
 #[test]
-fn a_command_needs_stored_weights_a_two_byte_cache_and_a_gpus_overhead() {
+fn a_command_engine_is_estimated_with_stored_weights_a_two_byte_cache_and_gpu_overhead() {
     let folder = model_folder();
     let expected = 280 + CACHE_PER_TOKEN * 256 * 20 * 2 + GPU_OVERHEAD.0;
     let model = entry("CommandEngine", Some(folder.path()), json!({}));
@@ -178,7 +178,7 @@ fn a_command_needs_stored_weights_a_two_byte_cache_and_a_gpus_overhead() {
 }
 
 #[test]
-fn a_need_is_divided_over_the_devices_and_rounded_up() {
+fn the_needed_memory_is_divided_over_the_devices_and_rounded_up() {
     let folder = model_folder();
     let need = |gpus| {
         let pool = json!({"gpus_per_replica": gpus});
@@ -191,7 +191,7 @@ fn a_need_is_divided_over_the_devices_and_rounded_up() {
 }
 
 #[test]
-fn the_context_comes_from_the_model_when_the_file_does_not_say() {
+fn the_context_defaults_to_that_of_the_model() {
     let folder = model_folder();
     let document = json!({"engine_config": {"model_id": "m", "type": "CandleEngine", "model_path": folder.path()}});
     let (model, _) = documents::read(&document).unwrap();
@@ -205,7 +205,7 @@ fn the_context_comes_from_the_model_when_the_file_does_not_say() {
 }
 
 #[test]
-fn sizes_of_a_language_part_are_found_in_its_section() {
+fn the_sizes_of_a_multimodal_model_are_read_from_its_text_section() {
     let folder = model_folder();
     let flat = need(&entry("CandleEngine", Some(folder.path()), json!({})), None);
     let nested = format!(r#"{{"text_config": {SHAPE}, "vision_config": {{"hidden_size": 7}}}}"#);
@@ -217,7 +217,7 @@ fn sizes_of_a_language_part_are_found_in_its_section() {
 }
 
 #[test]
-fn shards_are_added_up_once_each() {
+fn each_shard_is_counted_once() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.safetensors", "b.safetensors"] {
         safetensors(&folder.path().join(name), &small_header(), 280);
@@ -292,7 +292,7 @@ fn a_broken_weight_file_is_refused_with_its_name_and_reason() {
 }
 
 #[test]
-fn an_index_may_not_lead_out_of_its_folder() {
+fn a_weight_index_may_not_leave_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let index = folder.path().join("model.safetensors.index.json");
     for name in ["../other.safetensors", "/etc/passwd", "x.bin"] {
@@ -310,7 +310,7 @@ fn an_index_may_not_lead_out_of_its_folder() {
 }
 
 #[test]
-fn a_model_that_cannot_be_estimated_still_gets_a_figure_and_a_warning() {
+fn a_model_that_cannot_be_estimated_gets_a_fallback_figure_and_a_warning() {
     let folder = model_folder();
     let weights = folder.path().join("model.safetensors");
     std::fs::write(&weights, vec![0xff; 5000]).unwrap();
@@ -351,7 +351,7 @@ fn a_broken_config_json_is_named() {
 }
 
 #[test]
-fn a_command_of_which_nothing_is_known_is_refused_with_the_key_that_helps() {
+fn a_command_with_unknown_memory_is_refused_with_the_key_to_set() {
     for folder in [None, Some(Path::new("/nowhere/m"))] {
         let model = entry("CommandEngine", folder, json!({}));
         let error = model
@@ -367,7 +367,7 @@ fn a_command_of_which_nothing_is_known_is_refused_with_the_key_that_helps() {
 }
 
 #[test]
-fn an_administrators_figure_goes_before_everything() {
+fn an_administrators_figure_takes_precedence_over_every_other() {
     let folder = model_folder();
     for (engine, devices) in [("CandleEngine", 1), ("CommandEngine", 2)] {
         let pool = json!({"memory_gib": 3, "gpus_per_replica": devices});
@@ -380,7 +380,7 @@ fn an_administrators_figure_goes_before_everything() {
 }
 
 #[test]
-fn a_measurement_replaces_a_commands_estimate_and_only_raises_the_embedded_engines() {
+fn a_measurement_replaces_a_commands_estimate_and_can_only_raise_the_embedded_engines() {
     let folder = model_folder();
     let command = entry("CommandEngine", Some(folder.path()), json!({}));
     assert_eq!(need(&command, Some(1000)), (1000, NeedSource::Measured));
@@ -394,7 +394,7 @@ fn a_measurement_replaces_a_commands_estimate_and_only_raises_the_embedded_engin
 }
 
 #[test]
-fn times_follow_from_the_size_unless_the_file_says() {
+fn load_times_are_derived_from_the_size_unless_configured() {
     let spec = |pool: Value, measured: Option<MeasuredNeed>| -> ModelSpec {
         entry("CommandEngine", None, pool)
             .spec(&Config::default(), measured)
@@ -417,7 +417,7 @@ fn times_follow_from_the_size_unless_the_file_says() {
 }
 
 #[test]
-fn what_the_file_leaves_open_is_the_pools() {
+fn values_missing_in_the_model_file_default_to_those_of_the_pool() {
     let folder = model_folder();
     let mut config = Config::default();
     config.pool.keep_hot = KeepHot::For(Length::from_secs(1));
@@ -443,7 +443,7 @@ fn what_the_file_leaves_open_is_the_pools() {
 }
 
 #[test]
-fn adaptive_keep_hot_and_automatic_residence_are_left_to_the_pool() {
+fn adaptive_keep_hot_and_automatic_min_resident_use_the_pools_settings() {
     let folder = model_folder();
     let mut config = Config::default();
     let spec = |config: &Config, extra: serde_json::Value| {

@@ -19,7 +19,7 @@ fn origins(config: &Config) -> BTreeMap<&str, Origin> {
 }
 
 #[test]
-fn a_value_comes_from_its_line_from_a_variable_or_from_nowhere() {
+fn the_origin_of_a_value_is_its_line_its_variable_or_absent_for_defaults() {
     let text =
         "# ours\nserver:\n  listen: 127.0.0.1:9000\npool: {keep_hot: 5m,\n  queue_limit: 7}\n";
     let variable = "MODEL_POOL__POOL__QUEUE_LIMIT".to_owned();
@@ -34,7 +34,7 @@ fn a_value_comes_from_its_line_from_a_variable_or_from_nowhere() {
 }
 
 #[test]
-fn a_reload_keeps_the_origin_of_what_only_a_restart_changes() {
+fn a_reload_keeps_the_origin_of_values_that_need_a_restart() {
     let old = load("server: {listen: 127.0.0.1:9000}\n", &[]);
     let text = "\n\nserver: {listen: 127.0.0.1:9001}\npool: {keep_hot: 5m}\n";
     let (config, _) = old.reloaded(&load(text, &[])).unwrap();
@@ -46,7 +46,7 @@ fn a_reload_keeps_the_origin_of_what_only_a_restart_changes() {
 }
 
 #[test]
-fn where_values_come_from_makes_no_difference_between_configurations() {
+fn origins_are_ignored_when_configurations_are_compared() {
     let (one, other) = (
         load("pool: {keep_hot: 10m}\n", &[]),
         load("\npool: {keep_hot: 10m}\n", &[]),

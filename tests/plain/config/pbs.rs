@@ -12,7 +12,7 @@ const GOOD: &str = "cluster:
 ";
 
 #[test]
-fn a_cluster_of_pbs_has_queues_and_chunks_and_other_kinds_do_not() {
+fn pbs_clusters_have_queues_and_chunks_and_other_kinds_do_not() {
     let config = load(GOOD).unwrap();
     assert_eq!(config.cluster.kind, ClusterKind::Pbs);
     assert_eq!(config.cluster.pbs.gpu_resource, "ngpus");
@@ -53,7 +53,7 @@ const SECTIONS: &str = r"
 ";
 
 #[test]
-fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
+fn every_invalid_pbs_value_is_refused_with_line_key_and_correction() {
     for row in rows(SECTIONS) {
         let refused = refusal(&format!("{GOOD}  pbs: {}\n", row[0]));
         assert_has(&refused, &row[1..]);

@@ -53,7 +53,7 @@ fn kwargs_of(document: &Value) -> Value {
 }
 
 #[test]
-fn an_address_is_enough_and_the_model_takes_nothing_here() {
+fn a_ray_serve_model_needs_only_an_address_and_takes_no_local_device() {
     let entry = read(&llm(&[])).unwrap();
     assert_eq!(entry.recipe.engine(), "ray_serve");
     assert!(entry.recipe.is_remote());
@@ -79,7 +79,7 @@ fn an_address_is_enough_and_the_model_takes_nothing_here() {
 }
 
 #[test]
-fn an_address_has_one_spelling_so_that_one_ray_has_one_writer() {
+fn an_address_is_normalized_to_give_each_ray_a_single_writer() {
     for (written, address) in [
         ("http://ray-head:8265", "http://ray-head:8265"),
         ("HTTP://Ray-Head:8265//", "http://ray-head:8265"),
@@ -100,7 +100,7 @@ fn an_address_has_one_spelling_so_that_one_ray_has_one_writer() {
 }
 
 #[test]
-fn the_cluster_of_the_configuration_stands_in_for_the_address() {
+fn the_address_defaults_to_that_of_the_configured_cluster() {
     let mut config = Config::default();
     config.cluster.name = "lab".to_owned();
     let without = json!({"engine_config": {"model_id": "a", "type": "RayServeEngine"}});
@@ -115,7 +115,7 @@ fn the_cluster_of_the_configuration_stands_in_for_the_address() {
 }
 
 #[test]
-fn the_gpus_become_the_degrees_of_parallelism_also_over_machines() {
+fn gpus_become_tensor_and_pipeline_parallelism_across_machines() {
     let gpus = ("pool_config.gpus_per_replica", json!(16));
     assert_eq!(kwargs_of(&llm(&[])), json!({}));
     assert_eq!(
@@ -145,7 +145,7 @@ fn the_gpus_become_the_degrees_of_parallelism_also_over_machines() {
 }
 
 #[test]
-fn replicas_are_bounded_by_their_key_or_by_scaling() {
+fn replicas_are_limited_by_max_replicas_or_by_autoscaling() {
     let max = |document: &Value| recipe_of(document).replicas_max;
     assert_eq!(max(&llm(&[])), 1);
     let scaling = (
@@ -180,7 +180,7 @@ const MEANINGLESS: &str = r#"
 "#;
 
 #[test]
-fn what_has_no_meaning_is_refused_with_what_to_write() {
+fn keys_without_meaning_for_ray_serve_are_refused_with_advice() {
     for row in table::rows(MEANINGLESS) {
         let change = [(row[1], table::json(row[2]))];
         let document = match row[0] {
@@ -192,7 +192,7 @@ fn what_has_no_meaning_is_refused_with_what_to_write() {
 }
 
 #[test]
-fn the_example_of_the_manual_loads() {
+fn the_ray_serve_example_of_the_manual_loads() {
     let folder = super::repository("docs/examples");
     let text = std::fs::read_to_string(folder.join("ray-serve.yaml")).unwrap();
     let models = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn the_example_of_the_manual_loads() {
 }
 
 #[test]
-fn over_the_api_it_may_name_no_other_ray() {
+fn a_ray_serve_model_registered_over_the_api_may_not_name_another_ray() {
     let mut config = Config::default();
     config.cluster.ray.address = Some("http://head:8265".to_owned());
     let error = from(&llm(&[]), Source::Registered, &config).unwrap_err();
@@ -216,7 +216,7 @@ fn over_the_api_it_may_name_no_other_ray() {
 }
 
 #[test]
-fn its_keys_are_refused_with_other_engines() {
+fn ray_serve_keys_are_refused_with_other_engines() {
     for (key, value) in [
         ("address", json!("http://ray-head:8265")),
         ("import_path", json!("a:b")),

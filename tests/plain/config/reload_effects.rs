@@ -217,7 +217,7 @@ const NODES: &str = "controller: https://a.example\n  token_file: /t\n  shapes: 
 const FINGERPRINT: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 #[test]
-fn every_key_is_in_force_after_a_reload_or_stays_and_is_named() {
+fn every_key_takes_effect_on_reload_or_is_reported_as_needing_a_restart() {
     let tried: BTreeSet<&str> = OTHERS.iter().map(|(key, ..)| *key).collect();
     assert_eq!(
         tried,

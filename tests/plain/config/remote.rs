@@ -32,7 +32,7 @@ fn recipe_of(document: &Value) -> RemoteRecipe {
 }
 
 #[test]
-fn a_url_is_enough_and_the_model_takes_nothing_here() {
+fn a_remote_model_needs_only_a_url_and_takes_no_local_device() {
     let entry = from(&remote(&[]), Source::Registered).unwrap();
     assert_eq!(entry.recipe.engine(), "remote");
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_url_is_enough_and_the_model_takes_nothing_here() {
 }
 
 #[test]
-fn everything_that_it_may_say_is_read_and_reads_back() {
+fn every_remote_key_is_parsed_and_round_trips() {
     let document = remote(&[
         ("engine_config.served_model_name", json!("their-name")),
         ("engine_config.api_key_env", json!("FAR_KEY")),
@@ -78,7 +78,7 @@ fn everything_that_it_may_say_is_read_and_reads_back() {
 }
 
 #[test]
-fn what_the_reference_says_of_memory_and_gpus_does_not_count() {
+fn memory_and_gpus_from_the_reference_are_ignored_for_remote_models() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("reference.json");
     let known = json!({"org/model": {"gpus_per_replica": 4, "memory_gib": 300}});
@@ -95,7 +95,7 @@ fn what_the_reference_says_of_memory_and_gpus_does_not_count() {
 }
 
 #[test]
-fn what_has_no_meaning_elsewhere_is_refused_by_name() {
+fn keys_without_meaning_for_a_remote_model_are_refused_by_name() {
     for (key, value) in [
         ("engine_config.hf_model_id", json!("a/b")),
         ("engine_config.model_path", json!("/models/a")),
@@ -118,7 +118,7 @@ fn what_has_no_meaning_elsewhere_is_refused_by_name() {
 }
 
 #[test]
-fn texts_sent_elsewhere_may_be_held_to_characters_but_not_to_tokens() {
+fn remote_models_may_validate_characters_but_not_tokens() {
     let rule = json!({"validation": {"max_characters": 9, "pattern": "[a-z]"}});
     let entry = from(&remote(&[("pool_config", rule)]), Source::Registered).unwrap();
     assert_eq!(from(&entry.to_document(), Source::Registered), Ok(entry));
@@ -131,7 +131,7 @@ fn texts_sent_elsewhere_may_be_held_to_characters_but_not_to_tokens() {
 }
 
 #[test]
-fn the_keys_of_an_endpoint_are_refused_for_models_that_run_here() {
+fn endpoint_keys_are_refused_for_local_models() {
     for (key, value) in [
         ("url", json!("https://x")),
         ("api_key_env", json!("KEY")),
@@ -146,7 +146,7 @@ fn the_keys_of_an_endpoint_are_refused_for_models_that_run_here() {
 }
 
 #[test]
-fn wrong_values_are_refused_and_a_key_in_the_wrong_place_is_not_repeated() {
+fn invalid_remote_values_are_refused_and_a_misplaced_api_key_is_not_repeated() {
     let refused = |key: &str, value: Value| refusal(&remote(&[(key, value)]));
     assert_has(
         &refused("engine_config.url", json!("ftp://x")),
@@ -184,7 +184,7 @@ fn wrong_values_are_refused_and_a_key_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
-fn plain_http_is_for_files_and_for_this_machine() {
+fn plain_http_is_accepted_only_from_files_or_for_loopback() {
     let plain = remote(&[("engine_config.url", json!("http://10.0.0.7:8000/v1"))]);
     let refused = from(&plain, Source::Registered).unwrap_err();
     assert_has(&refused, &["engine_config.url", "only https"]);
@@ -195,7 +195,7 @@ fn plain_http_is_for_files_and_for_this_machine() {
 }
 
 #[test]
-fn the_example_of_the_manual_loads() {
+fn the_remote_example_of_the_manual_loads() {
     let folder = super::repository("docs/examples");
     let text = std::fs::read_to_string(folder.join("remote.yaml")).unwrap();
     let models = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use super::assert_has;
 use super::documents::{command, read, refusal};
 
 #[test]
-fn templates_are_filled_in_with_what_the_launch_knows() {
+fn templates_are_filled_in_with_values_of_the_launch() {
     let (entry, _) = read(&command(&[
         (
             "engine_config.command",

@@ -118,7 +118,7 @@ const CASES: &str = r#"
 "#;
 
 #[test]
-fn every_wrong_file_is_refused_with_the_file_the_place_and_what_to_write() {
+fn every_invalid_model_file_is_refused_with_file_position_and_correction() {
     for row in rows(CASES) {
         let (name, text) = (row[0], row[1]);
         let message = refusal(name, text);
@@ -132,7 +132,7 @@ fn every_wrong_file_is_refused_with_the_file_the_place_and_what_to_write() {
 }
 
 #[test]
-fn a_text_in_the_wrong_place_is_not_repeated_because_it_may_be_a_secret() {
+fn a_misplaced_text_is_not_repeated_because_it_may_be_a_secret() {
     for text in [
         "engine_config: {model_id: a, type: RemoteEngine, headers: sk-sesame}\n",
         "engine_config: {model_id: a, type: VLLMEngine, env: sk-sesame}\n",

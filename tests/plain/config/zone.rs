@@ -26,7 +26,7 @@ fn at(text: &str) -> DateTime<Utc> {
 }
 
 #[test]
-fn a_morning_in_berlin_is_no_evening_in_chicago() {
+fn the_evening_follows_the_configured_time_zone() {
     let berlin = config_with("Europe/Berlin", "");
     assert_eq!(berlin.evening.timezone, TimeZone::Local);
     let nine = at("2026-11-23T08:00:00Z");
@@ -39,7 +39,7 @@ fn a_morning_in_berlin_is_no_evening_in_chicago() {
 }
 
 #[test]
-fn a_first_session_on_an_evening_in_chicago_begins_open_and_the_second_evening_does_not() {
+fn the_first_start_during_an_evening_in_chicago_is_open_and_the_second_evening_is_not() {
     let config = config_with(":America/Chicago", "");
     let half_past_nine = at("2026-11-24T03:30:00Z");
     let mut first = Due::new(evening(&config), ServiceHistory::default());
@@ -55,7 +55,7 @@ fn a_first_session_on_an_evening_in_chicago_begins_open_and_the_second_evening_d
 }
 
 #[test]
-fn a_zone_that_cannot_be_used_is_utc_and_a_notice_says_why() {
+fn an_unusable_zone_falls_back_to_utc_with_a_notice() {
     let config = config_with("<+03>-3", "");
     assert_eq!(config.zone(), chrono_tz::UTC);
     let notices = config.notices().join("\n");

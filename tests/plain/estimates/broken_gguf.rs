@@ -27,7 +27,7 @@ fn a_file_cut_off_anywhere_is_refused_with_its_name_and_place() {
 }
 
 #[test]
-fn no_byte_of_a_header_can_make_it_fail_badly() {
+fn no_corrupted_header_byte_causes_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let sound = small().bytes();
@@ -45,7 +45,7 @@ fn no_byte_of_a_header_can_make_it_fail_badly() {
 }
 
 #[test]
-fn foreign_files_are_refused_with_what_they_are() {
+fn files_of_other_formats_are_refused_with_their_format() {
     assert_has(
         &read_bytes(b"PK\x03\x04 and more bytes").unwrap_err(),
         &["not a GGUF file"],
@@ -61,7 +61,7 @@ fn foreign_files_are_refused_with_what_they_are() {
 }
 
 #[test]
-fn numbers_made_to_harm_are_refused_and_not_allocated() {
+fn malicious_numbers_are_refused_and_allocate_nothing() {
     for huge in [1 << 60, u64::MAX] {
         let mut file = small();
         file.tensor_claim = Some(huge);
@@ -130,7 +130,7 @@ fn numbers_made_to_harm_are_refused_and_not_allocated() {
 }
 
 #[test]
-fn a_form_without_its_sizes_is_refused_with_the_key() {
+fn a_missing_size_is_refused_with_its_key() {
     assert_has(
         &read(&File::default()).unwrap_err(),
         &["general.architecture"],

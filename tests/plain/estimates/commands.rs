@@ -46,7 +46,7 @@ fn demand(entry: &Entry) -> Demand {
 }
 
 #[test]
-fn programs_are_known_by_their_words() {
+fn engines_are_recognized_by_the_words_of_their_command() {
     let folder = model_folder();
     for (command, kind) in [
         (
@@ -118,7 +118,7 @@ fn programs_are_known_by_their_words() {
 }
 
 #[test]
-fn vllm_asks_for_nine_tenths_of_any_device_and_what_its_graphs_take() {
+fn vllm_requests_ninety_percent_of_a_device_plus_its_graphs() {
     let folder = model_folder();
     let demand = demand(&local(
         &folder,
@@ -140,7 +140,7 @@ fn vllm_asks_for_nine_tenths_of_any_device_and_what_its_graphs_take() {
 }
 
 #[test]
-fn a_share_that_is_named_goes_before_the_programs_own() {
+fn an_explicit_memory_share_overrides_the_programs_default() {
     let folder = model_folder();
     let share = |command: &[&str]| match demand(&local(&folder, command)) {
         Demand::Share(share) => (share.per_mille, share.beside.0),
@@ -198,7 +198,7 @@ fn a_share_that_is_named_goes_before_the_programs_own() {
 }
 
 #[test]
-fn a_cache_told_in_bytes_is_taken_at_its_word() {
+fn a_cache_size_given_in_bytes_is_used_as_is() {
     let folder = model_folder();
     let of = |bytes: &str| {
         demand(&local(
@@ -223,7 +223,7 @@ fn a_cache_told_in_bytes_is_taken_at_its_word() {
 }
 
 #[test]
-fn a_narrow_cache_a_shorter_context_and_fewer_sequences_are_counted() {
+fn a_narrow_cache_a_shorter_context_and_fewer_sequences_reduce_the_estimate() {
     let folder = model_folder();
     let wanted = |more: &[&str]| {
         let command = [&["vllm", "serve", "x", "{{ port }}"], more].concat();
@@ -241,7 +241,7 @@ fn a_narrow_cache_a_shorter_context_and_fewer_sequences_are_counted() {
 }
 
 #[test]
-fn llama_cpps_context_is_that_of_all_sequences_together() {
+fn llama_cpps_context_is_shared_by_all_sequences() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m.gguf");
     gguf::small().write(&model);
@@ -278,7 +278,7 @@ fn llama_cpps_context_is_that_of_all_sequences_together() {
 }
 
 #[test]
-fn a_model_that_only_the_command_names_is_found() {
+fn a_model_named_only_in_the_command_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m.gguf");
     gguf::small().write(&model);
@@ -315,7 +315,7 @@ fn hub_cache(model: &tempfile::TempDir) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_model_that_was_fetched_before_is_read_where_the_engine_keeps_it() {
+fn a_downloaded_model_is_read_from_the_engines_cache() {
     let folder = model_folder();
     let home = hub_cache(&folder);
     let env = json!({"engine_config": {"env": {"HF_HOME": home.path()}}});
@@ -331,7 +331,7 @@ fn a_model_that_was_fetched_before_is_read_where_the_engine_keeps_it() {
 }
 
 #[test]
-fn weights_that_are_not_there_yet_are_counted_from_the_form_and_that_is_said() {
+fn weights_not_yet_downloaded_are_estimated_from_the_architecture_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let fixture = std::fs::read_to_string("tests/fixtures/models/smollm2-135m.json").unwrap();
     let fixture: Value = serde_json::from_str(&fixture).unwrap();
@@ -357,7 +357,7 @@ fn weights_that_are_not_there_yet_are_counted_from_the_form_and_that_is_said() {
 }
 
 #[test]
-fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
+fn a_share_can_be_estimated_for_an_unreadable_model() {
     let home = tempfile::tempdir().unwrap();
     let env = json!({"engine_config": {"env": {"HF_HOME": home.path()}}});
     let model = entry(

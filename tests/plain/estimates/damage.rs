@@ -50,7 +50,7 @@ fn every_damaged_file_is_named_with_its_numbers() {
 }
 
 #[test]
-fn a_pointer_of_git_lfs_beside_a_complete_index_is_no_damage() {
+fn a_git_lfs_pointer_next_to_a_complete_index_is_not_damage() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, bytes: &[u8]| {
         std::fs::write(folder.path().join(name), bytes).expect("written");
@@ -68,7 +68,7 @@ fn a_pointer_of_git_lfs_beside_a_complete_index_is_no_damage() {
 }
 
 #[test]
-fn what_is_whole_or_of_an_unknown_form_is_no_damage() {
+fn a_complete_file_or_one_of_an_unknown_format_is_not_damaged() {
     let folder = tempfile::tempdir().expect("a folder");
     assert!(messages(folder.path()).is_empty());
     let header = r#"{"w": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}}"#;

@@ -38,7 +38,7 @@ fn counts(config: &Value) -> (u64, u64, u64) {
 }
 
 #[test]
-fn windows_are_found_in_every_form_that_has_them() {
+fn sliding_windows_are_recognized_in_every_architecture() {
     let window = |keys: Value| {
         let mut keys = keys;
         keys["sliding_window"] = json!(512);
@@ -110,7 +110,7 @@ fn windows_are_found_in_every_form_that_has_them() {
 }
 
 #[test]
-fn hybrids_keep_a_state_where_they_do_not_attend() {
+fn hybrid_models_keep_a_state_in_layers_without_attention() {
     let mamba = |keys: Value| {
         let mut keys = keys;
         keys["mamba_d_state"] = json!(16);
@@ -171,7 +171,7 @@ fn hybrids_keep_a_state_where_they_do_not_attend() {
 }
 
 #[test]
-fn a_state_of_unknown_size_is_said() {
+fn a_state_of_unknown_size_is_reported() {
     let hybrid = read(&form("qwen3_next", json!({"full_attention_interval": 4}))).unwrap();
     assert_has(&hybrid.guesses.join("\n"), &["state", "upper bound"]);
     // An upper bound, never less: all layers count as attention.
@@ -180,7 +180,7 @@ fn a_state_of_unknown_size_is_said() {
 }
 
 #[test]
-fn an_unknown_form_is_taken_for_plain_attention_and_said() {
+fn an_unknown_architecture_is_treated_as_plain_attention_with_a_notice() {
     let unknown = read(&form("brand_new", json!({}))).unwrap();
     let known = read(&form("llama", json!({}))).unwrap();
     assert_eq!(unknown.layers, known.layers);
@@ -192,7 +192,7 @@ fn an_unknown_form_is_taken_for_plain_attention_and_said() {
 }
 
 #[test]
-fn an_encoder_keeps_nothing_and_needs_no_context() {
+fn an_encoder_has_no_cache_and_needs_no_context_length() {
     let mut config = form("bert", json!({}));
     config["max_position_embeddings"] = Value::Null;
     assert_eq!(read(&config).unwrap().layers, []);
@@ -203,7 +203,7 @@ fn an_encoder_keeps_nothing_and_needs_no_context() {
 }
 
 #[test]
-fn names_of_older_forms_mean_the_same() {
+fn older_configuration_names_are_equivalent() {
     let gpt2 = json!({"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024});
     let read = read(&gpt2).unwrap();
     assert_eq!((read.attention_heads, read.context), (Some(12), Some(1024)));
@@ -223,7 +223,7 @@ fn names_of_older_forms_mean_the_same() {
 }
 
 #[test]
-fn falcons_one_shared_head_is_one() {
+fn multi_query_falcon_models_have_one_key_value_head() {
     let heads = |keys: Value| match read(&form("falcon", keys)).unwrap().layers[0].cache {
         LayerCache::Heads { heads, .. } => heads,
         other => panic!("{other:?}"),
@@ -244,14 +244,14 @@ fn heads_may_differ_by_layer() {
 }
 
 #[test]
-fn a_text_section_may_lie_in_a_section() {
+fn a_nested_text_section_is_found() {
     let inner = form("qwen3", json!({}));
     let nested = json!({"model_type": "omni", "thinker_config": {"text_config": inner.clone()}});
     assert_eq!(read(&nested).unwrap().layers, read(&inner).unwrap().layers);
 }
 
 #[test]
-fn nonsense_is_refused_with_its_key() {
+fn invalid_config_values_are_refused_with_their_key() {
     for (key, value, reason) in [
         ("num_hidden_layers", json!(-1), "-1"),
         ("num_hidden_layers", json!("many"), "many"),
@@ -270,7 +270,7 @@ fn nonsense_is_refused_with_its_key() {
 }
 
 #[test]
-fn huge_figures_neither_overflow_nor_take_long() {
+fn huge_numbers_neither_overflow_nor_take_long() {
     let most = u64::MAX;
     let config = form(
         "gemma3_text",

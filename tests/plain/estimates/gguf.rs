@@ -156,7 +156,7 @@ pub(super) fn read_bytes(bytes: &[u8]) -> Result<ModelFiles, String> {
 }
 
 #[test]
-fn weights_and_form_are_read_from_the_header() {
+fn weights_and_architecture_are_read_from_the_gguf_header() {
     for version in [2, 3] {
         let mut file = small();
         file.version = Some(version);
@@ -187,7 +187,7 @@ fn weights_and_form_are_read_from_the_header() {
 }
 
 #[test]
-fn every_number_format_has_its_size() {
+fn every_number_format_has_the_documented_size() {
     // Bytes per 256 elements, from `GGML_QUANT_SIZES` of gguf-py.
     for (format, bytes) in [
         (0, 1024),
@@ -307,7 +307,7 @@ fn heads_may_differ_by_layer_and_some_layers_have_none() {
 }
 
 #[test]
-fn windows_come_from_the_list_or_the_form() {
+fn windows_are_read_from_the_list_or_derived_from_the_architecture() {
     let form = |name: &str| {
         File::default()
             .word("general.architecture", name)
@@ -360,7 +360,7 @@ fn sizes_of_keys_and_values_may_differ() {
 }
 
 #[test]
-fn the_parts_of_a_model_are_added_up_and_a_missing_one_is_named() {
+fn the_parts_of_a_split_gguf_are_summed_and_a_missing_part_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let part = |number: u32| folder.path().join(format!("big-{number:05}-of-00003.gguf"));
     small().write(&part(1));
@@ -381,7 +381,7 @@ fn the_parts_of_a_model_are_added_up_and_a_missing_one_is_named() {
 }
 
 #[test]
-fn a_folder_with_several_models_asks_for_one() {
+fn a_folder_with_several_gguf_models_is_refused_and_names_the_key() {
     let folder = tempfile::tempdir().unwrap();
     small().write(&folder.path().join("a.gguf"));
     small().write(&folder.path().join("mmproj-a.gguf"));

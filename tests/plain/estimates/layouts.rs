@@ -24,7 +24,7 @@ fn layouts(entry: &Entry) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
+fn layouts_divide_weights_and_heads_and_replicate_the_rest_on_every_device() {
     let folder = model_folder();
     let model = local(&folder, &["my-server", "{{ port }}"]);
     let cache = PER_TOKEN * 1000 * 20;
@@ -46,7 +46,7 @@ fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
 }
 
 #[test]
-fn a_number_of_devices_that_is_said_is_the_only_layout() {
+fn an_explicit_number_of_devices_is_the_only_layout() {
     let folder = model_folder();
     let path = folder.path().display().to_string();
     let fixed = entry(
@@ -92,7 +92,7 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
 }
 
 #[test]
-fn layouts_take_measurements_and_an_administrators_figure() {
+fn layouts_use_measurements_and_an_administrators_figure() {
     let folder = model_folder();
     let model = local(&folder, &["my-server", "{{ port }}"]);
     let measured = MeasuredNeed {
@@ -128,7 +128,7 @@ fn layouts_take_measurements_and_an_administrators_figure() {
 }
 
 #[test]
-fn a_share_of_a_device_is_the_same_in_every_layout() {
+fn a_memory_fraction_per_device_is_the_same_in_every_layout() {
     let folder = model_folder();
     let model = local(
         &folder,

@@ -2,10 +2,10 @@
 //! header: the values and tensor shapes of a published model, its source, and the memory in MiB (weights, cache, compute buffer)
 //! that `llama-fit-params --fit-print on` of llama.cpp 0c1e570 (llama-cpp-python 0.3.36) prints for the same header. Its devices
 //! are RPC servers, which do not compute batches with weights of the host; the options here say the same with `--no-op-offload`.
-//! One file because std::time::SystemTime;
-use every test reads the same headers.
+//! One file because every test reads the same headers.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use model_pool::catalog::{DeviceSize, Entry, GPU_OVERHEAD, LLAMA_CPU_OVERHEAD, MemorySplit};
 use model_pool::config::Config;

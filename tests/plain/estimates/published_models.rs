@@ -63,7 +63,7 @@ fn is_within(got: u64, published: u64, per_mille: u64) -> bool {
 }
 
 #[test]
-fn parameters_counted_from_a_form_are_the_published_ones() {
+fn parameters_counted_from_a_config_match_the_published_ones() {
     for model in published() {
         let counted = parameters_by_config(&model.config).unwrap().total;
         let (known, tolerance) = (
@@ -80,7 +80,7 @@ fn parameters_counted_from_a_form_are_the_published_ones() {
 }
 
 #[test]
-fn weights_counted_from_a_form_are_within_the_promised_tolerance_of_the_published_files() {
+fn weights_estimated_from_a_config_are_within_the_promised_tolerance_of_published_files() {
     for model in published() {
         let Some(known) = model.figures["weight_bytes"].as_u64() else {
             continue;
@@ -98,7 +98,7 @@ fn weights_counted_from_a_form_are_within_the_promised_tolerance_of_the_publishe
 }
 
 #[test]
-fn the_cache_of_one_token_is_the_published_one() {
+fn the_cache_size_of_one_token_matches_the_published_one() {
     for model in published() {
         let architecture = model.architecture();
         assert_eq!(
@@ -112,7 +112,7 @@ fn the_cache_of_one_token_is_the_published_one() {
 }
 
 #[test]
-fn a_long_sequence_takes_no_more_than_its_windows() {
+fn a_long_sequence_uses_no_more_cache_than_its_windows() {
     let mut seen = 0;
     for model in published() {
         let sequence = &model.figures["sequence"];
@@ -135,7 +135,7 @@ fn a_long_sequence_takes_no_more_than_its_windows() {
 }
 
 #[test]
-fn heads_are_divided_over_devices_until_each_holds_one_and_latents_are_not() {
+fn heads_are_divided_over_devices_down_to_one_each_and_latents_are_replicated() {
     let per_device = |name: &str, devices: u32| {
         let load = CacheLoad::even(1, 1);
         model(name)
@@ -155,7 +155,7 @@ fn heads_are_divided_over_devices_until_each_holds_one_and_latents_are_not() {
 }
 
 #[test]
-fn an_engine_that_divides_layers_divides_every_cache() {
+fn an_engine_that_splits_layers_divides_every_cache() {
     let architecture = model("deepseek-v3").architecture();
     let load = CacheLoad::even(1, 1);
     assert_eq!(
@@ -165,7 +165,7 @@ fn an_engine_that_divides_layers_divides_every_cache() {
 }
 
 #[test]
-fn a_state_counts_per_sequence_and_not_per_token() {
+fn a_recurrent_state_is_counted_per_sequence_and_not_per_token() {
     let architecture = model("qwen3-coder-next").architecture();
     let bytes = |tokens, sequences| {
         let load = CacheLoad::even(tokens, sequences);
@@ -179,7 +179,7 @@ fn a_state_counts_per_sequence_and_not_per_token() {
 }
 
 #[test]
-fn a_narrower_cache_takes_less() {
+fn a_cache_of_narrower_numbers_is_smaller() {
     let architecture = model("llama-3.1-8b").architecture();
     assert_eq!(
         architecture.cache_bytes_per_token(NumberWidth::ONE_BYTE),

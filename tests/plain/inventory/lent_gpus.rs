@@ -57,7 +57,7 @@ fn only_the_gpus_that_the_environment_names_are_used() {
 }
 
 #[test]
-fn gpus_of_the_configuration_count_more_than_the_environment_with_a_notice() {
+fn configured_gpus_override_the_environment_with_a_notice() {
     let fake = FakeNvml::new(SHARED_MACHINE);
     let choice = |index| DeviceChoice {
         index: Some(index),

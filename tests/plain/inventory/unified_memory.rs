@@ -5,7 +5,7 @@ use model_pool::inventory::{DeviceKind, Inventory, Provider};
 use model_pool::pool::Bytes;
 
 #[test]
-fn a_gpu_without_memory_of_its_own_shares_the_machines() {
+fn a_gpu_with_unified_memory_shares_that_of_the_machine() {
     let fake = FakeNvml::new(
         "driver version=580.95 generation=1
 gpu total=128849018880 reserved=0 name=NVIDIA_GB10 uuid=GPU-11111111-2222 pci=0000000F:01:00.0 minor=0

@@ -7,7 +7,7 @@ use support::hub::COMMIT;
 use super::{Lab, below, weights};
 
 #[tokio::test]
-async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
+async fn of_several_gguf_files_only_the_named_one_is_fetched_with_all_its_parts() {
     let lab = Lab::new();
     let files = [
         ("README.md", b"text".to_vec()),
@@ -63,7 +63,7 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
 }
 
 #[tokio::test]
-async fn a_quantization_behind_the_name_chooses_the_file_wherever_it_lies() {
+async fn a_quantization_suffix_selects_the_file_in_any_folder() {
     let lab = Lab::new();
     let files = [
         ("config.json", b"{}".to_vec()),

@@ -125,7 +125,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_peer_that_has_all_files_leaves_nothing_to_the_hub() {
+async fn a_peer_with_all_files_makes_the_hub_unnecessary() {
     let node = Node::new().await;
     let (listed, files) = (node.lab.hub.listed(), node.lab.hub.asked().len());
     let progress = node.fetch(&node.peer).await;
@@ -140,7 +140,7 @@ async fn a_peer_that_has_all_files_leaves_nothing_to_the_hub() {
 }
 
 #[tokio::test]
-async fn the_hub_goes_on_where_a_peer_vanished() {
+async fn a_download_continues_from_the_hub_where_a_peer_disconnected() {
     let node = Node::new().await;
     let half = WEIGHTS / 2;
     let peer = FakePeer {
@@ -157,7 +157,7 @@ async fn the_hub_goes_on_where_a_peer_vanished() {
 }
 
 #[tokio::test]
-async fn a_damaged_copy_of_a_peer_is_refused_and_the_file_comes_from_the_hub() {
+async fn a_damaged_copy_from_a_peer_is_refused_and_the_file_is_fetched_from_the_hub() {
     let node = Node::new().await;
     let mut peer = node.peer.clone();
     let content = peer.files.get_mut(&node.blob()).expect("it has weights");
@@ -173,7 +173,7 @@ async fn a_damaged_copy_of_a_peer_is_refused_and_the_file_comes_from_the_hub() {
 }
 
 #[tokio::test]
-async fn without_a_digest_or_from_a_busy_peer_no_file_is_taken() {
+async fn no_file_is_taken_without_a_digest_or_from_a_busy_peer() {
     let mut node = Node::new().await;
     let files = node.lab.hub.asked().len();
     let busy = FakePeer {
@@ -198,7 +198,7 @@ async fn without_a_digest_or_from_a_busy_peer_no_file_is_taken() {
 }
 
 #[tokio::test]
-async fn the_list_has_the_digests_of_the_hub() {
+async fn the_listing_contains_the_digests_of_the_hub() {
     let node = Node::new().await;
     let digest = |path: &str| {
         let file = node.known.files.iter().find(|file| file.path == path);

@@ -323,7 +323,7 @@ fn flat(tokens: proc_macro2::TokenStream) -> Vec<proc_macro2::TokenTree> {
 }
 
 #[test]
-fn a_circle_is_found_through_names_that_are_handed_on() {
+fn a_cycle_through_reexported_names_is_found() {
     let mut sample = Crate::default();
     sample.add("lib.rs", "mod a; mod b; mod c; pub use b::B;");
     sample.add("a.rs", "use super::B; pub struct A(B);");
@@ -344,7 +344,7 @@ fn a_circle_is_found_through_names_that_are_handed_on() {
 }
 
 #[test]
-fn names_in_the_arguments_of_macros_count() {
+fn names_in_macro_arguments_count_as_imports() {
     let mut sample = Crate::default();
     sample.add("lib.rs", "mod a; mod b;");
     sample.add(
@@ -356,7 +356,7 @@ fn names_in_the_arguments_of_macros_count() {
 }
 
 #[test]
-fn folders_that_import_each_other_are_a_circle_and_their_own_files_are_not() {
+fn folders_that_import_each_other_form_a_cycle_and_files_of_one_folder_do_not() {
     let mut sample = Crate::default();
     sample.add("lib.rs", "mod a; mod b; pub use a::A;");
     sample.add("a.rs", "mod deep; pub struct A(deep::C);");

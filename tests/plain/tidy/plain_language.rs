@@ -107,7 +107,7 @@ pub fn breaches<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Vec<String>
 }
 
 #[test]
-fn a_text_that_reads_as_translated_breaks_the_limits() {
+fn text_that_reads_as_translated_exceeds_the_limits() {
     let text = "/// Whether it fits.\n///\n/// One that fits, so that it lies beside the whole.\n///\n/// It is no device, and no longer one.\n\
                 fn f() {\n    x.any(|it| it.y)\n}\n";
     let found = breaches([text].into_iter());

@@ -99,7 +99,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn private_words_are_found_in_names_and_comments_alone() {
+fn private_words_are_found_only_in_names_and_comments() {
     let text = "/// What is told.\nfn told_so(asked_by: u8) { let x = \"nobody\"; println!(\"{}\", said); }\n\
                 struct WhatWasAsked; // told here\nfn a_long_name_of_a_test_is_told_as_a_sentence() {}\n";
     let found: Vec<(usize, String)> = found(text);

@@ -79,7 +79,7 @@ fn comment(lines: &[&str], start: usize, beginning: &str) -> String {
 }
 
 #[test]
-fn every_block_has_the_nearest_reason_and_one_without_is_told() {
+fn every_unsafe_block_gets_the_nearest_reason_and_a_missing_one_is_reported() {
     let text = "// SAFETY, for every block here: a.\nunsafe { x() }\nfn f() {\n    // SAFETY: b,\n    // and c.\n    let y = unsafe { y() };\n}\nfn g() {\n    unsafe { z() }\n}\n";
     let found = reasons(text).unwrap();
     let expected = [(2, "for every block here: a."), (1, "b, and c.")];

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn whoever_invents_names_is_slowed_down_and_others_are_not() {
+fn a_caller_that_invents_adapter_names_is_throttled_and_others_are_not() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder.path().join("own:1"), "lab/tiny", 4, 1);
     let pool = Pool::with_models(&[model(folder.path(), "")], "");
@@ -23,7 +23,7 @@ fn whoever_invents_names_is_slowed_down_and_others_are_not() {
 }
 
 #[test]
-fn b1_one_user_who_invents_names_leaves_lookups_to_others() {
+fn b1_a_user_who_invents_adapter_names_leaves_lookups_to_others() {
     let folder = tempfile::tempdir().expect("a folder");
     for nth in 0..20 {
         write(&folder.path().join(format!("own:{nth}")), "lab/tiny", 4, 1);
@@ -75,7 +75,7 @@ fn b1_one_user_who_invents_names_leaves_lookups_to_others() {
 }
 
 #[test]
-fn files_that_never_end_hold_no_lookup_up() {
+fn endless_files_block_no_lookup() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder.path().join("own:1"), "lab/tiny", 4, 1);
     let adapter = |name: &str| {
@@ -124,7 +124,7 @@ fn files_that_never_end_hold_no_lookup_up() {
 }
 
 #[test]
-fn a_link_of_another_account_out_of_the_folder_is_not_followed() {
+fn a_link_of_another_account_that_leaves_the_folder_is_not_followed() {
     // Only root can create files of other accounts.
     if fs::metadata("/proc/self")
         .map(|own| std::os::unix::fs::MetadataExt::uid(&own))

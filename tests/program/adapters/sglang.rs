@@ -8,7 +8,7 @@ use support::machine::{GIB, Machine};
 use support::service::Pool;
 
 #[test]
-fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {
+fn sglang_is_started_with_adapter_slots_and_loads_and_unloads_adapters_by_id() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", 80 * GIB);
     let adapters = folder.path().join("adapters");

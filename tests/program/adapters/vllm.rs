@@ -22,7 +22,7 @@ fn ask(pool: &Pool, model: &str) -> (u16, String) {
 }
 
 #[test]
-fn vllm_is_started_with_room_and_takes_and_forgets_adapters() {
+fn vllm_is_started_with_adapter_slots_and_loads_and_unloads_adapters() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", 80 * GIB);
     let adapters = folder.path().join("adapters");
@@ -49,7 +49,7 @@ fn vllm_is_started_with_room_and_takes_and_forgets_adapters() {
 }
 
 #[test]
-fn an_engine_that_refuses_an_adapter_is_quoted_and_serves_on() {
+fn an_engine_that_refuses_an_adapter_is_quoted_and_keeps_serving() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", 80 * GIB);
     let adapters = folder.path().join("adapters");

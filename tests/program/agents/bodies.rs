@@ -41,7 +41,7 @@ fn tool(path: &str) -> Value {
 }
 
 #[test]
-fn a_model_without_tools_answers_with_the_tools_named_unless_a_call_is_demanded() {
+fn a_model_without_tools_responds_and_reports_them_unless_a_call_is_required() {
     let pool = demo();
     let choices = |path: &str| match path {
         MESSAGES => (
@@ -91,7 +91,7 @@ fn a_model_without_tools_answers_with_the_tools_named_unless_a_call_is_demanded(
 }
 
 #[test]
-fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
+fn extra_fields_that_clients_add_within_a_request_are_accepted() {
     let pool = demo();
     let user = json!({"role": "user", "content": "Hi"});
     let sent_back = |more: &Value| {
@@ -234,7 +234,7 @@ fn null_is_the_same_as_absent_for_every_field_of_the_document() {
 }
 
 #[test]
-fn half_of_an_emoji_ends_no_conversation() {
+fn an_unpaired_surrogate_does_not_end_a_conversation() {
     let pool = demo();
     for path in [
         CHAT,
@@ -266,7 +266,7 @@ fn half_of_an_emoji_ends_no_conversation() {
 }
 
 #[test]
-fn broken_arguments_of_an_old_call_end_no_conversation() {
+fn invalid_arguments_of_an_earlier_call_do_not_end_a_conversation() {
     let pool = demo();
     let broken = "{\"a\": ";
     let user = json!({"role": "user", "content": "Hi"});
@@ -295,7 +295,7 @@ fn broken_arguments_of_an_old_call_end_no_conversation() {
 }
 
 #[test]
-fn a_name_with_ollamas_tag_is_the_model_on_every_route() {
+fn a_name_with_the_latest_tag_selects_the_model_on_every_route() {
     let pool = demo();
     let tagged = json!({"model": "tiny-guide:latest"});
     for path in [
@@ -351,7 +351,7 @@ fn a_name_with_ollamas_tag_is_the_model_on_every_route() {
 }
 
 #[test]
-fn the_policy_of_the_pool_counts_where_a_models_file_says_nothing() {
+fn the_pools_unknown_fields_policy_applies_unless_the_model_file_sets_one() {
     let echo = ["--echo"];
     let models = [
         named("writer", &echo, ""),

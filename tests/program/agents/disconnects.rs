@@ -62,7 +62,7 @@ fn bodies(tools: bool) -> [(&'static str, Value, &'static str); 3] {
 }
 
 #[test]
-fn an_agent_that_leaves_in_the_middle_of_a_tool_call_leaves_a_free_seat() {
+fn an_agent_that_disconnects_during_a_tool_call_frees_its_seat() {
     let arguments = json!({"city": "w".repeat(400)}).to_string();
     let flags = [
         "--arguments",
@@ -90,7 +90,7 @@ fn an_agent_that_leaves_in_the_middle_of_a_tool_call_leaves_a_free_seat() {
 }
 
 #[test]
-fn reasoning_that_never_ends_comes_as_it_is_made_and_ends_with_its_client() {
+fn endless_reasoning_is_streamed_as_it_is_generated_and_ends_with_its_client() {
     let pool = Pool::with_models(
         &[one_seat(&[
             "--reasoning",
@@ -118,7 +118,7 @@ fn reasoning_that_never_ends_comes_as_it_is_made_and_ends_with_its_client() {
 }
 
 #[test]
-fn reasoning_that_floods_is_cut_before_it_takes_the_memory() {
+fn a_flood_of_reasoning_is_cut_before_it_exhausts_memory() {
     let thought = "x".repeat(100 << 10);
     let pool = pool(&["--reasoning", &thought, "--endless-reasoning"]);
     for (path, body, _) in &bodies(false)[1..] {
@@ -133,7 +133,7 @@ fn reasoning_that_floods_is_cut_before_it_takes_the_memory() {
 }
 
 #[test]
-fn a_grammar_that_no_text_satisfies_is_refused_or_named_and_never_hangs() {
+fn an_unsatisfiable_grammar_is_refused_or_reported_and_never_hangs() {
     let pool = pool(&[]);
     let tool = |syntax: &str, definition: &str| {
         json!({"tools": [{"type": "custom", "name": "t",

@@ -54,7 +54,7 @@ fn chat(more: &Value) -> Value {
 }
 
 #[test]
-fn a_response_goes_back_as_it_was_and_hints_may_stand_anywhere() {
+fn a_response_is_accepted_back_unchanged_and_cache_hints_are_accepted_anywhere() {
     let pool = pool("");
     let response = json!({"role": "assistant", "content": "Hello", "annotations": null, "audio": null, "function_call": null,
         "reasoning_content": "I greet.", "refusal": null, "tool_calls": null});
@@ -66,7 +66,7 @@ fn a_response_goes_back_as_it_was_and_hints_may_stand_anywhere() {
 }
 
 #[test]
-fn forms_of_responses_have_their_newer_name_and_may_stand_beside_a_call() {
+fn structured_outputs_use_their_newer_name_and_are_accepted_next_to_a_call() {
     let pool = pool("");
     let choice = json!({"structured_outputs": {"choice": ["yes", "no"]}});
     let (status, response, _) = ask(&pool, CHAT, &chat(&choice));
@@ -87,7 +87,7 @@ fn forms_of_responses_have_their_newer_name_and_may_stand_beside_a_call() {
 }
 
 #[test]
-fn a_custom_tool_is_held_to_its_grammar_where_it_must_be_called() {
+fn a_required_custom_tool_call_follows_its_grammar() {
     let pool = pool("");
     let grammar = json!({"type": "grammar", "syntax": "regex", "definition": "(ab|c[0-9])!"});
     let body = json!({"model": "thinker", "input": "Go.", "max_output_tokens": 200, "temperature": 1.5,
@@ -109,7 +109,7 @@ fn a_custom_tool_is_held_to_its_grammar_where_it_must_be_called() {
 }
 
 #[test]
-fn a_grammar_that_no_text_satisfies_is_refused_at_once() {
+fn an_unsatisfiable_grammar_is_refused_immediately() {
     let pool = pool("");
     for definition in ["[^\\s\\S]", "ab[^\\s\\S]"] {
         let grammar = json!({"type": "grammar", "syntax": "regex", "definition": definition});
@@ -124,7 +124,7 @@ fn a_grammar_that_no_text_satisfies_is_refused_at_once() {
 }
 
 #[test]
-fn a_strict_tool_that_may_be_called_changes_no_response_in_words() {
+fn an_optional_strict_tool_does_not_change_a_text_response() {
     let pool = pool("");
     let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let tools = |strict: bool| {
@@ -148,7 +148,7 @@ fn a_strict_tool_that_may_be_called_changes_no_response_in_words() {
 }
 
 #[test]
-fn tools_are_counted_with_a_prompt() {
+fn tools_are_included_in_the_token_count_of_a_prompt() {
     let pool = pool("");
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let count = |body: Value, path: &str, place: &str| {
@@ -211,7 +211,7 @@ fn an_unknown_field_gets_the_nearest_name_unless_the_models_file_drops_it() {
 }
 
 #[test]
-fn a_template_is_told_to_reason_and_what_it_does_not_read_is_named() {
+fn thinking_settings_reach_the_template_and_unread_ones_are_reported() {
     let pool = pool("");
     let thinking = |kind: &str| {
         json!({"model": "thinker", "max_tokens": 8, "temperature": 0, "thinking": {"type": kind},
@@ -238,7 +238,7 @@ fn a_template_is_told_to_reason_and_what_it_does_not_read_is_named() {
 }
 
 #[test]
-fn its_usage_comes_with_every_chunk_where_it_is_wanted() {
+fn the_embedded_engine_sends_usage_with_every_chunk_on_request() {
     let pool = pool("");
     let options =
         json!({"stream_options": {"include_usage": true, "continuous_usage_stats": true}});
@@ -256,7 +256,7 @@ fn its_usage_comes_with_every_chunk_where_it_is_wanted() {
 }
 
 #[test]
-fn a_prompt_that_is_too_long_is_refused_in_words_that_clients_know() {
+fn a_prompt_that_is_too_long_is_refused_with_the_code_that_clients_expect() {
     let pool = pool("");
     let long = "word ".repeat(600);
     let messages = json!([{"role": "user", "content": long}]);

@@ -9,7 +9,7 @@ use super::{CHAT, MESSAGES, RESPONSES, ask, chat, message, model, named, pool, r
 const LONG: &str = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens. Please reduce the length of the messages.";
 
 #[test]
-fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
+fn a_prompt_that_is_too_long_is_refused_in_the_form_of_each_api() {
     let pool = pool(&["--refuse", LONG]);
     for is_stream in [false, true] {
         let more = json!({"stream": is_stream});
@@ -34,7 +34,7 @@ fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
 }
 
 #[test]
-fn a_response_that_would_be_too_long_says_by_how_much_in_the_words_of_messages() {
+fn a_response_that_would_exceed_the_context_gives_the_numbers_in_the_messages_api() {
     let words = "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 2500 input tokens (32000 > 32768 - 2500).";
     let pool = pool(&["--refuse", words]);
     let (_, response, _) = ask(&pool, MESSAGES, &message(&json!({})));
@@ -46,7 +46,7 @@ fn a_response_that_would_be_too_long_says_by_how_much_in_the_words_of_messages()
 }
 
 #[test]
-fn a_refusal_before_the_first_token_of_a_stream_has_its_own_status() {
+fn a_refusal_before_the_first_token_of_a_stream_has_its_own_http_status() {
     for (error, status) in [
         (
             json!({"message": "bad grammar", "type": "BadRequestError", "code": 400}),
@@ -90,7 +90,7 @@ fn a_refusal_before_the_first_token_of_a_stream_has_its_own_status() {
 }
 
 #[test]
-fn while_a_model_is_silent_its_clients_hear_that_the_stream_lives() {
+fn a_silent_model_sends_keep_alive_comments_to_streaming_clients() {
     let slow = ["--tokens", "2", "--token-ms", "1500"];
     let pool = pool(&slow);
     // The role comes immediately, and the first word late.
@@ -113,7 +113,7 @@ fn while_a_model_is_silent_its_clients_hear_that_the_stream_lives() {
 }
 
 #[test]
-fn a_message_that_waits_for_its_model_hears_pings() {
+fn a_message_waiting_for_its_model_receives_pings() {
     let pool = Pool::with_models(&[named("writer", &["--ready-after-ms", "1500"], "")], "");
     let waiting = pool.stream(MESSAGES, &message(&json!({"stream": true})).to_string());
     wait_for("a ping while it waits", || {
@@ -126,7 +126,7 @@ fn a_message_that_waits_for_its_model_hears_pings() {
 }
 
 #[test]
-fn usage_comes_with_every_chunk_only_where_an_engine_can_and_is_named_otherwise() {
+fn continuous_usage_is_reported_as_ignored_if_the_engine_does_not_support_it() {
     let pool = pool(&[]);
     let options =
         json!({"stream_options": {"include_usage": true, "continuous_usage_stats": true}});
@@ -146,7 +146,7 @@ fn usage_comes_with_every_chunk_only_where_an_engine_can_and_is_named_otherwise(
 }
 
 #[test]
-fn the_routes_that_clients_look_at_first_are_there() {
+fn the_routes_that_clients_probe_first_exist() {
     let pool = Pool::with_models(&[model(&[]), named("other", &[], "")], "");
     let (status, text, _) = pool.request("GET", "/health", "", None);
     assert_eq!((status, text.as_str()), (200, "{\"status\":\"ok\"}"));

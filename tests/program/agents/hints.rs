@@ -64,7 +64,7 @@ fn sorted(names: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_hint_is_carried_out_or_named_and_none_is_refused() {
+fn every_hint_is_applied_or_reported_and_none_is_refused() {
     let pool = pool(&[]);
     for [path, field, value, names] in rows_of(CASES) {
         let value = table::json(value);
@@ -112,7 +112,7 @@ const WRONG: &str = r#"
 "#;
 
 #[test]
-fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
+fn an_invalid_hint_is_refused_with_its_field_and_the_allowed_values() {
     let pool = Pool::with_models(&[named("writer", &[], ", unknown_fields: refuse")], "");
     for [path, more, field, allowed] in rows_of(WRONG) {
         let more = table::json(more);
@@ -157,7 +157,7 @@ const WORDS: &str = r#"
 "#;
 
 #[test]
-fn a_word_of_a_hint_that_is_not_known_has_no_effect_and_is_named() {
+fn an_unknown_hint_value_is_ignored_and_reported() {
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\ncompat: {ollama: true}\n");
     for [path, field, value, names] in rows_of(WORDS) {
         let value = table::json(value);
@@ -178,7 +178,7 @@ fn a_word_of_a_hint_that_is_not_known_has_no_effect_and_is_named() {
 }
 
 #[test]
-fn a_model_whose_file_says_so_drops_unknown_fields_of_every_api() {
+fn a_model_with_unknown_fields_drop_ignores_them_in_every_api() {
     let pool = Pool::with_models(&[named("writer", &[], ", unknown_fields: drop")], "");
     for (path, field) in [
         (CHAT, "colour"),

@@ -24,7 +24,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_chat_has_it_beside_its_content() {
+fn a_chat_returns_reasoning_next_to_its_content() {
     let pool = pool(&THINKS);
     let (_, response, _) = ask(&pool, CHAT, &chat(&json!({})));
     let said = &response["choices"][0]["message"];
@@ -38,7 +38,7 @@ fn a_chat_has_it_beside_its_content() {
 }
 
 #[test]
-fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
+fn a_message_returns_a_signed_thinking_block_that_is_accepted_back() {
     let pool = both();
     let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}});
     let (_, response, _) = ask(&pool, MESSAGES, &message(&thinking));
@@ -91,7 +91,7 @@ fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
 }
 
 #[test]
-fn a_message_that_wants_no_text_of_it_gets_it_sealed() {
+fn a_message_with_omitted_thinking_receives_it_sealed() {
     let pool = both();
     let thinking = json!({"thinking": {"type": "adaptive", "display": "omitted"}});
     let (_, response, _) = ask(&pool, MESSAGES, &message(&thinking));
@@ -110,7 +110,7 @@ fn a_message_that_wants_no_text_of_it_gets_it_sealed() {
 }
 
 #[test]
-fn a_response_has_an_item_which_comes_back_sealed() {
+fn a_response_returns_a_reasoning_item_that_is_accepted_back_sealed() {
     let mut pool = both();
     let include = json!({"include": ["reasoning.encrypted_content"], "store": false});
     let (_, reply, _) = ask(&pool, RESPONSES, &response(&include));
@@ -168,7 +168,7 @@ fn a_response_has_an_item_which_comes_back_sealed() {
 }
 
 #[test]
-fn what_was_sealed_for_one_key_is_nothing_for_another() {
+fn reasoning_sealed_for_one_key_cannot_be_opened_with_another() {
     let files = [model(&THINKS), named("echo", &["--echo"], "")];
     let pool = Pool::with_models(&files, "auth: {inference: key}\n");
     let admin = pool.admin_key();

@@ -14,7 +14,7 @@ fn custom() -> Value {
 }
 
 #[test]
-fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
+fn a_response_calls_a_custom_tool_and_continues_with_its_output() {
     let one = pool(&["--arguments", PATCH]);
     let tools = json!({"tools": custom()});
     let (status, reply, ignored) = ask(&one, RESPONSES, &response(&tools));
@@ -62,7 +62,7 @@ fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
 }
 
 #[test]
-fn a_chat_calls_a_custom_tool_in_its_own_form() {
+fn a_chat_returns_custom_tool_calls_in_the_custom_format() {
     let pool = pool(&["--arguments", PATCH]);
     let tools = json!({"tools": [{"type": "custom", "custom": {"name": "apply_patch"}}]});
     let (status, response, _) = ask(&pool, CHAT, &chat(&tools));
@@ -84,7 +84,7 @@ fn a_chat_calls_a_custom_tool_in_its_own_form() {
 }
 
 #[test]
-fn a_function_of_a_namespace_is_called_with_it() {
+fn a_namespaced_function_is_called_with_its_namespace() {
     let pool = pool(&["--arguments", "{}"]);
     let inner = json!([{"type": "function", "name": "wait", "parameters": {"type": "object"}}]);
     let tools = json!([{"type": "namespace", "name": "agents", "tools": inner},
@@ -107,7 +107,7 @@ fn a_function_of_a_namespace_is_called_with_it() {
 }
 
 #[test]
-fn a_grammar_is_a_pattern_or_is_named_and_an_invalid_one_is_refused() {
+fn a_grammar_is_enforced_or_reported_and_an_invalid_one_is_refused() {
     let pool = pool(&["--echo"]);
     let tool = |syntax: &str, definition: &str| {
         json!({"tools": [{"type": "custom", "name": "t",

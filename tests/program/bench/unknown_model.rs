@@ -9,7 +9,7 @@ use support::service::Pool;
 use super::bench;
 
 #[test]
-fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
+fn bench_stops_at_the_first_response_if_the_model_does_not_exist() {
     let pool = Pool::with_models(&[], "");
     let url = format!("http://{}/v1", pool.address());
     for load in [&["--connections", "2"][..], &["--rate", "100"]] {
@@ -57,7 +57,7 @@ fn server_with(responses: &'static [(u16, &'static str)]) -> String {
 }
 
 #[test]
-fn a_model_that_was_there_and_is_gone_is_a_failure_beside_what_was_measured() {
+fn a_model_that_disappears_during_a_bench_counts_as_a_failure() {
     const DONE: (u16, &str) = (200, r#"{"choices":[],"usage":{"completion_tokens":7}}"#);
     const GONE: (u16, &str) = (
         404,

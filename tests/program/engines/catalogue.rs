@@ -45,7 +45,7 @@ fn recipe(entry: &Entry) -> &ServerRecipe {
 }
 
 #[test]
-fn what_the_pool_sets_itself_is_refused_with_what_to_set_instead() {
+fn keys_set_by_the_pool_are_refused_with_the_key_to_set_instead() {
     for (engine, kwargs, parts) in [
         (
             "VLLMEngine",
@@ -105,7 +105,7 @@ fn what_the_pool_sets_itself_is_refused_with_what_to_set_instead() {
 }
 
 #[test]
-fn keys_that_do_not_go_with_the_engine_are_refused() {
+fn keys_of_other_engines_are_refused() {
     let none = json!({});
     let text = refusal("VLLMEngine", json!({"command": ["vllm"]}), none.clone());
     assert_has(&text, &["engine_config.command", "CommandEngine only"]);
@@ -175,7 +175,7 @@ fn variables_that_the_pool_sets_are_refused_when_the_file_is_read() {
 }
 
 #[test]
-fn in_host_memory_only_what_can_keep_to_a_budget_there_is_run() {
+fn in_host_memory_only_engines_with_a_memory_budget_are_allowed() {
     let mut config = Config::default();
     config.inventory.provider = model_pool::config::Provider::Host;
     let read = |engine: &str, beside: Value| {
@@ -209,7 +209,7 @@ fn in_host_memory_only_what_can_keep_to_a_budget_there_is_run() {
 }
 
 #[test]
-fn sleep_is_for_engines_that_can_and_takes_a_socket_where_there_is_one() {
+fn sleep_is_refused_for_engines_without_it_and_otherwise_uses_a_socket_if_possible() {
     let sleep = |depth: &str| json!({"pool_config": {"sleep": depth}});
     let text = refusal("LlamaCppEngine", json!({}), sleep("weights"));
     assert_has(
@@ -239,7 +239,7 @@ fn sleep_is_for_engines_that_can_and_takes_a_socket_where_there_is_one() {
 }
 
 #[test]
-fn dangerous_options_are_taken_with_a_warning() {
+fn dangerous_options_are_accepted_with_a_warning() {
     let kwargs = json!({"engine_kwargs": {"trust_remote_code": true}});
     let (_, warnings) = read(&document("VLLMEngine", kwargs, json!({}))).expect("taken");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -253,7 +253,7 @@ fn dangerous_options_are_taken_with_a_warning() {
 }
 
 #[test]
-fn seats_come_from_the_deployment_the_engines_own_bound_or_the_engine() {
+fn seats_are_taken_from_the_deployment_the_engines_limit_or_its_default() {
     let seats = |engine: &str, kwargs: Value, deployment: Value| {
         let keys = json!({"engine_kwargs": kwargs});
         let beside = json!({"deployment_config": deployment});
@@ -292,7 +292,7 @@ fn demands(engine: &str, keys: Value, command: &[&str]) -> (Demand, Demand) {
 }
 
 #[test]
-fn the_estimates_are_those_of_the_same_command_written_by_hand() {
+fn estimates_equal_those_of_the_same_hand_written_command() {
     let (own, hand) = demands(
         "VLLMEngine",
         json!({"max_total_tokens": 500, "engine_kwargs": {"kv_cache_dtype": "fp8"}}),
@@ -338,7 +338,7 @@ fn the_estimates_are_those_of_the_same_command_written_by_hand() {
 }
 
 #[test]
-fn llama_cpps_context_is_that_of_all_slots_in_the_estimate_too() {
+fn llama_cpps_total_context_covers_all_slots_in_the_estimate() {
     let recipe = |kwargs: Value| {
         let mut keys = json!({"model_path": "/nowhere/m.gguf", "max_total_tokens": 500});
         keys["engine_kwargs"] = kwargs;
@@ -353,7 +353,7 @@ fn llama_cpps_context_is_that_of_all_slots_in_the_estimate_too() {
 }
 
 #[test]
-fn an_engine_of_embeddings_keeps_no_cache() {
+fn an_embedding_engine_has_no_cache() {
     let folder = model_folder();
     let keys = json!({"model_path": folder.path().display().to_string()});
     let (entry, _) = read(&document("EmbeddingEngine", keys, json!({}))).expect("taken");
@@ -362,7 +362,7 @@ fn an_engine_of_embeddings_keeps_no_cache() {
 }
 
 #[test]
-fn a_document_comes_back_as_it_was_and_reads_again() {
+fn a_document_round_trips_through_its_entry() {
     let keys = json!({"engine_kwargs": {"max-num-seqs": 7, "hf_overrides": {"a": [1]}}, "revision": "abc"});
     let written = document(
         "VLLMEngine",

@@ -129,7 +129,7 @@ fn the_examples_run_what_the_manual_says() {
 }
 
 #[test]
-fn weights_that_are_still_to_be_fetched_are_no_reason_to_name_a_folder() {
+fn weights_not_yet_fetched_do_not_require_a_local_folder() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config.yaml");
@@ -157,7 +157,7 @@ fn weights_that_are_still_to_be_fetched_are_no_reason_to_name_a_folder() {
 }
 
 #[test]
-fn check_shows_what_would_be_run_with_secrets_masked() {
+fn check_shows_the_command_line_with_secrets_masked() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config.yaml");

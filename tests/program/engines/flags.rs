@@ -75,7 +75,7 @@ fn words_of(engine: &Engine, key: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_flag_that_can_be_written_is_one_of_the_engines_own() {
+fn every_flag_the_table_can_write_exists_in_the_engine() {
     for engine in ENGINES {
         let known = flags_of(engine);
         for key in engine.flags.keys() {
@@ -97,7 +97,7 @@ fn every_flag_that_can_be_written_is_one_of_the_engines_own() {
 
 /// Flags of vLLM and llama.cpp are accepted or refused with a reason; none is missing.
 #[test]
-fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
+fn every_flag_of_an_engine_is_accepted_or_refused_with_a_reason() {
     // Of a command line alone.
     let beside = [
         "help",
@@ -151,7 +151,7 @@ fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
 
 /// The installed program has this version, which makes its list of flags comparable with ours.
 #[test]
-fn the_list_of_llama_servers_flags_is_of_the_version_that_is_built() {
+fn the_list_of_llama_server_flags_matches_the_built_version() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/llama-server");
     let script = std::fs::read_to_string(script).expect("the script");
     let mut lines = script.lines();
@@ -166,7 +166,7 @@ fn the_list_of_llama_servers_flags_is_of_the_version_that_is_built() {
 
 /// `check` compares the installed vLLM with the version of the table.
 #[test]
-fn the_version_that_an_installed_vllm_is_compared_with_is_that_of_the_list_and_of_the_manual() {
+fn the_vllm_version_used_for_comparison_matches_the_flag_list_and_the_manual() {
     let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
     let (major, minor) = engine.package.expect("its package").flags_of;
     let list = list_of(engine);

@@ -32,7 +32,7 @@ fn ask(pool: &Pool, model: &str, more: Value) -> (u16, String) {
 }
 
 #[test]
-fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
+fn a_model_is_loaded_with_the_share_of_the_gpu_that_was_reserved() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(2, H100, 80 * GIB);
     let files = [
@@ -78,7 +78,7 @@ fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
 }
 
 #[test]
-fn the_stages_of_a_load_are_those_of_its_log() {
+fn the_stages_of_a_load_are_read_from_its_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let files = [model(
@@ -108,7 +108,7 @@ fn the_stages_of_a_load_are_those_of_its_log() {
 }
 
 #[test]
-fn a_load_that_fails_says_what_to_do() {
+fn a_failed_load_is_reported_with_advice() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let fails = "VLLM_DOUBLE_LOAD_MS: '20', VLLM_DOUBLE_FAIL: \"huggingface_hub.errors.GatedRepoError: 401 Client Error.\"";
@@ -205,7 +205,7 @@ fn boxed_with(folder: &Path, rm_seconds: u32) -> (Pool, std::path::PathBuf) {
 }
 
 #[test]
-fn the_memory_of_a_container_is_its_replicas_and_nobody_elses() {
+fn the_memory_of_a_container_is_attributed_to_its_replica_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, _) = boxed(folder.path());
     wait_for("its memory to be known for its own", || {
@@ -217,7 +217,7 @@ fn the_memory_of_a_container_is_its_replicas_and_nobody_elses() {
 }
 
 #[test]
-fn a_container_is_removed_although_the_service_was_killed() {
+fn a_container_is_removed_even_if_the_service_was_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut pool, removed) = boxed(folder.path());
     pool.kill();
@@ -238,7 +238,7 @@ fn a_container_is_removed_by_its_name_when_the_replica_ends() {
 }
 
 #[test]
-fn nobody_gets_a_seat_on_a_crashed_engine_while_its_container_is_removed() {
+fn a_crashed_engine_gets_no_requests_while_its_container_is_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, removed) = boxed_with(folder.path(), 4);
     let pid = fs::read_to_string(folder.path().join("pid")).expect("its process");
@@ -260,7 +260,7 @@ fn nobody_gets_a_seat_on_a_crashed_engine_while_its_container_is_removed() {
 }
 
 #[test]
-fn what_an_engine_says_of_its_own_load_is_shown_under_one_name_for_all_engines() {
+fn engine_load_metrics_have_the_same_name_for_all_engines() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let files = [model(
@@ -286,7 +286,7 @@ fn what_an_engine_says_of_its_own_load_is_shown_under_one_name_for_all_engines()
 }
 
 #[test]
-fn a_model_that_may_sleep_is_served_over_a_socket() {
+fn a_model_with_sleep_enabled_is_served_over_a_unix_socket() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let files = [model(
@@ -304,7 +304,7 @@ fn a_model_that_may_sleep_is_served_over_a_socket() {
 }
 
 #[test]
-fn an_adapter_is_asked_by_its_own_name_at_the_replica_of_its_base() {
+fn an_adapter_is_requested_by_its_own_name_at_the_replica_of_its_base() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, H100, 80 * GIB);
     let adapters = "lora_adapters: [{name: \"base:polite:7\", path: /srv/polite}]";

@@ -107,7 +107,7 @@ fn machine(folder: &tempfile::TempDir) -> Machine {
 }
 
 #[test]
-fn its_weights_wait_on_the_host_while_it_sleeps_and_come_back() {
+fn weights_wait_in_host_memory_while_asleep_and_return() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(&folder);
     let double = Double::start(&machine, &["--enable-sleep-mode", "--enforce-eager"], true);
@@ -142,7 +142,7 @@ fn its_weights_wait_on_the_host_while_it_sleeps_and_come_back() {
 }
 
 #[test]
-fn dropped_weights_are_read_again_before_it_answers() {
+fn discarded_weights_are_read_again_before_the_engine_responds() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(&folder);
     let double = Double::start(&machine, &["--enable-sleep-mode", "--enforce-eager"], true);
@@ -164,7 +164,7 @@ fn dropped_weights_are_read_again_before_it_answers() {
 }
 
 #[test]
-fn it_does_not_wake_where_somebody_else_has_taken_the_memory() {
+fn a_sleeping_engine_does_not_wake_if_another_process_took_the_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(&folder);
     let double = Double::start(&machine, &["--enable-sleep-mode", "--enforce-eager"], true);
@@ -184,7 +184,7 @@ fn it_does_not_wake_where_somebody_else_has_taken_the_memory() {
 }
 
 #[test]
-fn without_the_flag_or_the_mode_there_is_no_sleep() {
+fn without_the_flag_or_the_mode_the_double_cannot_sleep() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(&folder);
     let closed = Double::start(&machine, &["--enable-sleep-mode"], false);
@@ -196,7 +196,7 @@ fn without_the_flag_or_the_mode_there_is_no_sleep() {
 }
 
 #[test]
-fn its_numbers_have_vllms_names() {
+fn the_doubles_metrics_have_vllms_names() {
     let folder = tempfile::tempdir().expect("a folder");
     let machine = machine(&folder);
     let double = Double::start(&machine, &["--served-model-name", "org/m"], false);
@@ -216,7 +216,7 @@ fn its_numbers_have_vllms_names() {
 }
 
 #[test]
-fn a_flag_that_vllm_does_not_know_ends_it_with_2() {
+fn a_flag_unknown_to_vllm_exits_with_2() {
     let output = Command::new(vllm_double())
         .args(["serve", "org/m", "--tensor-parallel", "2"])
         .output();

@@ -37,14 +37,14 @@ fn pool(files: &[(String, String)]) -> Pool {
 }
 
 #[test]
-fn the_double_answers_the_script_as_the_real_one() {
+fn the_double_passes_the_script_of_the_real_engine() {
     let folder = with_template(HERMES);
     let pool = pool(&[model(folder.path(), "double", "")]);
     vllm_script::run(&pool, "double");
 }
 
 #[test]
-fn a_template_without_tools_switches_no_parser_on_and_only_a_demanded_call_is_refused() {
+fn without_tool_support_in_the_template_only_a_required_call_is_refused() {
     let folder = with_template("{{ messages }}");
     let pool = pool(&[model(folder.path(), "double", "")]);
     let body = json!({
@@ -62,7 +62,7 @@ fn a_template_without_tools_switches_no_parser_on_and_only_a_demanded_call_is_re
 }
 
 #[test]
-fn a_call_in_another_form_than_the_parsers_stays_a_text() {
+fn a_call_the_parser_does_not_recognize_stays_text() {
     let folder = with_template(HERMES);
     let (name, text) = model(folder.path(), "double", "");
     let kwargs = "  engine_kwargs: {enable_auto_tool_choice: true, tool_call_parser: mistral}\n";
@@ -83,7 +83,7 @@ fn a_call_in_another_form_than_the_parsers_stays_a_text() {
 }
 
 #[test]
-fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_replica() {
+fn a_request_whose_engine_dies_before_its_first_token_is_retried_on_another_replica() {
     let folder = with_template(HERMES);
     let died = tempfile::tempdir().expect("a folder");
     let mark = died.path().join("died").display().to_string();
@@ -126,7 +126,7 @@ fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_repli
 }
 
 #[test]
-fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_back() {
+fn without_another_replica_the_request_fails_with_the_reason_and_a_retry_time() {
     let folder = with_template(HERMES);
     let pool = pool(&[model(folder.path(), "double", "VLLM_DOUBLE_DIES: '1'")]);
     let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hi"}]});
@@ -146,7 +146,7 @@ fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_
 }
 
 #[test]
-fn a_stream_whose_engine_says_that_it_ends_is_cut_with_what_happened_and_not_with_done() {
+fn a_stream_whose_engine_announces_its_end_is_cut_with_the_reason_and_without_done() {
     let folder = with_template(HERMES);
     let pool = pool(&[model(
         folder.path(),

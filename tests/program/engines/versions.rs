@@ -7,7 +7,7 @@ use support::environment::{installed_package, vllm_script};
 use support::service::Pool;
 
 #[test]
-fn an_unknown_argument_of_an_older_vllm_is_told_with_its_version() {
+fn an_argument_unknown_to_an_older_vllm_is_reported_with_its_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = |name: &str, error: &str| {
         let root = folder.path().join(name);

@@ -12,7 +12,7 @@ fn lines(path: &std::path::Path) -> Vec<Value> {
 }
 
 #[test]
-fn each_request_has_a_line_with_what_it_cost_and_nothing_of_what_it_said() {
+fn each_request_is_logged_with_its_cost_and_without_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let env = [("MODEL_POOL__SERVER__ACCESS_LOG", path.to_str().unwrap())];
@@ -98,7 +98,7 @@ fn each_request_has_a_line_with_what_it_cost_and_nothing_of_what_it_said() {
 }
 
 #[test]
-fn a_client_that_left_has_a_line_that_says_so() {
+fn an_aborted_request_is_logged_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let env = [("MODEL_POOL__SERVER__ACCESS_LOG", path.to_str().unwrap())];
@@ -113,7 +113,7 @@ fn a_client_that_left_has_a_line_that_says_so() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_stops_the_start() {
+fn an_access_log_that_cannot_be_opened_prevents_the_start() {
     let config = "server: {listen: \"127.0.0.1:0\", access_log: /proc/nowhere/access.log}\n";
     let (status, said) = Pool::refused(config);
     assert_eq!(status, Some(1));
@@ -124,7 +124,7 @@ fn a_log_that_cannot_be_opened_stops_the_start() {
 }
 
 #[test]
-fn a_proxy_is_believed_only_if_it_is_trusted() {
+fn client_addresses_from_a_proxy_are_used_only_if_it_is_trusted() {
     let models = [stub("talker", &[])];
     let body = chat("talker", false);
     let asked = |pool: &Pool, more: &str| {

@@ -45,7 +45,7 @@ fn assert_quick(times: &[Duration]) {
 }
 
 #[test]
-fn over_http_1_plain_and_streaming() {
+fn disconnects_over_http_1_stop_the_engine_for_complete_and_streamed_responses() {
     let (pool, engine) = start();
     for stream in [true, false] {
         let times: Vec<Duration> = (0..TRIES)
@@ -59,7 +59,7 @@ fn over_http_1_plain_and_streaming() {
 }
 
 #[test]
-fn over_http_2_by_a_reset_and_by_the_end_of_the_connection() {
+fn resets_and_closed_connections_over_http_2_stop_the_engine() {
     let (pool, engine) = start();
     let runtime = runtime();
     let uri = "http://localhost/v1/chat/completions";
@@ -89,7 +89,7 @@ fn over_http_2_by_a_reset_and_by_the_end_of_the_connection() {
 }
 
 #[test]
-fn who_leaves_while_waiting_leaves_nothing_in_the_queue() {
+fn a_client_that_disconnects_while_waiting_leaves_no_entry_in_the_queue() {
     let slow = stub("slow", &["--ready-after-ms", "60000"]);
     let pool = Pool::with_models(&[slow], "");
     let key = pool.admin_key();

@@ -9,7 +9,7 @@ use support::net::{chat, connect, h2, post, raw, rest, runtime, status, stub, te
 use support::service::{Pool, wait_for};
 
 #[test]
-fn both_versions_are_spoken_on_one_port_and_many_requests_share_a_connection() {
+fn http_1_and_http_2_share_a_port_and_many_requests_share_a_connection() {
     let pool = Pool::with_models(
         &[stub("talker", &["--tokens", "20", "--token-ms", "5"])],
         "",
@@ -47,7 +47,7 @@ fn both_versions_are_spoken_on_one_port_and_many_requests_share_a_connection() {
 }
 
 #[test]
-fn sigterm_says_goodbye_and_lets_a_stream_of_http_2_finish() {
+fn after_sigterm_an_http_2_stream_finishes_and_the_connection_closes() {
     let talk = ["--tokens", "30", "--token-ms", "30"];
     let mut pool = Pool::with_models(&[stub("talker", &talk)], "");
     let runtime = runtime();
@@ -71,7 +71,7 @@ fn sigterm_says_goodbye_and_lets_a_stream_of_http_2_finish() {
 }
 
 #[test]
-fn a_flood_of_resets_harms_nobody_else_and_leaves_nothing_behind() {
+fn a_flood_of_resets_affects_no_other_client_and_leaves_nothing_behind() {
     let pool = Pool::with_models(
         &[stub("talker", &["--tokens", "500", "--token-ms", "20"])],
         "",

@@ -23,7 +23,7 @@ fn with_host(host: &str) -> String {
 }
 
 #[test]
-fn on_loopback_a_web_page_under_another_name_reaches_nothing() {
+fn on_loopback_a_web_page_under_another_host_name_is_refused() {
     let env = [("MODEL_POOL__SERVER__HOSTS", "[llm.example.org]")];
     let pool = Pool::with_env(&[], "", &env);
     for (host, expected) in [
@@ -61,7 +61,7 @@ fn on_loopback_a_web_page_under_another_name_reaches_nothing() {
 }
 
 #[test]
-fn elsewhere_every_name_is_served_until_some_are_listed() {
+fn on_a_public_address_every_host_name_is_served_unless_some_are_configured() {
     let listen = ("MODEL_POOL__SERVER__LISTEN", "0.0.0.0:0");
     let pool = Pool::with_env(&[], "", &[listen]);
     let port = pool.address().rsplit_once(':').unwrap().1;
@@ -75,7 +75,7 @@ fn elsewhere_every_name_is_served_until_some_are_listed() {
 }
 
 #[test]
-fn what_no_route_is_for_is_refused_in_openais_shape() {
+fn an_unknown_route_is_refused_in_openais_error_format() {
     let pool = Pool::demo();
     for (method, target, expected) in [
         ("GET", "/", 404),
@@ -122,7 +122,7 @@ fn what_no_route_is_for_is_refused_in_openais_shape() {
 }
 
 #[test]
-fn bodies_in_a_coding_or_with_two_lengths_are_refused() {
+fn bodies_with_a_content_encoding_or_two_lengths_are_refused() {
     let pool = Pool::demo();
     for coding in ["gzip", "br", "deflate", "zstd", "identity, gzip"] {
         let more = format!("Content-Encoding: {coding}\r\nContent-Length: 2\r\n");
@@ -150,7 +150,7 @@ fn bodies_in_a_coding_or_with_two_lengths_are_refused() {
 }
 
 #[test]
-fn a_request_id_is_the_clients_own_if_it_is_plain_and_stands_in_the_log() {
+fn a_plain_client_request_id_is_kept_and_logged() {
     let broken = stub("broken", &["--raw", "hang-up"]);
     let pool = Pool::with_models(&[broken], "");
     for (sent, kept) in [("mine-4711", true), ("<script>", false), ("a b", false)] {
@@ -185,7 +185,7 @@ fn a_request_id_is_the_clients_own_if_it_is_plain_and_stands_in_the_log() {
 }
 
 #[test]
-fn web_pages_may_call_only_where_it_is_configured_and_never_administer() {
+fn cors_is_allowed_only_if_configured_and_never_for_admin_routes() {
     let asks = "Origin: https://lab.example.org\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization, x-stainless-os\r\n";
     let closed = Pool::demo();
     let (got, said) = ask(&closed, "OPTIONS", "/v1/chat/completions", asks);
@@ -236,7 +236,7 @@ fn web_pages_may_call_only_where_it_is_configured_and_never_administer() {
 }
 
 #[test]
-fn answers_tell_browsers_and_caches_what_they_may_not_do() {
+fn responses_carry_security_headers_for_browsers_and_caches() {
     let pool = Pool::demo();
     let key = format!("Authorization: Bearer {}\r\n", pool.admin_key());
     let (got, admin) = ask(&pool, "GET", "/llm/admin/keys", &key);

@@ -25,7 +25,7 @@ fn response_to(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec
 }
 
 #[test]
-fn past_the_routing_table_and_through_it_the_responses_are_the_same() {
+fn responses_are_the_same_with_and_without_the_direct_route() {
     let cors = "{origins: [\"https://lab.example.org\"]}";
     let past = Pool::with_env(&[stub("m", &[])], "", &[LIMIT]);
     let through = [LIMIT, ("MODEL_POOL__SERVER__CORS", cors)];

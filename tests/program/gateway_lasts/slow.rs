@@ -31,7 +31,7 @@ fn until_closed(socket: &mut TcpStream) -> (f64, String) {
 }
 
 #[test]
-fn heads_that_come_byte_by_byte_are_cut_after_ten_seconds_and_nobody_else_waits() {
+fn slow_request_heads_are_cut_after_ten_seconds_and_delay_no_other_client() {
     let pool = start(&[], &[]);
     let mut sockets: Vec<TcpStream> = (0..200).map(|_| connect(&pool)).collect();
     let began = SystemTime::now();
@@ -63,7 +63,7 @@ fn heads_that_come_byte_by_byte_are_cut_after_ten_seconds_and_nobody_else_waits(
 }
 
 #[test]
-fn a_body_that_stops_gets_408_and_a_slow_one_does_not() {
+fn a_stalled_body_gets_408_and_a_slow_one_does_not() {
     let pool = start(&[stub("talker", &[])], &[("body_timeout", "500ms")]);
     let body = chat("talker", false);
     let length = format!("Content-Length: {}\r\n", body.len());
@@ -102,7 +102,7 @@ fn a_body_that_stops_gets_408_and_a_slow_one_does_not() {
 }
 
 #[test]
-fn a_connection_without_requests_is_closed_and_one_that_is_used_is_kept() {
+fn an_idle_connection_is_closed_and_an_active_one_is_kept() {
     let pool = start(&[], &[("idle_timeout", "1s")]);
     let mut socket = connect(&pool);
     for _ in 0..6 {
@@ -122,7 +122,7 @@ fn a_connection_without_requests_is_closed_and_one_that_is_used_is_kept() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_gives_its_place_back() {
+fn a_client_that_reads_nothing_loses_its_seat() {
     let flood = stub("flood", &["--tokens", "2000000"]);
     let pool = start(&[flood], &[("write_timeout", "1s")]);
     let mut socket = connect(&pool);
@@ -159,7 +159,7 @@ fn a_client_that_reads_nothing_gives_its_place_back() {
 }
 
 #[test]
-fn bodies_share_a_bounded_memory_and_small_ones_find_room() {
+fn bodies_share_a_bounded_memory_and_small_ones_always_fit() {
     let keys = [
         ("bodies_memory", "4MiB"),
         ("body_limit", "2MiB"),
@@ -199,7 +199,7 @@ fn bodies_share_a_bounded_memory_and_small_ones_find_room() {
 }
 
 #[test]
-fn connections_are_bounded_and_who_is_turned_away_is_told() {
+fn connections_are_limited_and_a_refused_client_gets_a_503() {
     let pool = start(&[], &[("connections_max", "8")]);
     let held: Vec<TcpStream> = (0..8).map(|_| connect(&pool)).collect();
     let mut said = String::new();

@@ -74,7 +74,7 @@ impl Reader {
 }
 
 #[test]
-fn a_client_that_reads_slowly_holds_its_engine_back_and_not_its_tokens_in_memory() {
+fn a_slow_reader_pauses_its_engine_and_its_tokens_do_not_accumulate_in_memory() {
     let pool = Pool::with_models(&[stub("flood", &["--tokens", TOKENS])], "");
     let ask = json!([{"role": "user", "content": "What is a priority?"}]);
     let warm = json!({"model": "flood", "messages": ask, "max_tokens": 1});
@@ -121,7 +121,7 @@ fn a_client_that_reads_slowly_holds_its_engine_back_and_not_its_tokens_in_memory
 }
 
 #[test]
-fn a_client_that_reads_slowly_keeps_no_other_one_waiting() {
+fn a_slow_reader_delays_no_other_client() {
     let pool = Pool::with_models(&[stub("flood", &["--tokens", TOKENS])], "");
     let ask = json!([{"role": "user", "content": "What is a priority?"}]);
     let short = json!({"model": "flood", "messages": ask, "stream": true, "max_tokens": 5});

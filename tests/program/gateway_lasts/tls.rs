@@ -83,7 +83,7 @@ async fn reload(pool: &Pool, certificate: &str) -> (u16, String) {
 }
 
 #[test]
-fn what_was_agreed_on_is_spoken_and_nothing_in_clear() {
+fn tls_serves_the_negotiated_protocol_and_refuses_plain_http() {
     let folder = tempfile::tempdir().unwrap();
     let own = certificate(folder.path());
     let pool = start(folder.path());
@@ -104,7 +104,7 @@ fn what_was_agreed_on_is_spoken_and_nothing_in_clear() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_by_itself_and_a_stream_that_has_begun_goes_on() {
+fn a_new_certificate_is_reloaded_automatically_and_running_streams_continue() {
     let folder = tempfile::tempdir().unwrap();
     let first = certificate(folder.path());
     let pool = start(folder.path());
@@ -135,7 +135,7 @@ fn a_new_certificate_is_taken_by_itself_and_a_stream_that_has_begun_goes_on() {
 }
 
 #[test]
-fn a_broken_new_file_keeps_the_old_certificate_and_both_log_and_answer_say_so() {
+fn a_broken_new_certificate_keeps_the_old_one_and_is_reported_in_log_and_response() {
     let folder = tempfile::tempdir().unwrap();
     let own = certificate(folder.path());
     let pool = start(folder.path());

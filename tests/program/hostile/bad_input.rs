@@ -23,7 +23,7 @@ fn quarantined_at_once(scene: &Scene, label: &str) {
 }
 
 #[test]
-fn a_program_that_is_not_installed_is_named_with_what_to_install() {
+fn a_program_that_is_not_installed_is_reported_with_what_to_install() {
     let scene = program("llama-server-of-nobody/llama-server", &[]);
     let words = ["llama-server", "it is not installed", "llama.cpp"];
     scene.ask().is(503, "load_failed", &words);
@@ -32,7 +32,7 @@ fn a_program_that_is_not_installed_is_named_with_what_to_install() {
 }
 
 #[test]
-fn a_program_that_may_not_be_run_says_so() {
+fn a_program_that_is_not_executable_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("engine");
     std::fs::write(&file, "#!/bin/sh\n").expect("written");
@@ -44,7 +44,7 @@ fn a_program_that_may_not_be_run_says_so() {
 }
 
 #[test]
-fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_again() {
+fn wrong_flags_are_reported_in_the_engines_words_until_an_administrator_retries() {
     let scene = Scene::new(&["--no-such-flag"]);
     let words = [
         "unknown flag --no-such-flag",
@@ -65,7 +65,7 @@ fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_aga
 }
 
 #[test]
-fn secrets_that_an_engine_prints_reach_neither_clients_nor_logs_nor_the_history() {
+fn secrets_printed_by_an_engine_do_not_reach_clients_logs_or_the_history() {
     let words = "401 with hf_abcdefghijklmnopqrstuv and Bearer of-the-lab-123";
     let scene = Scene::new(&["--fail-load", words]);
     let response = scene.ask();
@@ -86,7 +86,7 @@ fn secrets_that_an_engine_prints_reach_neither_clients_nor_logs_nor_the_history(
 }
 
 #[test]
-fn weights_that_were_replaced_while_they_were_loaded_are_seen_at_the_next_load() {
+fn weights_replaced_during_a_load_are_noticed_at_the_next_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("model.bin");
     std::fs::write(&weights, "the old ones").expect("written");

@@ -24,7 +24,7 @@ pub(super) fn processor_time(pid: u32) -> Duration {
 }
 
 #[test]
-fn fifty_idle_engines_are_watched_for_a_small_part_of_a_core() {
+fn watching_fifty_idle_engines_uses_a_small_part_of_a_core() {
     let seconds = std::env::var("WATCH_SECONDS").ok();
     let time = Duration::from_secs(
         seconds

@@ -7,7 +7,7 @@ use support::machine::GIB;
 use support::service::wait_for;
 
 #[test]
-fn an_engine_that_dies_in_the_middle_of_a_stream_leaves_an_error_and_no_false_end() {
+fn an_engine_that_crashes_mid_stream_ends_it_with_an_error_and_no_done() {
     let scene = Scene::new(&["--crash-mid-stream", "3"]);
     let text = scene.stream().whole();
     assert!(text.contains("Hello"), "what it had said: {text}");
@@ -29,7 +29,7 @@ fn an_engine_that_exits_with_0_right_after_it_was_ready_has_crashed() {
 }
 
 #[test]
-fn an_engine_that_takes_twice_its_memory_is_counted_with_it_and_others_stay() {
+fn an_engine_that_takes_twice_its_memory_is_counted_with_it_and_others_are_kept() {
     let twice = (2 * HELD_GIB * GIB).to_string();
     let flags = ["--grow-to", &twice, "--grow-after", "100"];
     let scene = Scene::new(&flags);
@@ -48,7 +48,7 @@ fn an_engine_that_takes_twice_its_memory_is_counted_with_it_and_others_stay() {
 }
 
 #[test]
-fn a_leak_of_10_mb_with_each_request_is_seen_and_given_back_with_the_engine() {
+fn a_leak_of_10_mb_per_request_is_measured_and_freed_with_the_engine() {
     let leak = (10 << 20).to_string();
     let scene = Scene::with(&["--leak-per-request", &leak], &[("idle_probe", "off")]);
     for _ in 0..20 {

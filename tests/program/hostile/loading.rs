@@ -4,7 +4,7 @@ use super::scene::Scene;
 use support::service::wait_for;
 
 #[test]
-fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {
+fn a_load_of_ten_minutes_is_ended_at_its_deadline_with_its_last_stage() {
     let scene = Scene::with(&["--ready-after-ms", "600000"], &[("load_deadline", "3s")]);
     let words = [
         "did not become ready within 3.0 s (L3)",
@@ -23,7 +23,7 @@ fn a_load_of_ten_minutes_ends_at_its_deadline_and_says_how_far_it_was() {
 }
 
 #[test]
-fn connections_that_are_accepted_and_never_answered_are_no_readiness() {
+fn accepting_connections_without_responding_is_not_readiness() {
     let scene = Scene::with(&["--raw", "mute"], &[("load_deadline", "800ms")]);
     scene.ask().is(503, "load_failed", &["timed out", "(L3)"]);
     wait_for("the engine's end", || scene.bad_processes().is_empty());
@@ -31,14 +31,14 @@ fn connections_that_are_accepted_and_never_answered_are_no_readiness() {
 }
 
 #[test]
-fn an_engine_that_listens_late_is_waited_for() {
+fn an_engine_that_listens_late_is_awaited() {
     let scene = Scene::new(&["--listen-after-ms", "900"]);
     assert_eq!(scene.ask().status, 200);
     scene.end();
 }
 
 #[test]
-fn a_port_that_somebody_took_is_no_failure_of_the_model_and_another_is_tried_at_once() {
+fn a_port_taken_by_another_program_is_retried_immediately_with_another_port() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("taken").display().to_string();
     let scene = Scene::new(&["--squat", &file, "--squat-ms", "3000"]);

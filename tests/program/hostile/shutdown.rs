@@ -4,7 +4,7 @@ use super::scene::Scene;
 use support::service::wait_for;
 
 #[test]
-fn sigterm_is_ignored_and_the_engine_is_gone_after_its_grace() {
+fn an_engine_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let scene = Scene::new(&["--ignore-term"]);
     assert_eq!(scene.ask().status, 200);
     scene.unload();
@@ -13,7 +13,7 @@ fn sigterm_is_ignored_and_the_engine_is_gone_after_its_grace() {
 }
 
 #[test]
-fn descendants_that_escaped_into_sessions_of_their_own_go_with_the_engine() {
+fn descendants_in_separate_sessions_are_killed_with_the_engine() {
     let scene = Scene::new(&["--grandchildren"]);
     assert_eq!(scene.ask().status, 200);
     assert_eq!(scene.bad_processes().len(), 4, "one and three descendants");
@@ -23,7 +23,7 @@ fn descendants_that_escaped_into_sessions_of_their_own_go_with_the_engine() {
 }
 
 #[test]
-fn descendants_go_with_an_engine_that_crashes_too() {
+fn descendants_of_a_crashed_engine_are_killed_too() {
     let scene = Scene::new(&["--grandchildren", "--crash-mid-stream", "2"]);
     scene.ask().is(503, "engine_crashed", &["signal 6"]);
     wait_for("the end of all", || scene.bad_processes().is_empty());
@@ -31,7 +31,7 @@ fn descendants_go_with_an_engine_that_crashes_too() {
 }
 
 #[test]
-fn an_engine_that_closes_its_output_serves_and_leaves_as_any_other() {
+fn an_engine_that_closes_its_output_serves_and_stops_like_any_other() {
     let scene = Scene::new(&["--close-output"]);
     assert_eq!(scene.ask().status, 200);
     scene.unload();
@@ -40,7 +40,7 @@ fn an_engine_that_closes_its_output_serves_and_leaves_as_any_other() {
 }
 
 #[test]
-fn a_flood_of_output_is_kept_within_bounds_and_holds_nobody_up() {
+fn a_flood_of_output_is_bounded_and_does_not_block_the_engine() {
     let mib = std::env::var("HOSTILE_FLOOD_MIB").unwrap_or("64".to_owned());
     let scene = Scene::new(&["--print-mib", &mib]);
     assert_eq!(scene.ask().status, 200);

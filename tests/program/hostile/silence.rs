@@ -12,7 +12,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn an_engine_that_begins_and_never_says_a_token_is_found_and_whoever_waits_is_told() {
+fn an_engine_stuck_before_its_first_token_is_found_and_waiting_requests_fail_with_the_reason() {
     let scene = Scene::new(&["--stuck-after", "0"]);
     let stream = scene.stream();
     scene
@@ -24,7 +24,7 @@ fn an_engine_that_begins_and_never_says_a_token_is_found_and_whoever_waits_is_to
 }
 
 #[test]
-fn a_generation_that_stops_in_the_middle_is_found_by_the_age_of_its_last_token() {
+fn a_generation_stuck_mid_stream_is_found_by_the_age_of_its_last_token() {
     let scene = Scene::new(&["--stuck-after", "3"]);
     scene.load();
     let stream = scene.stream();
@@ -40,14 +40,14 @@ fn a_generation_that_stops_in_the_middle_is_found_by_the_age_of_its_last_token()
 }
 
 #[test]
-fn a_request_that_is_never_answered_at_all_ends_with_the_reason() {
+fn a_request_that_is_never_answered_fails_with_the_reason() {
     let scene = Scene::with(&["--never-answer"], &[("idle_probe", "off")]);
     scene.ask().is(503, "engine_crashed", &["no token for"]);
     scene.end();
 }
 
 #[test]
-fn an_idle_engine_whose_port_is_open_and_whose_generation_is_stuck_is_found_by_a_tiny_request() {
+fn a_stuck_idle_engine_with_an_open_port_is_found_by_a_probe_request() {
     let scene = Scene::new(&["--never-answer"]);
     scene.load();
     scene.told(
@@ -59,7 +59,7 @@ fn an_idle_engine_whose_port_is_open_and_whose_generation_is_stuck_is_found_by_a
 }
 
 #[test]
-fn a_tiny_request_neither_keeps_a_model_hot_nor_is_in_the_history() {
+fn a_trivial_request_neither_keeps_a_model_hot_nor_counts_in_metrics() {
     let scene = Scene::with(&[], &[("keep_hot", "1500ms")]);
     scene.load();
     scene.told("drain", "(L2)");
@@ -73,7 +73,7 @@ fn a_tiny_request_neither_keeps_a_model_hot_nor_is_in_the_history() {
 }
 
 #[test]
-fn an_idle_engine_that_is_stopped_is_found_and_killed_and_comes_back_when_it_is_wanted() {
+fn a_frozen_idle_engine_is_killed_and_loaded_again_on_demand() {
     let scene = Scene::with(&[], &[("idle_probe", "off")]);
     scene.load();
     signal(scene.pid(), Signal::SIGSTOP);
@@ -89,7 +89,7 @@ fn an_idle_engine_that_is_stopped_is_found_and_killed_and_comes_back_when_it_is_
 }
 
 #[test]
-fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
+fn a_frozen_busy_engine_ends_its_streams_with_the_reason() {
     let scene = Scene::new(&["--tokens", "5000", "--token-ms", "20"]);
     scene.load();
     let stream = scene.stream();
@@ -104,7 +104,7 @@ fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
 }
 
 #[test]
-fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
+fn a_busy_engine_with_a_hanging_health_route_is_kept_while_tokens_arrive() {
     // Its health route hangs on the second request.
     let flags = [
         "--health-answers",
@@ -125,7 +125,7 @@ fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_its_engines_silence() {
+fn a_client_that_does_not_read_is_not_mistaken_for_a_silent_engine() {
     let scene = Scene::with(&["--tokens", "400000"], &[("idle_probe", "off")]);
     scene.load();
     let idle = scene.unread();
@@ -137,7 +137,7 @@ fn a_client_that_does_not_read_is_not_its_engines_silence() {
 }
 
 #[test]
-fn five_hundred_to_everything_is_passed_on_and_then_found() {
+fn an_engine_that_always_returns_500_is_passed_on_and_then_replaced() {
     let scene = Scene::with(&["--status", "500"], &[("idle_probe", "1h")]);
     scene.load();
     for _ in 0..5 {
@@ -152,7 +152,7 @@ fn five_hundred_to_everything_is_passed_on_and_then_found() {
 }
 
 #[test]
-fn connections_that_are_closed_without_a_word_are_found_after_five() {
+fn an_engine_that_closes_connections_without_a_response_is_found_after_five() {
     let scene = Scene::with(&["--raw", "hang-up"], &[("idle_probe", "1h")]);
     scene.load();
     for _ in 0..4 {
@@ -167,7 +167,7 @@ fn connections_that_are_closed_without_a_word_are_found_after_five() {
 }
 
 #[test]
-fn broken_chunks_end_in_an_error_and_never_in_a_false_end() {
+fn broken_chunks_end_the_stream_with_an_error_and_no_done() {
     let scene = Scene::with(&["--raw", "broken-chunks"], &[("idle_probe", "off")]);
     scene.load();
     let text = scene.stream().whole();
@@ -181,7 +181,7 @@ fn broken_chunks_end_in_an_error_and_never_in_a_false_end() {
 }
 
 #[test]
-fn a_head_that_never_ends_is_not_a_response() {
+fn an_endless_response_head_is_not_a_response() {
     let scene = Scene::with(&["--raw", "slow-head"], &[("idle_probe", "off")]);
     scene.load();
     scene.ask().is(503, "engine_crashed", &["no token for"]);
@@ -189,7 +189,7 @@ fn a_head_that_never_ends_is_not_a_response() {
 }
 
 #[test]
-fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
+fn a_client_that_disconnects_at_the_end_of_its_response_counts_as_served() {
     let scene = Scene::with(&["--raw", "open-after-done"], &[("idle_probe", "off")]);
     scene.load();
     let stream = scene.stream();
@@ -201,7 +201,7 @@ fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
 }
 
 #[test]
-fn no_error_follows_a_response_that_is_whole_not_even_one_that_its_engine_writes_behind_it() {
+fn no_error_follows_a_complete_response_even_if_the_engine_writes_one() {
     let scene = Scene::with(&["--raw", "error-after-done"], &[("idle_probe", "off")]);
     scene.load();
     let text = scene.stream().whole();
@@ -213,7 +213,7 @@ fn no_error_follows_a_response_that_is_whole_not_even_one_that_its_engine_writes
 }
 
 #[test]
-fn a_stream_ends_soon_after_its_answer_although_the_engine_keeps_its_body_open() {
+fn a_stream_ends_soon_after_done_even_if_the_engine_keeps_its_body_open() {
     let flags = ["--raw", "open-after-done"];
     // Nothing else ends it.
     let pool = [

@@ -138,7 +138,7 @@ fn streaming(file: &Path) -> (String, String) {
 }
 
 #[test]
-fn four_times_as_much_of_anything_takes_about_four_times_as_long() {
+fn four_times_the_input_takes_about_four_times_as_long() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
     let bad = streaming(&file);
@@ -182,7 +182,7 @@ fn four_times_as_much_of_anything_takes_about_four_times_as_long() {
 }
 
 #[test]
-fn an_engine_that_gives_more_answers_than_were_requested_is_named_and_gives_none() {
+fn an_engine_that_returns_more_choices_than_requested_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
     let bad = streaming(&file);

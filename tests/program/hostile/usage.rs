@@ -35,7 +35,7 @@ fn used(pool: &Pool, key: &str, model: &str) -> [u64; 2] {
 }
 
 #[test]
-fn a_usage_that_no_engine_can_have_counted_counts_nowhere_and_ends_no_saving() {
+fn an_implausible_usage_is_not_counted_and_does_not_block_saving() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
     let part = |choices: Value, usage: Value| json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "bad", "choices": choices, "usage": usage});
@@ -100,7 +100,7 @@ fn in_database(pool: &Pool, statement: &'static str) {
 }
 
 #[test]
-fn usage_that_the_database_refuses_is_in_the_readiness_and_holds_no_other_back() {
+fn usage_refused_by_the_database_is_reported_in_readiness_and_blocks_no_other_row() {
     let models = [stub("one", &[]), stub("two", &[])];
     let mut pool = Pool::with_models(&models, KEYS);
     let key = pool.admin_key();

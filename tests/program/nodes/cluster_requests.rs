@@ -128,7 +128,7 @@ fn kinds(pool: &Pool) -> Vec<String> {
 }
 
 #[test]
-fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
+fn s2_a_request_adds_a_node_and_an_idle_node_is_released() {
     let cluster = Cluster::new();
     let pool = cluster.pool();
     thread::scope(|scope| {
@@ -177,7 +177,7 @@ fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
 }
 
 #[test]
-fn s2_what_the_cluster_refuses_is_told_to_the_client_and_not_asked_again_at_once() {
+fn s2_a_cluster_refusal_is_reported_to_the_client_and_not_retried_immediately() {
     let cluster = Cluster::new();
     fs::write(cluster.path("full"), "").unwrap();
     let pool = cluster.pool();
@@ -197,7 +197,7 @@ fn s2_what_the_cluster_refuses_is_told_to_the_client_and_not_asked_again_at_once
 }
 
 #[test]
-fn s2_a_request_that_nobody_waits_for_is_taken_back_and_one_of_before_a_kill_is_used() {
+fn s2_an_abandoned_node_request_is_cancelled_and_one_from_before_a_kill_is_used() {
     let cluster = Cluster::new();
     let mut pool = cluster.pool();
     let body = chat("a", false);
@@ -234,7 +234,7 @@ fn s2_a_request_that_nobody_waits_for_is_taken_back_and_one_of_before_a_kill_is_
 }
 
 #[test]
-fn s2_a_pool_that_ends_takes_its_open_request_back() {
+fn s2_a_pool_that_ends_cancels_its_open_node_request() {
     let cluster = Cluster::new();
     let mut pool = cluster.pool();
     let body = chat("a", false);
@@ -289,7 +289,7 @@ fn s2_a_refusal_names_the_failed_lease_and_a_reset_forgets_it() {
 }
 
 #[test]
-fn s2_no_node_is_requested_beyond_a_limit_and_the_refusal_names_it() {
+fn s2_no_node_is_requested_beyond_a_limit_and_the_refusal_names_the_limit() {
     for (limit, name) in [
         ("  max_nodes: 0\n", "cluster.max_nodes"),
         (

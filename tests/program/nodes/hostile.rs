@@ -65,7 +65,7 @@ fn device(name: &str) -> Value {
 }
 
 #[test]
-fn b1_wrong_tokens_keep_no_node_out_that_has_a_right_one() {
+fn b1_wrong_tokens_do_not_keep_out_a_node_with_a_valid_one() {
     let pool = pool_with(&[stub("a", &[])], "");
     let good = token(&pool, json!({}));
     let wrong = [
@@ -97,7 +97,7 @@ fn b1_wrong_tokens_keep_no_node_out_that_has_a_right_one() {
 }
 
 #[test]
-fn b3_a_node_leads_the_controller_to_no_other_address_and_puts_no_line_into_its_protocol() {
+fn b3_a_node_cannot_redirect_the_controller_or_inject_lines_into_its_protocol() {
     let pool = pool_with(&[stub("a", &[])], "");
     let good = token(&pool, json!({}));
     let victim = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -127,7 +127,7 @@ fn b3_a_node_leads_the_controller_to_no_other_address_and_puts_no_line_into_its_
 }
 
 #[test]
-fn b3_a_listener_elsewhere_is_accepted_in_a_network_that_the_configuration_names() {
+fn b3_a_remote_listener_is_accepted_only_in_a_configured_network() {
     let pool = pool_with(
         &[stub("a", &[])],
         "node: {listen_networks: [10.1.2.0/24]}\n",
@@ -142,7 +142,7 @@ fn b3_a_listener_elsewhere_is_accepted_in_a_network_that_the_configuration_names
 }
 
 #[test]
-fn b3_no_node_takes_the_name_of_the_controllers_machine() {
+fn b3_no_node_may_use_the_name_of_the_controllers_machine() {
     let pool = pool_with(&[stub("a", &[])], "");
     let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
     let own = list["nodes"][0].clone();
@@ -161,7 +161,7 @@ fn b3_no_node_takes_the_name_of_the_controllers_machine() {
 }
 
 #[test]
-fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
+fn b3_a_node_that_returns_with_other_devices_leaves_no_records_of_the_old_ones() {
     let pool = pool_with(&[stub("a", &[])], "");
     let good = token(&pool, json!({}));
     let devices = |turn: usize| -> Vec<Value> {
@@ -199,7 +199,7 @@ fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
 }
 
 #[test]
-fn a_nodes_folder_that_others_can_write_is_refused_with_what_to_do() {
+fn a_node_folder_that_others_can_write_is_refused_with_advice() {
     let pool = pool_with(&[stub("a", &[])], "");
     let good = token(&pool, json!({}));
     for mode in [0o777, 0o1777] {

@@ -10,7 +10,7 @@ use super::hostile::{greet, hello};
 use super::{Node, node, pool_with, token, until};
 
 #[test]
-fn who_may_not_join_reads_why_and_what_to_do() {
+fn a_node_that_may_not_join_logs_the_reason_and_advice() {
     let pool = pool_with(&[stub("a", &[])], "");
     let refused = |token: &str, name: &'static str| {
         let mut node = Node::start_in(tempfile::tempdir().unwrap(), &pool, name, token);
@@ -44,7 +44,7 @@ fn who_may_not_join_reads_why_and_what_to_do() {
 }
 
 #[test]
-fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
+fn a_node_with_another_protocol_version_learns_which_side_to_upgrade() {
     let pool = pool_with(&[stub("a", &[])], "");
     for (protocol, side) in [(0, "upgrade the node"), (99, "upgrade the controller")] {
         let mut said = hello("gpu-9");
@@ -60,7 +60,7 @@ fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
 }
 
 #[test]
-fn a_token_that_has_expired_says_so_and_how_to_make_another() {
+fn an_expired_token_is_refused_with_advice() {
     let pool = pool_with(&[stub("a", &[])], "");
     let short = token(&pool, json!({"expires": "1s"}));
     wait_for("the token to expire", || {
@@ -78,7 +78,7 @@ fn a_token_that_has_expired_says_so_and_how_to_make_another() {
 }
 
 #[test]
-fn over_tls_a_node_joins_the_controller_whose_certificate_it_was_given_and_no_other() {
+fn over_tls_a_node_joins_only_the_controller_with_the_given_certificate() {
     let mut pool = pool_with(&[stub("a", &[])], "");
     let tokens: Vec<String> = (0..3).map(|_| token(&pool, json!({}))).collect();
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn over_tls_a_node_joins_the_controller_whose_certificate_it_was_given_and_no_ot
 }
 
 #[test]
-fn a_node_that_has_its_controller_again_stays_however_long_that_lasts() {
+fn a_node_that_reconnects_to_its_controller_stays() {
     let talk = stub("a", &["--tokens", "300", "--token-ms", "20"]);
     let mut pool = pool_with(&[talk], "node: {orphan_after: 3s}\n");
     // Nodes know the controller by its address.
@@ -146,7 +146,7 @@ fn a_node_that_has_its_controller_again_stays_however_long_that_lasts() {
 
 /// Internal numbers of nodes begin at 65536.
 #[test]
-fn a_node_is_called_by_its_name_on_every_route_and_in_the_log() {
+fn a_node_is_shown_under_its_name_on_every_route_and_in_the_log() {
     let pool = pool_with(&[stub("a", &[])], "");
     let mut machine = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");

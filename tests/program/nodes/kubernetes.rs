@@ -165,7 +165,7 @@ fn s2_pods_come_with_demand_and_the_right_one_goes() {
 }
 
 #[test]
-fn n5_an_evicted_pod_finishes_its_streams_and_the_one_in_its_place_serves_on() {
+fn n5_an_evicted_pod_finishes_its_streams_and_its_replacement_serves() {
     let kubernetes = kubernetes(2);
     let talk = ["--tokens", "60", "--token-ms", "20"];
     let pool = pool(&kubernetes, &[model("a", &talk)], "10m");
@@ -189,7 +189,7 @@ fn n5_an_evicted_pod_finishes_its_streams_and_the_one_in_its_place_serves_on() {
 }
 
 #[test]
-fn s2_a_pod_whose_node_cannot_start_is_given_back_with_its_last_words() {
+fn s2_a_pod_whose_node_cannot_start_is_released_with_the_end_of_its_log() {
     let kubernetes = kubernetes(1);
     kubernetes.runs(|_| {
         let mut program = Command::new("sh");
@@ -222,7 +222,7 @@ fn program(folder: &Path, config: &str, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn nodes_by_hand_and_a_check_of_what_is_missing() {
+fn nodes_are_requested_by_hand_and_a_check_reports_missing_parts() {
     let kubernetes = kubernetes(0);
     let folder = tempfile::tempdir().unwrap();
     let config = cluster_section(&kubernetes, "10m");
@@ -281,7 +281,7 @@ fn nodes_by_hand_and_a_check_of_what_is_missing() {
 }
 
 #[test]
-fn nodes_join_with_the_token_of_a_file_as_long_as_it_is_there() {
+fn nodes_can_join_with_a_token_file_while_it_exists() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("join-token");
     let secret = "0123456789abcdef".repeat(4);
@@ -302,7 +302,7 @@ fn nodes_join_with_the_token_of_a_file_as_long_as_it_is_there() {
 }
 
 #[test]
-fn the_first_admin_key_may_be_that_of_a_file() {
+fn the_first_admin_key_may_be_read_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("admin-key");
     let secret = "0123456789abcdef".repeat(4);

@@ -84,7 +84,7 @@ fn load(pool: &Pool, model: &'static str, ends: &AtomicBool) -> Vec<LoadRequest>
 }
 
 #[test]
-fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines() {
+fn only_running_requests_of_a_dead_node_are_lost_and_no_model_has_two_engines() {
     let models = [large("a"), large("b"), large("c")];
     let pool = pool_with(&models, "node: {silent_after: 2s}\n");
     // Placement prefers the tightest device, which puts each model on a separate node; the last node has room for two.

@@ -50,7 +50,7 @@ fn wait_for_later_line(pool: &Pool, model: &str) {
 }
 
 #[test]
-fn the_first_and_the_last_line_of_an_engine_that_ends_at_once_are_in_its_log() {
+fn the_log_of_a_short_lived_engine_has_its_first_and_last_line() {
     let pool = pool_with(&[short_lived("a")], "");
     let _node = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
@@ -58,7 +58,7 @@ fn the_first_and_the_last_line_of_an_engine_that_ends_at_once_are_in_its_log() {
 }
 
 #[test]
-fn the_log_of_an_engine_goes_on_after_its_node_was_silent() {
+fn the_log_of_an_engine_continues_after_its_node_was_silent() {
     let marks = tempfile::tempdir().unwrap();
     let mark = marks.path().join("mark");
     let pool = pool_with(&[prints_at("a", &mark)], "node: {silent_after: 2s}\n");
@@ -74,7 +74,7 @@ fn the_log_of_an_engine_goes_on_after_its_node_was_silent() {
 }
 
 #[test]
-fn lines_that_come_while_there_is_no_controller_are_in_the_log_of_the_next_one() {
+fn lines_printed_without_a_controller_appear_in_the_log_of_the_next_one() {
     let marks = tempfile::tempdir().unwrap();
     let mark = marks.path().join("mark");
     let mut pool = pool_with(&[prints_at("a", &mark), short_lived("b")], "");

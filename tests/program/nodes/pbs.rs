@@ -191,7 +191,7 @@ fn wait_for_reason(pool: &Pool, part: &str) {
 }
 
 #[test]
-fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_idle() {
+fn s2_a_pbs_job_adds_a_node_with_a_known_end_that_drains_when_idle() {
     let mut cluster = Cluster::new();
     let pool = cluster.pool();
     thread::scope(|scope| {
@@ -235,7 +235,7 @@ fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_
 }
 
 #[test]
-fn s2_a_request_to_pbs_is_found_again_after_an_outage_and_a_kill_and_taken_back_at_the_end() {
+fn s2_a_pbs_request_is_found_after_an_outage_and_a_kill_and_cancelled_at_the_end() {
     let cluster = Cluster::new();
     let mut pool = cluster.pool();
     let body = chat("a", false);

@@ -32,7 +32,7 @@ fn in_flight(pool: &Pool, device: &str) -> u64 {
 }
 
 #[test]
-fn a_request_without_a_token_on_a_killed_node_is_placed_again() {
+fn a_request_without_a_token_yet_on_a_killed_node_is_retried() {
     let marks = tempfile::tempdir().unwrap();
     let first = marks.path().join("first");
     // The first engine never answers; the second one does.

@@ -120,7 +120,7 @@ fn are_right(node: &Node) -> bool {
 }
 
 #[test]
-fn a_node_gets_weights_from_another_one_and_the_hub_sees_no_request() {
+fn a_node_gets_weights_from_another_node_without_any_hub_request() {
     let scene = Scene::new();
     let second = start(&scene.pool, &scene.hub, "gpu-2");
     scene.drain_first();
@@ -135,7 +135,7 @@ fn a_node_gets_weights_from_another_one_and_the_hub_sees_no_request() {
 }
 
 #[test]
-fn a_node_with_one_quantization_is_not_asked_for_another() {
+fn a_node_with_one_quantization_is_not_queried_for_another() {
     let hub = Hub::start();
     hub.add(
         "lab/many",
@@ -171,7 +171,7 @@ fn a_node_with_one_quantization_is_not_asked_for_another() {
 }
 
 #[test]
-fn a_damaged_copy_of_another_node_is_refused_and_the_hub_gives_the_right_one() {
+fn a_damaged_copy_from_another_node_is_refused_and_the_file_is_fetched_from_the_hub() {
     let scene = Scene::new();
     let second = start(&scene.pool, &scene.hub, "gpu-2");
     scene.drain_first();
@@ -193,7 +193,7 @@ fn a_damaged_copy_of_another_node_is_refused_and_the_hub_gives_the_right_one() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_given_up_for_the_hub() {
+fn an_unresponsive_node_is_abandoned_for_the_hub() {
     let scene = Scene::new();
     let second = start(&scene.pool, &scene.hub, "gpu-2");
     scene.drain_first();
@@ -207,7 +207,7 @@ fn a_node_that_does_not_answer_is_given_up_for_the_hub() {
 }
 
 #[test]
-fn an_outsider_gets_nothing_from_the_cache_of_a_node() {
+fn a_client_without_a_token_gets_nothing_from_a_nodes_cache() {
     let scene = Scene::new();
     let log = scene.first.log();
     let (_, rest) = log

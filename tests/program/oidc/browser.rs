@@ -131,7 +131,7 @@ fn failed(word: &str) -> String {
 }
 
 #[test]
-fn who_signs_in_at_the_issuer_has_a_session_with_the_rights_of_their_groups() {
+fn signing_in_at_the_issuer_opens_a_session_with_the_rights_of_the_persons_groups() {
     let scene = Scene::with(json!({}));
     let (_, ways, _) = scene.get("/llm/session/ways", &[]);
     let ways: Value = serde_json::from_str(&ways).unwrap();
@@ -172,7 +172,7 @@ fn who_signs_in_at_the_issuer_has_a_session_with_the_rights_of_their_groups() {
 }
 
 #[test]
-fn a_code_counts_once_and_only_in_the_browser_that_began() {
+fn a_code_is_valid_once_and_only_in_the_browser_that_started_the_sign_in() {
     let scene = Scene::with(json!({}));
     let (address, cookie) = scene.begin();
     let (_, other) = scene.begin();
@@ -211,7 +211,7 @@ fn a_code_counts_once_and_only_in_the_browser_that_began() {
 }
 
 #[test]
-fn an_id_token_that_is_for_something_else_signs_nobody_in() {
+fn an_id_token_with_wrong_claims_does_not_sign_in() {
     let scene = Scene::with(json!({}));
     for (claims, word) in [
         (json!({"nonce": "x"}), "refused"),
@@ -231,7 +231,7 @@ fn an_id_token_that_is_for_something_else_signs_nobody_in() {
 }
 
 #[test]
-fn other_ends_are_named_at_the_dashboard() {
+fn other_sign_in_failures_are_shown_on_the_dashboard() {
     let scene = Scene::with(json!({}));
     let (_, _, head) = scene.sign_in("eve");
     assert_eq!(location(&head), failed("no_group"));
@@ -254,7 +254,7 @@ fn other_ends_are_named_at_the_dashboard() {
 }
 
 #[test]
-fn what_another_page_shows_its_reader_keeps_neither_key_nor_person_out() {
+fn cross_site_requests_from_another_page_lock_out_neither_keys_nor_people() {
     let scene = Scene::with(json!({}));
     let picture = [
         ("Sec-Fetch-Site", "cross-site"),
@@ -292,7 +292,7 @@ fn what_another_page_shows_its_reader_keeps_neither_key_nor_person_out() {
 }
 
 #[test]
-fn codes_that_the_issuer_refuses_are_bounded_and_keep_no_key_out() {
+fn codes_refused_by_the_issuer_are_limited_and_block_no_key() {
     let scene = Scene::with(json!({}));
     let forged = || {
         let (address, cookie) = scene.begin();
@@ -312,7 +312,7 @@ fn codes_that_the_issuer_refuses_are_bounded_and_keep_no_key_out() {
 }
 
 #[test]
-fn an_issuer_that_is_down_is_named_and_asked_rarely() {
+fn an_unavailable_issuer_is_reported_and_queried_rarely() {
     let scene = Scene::with(json!({}));
     scene.provider.now().is_down = true;
     for _ in 0..3 {
@@ -328,7 +328,7 @@ fn an_issuer_that_is_down_is_named_and_asked_rarely() {
 }
 
 #[test]
-fn a_client_with_a_secret_sends_it_and_no_log_has_it() {
+fn a_client_secret_is_sent_and_never_logged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
     fs::write(&file, "a secret: with signs\n").unwrap();
@@ -355,7 +355,7 @@ fn a_client_with_a_secret_sends_it_and_no_log_has_it() {
 }
 
 #[test]
-fn behind_a_proxy_the_configured_address_counts_and_cookies_are_secure() {
+fn behind_a_proxy_the_configured_redirect_url_is_used_and_cookies_are_secure() {
     let address = format!("https://llm.example.org{BACK}");
     let scene = Scene::with(json!({"redirect_uri": address}));
     scene.provider.now().redirect_uri = address;
@@ -372,7 +372,7 @@ fn behind_a_proxy_the_configured_address_counts_and_cookies_are_secure() {
 }
 
 #[test]
-fn without_a_section_for_browsers_only_keys_and_tokens_sign_in() {
+fn without_a_browser_section_single_sign_on_is_unavailable() {
     let pool = Pool::demo();
     let (_, ways, _) = pool.request("GET", "/llm/session/ways", "", None);
     assert_eq!(ways, r#"{"sign_on":null}"#);

@@ -38,7 +38,7 @@ fn chat(model: &str) -> String {
 }
 
 #[test]
-fn staff_steers_the_pool_and_students_chat() {
+fn staff_administer_the_pool_and_students_chat() {
     let key = Key::rsa("2026-11");
     let issuer = Issuer::with(&[&key]);
     let pool = pool(&issuer);
@@ -97,7 +97,7 @@ fn staff_steers_the_pool_and_students_chat() {
 }
 
 #[test]
-fn a_token_that_does_not_count_is_refused_where_none_would_be_needed_and_keys_go_on() {
+fn an_invalid_token_is_refused_even_where_none_is_required_and_keys_keep_working() {
     let key = Key::rsa("2026-11");
     let issuer = Issuer::with(&[&key]);
     let pool = pool(&issuer);
@@ -124,7 +124,7 @@ fn a_token_that_does_not_count_is_refused_where_none_would_be_needed_and_keys_go
 }
 
 #[test]
-fn the_service_starts_while_the_issuer_is_down_and_says_so() {
+fn the_service_starts_while_the_issuer_is_down_and_reports_it() {
     let key = Key::rsa("2026-11");
     let issuer = Issuer::with(&[&key]);
     issuer.now().is_down = true;
@@ -147,7 +147,7 @@ fn the_service_starts_while_the_issuer_is_down_and_says_so() {
 }
 
 #[test]
-fn a_section_that_cannot_be_used_is_refused_at_the_start() {
+fn an_unusable_oidc_section_is_refused_at_the_start() {
     let section = |text: &str| format!("auth: {{oidc: {{{text}}}}}\n");
     let issuer = "issuer: \"http://127.0.0.1:1\", audience: pool, everybody: {role: user}";
     for (text, words) in [

@@ -10,7 +10,7 @@ use support::issuer::{Issuer, Key};
 use support::servers::tls_before;
 
 #[tokio::test]
-async fn a_new_key_is_picked_up_and_the_old_one_goes_when_it_is_withdrawn() {
+async fn a_new_key_is_picked_up_and_a_withdrawn_one_is_dropped() {
     let (old, new) = (Key::ecdsa("old", "P-256"), Key::ecdsa("new", "P-256"));
     let scene = Scene::new(Issuer::with(&[&old])).await;
     let by_old = old.token("ES256", &scene.claims(json!({})));
@@ -33,7 +33,7 @@ async fn a_new_key_is_picked_up_and_the_old_one_goes_when_it_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn keys_without_names_are_read_anew_when_a_signature_does_not_fit() {
+async fn unnamed_keys_are_fetched_again_if_a_signature_does_not_verify() {
     let (old, new) = (Key::ed25519("1"), Key::ed25519("2"));
     let unnamed = |key: &Key| {
         let mut published = key.published();
@@ -55,7 +55,7 @@ async fn keys_without_names_are_read_anew_when_a_signature_does_not_fit() {
 }
 
 #[tokio::test]
-async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
+async fn a_flood_of_unknown_keys_queries_the_issuer_once_in_ten_seconds() {
     let key = Key::ecdsa("s", "P-256");
     let scene = Arc::new(Scene::new(Issuer::with(&[&key])).await);
     assert!(
@@ -91,7 +91,7 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
 }
 
 #[tokio::test]
-async fn many_first_tokens_at_once_ask_the_issuer_once() {
+async fn many_concurrent_first_tokens_query_the_issuer_once() {
     let key = Key::ed25519("e");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let tokens: Vec<String> = (0..100)
@@ -130,7 +130,7 @@ async fn an_issuer_that_is_down_at_the_start_is_found_later() {
 }
 
 #[tokio::test]
-async fn keys_are_read_anew_by_themselves_and_stay_for_a_day_while_they_cannot_be() {
+async fn keys_are_refreshed_automatically_and_kept_for_a_day_if_that_fails() {
     let key = Key::ed25519("e");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let at = |seconds: u64| {
@@ -161,7 +161,7 @@ async fn keys_are_read_anew_by_themselves_and_stay_for_a_day_while_they_cannot_b
 }
 
 #[tokio::test]
-async fn a_verified_token_is_remembered_until_it_expires_and_no_longer() {
+async fn a_verified_token_is_cached_only_until_it_expires() {
     let key = Key::ed25519("e");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = key.token("EdDSA", &scene.claims(json!({})));
@@ -177,7 +177,7 @@ async fn a_verified_token_is_remembered_until_it_expires_and_no_longer() {
 }
 
 #[tokio::test]
-async fn keys_of_somebody_else_are_not_taken() {
+async fn keys_published_by_another_issuer_are_not_used() {
     let key = Key::ed25519("e");
     let stranger = Issuer::with(&[&key]);
     type Change = Box<dyn Fn(&Issuer)>;
@@ -218,7 +218,7 @@ async fn keys_of_somebody_else_are_not_taken() {
 }
 
 #[tokio::test]
-async fn an_issuer_behind_tls_is_believed_by_its_authority_alone() {
+async fn an_issuer_behind_tls_is_trusted_only_with_its_own_authority() {
     let key = Key::ed25519("e");
     let folder = tempfile::tempdir().unwrap();
     let authority = folder.path().join("authority.pem");

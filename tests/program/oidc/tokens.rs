@@ -7,7 +7,7 @@ use super::{NOW_SECONDS, Scene};
 use support::issuer::{Issuer, Key, base64url, message};
 
 #[tokio::test]
-async fn every_accepted_kind_of_signature_counts_and_a_changed_claim_does_not() {
+async fn every_supported_signature_algorithm_is_accepted_and_a_changed_claim_is_not() {
     let (rsa, small) = (Key::rsa("r"), Key::ecdsa("s", "P-256"));
     let (large, ed) = (Key::ecdsa("l", "P-384"), Key::ed25519("e"));
     let scene = Scene::new(Issuer::with(&[&rsa, &small, &large, &ed])).await;
@@ -39,7 +39,7 @@ async fn every_accepted_kind_of_signature_counts_and_a_changed_claim_does_not() 
 }
 
 #[tokio::test]
-async fn groups_say_what_a_person_may_do() {
+async fn groups_determine_a_persons_permissions() {
     let key = Key::ed25519("e");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = |changes: Value| key.token("EdDSA", &scene.claims(changes));
@@ -60,7 +60,7 @@ async fn groups_say_what_a_person_may_do() {
 }
 
 #[tokio::test]
-async fn groups_may_lie_deeper_and_everybody_may_be_given_something() {
+async fn groups_may_be_nested_and_everybody_may_have_a_role() {
     let key = Key::ed25519("e");
     let issuer = Issuer::with(&[&key]);
     let changes = json!({
@@ -82,7 +82,7 @@ async fn groups_may_lie_deeper_and_everybody_may_be_given_something() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_token_is_told_to_its_holder() {
+async fn an_invalid_token_is_refused_with_the_reason() {
     let key = Key::ecdsa("s", "P-256");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let at = NOW_SECONDS;
@@ -109,7 +109,7 @@ async fn what_is_wrong_with_a_token_is_told_to_its_holder() {
 }
 
 #[tokio::test]
-async fn a_head_that_lies_about_the_signature_helps_nobody() {
+async fn a_token_with_a_forged_algorithm_is_refused() {
     let (rsa, point) = (Key::rsa("r"), Key::ecdsa("s", "P-256"));
     let scene = Scene::new(Issuer::with(&[&rsa, &point])).await;
     let claims = scene.claims(json!({}));
@@ -167,7 +167,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused_without_asking_the_issuer() {
+async fn a_malformed_token_is_refused_without_querying_the_issuer() {
     let key = Key::ed25519("e");
     let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = key.token("EdDSA", &scene.claims(json!({})));
@@ -200,7 +200,7 @@ async fn what_is_no_token_is_refused_without_asking_the_issuer() {
 }
 
 #[tokio::test]
-async fn published_material_of_the_wrong_type_is_not_used() {
+async fn published_keys_of_the_wrong_type_are_not_used() {
     let (rsa, ed) = (Key::rsa("r"), Key::ed25519("e"));
     let issuer = Issuer::with(&[&ed]);
     let mut as_point = ed.published();

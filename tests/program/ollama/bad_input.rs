@@ -61,7 +61,7 @@ fn wrong_requests_are_refused_by_the_name_of_the_field_and_load_nothing() {
 }
 
 #[test]
-fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
+fn unknown_names_and_routes_and_invalid_bodies_are_refused_in_ollamas_form() {
     let pool = pool("writer", &[]);
     for path in ["/api/chat", "/api/generate", "/api/embed", "/api/show"] {
         let body = json!({"model": "writre", "messages": [{"role": "user", "content": "x"}], "prompt": "",
@@ -118,7 +118,7 @@ fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
 }
 
 #[test]
-fn pages_of_strangers_and_wrong_keys_get_nothing() {
+fn cross_site_pages_and_wrong_keys_are_refused() {
     let pool = pool("writer", &[]);
     let body = json!({"model": "writer"}).to_string();
     for path in ["/api/generate", "/llm/api/chat"] {
@@ -141,7 +141,7 @@ fn pages_of_strangers_and_wrong_keys_get_nothing() {
 }
 
 #[test]
-fn a_schema_that_no_response_can_follow_is_refused_by_the_engine_and_the_next_request_is_served() {
+fn an_invalid_schema_is_refused_by_the_engine_and_the_next_request_is_served() {
     let pool = demo();
     for format in [
         json!({"type": "nonsense"}),
@@ -158,8 +158,7 @@ fn a_schema_that_no_response_can_follow_is_refused_by_the_engine_and_the_next_re
 }
 
 #[test]
-fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_response_says_how_to_switch_it_on()
- {
+fn ollama_routes_do_not_exist_unless_configured_and_the_response_names_the_setting() {
     let pool = Pool::with_models(&[stub("writer", &[], "")], "");
     for (method, path) in [
         ("GET", "/api/tags"),

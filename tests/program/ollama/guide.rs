@@ -10,7 +10,7 @@ const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/ollama.md"
 const ADDRESS: &str = "127.0.0.1:8080";
 
 #[test]
-fn every_command_of_the_guide_that_asks_the_pool_is_served() {
+fn every_request_in_the_ollama_guide_is_served() {
     let guide = fs::read_to_string(GUIDE).unwrap();
     let commands: Vec<&str> = guide
         .lines()

@@ -48,7 +48,7 @@ fn prompt(more: Value) -> Value {
 }
 
 #[test]
-fn without_a_prompt_the_model_is_loaded_and_stays_as_long_as_was_said() {
+fn an_empty_prompt_loads_the_model_for_its_keep_alive_time() {
     let pool = pool("writer", &[]);
     for (path, empty) in [
         (GENERATE, json!({"model": "writer", "keep_alive": "1s"})),
@@ -71,7 +71,7 @@ fn without_a_prompt_the_model_is_loaded_and_stays_as_long_as_was_said() {
 }
 
 #[test]
-fn a_request_shortens_its_own_time_and_not_that_of_others() {
+fn keep_alive_shortens_only_the_requests_own_time() {
     let pool = two();
     response_to(&pool, GENERATE, &prompt(json!({})));
     response_to(&pool, GENERATE, &prompt(json!({"keep_alive": 0})));
@@ -89,7 +89,7 @@ fn a_request_shortens_its_own_time_and_not_that_of_others() {
 }
 
 #[test]
-fn users_do_not_keep_a_model_longer_than_its_keep_hot_time_and_administrators_do() {
+fn only_administrators_can_keep_a_model_beyond_its_keep_hot_time() {
     let pool = two();
     let user = user_key(&pool);
     for keep_alive in [json!("2h"), json!(-1)] {
@@ -122,7 +122,7 @@ fn users_do_not_keep_a_model_longer_than_its_keep_hot_time_and_administrators_do
 }
 
 #[test]
-fn only_an_administrator_unloads_and_the_order_is_in_the_audit() {
+fn only_an_administrator_can_unload_and_the_order_is_audited() {
     let pool = pool("writer", &[]);
     let unload = json!({"model": "writer:latest", "keep_alive": 0});
     response_to(

@@ -13,7 +13,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn models_are_listed_with_what_their_files_say() {
+fn models_are_listed_with_the_details_of_their_files() {
     let pool = demo();
     let list = get(&pool, "/api/tags");
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_model_of_unknown_size_has_every_field_that_clients_read() {
 }
 
 #[test]
-fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
+fn loaded_models_are_listed_with_their_expiry_and_listing_loads_nothing() {
     let pool = Pool::with_models(
         &[stub("one", &[], ", keep_hot: 1h"), stub("two:7b", &[], "")],
         ON,
@@ -125,7 +125,7 @@ fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
 }
 
 #[test]
-fn programs_that_look_for_ollama_find_it_and_browsers_find_the_page() {
+fn the_root_responds_like_ollama_to_programs_and_with_a_page_to_browsers() {
     let pool = demo();
     for (method, text) in [("GET", "Ollama is running"), ("HEAD", "")] {
         let (status, body, _) = pool.request(method, "/", "", None);
@@ -150,7 +150,7 @@ fn programs_that_look_for_ollama_find_it_and_browsers_find_the_page() {
 }
 
 #[test]
-fn a_pull_of_a_registered_model_succeeds_and_every_other_says_what_to_do() {
+fn pulling_a_registered_model_succeeds_and_any_other_is_refused_with_advice() {
     let pool = demo();
     let pulled = response_to(
         &pool,
@@ -199,7 +199,7 @@ fn a_pull_of_a_registered_model_succeeds_and_every_other_says_what_to_do() {
 }
 
 #[test]
-fn a_key_sees_and_asks_the_models_that_it_is_for_and_no_other() {
+fn a_key_lists_and_uses_only_its_own_models() {
     let pool = Pool::with_models(
         &[stub("one", &[], ""), stub("two", &[], "")],
         &format!("{ON}auth: {{inference: key}}\n"),

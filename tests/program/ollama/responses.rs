@@ -13,7 +13,7 @@ fn hello(more: Value) -> Value {
 }
 
 #[test]
-fn a_chat_is_a_stream_of_lines_unless_it_asks_for_one_object() {
+fn a_chat_is_streamed_as_lines_unless_one_object_is_requested() {
     let pool = pool("writer", &[]);
     let (status, text, head) =
         pool.request("POST", "/api/chat", &hello(json!({})).to_string(), None);
@@ -63,7 +63,7 @@ fn a_chat_is_a_stream_of_lines_unless_it_asks_for_one_object() {
 }
 
 #[test]
-fn the_time_of_a_load_is_in_the_response_that_waited_for_it() {
+fn the_load_time_is_reported_in_the_response_that_waited_for_it() {
     let pool = pool("writer", &["--ready-after-ms", "600"]);
     let first = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
     let second = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
@@ -102,7 +102,7 @@ fn a_prompt_is_served_as_a_chat_and_a_raw_one_is_completed() {
 }
 
 #[test]
-fn a_tool_is_called_with_an_object_and_its_result_goes_on() {
+fn a_tool_is_called_with_object_arguments_and_its_result_continues_the_chat() {
     let pool = pool("writer", &[]);
     let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
     let tools = json!([tool]);
@@ -137,7 +137,7 @@ fn a_tool_is_called_with_an_object_and_its_result_goes_on() {
 }
 
 #[test]
-fn texts_become_vectors_of_the_length_1_and_the_older_route_gives_them_as_they_are() {
+fn embeddings_are_normalized_and_the_older_route_returns_them_unchanged() {
     let pool = pool("writer", &[]);
     let body = json!({"model": "writer", "input": ["abc defg", "x"], "options": {"num_ctx": 9}});
     let (status, told, head) = ask(&pool, "/api/embed", &body, None);
@@ -178,7 +178,7 @@ fn texts_become_vectors_of_the_length_1_and_the_older_route_gives_them_as_they_a
 }
 
 #[test]
-fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
+fn ollama_and_openai_clients_get_the_same_responses_from_the_embedded_engine() {
     let pool = demo();
     let messages = json!([{"role": "user", "content": "What is keep-hot?"}]);
     let openai = json!({"model": "tiny-guide", "messages": messages, "temperature": 0});
@@ -229,7 +229,7 @@ fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
 }
 
 #[test]
-fn what_a_request_says_reaches_the_engine_in_its_own_words() {
+fn ollama_settings_reach_the_engine_in_its_own_fields() {
     let pool = pool("writer", &["--echo"]);
     let picture = "iVBORw0KGgo=";
     let body = hello(
@@ -270,7 +270,7 @@ fn what_a_request_says_reaches_the_engine_in_its_own_words() {
 }
 
 #[test]
-fn reasoning_is_told_apart_from_the_response() {
+fn thinking_is_returned_separately_from_the_response() {
     let pool = pool("writer", &["--reasoning", "First I greet"]);
     let whole = response_to(&pool, "/api/chat", &hello(json!({"stream": false})));
     assert_eq!(

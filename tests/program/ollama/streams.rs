@@ -11,7 +11,7 @@ fn body() -> String {
 }
 
 #[test]
-fn while_the_model_loads_the_stream_is_kept_alive_by_spaces_that_json_ignores() {
+fn a_stream_waiting_for_its_model_is_kept_alive_with_spaces() {
     let pool = pool("writer", &["--ready-after-ms", "1500"]);
     let stream = pool.stream("/api/generate", &body());
     wait_for("a sign of life", || stream.text().starts_with("  "));
@@ -25,7 +25,7 @@ fn while_the_model_loads_the_stream_is_kept_alive_by_spaces_that_json_ignores() 
 }
 
 #[test]
-fn a_load_that_fails_after_the_stream_began_is_its_last_line() {
+fn a_load_failure_after_the_stream_began_is_its_last_line() {
     let pool = pool(
         "writer",
         &["--ready-after-ms", "700", "--fail-load", "no kernel"],
@@ -40,8 +40,7 @@ fn a_load_that_fails_after_the_stream_began_is_its_last_line() {
 }
 
 #[test]
-fn an_engine_that_ends_in_the_middle_is_the_last_line_of_a_stream_and_the_status_of_a_whole_response()
- {
+fn an_engine_crash_is_the_last_line_of_a_stream_and_the_status_of_a_complete_response() {
     let pool = pool(
         "writer",
         &[
@@ -69,7 +68,7 @@ fn an_engine_that_ends_in_the_middle_is_the_last_line_of_a_stream_and_the_status
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_the_lines_ends_the_engines_work() {
+fn a_client_that_disconnects_mid_stream_ends_the_engines_work() {
     let pool = pool("writer", &["--tokens", "2000", "--token-ms", "20"]);
     let stream = pool.stream("/api/generate", &body());
     wait_for("some lines", || stream.text().lines().count() > 3);

@@ -42,7 +42,7 @@ fn ask(pool: &Pool, kind: &str, lines: &[(&str, &str)]) -> (u16, String) {
 }
 
 #[test]
-fn a_page_of_another_origin_loads_nothing_through_its_readers_browser() {
+fn a_page_of_another_origin_cannot_cause_a_load() {
     let pool = Pool::with_models(&model(), "");
     let cross_site = (403, "cross_site".to_owned());
     let not_json = (415, "unsupported_content_type".to_owned());
@@ -139,7 +139,7 @@ fn pages_of_the_service_itself_programs_and_listed_pages_are_served() {
 }
 
 #[test]
-fn a_name_that_somebody_bound_to_this_machine_makes_their_page_not_ours() {
+fn a_page_on_a_rebound_host_name_is_not_treated_as_same_origin() {
     let listen = [("MODEL_POOL__SERVER__LISTEN", "0.0.0.0:0")];
     let pool = Pool::with_env(&model(), "", &listen);
     let ask = |host: &str, page: bool| {

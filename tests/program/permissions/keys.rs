@@ -19,7 +19,7 @@ fn code((status, response): &(u16, Value)) -> (u16, &str) {
 }
 
 #[test]
-fn a_key_that_makes_keys_makes_none_that_may_do_more_than_itself() {
+fn a_key_that_creates_keys_cannot_grant_more_than_its_own_rights() {
     let pool = pool();
     let maker = key(
         &pool,
@@ -71,7 +71,7 @@ fn a_key_that_makes_keys_makes_none_that_may_do_more_than_itself() {
 }
 
 #[test]
-fn a_key_that_makes_keys_neither_changes_nor_revokes_one_above_itself() {
+fn a_key_that_creates_keys_cannot_change_or_revoke_a_more_powerful_one() {
     let pool = pool();
     let first = pool.admin_key();
     let maker = key(&pool, json!({"role": "admin", "routes": ["/admin/keys"]}));

@@ -110,7 +110,7 @@ fn a_key_for_an_adapter_reaches_neither_its_base_nor_another_adapter() {
 }
 
 #[test]
-fn metrics_and_hot_models_show_nobody_what_is_not_for_them() {
+fn metrics_and_hot_models_show_only_the_callers_models() {
     let pool = Pool::with_models(&models(), CLOSED);
     let cold = |bearer: Option<&str>| {
         let (status, text, _) = pool.request("GET", "/llm/hot-models", "", bearer);
@@ -159,7 +159,7 @@ fn large(name: &str, priority: u32) -> (String, String) {
 }
 
 #[test]
-fn a_refusal_names_no_model_that_is_not_for_the_key() {
+fn a_refusal_does_not_name_models_hidden_from_the_key() {
     let pool = Pool::with_models(&[large("secret", 2), large("mine", 0)], CLOSED);
     let admin = pool.admin_key();
     wait_for("the always-hot model", || {
@@ -185,7 +185,7 @@ fn a_refusal_names_no_model_that_is_not_for_the_key() {
 }
 
 #[test]
-fn a_stream_that_is_cut_names_no_model_that_is_not_for_the_key() {
+fn a_cut_stream_does_not_name_models_hidden_from_the_key() {
     let config = format!("{CLOSED}pool: {{preempt_drain: 100ms}}\n");
     let pool = Pool::with_models(&[large("secret", 1), large("mine", 0)], &config);
     let mine = key(&pool, json!({"role": "user", "models": ["mine"]}));

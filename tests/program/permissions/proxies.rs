@@ -8,7 +8,7 @@ fn status(pool: &Pool, lines: &[(&str, &str)]) -> u16 {
 }
 
 #[test]
-fn a_proxy_that_nobody_configured_makes_nobody_local_and_the_log_says_once_what_to_set() {
+fn clients_of_an_unconfigured_proxy_are_not_local_and_the_log_names_the_setting_once() {
     let pool = Pool::with_models(&models(), "");
     assert_eq!(status(&pool, &[]), 200);
     let headers = [
@@ -34,7 +34,7 @@ fn a_proxy_that_nobody_configured_makes_nobody_local_and_the_log_says_once_what_
 }
 
 #[test]
-fn a_trusted_proxy_that_does_not_say_who_asks_is_told_in_the_log_and_makes_nobody_local() {
+fn a_trusted_proxy_without_client_addresses_is_logged_and_its_clients_are_not_local() {
     let proxies = [("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]")];
     let pool = Pool::with_env(&models(), "", &proxies);
     let via = ("Via", "1.1 proxy.example");

@@ -44,7 +44,7 @@ fn reloads(pool: &Pool) -> Value {
 }
 
 #[test]
-fn a_changed_keep_hot_time_counts_for_the_model_that_is_loaded() {
+fn a_changed_keep_hot_time_applies_to_a_loaded_model() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     assert_eq!(asks(&pool, "a").0, 200);
     wait_for("readers to see it", || {
@@ -74,7 +74,7 @@ fn a_changed_keep_hot_time_counts_for_the_model_that_is_loaded() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_stays_as_it_is() {
+fn changes_that_need_a_restart_are_reported_and_not_applied() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     edit(&pool, "memory: 16GiB", "memory: 32GiB");
     edit(&pool, "127.0.0.1:0", "127.0.0.1:1");
@@ -97,7 +97,7 @@ fn what_needs_a_restart_is_named_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_mistake_is_told_with_file_line_and_key_and_nothing_changes() {
+fn a_mistake_is_reported_with_file_line_and_key_and_changes_nothing() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     let before = in_force(&pool);
     edit(&pool, "keep_hot: 30m", "keep_hot: 1s, queue_limit: 0");
@@ -136,7 +136,7 @@ fn a_mistake_is_told_with_file_line_and_key_and_nothing_changes() {
 }
 
 #[test]
-fn who_may_ask_and_how_much_changes_with_the_next_request() {
+fn changed_permissions_and_limits_apply_to_the_next_request() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     let preflight = |origin: &str| {
         let lines = [
@@ -182,7 +182,7 @@ fn who_may_ask_and_how_much_changes_with_the_next_request() {
 }
 
 #[test]
-fn the_names_of_the_service_and_its_models_change_with_a_reload() {
+fn a_reload_applies_changed_hosts_and_a_changed_models_folder() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     let as_lab = || {
         let mut socket = std::net::TcpStream::connect(pool.address()).unwrap();
@@ -218,7 +218,7 @@ fn the_names_of_the_service_and_its_models_change_with_a_reload() {
 }
 
 #[test]
-fn a_hangup_reloads_too_and_the_log_says_what_changed() {
+fn a_sighup_reloads_and_the_log_lists_the_changes() {
     let config = format!("{KEEPS}log: {{level: info}}\n");
     let pool = Pool::with_models(&[stub("a", &[])], &config);
     let hang_up = || kill(pool.pid(), Signal::SIGHUP);
@@ -238,7 +238,7 @@ fn a_hangup_reloads_too_and_the_log_says_what_changed() {
 }
 
 #[test]
-fn a_changed_level_of_the_log_counts_at_once() {
+fn a_changed_log_level_takes_effect_immediately() {
     let config = format!("{KEEPS}log: {{level: info}}\n");
     let pool = Pool::with_models(&[stub("a", &[])], &config);
     let told = || pool.log().matches("configuration reloaded").count();
@@ -254,7 +254,7 @@ fn a_changed_level_of_the_log_counts_at_once() {
 }
 
 #[test]
-fn a_variable_of_the_environment_wins_over_the_file_after_a_reload_too() {
+fn an_environment_variable_still_overrides_the_file_after_a_reload() {
     let env = [("MODEL_POOL__POOL__QUEUE_LIMIT", "9")];
     let pool = Pool::with_env(
         &[stub("a", &[])],
@@ -276,7 +276,7 @@ fn cron(from_now: TimeDelta) -> String {
 }
 
 #[test]
-fn an_evening_that_is_moved_comes_at_its_new_time() {
+fn a_rescheduled_cleanup_runs_at_its_new_time() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     assert_eq!(asks(&pool, "a").0, 200);
     let soon = cron(TimeDelta::seconds(6));
@@ -306,7 +306,7 @@ fn zone_where_it_is(hour: i64) -> String {
 }
 
 #[test]
-fn a_first_start_is_open_at_any_hour_of_the_machines_own_zone() {
+fn a_first_start_is_open_at_any_hour_of_the_local_time_zone() {
     for hour in [9, 23, 3] {
         let zone = zone_where_it_is(hour);
         let env = [

@@ -8,7 +8,7 @@ use support::servers::{ScriptedServer, Stub, dead_url, http};
 use support::service::{Pool, wait_for};
 
 #[test]
-fn a_wrong_key_is_told_with_its_source_and_not_tried_again() {
+fn a_wrong_key_is_reported_with_its_source_and_not_retried() {
     let stub = Stub::with(&[]);
     let wrong = [("FAR_KEY", "sesame-of-somebody-else")];
     let pool = Pool::with_env(&[keyed(&stub.url(), "")], "", &wrong);
@@ -22,7 +22,7 @@ fn a_wrong_key_is_told_with_its_source_and_not_tried_again() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_told_by_its_name() {
+fn a_missing_key_is_reported_by_its_name() {
     let file = far(&dead_url(), "  api_key_env: NO_SUCH_KEY\n", "");
     let pool = pool_of(file);
     let (status, response) = pool.post("/v1/chat/completions", &chat(false));
@@ -31,7 +31,7 @@ fn a_key_that_is_not_there_is_told_by_its_name() {
 }
 
 #[test]
-fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() {
+fn an_unreachable_server_fails_the_load_and_is_used_again_once_it_recovers() {
     let url = dead_url();
     let pool = pool_of(keyed(&url, ""));
     let (status, response) = pool.post("/v1/chat/completions", &chat(false));
@@ -52,7 +52,7 @@ fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() 
 }
 
 #[test]
-fn a_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_done() {
+fn a_remote_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_done() {
     let stub = Stub::with(&["--crash-mid-stream", "3"]);
     let pool = pool_of(keyed(&stub.url(), ""));
     let stream = pool.stream("/v1/chat/completions", &chat(true)).whole();
@@ -66,7 +66,7 @@ fn a_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_do
 }
 
 #[test]
-fn a_server_that_stays_silent_is_given_up_after_its_heartbeats() {
+fn a_silent_remote_server_is_dropped_after_its_missed_heartbeats() {
     let mut stub = Stub::with(&[]);
     let quick = "pool: {heartbeat: 50ms, heartbeat_timeout: 50ms, heartbeat_misses: 2}\n";
     let file = keyed(&stub.url(), "");
@@ -81,7 +81,7 @@ fn a_server_that_stays_silent_is_given_up_after_its_heartbeats() {
 }
 
 #[test]
-fn a_redirect_is_told_and_not_followed() {
+fn a_redirect_is_reported_and_not_followed() {
     let target = ScriptedServer::server(|_| http("200 OK", "", "{}"));
     let to = format!("location: {}\r\n", target.url("/v1/models"));
     let here = to.clone();
@@ -111,7 +111,7 @@ fn a_redirect_is_told_and_not_followed() {
 }
 
 #[test]
-fn the_api_registers_https_and_this_machine_only_and_never_reaches_metadata() {
+fn the_api_registers_only_https_or_loopback_urls_and_never_connects_to_metadata() {
     let stub = Stub::with(&[]);
     let pool = pool_of(far(&dead_url(), "", ""));
     let register = |name: &str, url: &str| {

@@ -9,7 +9,7 @@ use support::service::{Pool, wait_for};
 use support::stub::stub_engine;
 
 #[test]
-fn a_remote_model_answers_plainly_and_as_a_stream_and_is_measured_but_takes_no_device() {
+fn a_remote_model_serves_complete_and_streamed_responses_without_a_device() {
     let stub = Stub::with(&[]);
     let named = "  served_model_name: their-name\n  api_key_env: FAR_KEY\n";
     let pool = pool_of(far(&stub.url(), named, ""));
@@ -62,7 +62,7 @@ fn pool_get(pool: &Pool, path: &str) -> (u16, Value) {
 }
 
 #[test]
-fn a_request_goes_below_the_prefix_with_the_pools_own_key_and_headers() {
+fn a_request_is_sent_below_the_prefix_with_the_pools_own_key_and_headers() {
     let server = ScriptedServer::server(|request| {
         if request.starts_with("GET") {
             http("200 OK", "", "{}")
@@ -125,7 +125,7 @@ fn a_key_in_a_file_is_read_when_the_model_is_loaded() {
 }
 
 #[test]
-fn tls_is_spoken_and_the_certificate_must_be_signed_by_a_known_authority() {
+fn the_tls_certificate_of_a_remote_server_must_be_signed_by_a_known_authority() {
     let stub = Stub::with(&[]);
     let folder = tempfile::tempdir().unwrap();
     let authority = folder.path().join("authority.pem");
@@ -157,7 +157,7 @@ fn tls_is_spoken_and_the_certificate_must_be_signed_by_a_known_authority() {
 }
 
 #[test]
-fn beyond_its_seats_requests_queue_here_and_beyond_the_queue_they_are_refused() {
+fn requests_beyond_the_seats_are_queued_and_requests_beyond_the_queue_are_refused() {
     let stub = Stub::with(&["--tokens", "100000", "--token-ms", "5"]);
     let limits = "deployment_config: {max_ongoing_requests: 1}\npool_config: {queue_limit: 1}\n";
     let pool = pool_of(keyed(&stub.url(), limits));
@@ -178,7 +178,7 @@ fn beyond_its_seats_requests_queue_here_and_beyond_the_queue_they_are_refused() 
 }
 
 #[test]
-fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
+fn the_evening_cleanup_drops_a_remote_model_and_a_request_restores_it() {
     let stub = Stub::with(&[]);
     let pool = pool_of(keyed(&stub.url(), ""));
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
@@ -191,7 +191,7 @@ fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
 }
 
 #[test]
-fn beside_models_that_run_here_it_evicts_nobody_and_its_place_is_never_offered_to_them() {
+fn a_remote_model_evicts_no_local_one_and_is_never_a_victim() {
     let stub = Stub::with(&[]);
     let local = |name: &str, gib: u32| {
         let engine = stub_engine().display().to_string();

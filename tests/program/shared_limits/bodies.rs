@@ -92,7 +92,7 @@ fn b1_one_caller_with_idle_bodies_delays_no_other() {
 }
 
 #[test]
-fn b1_a_caller_that_has_sent_its_share_delays_no_other() {
+fn b1_a_caller_that_has_used_its_share_of_body_memory_delays_no_other() {
     let env = [("MODEL_POOL__SERVER__BODIES_MEMORY", "32MiB")];
     let pool = start(&[stub("talker", &[])], "", &env);
     let (one, other) = (user_key(&pool, "one"), user_key(&pool, "other"));
@@ -115,7 +115,7 @@ fn b1_a_caller_that_has_sent_its_share_delays_no_other() {
 }
 
 #[test]
-fn b1_a_caller_with_many_long_bodies_delays_another_by_one() {
+fn b1_a_caller_with_many_long_bodies_delays_another_caller_by_one_body() {
     let env = [("MODEL_POOL__SERVER__READING_WORKERS", "1")];
     let pool = start(&[], "", &env);
     let (one, other) = (user_key(&pool, "one"), user_key(&pool, "other"));
@@ -155,7 +155,7 @@ fn b1_a_caller_with_many_long_bodies_delays_another_by_one() {
 }
 
 #[test]
-fn b1_an_idle_body_is_served_when_others_of_its_caller_wait() {
+fn b1_a_slow_body_is_refused_when_other_bodies_of_its_caller_are_waiting() {
     let env = [
         ("MODEL_POOL__SERVER__BODIES_MEMORY", "4MiB"),
         ("MODEL_POOL__SERVER__BODY_LIMIT", "2MiB"),

@@ -68,7 +68,7 @@ fn b1_a_flood_of_frames_ends_its_connection() {
 }
 
 #[test]
-fn long_streams_of_a_client_that_opens_its_window_for_each_piece_are_not_cut() {
+fn long_streams_of_a_client_that_opens_its_window_per_piece_are_not_cut() {
     let pool = Pool::with_models(&[stub("talker", &["--tokens", "3000"])], "");
     runtime().block_on(async {
         let mut client = h2(&pool).await;

@@ -6,7 +6,7 @@ use support::service::Pool;
 use super::{assert_as_fast, median};
 
 #[test]
-fn b1_wrong_keys_at_the_login_delay_no_right_one() {
+fn b1_wrong_keys_at_the_login_do_not_delay_a_valid_key() {
     let pool = Pool::with_models(&[], "");
     let key = pool.admin_key();
     let login = || {

@@ -28,7 +28,7 @@ fn waiting(pool: &Pool) -> usize {
 }
 
 #[test]
-fn b1_a_full_queue_has_a_place_for_another_caller() {
+fn b1_a_full_queue_keeps_a_place_for_another_caller() {
     let (file, text) = stub("talker", &["--tokens", "100000", "--token-ms", "20"]);
     let one_seat = text + "deployment_config: {max_ongoing_requests: 1}\n";
     let config = format!("pool: {{queue_limit: {QUEUE}}}\n");

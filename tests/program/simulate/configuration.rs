@@ -24,7 +24,7 @@ fn configured() -> (Rig, String) {
 }
 
 #[test]
-fn a_key_that_is_set_on_the_command_line_changes_what_is_replayed() {
+fn a_key_set_on_the_command_line_changes_the_replay() {
     let (rig, pool) = configured();
     let loads = |more: &[&str]| {
         let own: &[&str] = &["--pool", &pool];
@@ -41,7 +41,7 @@ fn a_key_that_is_set_on_the_command_line_changes_what_is_replayed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_key_that_is_set_is_an_error() {
+fn an_invalid_key_set_on_the_command_line_is_an_error() {
     let (rig, pool) = configured();
     for (set, expected) in [
         ("keep_hot=1m", "is not of the form pool.keep_hot=30m"),
@@ -57,7 +57,7 @@ fn what_is_wrong_with_a_key_that_is_set_is_an_error() {
 }
 
 #[test]
-fn a_key_and_a_priority_are_compared_on_drawn_days_with_the_pool_as_configured() {
+fn a_key_and_a_priority_are_compared_with_the_configured_pool_on_resampled_days() {
     let (rig, pool) = configured();
     // Additional loads caused by the change: the minimum and maximum over the resampled workloads.
     let more_loads = |more: &[&str]| -> (i64, i64) {
@@ -106,7 +106,7 @@ async fn write_store(path: &Path) {
 }
 
 #[test]
-fn what_was_never_measured_is_guessed_and_named_for_each_model() {
+fn values_that_were_never_measured_are_estimated_and_reported_for_each_model() {
     let rig = Rig::new();
     let path = rig.folder.path().join("past.db");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

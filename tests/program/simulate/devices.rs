@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Rig, errors, text};
 
 #[test]
-fn the_devices_are_those_that_the_service_would_find() {
+fn the_simulated_devices_are_those_the_service_would_find() {
     let rig = Rig::new();
     let models = "catalog: {models_dir: models, model_reference: reference.json}\n";
     rig.file("reference.json", "{}");

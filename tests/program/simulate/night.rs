@@ -30,7 +30,7 @@ fn number(report: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn a_replay_has_the_sleep_that_the_configuration_and_the_machine_allow() {
+fn a_replay_uses_sleep_as_far_as_the_configuration_and_the_host_memory_allow() {
     let (rig, pool) = sleepy();
     let trace = dated(&rig, 6);
     let with = |more: &[&str]| {
@@ -66,7 +66,7 @@ fn a_replay_has_the_sleep_that_the_configuration_and_the_machine_allow() {
 }
 
 #[test]
-fn the_evening_of_the_configuration_empties_the_replayed_pool_at_its_time_of_day() {
+fn the_configured_evening_cleanup_empties_the_replayed_pool_at_its_time_of_day() {
     let (rig, pool) = sleepy();
     let trace = dated(&rig, 36);
     let with = |more: &[&str]| {

@@ -40,7 +40,7 @@ async fn write_turns(path: &Path, seconds: [Option<i64>; 2]) {
 }
 
 #[test]
-fn a_replay_keeps_to_the_seconds_that_decide_how_often_models_are_loaded() {
+fn a_replay_uses_the_recorded_seconds_of_requests() {
     let rig = Rig::new();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let loads = |name: &str, seconds: [Option<i64>; 2]| {
@@ -66,7 +66,7 @@ fn unix_seconds() -> u64 {
 }
 
 #[test]
-fn a_pool_keeps_in_which_seconds_requests_came() {
+fn a_pool_records_the_seconds_in_which_requests_arrived() {
     let mut pool = Pool::with_models(&[stub("talker", &[])], "");
     let from = unix_seconds();
     for _ in 0..3 {

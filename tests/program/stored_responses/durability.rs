@@ -48,7 +48,7 @@ fn last_of(text: &str) -> Value {
 }
 
 #[test]
-fn a_response_whose_end_was_read_survives_a_kill_at_that_moment() {
+fn a_response_whose_end_was_received_survives_an_immediate_kill() {
     let mut pool = pool(&[], "");
     let streamed = with(ask("One"), "stream", json!(true)).to_string();
     for _ in 0..3 {
@@ -75,7 +75,7 @@ fn a_response_whose_end_was_read_survives_a_kill_at_that_moment() {
 }
 
 #[test]
-fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
+fn a_slow_disk_delays_only_the_end_of_a_response_and_is_reported() {
     let pool = pool(&[], "");
     let held = DatabaseLock::new(&pool);
     let body = with(ask("One"), "stream", json!(true));
@@ -108,7 +108,7 @@ fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
 }
 
 #[test]
-fn of_a_thousand_and_one_stored_responses_the_one_used_least_recently_goes() {
+fn the_least_recently_used_of_1001_stored_responses_is_deleted() {
     const KEPT: usize = 1000;
     const CLIENTS: usize = 8;
     let mut pool = pool(&["--tokens", "1"], "");
@@ -134,7 +134,7 @@ fn of_a_thousand_and_one_stored_responses_the_one_used_least_recently_goes() {
 }
 
 #[test]
-fn what_is_kept_in_memory_is_bounded_for_each_key_too() {
+fn responses_kept_only_in_memory_are_limited_per_key() {
     let env = [(SECTION, "{per_key: 8}")];
     let pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
     let unasked = json!({"model": "writer", "input": "Hello"});

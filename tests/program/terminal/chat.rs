@@ -33,7 +33,7 @@ fn chat(server: &ScriptedServer, input: &str) -> std::process::Output {
 }
 
 #[test]
-fn a_script_talks_line_by_line_and_gets_the_responses_alone() {
+fn a_script_chats_line_by_line_and_only_responses_are_printed() {
     let server = streaming(&[piece("A"), piece("1")]);
     let output = chat(&server, "one\n\ntwo");
     assert_eq!(out(&output), "A1\nA1\n");
@@ -43,7 +43,7 @@ fn a_script_talks_line_by_line_and_gets_the_responses_alone() {
 }
 
 #[test]
-fn commands_change_what_is_sent() {
+fn chat_commands_change_the_requests_that_are_sent() {
     let server = streaming(&[piece("A")]);
     let script = "/system Be short.\n/set temperature 0.2\n/set num_predict 7\none\n/retry\n/clear\n\
         /system \"\"\"\nLine one.\nLine two.\n\"\"\"\n/set temperature none\n/model other\n\"\"\"two\n/clear\n\"\"\"\n/etc/hosts?\n/exit\nnever\n";
@@ -106,7 +106,7 @@ fn a_conversation_is_saved_as_markdown_and_as_a_request() {
 }
 
 #[test]
-fn mistakes_in_a_script_end_it_with_their_status_and_what_was_meant() {
+fn a_mistake_in_a_script_ends_it_with_a_status_and_a_suggestion() {
     let server = streaming(&[piece("A")]);
     for (script, expected) in [
         ("/sytem x\n", "did you mean /system?"),
@@ -128,7 +128,7 @@ fn mistakes_in_a_script_end_it_with_their_status_and_what_was_meant() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_told_before_the_first_prompt() {
+fn an_unknown_model_is_reported_before_the_first_prompt() {
     let pool = Pool::with_models(&[stub("tiny-chat", &[])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
@@ -176,7 +176,7 @@ fn ctrl_c_stops_the_response_and_not_the_program() {
 }
 
 #[test]
-fn earlier_prompts_are_there_in_the_next_conversation_unless_they_are_not_kept() {
+fn earlier_prompts_are_recalled_in_the_next_conversation_unless_history_is_off() {
     let server = streaming(&[piece("A")]);
     let folder = folder();
     let words = ["chat", "m", "--server", &server.url("")];
@@ -211,7 +211,7 @@ fn earlier_prompts_are_there_in_the_next_conversation_unless_they_are_not_kept()
 }
 
 #[test]
-fn run_without_a_prompt_at_a_terminal_is_a_conversation() {
+fn run_without_a_prompt_at_a_terminal_starts_a_chat() {
     let server = streaming(&[piece("A")]);
     let folder = folder();
     let words = ["run", "m", "--server", &server.url("")];

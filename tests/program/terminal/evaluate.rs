@@ -58,7 +58,7 @@ fn the_responses_of_models_are_shown_side_by_side_with_their_sums() {
 }
 
 #[test]
-fn broken_lines_are_named_and_nothing_is_asked_unless_they_are_left_out() {
+fn broken_lines_are_reported_and_nothing_is_sent_unless_they_are_skipped() {
     let server = streaming(&[piece("ok")]);
     let text = "{\"prompt\": \"one\"}\nno JSON\n{\"text\": \"x\"}\n{\"user_input\": \"two\"}\n";
     let folder = folder_with("questions.jsonl", text);
@@ -116,7 +116,7 @@ fn broken_lines_are_named_and_nothing_is_asked_unless_they_are_left_out() {
 }
 
 #[test]
-fn a_model_that_refuses_is_in_the_table_and_the_status_says_so() {
+fn a_failing_model_is_listed_in_the_table_and_sets_the_exit_status() {
     let refusing = stub("refusing", &["--status", "400"]);
     let pool = Pool::with_models(&[stub("one", &[]), refusing], "");
     let folder = folder_with("q.txt", "Hello\n");
@@ -159,7 +159,7 @@ fn a_model_that_refuses_is_in_the_table_and_the_status_says_so() {
 }
 
 #[test]
-fn what_a_model_writes_cannot_control_the_terminal() {
+fn escape_sequences_in_answers_are_not_sent_to_the_terminal() {
     let server = ScriptedServer::server(|_| {
         let event =
             json!({"choices": [{"delta": {"content": "\u{1b}[2Jgone"}, "finish_reason": "stop"}]});
@@ -220,7 +220,7 @@ fn favouring(part: &str, question: &str) -> String {
 }
 
 #[test]
-fn a_model_judges_the_responses_without_knowing_who_wrote_them() {
+fn a_judge_model_ranks_anonymous_responses() {
     let server = judged(|question| favouring("says two", question));
     let folder = folder_with("q.txt", "First?\nSecond?\nThird?\n");
     let url = server.url("");
@@ -293,7 +293,7 @@ fn a_model_judges_the_responses_without_knowing_who_wrote_them() {
 }
 
 #[test]
-fn a_judge_that_gives_no_verdict_is_named_and_the_status_says_so() {
+fn a_judge_without_a_verdict_is_reported_and_sets_the_exit_status() {
     let server = judged(|question| {
         if question.contains("First?") {
             "Both are fine.".to_owned()

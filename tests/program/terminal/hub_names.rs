@@ -62,7 +62,7 @@ fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
 }
 
 #[test]
-fn run_with_an_admin_key_registers_a_model_of_the_hub_and_answers() {
+fn run_with_an_admin_key_registers_a_hub_model_and_prints_its_response() {
     let lab = Lab::new();
     let pool = lab.pool(&[], &[]);
     let words = ["lab/tiny-GGUF:Q8_0", "Hello", "--max-tokens", "4"];
@@ -89,7 +89,7 @@ fn run_with_an_admin_key_registers_a_model_of_the_hub_and_answers() {
 }
 
 #[test]
-fn an_unknown_quantization_is_refused_with_those_that_exist() {
+fn an_unknown_quantization_is_refused_with_the_existing_ones() {
     let lab = Lab::new();
     let pool = lab.pool(&[], &[]);
     for name in ["lab/tiny-GGUF:Q2_K", "lab/tiny-GGUF"] {
@@ -105,7 +105,7 @@ fn an_unknown_quantization_is_refused_with_those_that_exist() {
 }
 
 #[test]
-fn a_load_by_an_administrator_and_a_model_file_take_the_same_names() {
+fn an_administrator_and_a_model_file_can_load_the_same_hub_names() {
     let lab = Lab::new();
     let file = "engine_config: {model_id: small, type: CandleEngine, hf_model_id: \"lab/tiny-GGUF:q4_k_m\", max_total_tokens: 64}\n";
     let pool = lab.pool(&[("small.yaml".to_owned(), file.to_owned())], &[]);
@@ -122,7 +122,7 @@ fn a_load_by_an_administrator_and_a_model_file_take_the_same_names() {
 }
 
 #[test]
-fn anybody_may_bring_a_model_where_the_configuration_says_so() {
+fn any_user_may_register_a_hub_model_if_configured() {
     let lab = Lab::new();
     let pool = lab.pool(&[], &[("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone")]);
     let words = ["hf.co/lab/tiny-GGUF:Q4_K_M", "Hello", "--max-tokens", "4"];
@@ -132,7 +132,7 @@ fn anybody_may_bring_a_model_where_the_configuration_says_so() {
 }
 
 #[test]
-fn where_files_alone_say_which_models_there_are_nothing_is_registered() {
+fn with_refuse_no_hub_model_is_registered() {
     let lab = Lab::new();
     let pool = lab.pool(&[], &[("MODEL_POOL__CATALOG__ON_UNKNOWN", "refuse")]);
     let key = pool.admin_key();

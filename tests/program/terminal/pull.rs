@@ -73,7 +73,7 @@ fn far() -> (String, String) {
 }
 
 #[test]
-fn a_fresh_machine_fetches_a_model_and_is_told_where_it_is_and_what_is_next() {
+fn pull_prints_the_location_of_the_model_and_the_next_step() {
     let lab = Lab::new();
     let output = lab.pull(&["lab/far"]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
@@ -107,7 +107,7 @@ fn a_fresh_machine_fetches_a_model_and_is_told_where_it_is_and_what_is_next() {
 }
 
 #[test]
-fn a_pool_on_the_same_cache_needs_no_byte_more() {
+fn a_pool_on_the_same_cache_downloads_nothing_after_a_pull() {
     let lab = Lab::new();
     assert_eq!(lab.pull(&["lab/far"]).status.code(), Some(0));
     let sent = lab.hub.bytes_sent();
@@ -120,7 +120,7 @@ fn a_pool_on_the_same_cache_needs_no_byte_more() {
 }
 
 #[test]
-fn a_pull_that_is_stopped_goes_on_where_it_was() {
+fn an_interrupted_pull_resumes() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
@@ -158,7 +158,7 @@ fn a_pull_that_is_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_pull_and_a_running_pool_bring_each_file_once() {
+fn a_pull_and_a_running_pool_download_each_file_once() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
@@ -197,7 +197,7 @@ fn a_pull_and_a_running_pool_bring_each_file_once() {
 }
 
 #[test]
-fn a_name_in_the_catalogue_stands_for_its_weights() {
+fn a_catalogue_name_is_resolved_to_its_weights() {
     let lab = Lab::new();
     let models = lab.folder.path().join("config/models");
     std::fs::create_dir_all(&models).expect("a folder");
@@ -222,7 +222,7 @@ fn a_name_in_the_catalogue_stands_for_its_weights() {
 }
 
 #[test]
-fn what_cannot_be_fetched_is_told_with_its_status() {
+fn a_failed_pull_is_reported_with_its_exit_status() {
     let lab = Lab::new();
     let output = lab.pull(&["lab/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
@@ -252,7 +252,7 @@ fn what_cannot_be_fetched_is_told_with_its_status() {
 }
 
 #[test]
-fn a_suffix_chooses_the_quantization_with_all_its_parts() {
+fn a_suffix_selects_a_quantization_with_all_its_parts() {
     let lab = Lab::new();
     let part = |seed: u8| vec![seed; 3000];
     lab.hub.add(
@@ -312,7 +312,7 @@ fn a_suffix_chooses_the_quantization_with_all_its_parts() {
 }
 
 #[test]
-fn the_hub_is_searched_by_words_and_offers_what_it_has_where_a_name_is_wrong() {
+fn the_hub_is_searched_by_words_and_a_wrong_name_gets_suggestions() {
     let lab = Lab::new();
     let gguf = [("m-Q4_K_M.gguf", vec![1_u8; 10])];
     lab.hub.add("lab/Small-Chat-GGUF", &gguf);

@@ -16,7 +16,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_response_goes_to_standard_output_and_nothing_else_does() {
+fn only_the_response_is_written_to_standard_output() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
@@ -34,7 +34,7 @@ fn the_response_goes_to_standard_output_and_nothing_else_does() {
 }
 
 #[test]
-fn standard_input_comes_before_the_prompt_and_options_reach_the_request() {
+fn standard_input_precedes_the_prompt_and_options_reach_the_request() {
     let server = streaming(&[piece("ok")]);
     let folder = folder();
     let words = [
@@ -82,7 +82,7 @@ fn standard_input_comes_before_the_prompt_and_options_reach_the_request() {
 }
 
 #[test]
-fn json_is_the_whole_response_and_a_refusal_is_the_servers_own() {
+fn json_prints_the_complete_response_and_a_refusal_unchanged() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
@@ -126,7 +126,7 @@ fn an_unknown_model_is_refused_with_the_nearest_names() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_status_3_and_says_what_to_do() {
+fn an_unreachable_server_exits_with_3_and_advice() {
     let folder = folder();
     let url = dead_url();
     let output = piped(
@@ -144,7 +144,7 @@ fn a_server_that_is_not_there_is_status_3_and_says_what_to_do() {
 }
 
 #[test]
-fn a_wrong_key_says_which_key_was_sent() {
+fn a_refused_key_is_reported_with_the_place_it_was_read_from() {
     let pool = Pool::with_models(&[stub("m", &[])], "auth: {inference: key}\n");
     let folder = folder();
     let run = |env: &[(&str, &str)]| {
@@ -186,7 +186,7 @@ fn a_model_that_never_fits_is_refused_with_its_numbers() {
 }
 
 #[test]
-fn a_stream_that_is_cut_keeps_what_came_and_fails() {
+fn a_cut_stream_keeps_the_output_so_far_and_fails() {
     let folder = folder();
     let error = json!({"error": {"message": "preempted by big", "code": "preempted"}});
     let cases = [
@@ -228,7 +228,7 @@ fn no_escape_sequence_of_a_model_or_a_server_is_printed() {
 }
 
 #[test]
-fn what_is_no_pool_is_named_as_such() {
+fn a_server_that_is_not_a_pool_is_reported_as_such() {
     let folder = folder();
     let server =
         ScriptedServer::server(|_| http("200 OK", "content-type: text/html\r\n", "<html>"));
@@ -243,7 +243,7 @@ fn what_is_no_pool_is_named_as_such() {
 }
 
 #[test]
-fn wrong_usage_is_status_2_before_any_request() {
+fn wrong_usage_exits_with_status_2_before_any_request() {
     let folder = folder();
     let server = streaming(&[piece("never")]);
     let url = server.url("");
@@ -274,7 +274,7 @@ fn wrong_usage_is_status_2_before_any_request() {
 }
 
 #[test]
-fn a_prompt_of_a_megabyte_arrives_whole() {
+fn a_prompt_of_one_megabyte_is_sent_completely() {
     let folder = folder();
     let server = streaming(&[piece("ok")]);
     let text = "0123456789abcde\n".repeat(1 << 16);
@@ -286,7 +286,7 @@ fn a_prompt_of_a_megabyte_arrives_whole() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_failure() {
+fn a_closed_output_pipe_is_not_a_failure() {
     let folder = folder();
     let events: Vec<Value> = (0..20_000).map(|_| piece("many words ")).collect();
     let server = streaming(&events);
@@ -313,7 +313,7 @@ fn a_reader_that_has_enough_is_no_failure() {
 }
 
 #[test]
-fn the_configuration_of_this_machine_names_the_server() {
+fn the_local_configuration_provides_the_server_address() {
     let pool = Pool::with_models(&[stub("m", &[])], "");
     let folder = folder();
     let config = folder.path().join("own.yaml");

@@ -23,7 +23,7 @@ fn status_lines(shown: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_wait_is_on_one_line_that_fits_a_narrow_terminal_and_is_erased() {
+fn a_wait_is_shown_on_one_line_that_fits_a_narrow_terminal_and_is_erased() {
     let pool = Pool::with_models(&[stub("m", &["--ready-after-ms", "2500"])], "");
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];

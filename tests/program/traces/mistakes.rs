@@ -17,7 +17,7 @@ const SECTIONS: &str = r#"
 "#;
 
 #[test]
-fn mistakes_are_named_with_their_field() {
+fn telemetry_mistakes_are_reported_with_their_field() {
     for row in rows(SECTIONS) {
         let section = row[0];
         let (status, log) = Pool::refused(&format!("telemetry: {section}\n"));

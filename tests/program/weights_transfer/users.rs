@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_the_pools_own_token_opens_is_for_users_only_if_the_configuration_says_so() {
+fn models_behind_the_pools_own_token_are_open_to_users_only_if_configured() {
     let lab = Lab::new();
     lab.hub
         .behave(|manners| manners.token = Some("hf_secret".to_owned()));
@@ -37,7 +37,7 @@ fn what_the_pools_own_token_opens_is_for_users_only_if_the_configuration_says_so
 }
 
 #[test]
-fn what_users_read_of_a_hub_that_is_away_names_no_folder_of_the_pool() {
+fn the_error_for_an_unreachable_hub_names_no_folder_to_users() {
     let lab = Lab::new();
     let env = [
         ("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone"),
@@ -55,7 +55,7 @@ fn what_users_read_of_a_hub_that_is_away_names_no_folder_of_the_pool() {
 }
 
 #[test]
-fn b1_one_user_who_invents_names_leaves_the_hub_to_others() {
+fn b1_a_user_who_requests_unknown_names_does_not_block_the_hub_for_others() {
     let lab = Lab::new();
     let env = [("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone")];
     let pool = lab.pool_with(&[model("unused", "")], "auth: {inference: key}\n", &env);
@@ -86,7 +86,7 @@ fn b1_one_user_who_invents_names_leaves_the_hub_to_others() {
 }
 
 #[test]
-fn of_users_who_bring_in_models_at_the_same_moment_no_more_than_the_limit_succeed() {
+fn concurrent_registrations_by_users_never_exceed_the_limit() {
     let lab = Lab::new();
     lab.hub.add_folder("lab/third", Path::new(TINY));
     let env = [

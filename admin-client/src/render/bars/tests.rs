@@ -21,7 +21,7 @@ use crate::render::quantity::tests::noon;
 const WATCHED: Style = Style::terminal(44);
 
 #[test]
-fn a_bar_shows_every_owner_in_proportion_with_a_legend() {
+fn a_bar_shows_the_share_of_each_owner_with_a_legend() {
     let text = devices(&gpu(), noon(), WATCHED);
     assert_eq!(
         text,
@@ -84,7 +84,7 @@ fn a_cordon_and_settling_memory_are_shown_in_bars_and_tables() {
 }
 
 #[test]
-fn colours_replace_the_letters() {
+fn with_colours_bars_use_blocks_instead_of_letters() {
     let text = devices(
         &gpu(),
         noon(),
@@ -98,7 +98,7 @@ fn colours_replace_the_letters() {
 }
 
 #[test]
-fn a_device_with_few_known_facts_is_shown_nevertheless() {
+fn a_device_with_few_known_facts_is_still_shown() {
     let list: DeviceList =
         serde_json::from_value(json!({"devices": [{"device": "d0"}]})).expect("devices");
     assert_eq!(devices(&list, noon(), WATCHED), "d0  0 B\n  \n");

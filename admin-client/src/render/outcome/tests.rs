@@ -94,7 +94,7 @@ fn a_reload_lists_the_changes_or_reports_none() {
 }
 
 #[test]
-fn keys_show_only_their_prefix_and_a_new_key_is_alone_on_the_last_line() {
+fn keys_are_listed_by_prefix_and_a_new_key_is_printed_on_its_own_last_line() {
     let list: KeyList = serde_json::from_value(json!({"keys": [{"id": "k1", "name": "ann", "role": "user",
         "prefix": "mp-ab", "created_at": "2026-11-21T11:00:00Z", "last_used_at": null, "expires_at": null}]}))
     .expect("keys");

@@ -52,7 +52,7 @@ fn check(pages: &Pages, held: &[Vec<Page>]) {
 }
 
 #[test]
-fn a_text_that_is_known_is_found_page_by_page_and_another_is_not() {
+fn cached_texts_are_found_page_by_page() {
     let mut pages = Pages::new(8);
     let held = written(&mut pages, &[1, 2, 3]);
     let text = |tokens: &[u32]| {
@@ -71,7 +71,7 @@ fn a_text_that_is_known_is_found_page_by_page_and_another_is_not() {
 }
 
 #[test]
-fn the_longest_idle_end_of_a_text_is_used_again_first() {
+fn the_last_page_of_the_longest_idle_text_is_reused_first() {
     let mut pages = Pages::new(4);
     let first = written(&mut pages, &[1, 2]);
     let second = written(&mut pages, &[7, 8]);
@@ -87,7 +87,7 @@ fn the_longest_idle_end_of_a_text_is_used_again_first() {
 }
 
 #[test]
-fn who_fills_a_page_with_a_known_text_holds_the_known_one() {
+fn filling_a_page_with_a_cached_prefix_reuses_the_cached_page() {
     let mut pages = Pages::new(4);
     let first = written(&mut pages, &[1]);
     let second = written(&mut pages, &[1, 2]);
@@ -98,7 +98,7 @@ fn who_fills_a_page_with_a_known_text_holds_the_known_one() {
 }
 
 #[test]
-fn no_page_is_lost_or_in_two_places_whatever_happens() {
+fn no_page_is_lost_or_owned_twice_under_random_operations() {
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut pages = Pages::new(random.random_range(1..24));

@@ -44,7 +44,7 @@ fn requests(plan: &Plan) -> Vec<(RequestId, usize)> {
 }
 
 #[test]
-fn a_long_prompt_goes_in_chunks_beside_those_who_go_on() {
+fn a_long_prompt_is_prefilled_in_chunks_alongside_running_requests() {
     let mut world = World::new(LIMITS);
     let mut random = StdRng::seed_from_u64(1);
     let short = world.arrive(text(100, 5), 20);
@@ -66,7 +66,7 @@ fn a_long_prompt_goes_in_chunks_beside_those_who_go_on() {
 }
 
 #[test]
-fn a_prompt_that_is_known_is_not_computed_again() {
+fn a_cached_prompt_is_not_recomputed() {
     let mut world = World::new(LIMITS);
     world.arrive(text(0, 50), 1);
     world.run_to_the_end(10);
@@ -81,7 +81,7 @@ fn a_prompt_that_is_known_is_not_computed_again() {
 }
 
 #[test]
-fn prompts_that_arrive_together_compute_what_they_share_once() {
+fn simultaneous_prompts_compute_their_common_prefix_once() {
     let mut world = World::new(LIMITS);
     for _ in 0..4 {
         world.arrive(text(0, 100), 3);
@@ -99,7 +99,7 @@ fn prompts_that_arrive_together_compute_what_they_share_once() {
 }
 
 #[test]
-fn wanted_rows_are_computed_even_if_they_are_known() {
+fn requested_rows_are_computed_even_if_cached() {
     let mut world = World::new(LIMITS);
     world.arrive(text(0, 90), 1);
     world.run_to_the_end(10);
@@ -109,7 +109,7 @@ fn wanted_rows_are_computed_even_if_they_are_known() {
 }
 
 #[test]
-fn the_youngest_gives_way_when_pages_run_out_and_is_computed_again() {
+fn the_youngest_request_is_preempted_when_pages_run_out_and_recomputed_later() {
     let limits = Limits { pages: 6, ..LIMITS };
     let mut world = World::new(limits);
     world.arrive(text(100, 30), 40);
@@ -120,7 +120,7 @@ fn the_youngest_gives_way_when_pages_run_out_and_is_computed_again() {
 }
 
 #[test]
-fn a_prompt_that_does_not_fit_lets_nobody_pass() {
+fn a_prompt_that_does_not_fit_is_not_overtaken() {
     let limits = Limits { pages: 8, ..LIMITS };
     let mut world = World::new(limits);
     world.arrive(text(100, 60), 20);
@@ -132,7 +132,7 @@ fn a_prompt_that_does_not_fit_lets_nobody_pass() {
 }
 
 #[test]
-fn budgets_of_prompts_and_of_all_tokens_hold() {
+fn the_budgets_for_prefill_and_total_tokens_are_respected() {
     let limits = Limits {
         total_tokens: Some(100),
         prefill_tokens: Some(50),
@@ -156,7 +156,7 @@ fn budgets_of_prompts_and_of_all_tokens_hold() {
 }
 
 #[test]
-fn requests_join_those_that_run_when_enough_wait_or_after_so_many_steps() {
+fn waiting_requests_join_the_batch_when_enough_wait_or_after_a_number_of_steps() {
     let joining = JoiningRule {
         served_ratio_milli: 2000,
         steps: 5,
@@ -180,7 +180,7 @@ fn requests_join_those_that_run_when_enough_wait_or_after_so_many_steps() {
 }
 
 #[test]
-fn a_request_that_ends_before_its_turn_is_not_missed() {
+fn a_request_that_ends_while_waiting_is_skipped() {
     let mut world = World::new(Limits { seats: 1, ..LIMITS });
     let [_, second, _] = [0, 100, 200].map(|first| world.arrive(text(first, 20), 5));
     world.once();
@@ -190,7 +190,7 @@ fn a_request_that_ends_before_its_turn_is_not_missed() {
 }
 
 #[test]
-fn a_request_that_nothing_can_hold_is_ended_and_not_tried_for_ever() {
+fn a_request_too_large_for_the_cache_is_ended_and_not_retried() {
     let mut schedule = Schedule::new(Limits { pages: 2, ..LIMITS });
     let request = schedule.arrive(arrival(text(0, 100), 1));
     let plan = schedule.plan().expect("news");
@@ -199,7 +199,7 @@ fn a_request_that_nothing_can_hold_is_ended_and_not_tried_for_ever() {
 }
 
 #[test]
-fn proposed_tokens_take_pages_and_give_them_back_where_they_were_wrong() {
+fn proposed_tokens_hold_pages_and_rejected_ones_release_them() {
     let drafts = DraftLimits {
         tokens: 8,
         ..LIMITS.drafts

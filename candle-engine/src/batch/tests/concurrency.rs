@@ -108,7 +108,7 @@ pub(super) fn together(
 }
 
 #[test]
-fn sixteen_requests_together_are_served_as_each_alone() {
+fn sixteen_concurrent_requests_get_the_same_responses_as_alone() {
     let mut demo = Demo::held(&options(16), |limits| limits);
     let requests = sixteen(&demo);
     let wanted = alone(&requests);
@@ -128,7 +128,7 @@ fn sixteen_requests_together_are_served_as_each_alone() {
 }
 
 #[test]
-fn a_small_cache_takes_longer_and_answers_the_same() {
+fn a_small_cache_preempts_requests_and_returns_the_same_responses() {
     let small = |limits| Limits {
         pages: 34,
         prompt_rows: 40,
@@ -149,7 +149,7 @@ fn a_small_cache_takes_longer_and_answers_the_same() {
 }
 
 #[test]
-fn a_long_prompt_does_not_keep_others_from_their_next_token() {
+fn a_long_prompt_does_not_block_the_tokens_of_other_requests() {
     let mut demo = Demo::held(&options(4), |limits| Limits {
         prompt_rows_beside: 32,
         ..limits
@@ -179,7 +179,7 @@ fn a_long_prompt_does_not_keep_others_from_their_next_token() {
 }
 
 #[test]
-fn answers_to_one_prompt_compute_it_once() {
+fn concurrent_requests_with_one_prompt_compute_it_once() {
     let mut demo = Demo::held(&options(8), |limits| limits);
     let prompt: Vec<u32> = (0..330).map(|nth| 3 + nth % 500).collect();
     let request = |seed| {
@@ -199,7 +199,7 @@ fn answers_to_one_prompt_compute_it_once() {
 }
 
 #[test]
-fn what_was_computed_before_is_known_and_changes_nothing() {
+fn a_cached_prompt_is_not_recomputed_and_the_response_stays_the_same() {
     let demo = Demo::new();
     let prompt = question(
         &demo,
@@ -226,7 +226,7 @@ fn what_was_computed_before_is_known_and_changes_nothing() {
 }
 
 #[test]
-fn a_client_that_leaves_is_in_no_further_step() {
+fn an_abandoned_request_takes_part_in_no_further_step() {
     let mut demo = Demo::held(&options(4), |limits| limits);
     let leaving = demo.ask(&endless(vec![5], 400));
     let staying = demo.ask(&endless(vec![6], 6));
@@ -246,7 +246,7 @@ fn a_client_that_leaves_is_in_no_further_step() {
 }
 
 #[test]
-fn a_step_that_fails_is_the_failure_of_its_requests_alone() {
+fn a_failed_step_fails_only_its_own_requests() {
     let mut demo = Demo::held(&options(2), |limits| limits);
     let first = demo.ask(&endless(vec![5], 10));
     demo.waiting_step();
@@ -260,7 +260,7 @@ fn a_step_that_fails_is_the_failure_of_its_requests_alone() {
 }
 
 #[test]
-fn a_request_that_cannot_go_on_fails_alone() {
+fn a_request_with_non_finite_logits_fails_without_affecting_others() {
     let mut demo = Demo::held(&options(2), |limits| limits);
     let everything = (0..demo.model.tokenizer.vocabulary as u32).map(|token| (token, f32::NAN));
     let mut broken = endless(vec![5], 10);
@@ -278,7 +278,7 @@ fn a_request_that_cannot_go_on_fails_alone() {
 }
 
 #[test]
-fn too_many_that_wait_are_refused_and_those_who_left_do_not_count() {
+fn requests_beyond_the_waiting_limit_are_refused_and_abandoned_ones_free_their_slot() {
     let demo = Demo::held(&options(1), |limits| limits);
     let running = demo.ask(&endless(vec![5], 4));
     demo.waiting_step();
@@ -296,7 +296,7 @@ fn too_many_that_wait_are_refused_and_those_who_left_do_not_count() {
 }
 
 #[test]
-fn who_does_not_fit_beside_others_waits_in_turn() {
+fn a_request_that_does_not_fit_next_to_others_waits_its_turn() {
     let mut demo = Demo::held(
         &EngineOptions {
             budgets: TokenBudgets {

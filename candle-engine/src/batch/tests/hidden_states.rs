@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn hidden_states_are_those_of_the_network() {
+fn hidden_states_equal_those_of_the_reference_network() {
     let demo = Demo::new();
     let tokens: Vec<u32> = (0..40).map(|nth| 3 + nth * 11 % 500).collect();
     // Known pages do not keep states from being computed.
@@ -35,7 +35,7 @@ fn hidden_states_are_those_of_the_network() {
 }
 
 #[test]
-fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too() {
+fn hidden_states_are_unaffected_by_concurrent_generation() {
     let tokens: Vec<u32> = (0..40).map(|nth| 3 + nth * 11 % 500).collect();
     let ask = |demo: &Demo, tokens: &[u32]| {
         let request = StatesRequest {
@@ -75,7 +75,7 @@ fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too(
 }
 
 #[test]
-fn texts_whose_states_are_wanted_need_no_seats() {
+fn hidden_state_requests_need_no_seats() {
     let model = Arc::new(loaded(&options(1)));
     let batch = Batch::start_for_states(&model.generator, &model.tokenizer).expect("starts");
     let texts = (0..100u32).map(|nth| vec![3 + nth % 7, 4, 5 + nth % 11]);

@@ -6,7 +6,7 @@ use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping};
 use crate::sampling::logprob_of;
 
 #[test]
-fn tokens_end_a_response_but_not_before_its_least_length() {
+fn stop_tokens_end_a_response_only_after_its_minimum_length() {
     let model = Demo::new();
     let greedy = |ending: Ending| {
         let request = GenerationRequest {
@@ -47,14 +47,14 @@ fn tokens_end_a_response_but_not_before_its_least_length() {
 }
 
 #[test]
-fn a_response_has_exactly_as_many_tokens_as_its_limit() {
+fn a_response_ends_at_exactly_its_token_limit() {
     let (_, outcome) = Demo::new().whole(&endless(vec![5, 6], 7));
     assert_eq!(outcome.reason, FinishReason::Length);
     assert_eq!(outcome.completion_tokens, 7);
 }
 
 #[test]
-fn probabilities_are_those_of_the_model_whatever_the_sampling() {
+fn logprobs_are_those_of_the_model_regardless_of_sampling() {
     let model = Demo::new();
     let scored = |sampling: SamplingSettings| {
         let request = GenerationRequest {
@@ -89,7 +89,7 @@ fn probabilities_are_those_of_the_model_whatever_the_sampling() {
 }
 
 #[test]
-fn a_prompt_that_is_given_out_has_its_own_probabilities() {
+fn an_echoed_prompt_has_its_own_logprobs() {
     let model = Demo::new();
     let prompt = model.model.tokenizer.encode("Keep-hot is how long", true);
     let prompt = prompt.expect("encodes");
@@ -143,7 +143,7 @@ fn beams(beams: usize) -> Strategy {
 }
 
 #[test]
-fn a_beam_search_finds_the_best_of_all_answers() {
+fn a_beam_search_finds_the_best_of_all_sequences() {
     let model = Demo::new();
     let prompt = vec![5, 9];
     let request = GenerationRequest {
@@ -177,7 +177,7 @@ fn a_beam_search_finds_the_best_of_all_answers() {
 }
 
 #[test]
-fn beams_end_by_tokens_and_stop_strings() {
+fn beams_end_at_stop_tokens_and_stop_strings() {
     let model = Demo::new();
     let prompt =
         model.tokens("<|im_start|>user\nWhere is Swagger UI?<|im_end|>\n<|im_start|>assistant\n");
@@ -240,7 +240,7 @@ fn contrastive_search_without_a_penalty_is_greedy_and_with_one_is_not() {
 }
 
 #[test]
-fn a_grammar_holds_in_every_strategy() {
+fn a_grammar_is_followed_by_every_strategy() {
     let model = Demo::new();
     let schema = serde_json::json!({"type": "object", "required": ["a", "b"], "additionalProperties": false,
         "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "integer", "minimum": 0, "maximum": 999}}});

@@ -113,7 +113,7 @@ fn assert_same(demo: &mut Demo, requests: &[GenerationRequest]) {
 }
 
 #[test]
-fn every_response_is_the_one_without_proposals() {
+fn speculation_does_not_change_any_response() {
     for concurrency in [1, 3, 16] {
         let mut demo = Demo::held(&speculating(concurrency), |limits| limits);
         let requests = repeating(&demo);
@@ -126,7 +126,7 @@ fn every_response_is_the_one_without_proposals() {
 }
 
 #[test]
-fn requests_of_every_kind_are_served_the_same_in_a_small_cache() {
+fn preemption_in_a_small_cache_does_not_change_any_response() {
     let small = |limits| Limits {
         pages: 36,
         prompt_rows: 40,
@@ -141,7 +141,7 @@ fn requests_of_every_kind_are_served_the_same_in_a_small_cache() {
 }
 
 #[test]
-fn a_text_that_repeats_takes_few_steps_and_no_more_rows_than_it_may() {
+fn speculation_saves_steps_and_respects_the_token_limit() {
     let mut demo = Demo::held(&speculating(1), |limits| limits);
     demo.free();
     let request = among(&words(&demo)[..1], 100);
@@ -162,7 +162,7 @@ fn a_text_that_repeats_takes_few_steps_and_no_more_rows_than_it_may() {
 }
 
 #[test]
-fn among_many_requests_nothing_is_proposed() {
+fn nothing_is_proposed_while_many_requests_run() {
     let mut demo = Demo::held(&speculating(12), |limits| limits);
     let request = among(&words(&demo)[..1], 60);
     let requests = vec![request; 12];
@@ -179,7 +179,7 @@ fn among_many_requests_nothing_is_proposed() {
 }
 
 #[test]
-fn searches_are_proposed_nothing() {
+fn nothing_is_proposed_for_beam_and_contrastive_search() {
     let mut demo = Demo::held(&speculating(1), |limits| limits);
     demo.free();
     let one = words(&demo)[0];
@@ -203,7 +203,7 @@ fn searches_are_proposed_nothing() {
 }
 
 #[test]
-fn a_client_that_leaves_among_proposed_tokens_leaves_nothing_in_the_cache() {
+fn a_client_that_disconnects_during_speculation_leaves_no_pages_in_use() {
     let mut demo = Demo::held(&speculating(1), |limits| limits);
     let response = demo.ask(&among(&words(&demo)[..1], 400));
     for _ in 0..14 {

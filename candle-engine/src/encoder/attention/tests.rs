@@ -62,7 +62,7 @@ fn attention(spec: &EncoderSpec, level: Option<Level>) -> Attention {
 }
 
 #[test]
-fn the_kernels_mix_what_operations_mix_and_each_text_the_same_bits_alone() {
+fn kernels_agree_with_operations_and_a_text_has_the_same_bits_alone_or_batched() {
     let lengths = [1, 1, 2, 15, 16, 17, 33, 64, 64, 65, 130, 200];
     let query_key_value = rows(lengths.iter().sum());
     for (window, theta, positions) in [
@@ -106,7 +106,7 @@ fn the_kernels_mix_what_operations_mix_and_each_text_the_same_bits_alone() {
 }
 
 #[test]
-fn texts_of_one_length_are_one_group() {
+fn texts_of_equal_length_form_one_group() {
     let groups = Groups::new([3, 3, 5, 7, 7].into_iter());
     let shapes: Vec<_> = groups
         .0
@@ -117,7 +117,7 @@ fn texts_of_one_length_are_one_group() {
 }
 
 #[test]
-fn distances_fall_into_the_buckets_of_t5() {
+fn relative_positions_map_to_the_buckets_of_t5() {
     // Generated with `relative_position_bucket` of transformers, for distances key − query.
     for (distance, bucket) in [
         (0, 0),

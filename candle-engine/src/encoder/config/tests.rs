@@ -25,7 +25,7 @@ fn roberta_has_fewer_positions_than_rows() {
 }
 
 #[test]
-fn distances_add_to_scores_in_the_families_for_which_scores_are_reserved() {
+fn relative_positions_are_used_exactly_in_the_families_that_reserve_scores() {
     for (word, family) in families::ENCODERS {
         let mut json = bert();
         json["architectures"] = json!([format!("{word}Model")]);
@@ -40,7 +40,7 @@ fn distances_add_to_scores_in_the_families_for_which_scores_are_reserved() {
 }
 
 #[test]
-fn modernbert_looks_at_all_in_every_third_layer() {
+fn modernbert_uses_global_attention_in_every_third_layer() {
     let mut json = bert();
     json["architectures"] = json!(["ModernBertModel"]);
     json["num_hidden_layers"] = json!(4);
@@ -52,7 +52,7 @@ fn modernbert_looks_at_all_in_every_third_layer() {
 }
 
 #[test]
-fn what_is_not_computed_is_refused_by_its_name() {
+fn an_unsupported_encoder_setting_is_refused_by_name() {
     for (field, value, word) in [
         (
             "position_embedding_type",
@@ -74,7 +74,7 @@ fn what_is_not_computed_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_reranker_has_one_label_and_says_what_its_score_goes_through() {
+fn a_reranker_has_one_label_and_its_score_activation_is_read() {
     let mut json = bert();
     json["architectures"] = json!(["BertForSequenceClassification"]);
     assert!(EncoderSpec::read(&json).is_err(), "two labels");

@@ -22,7 +22,7 @@ fn modules(kinds: &[(&str, &str)]) -> Value {
 }
 
 #[test]
-fn pools_of_three_rows_are_what_their_names_say() {
+fn each_pooling_reduces_rows_as_its_name_says() {
     let rows = [1.0, 8.0, 2.0, 5.0, 6.0, -1.0];
     for (kind, expected) in [
         (Reduction::FirstToken, [1.0, 8.0]),
@@ -38,13 +38,13 @@ fn pools_of_three_rows_are_what_their_names_say() {
 }
 
 #[test]
-fn a_folder_without_modules_gives_a_normalised_mean() {
+fn a_model_without_modules_json_uses_normalised_mean_pooling() {
     let plan = PoolingPlan::read(folder_with(&[]).path()).expect("the usual");
     assert_eq!(plan, PoolingPlan::usual());
 }
 
 #[test]
-fn modules_say_pooling_and_whether_vectors_are_normalised() {
+fn modules_define_pooling_and_normalization() {
     let folder = folder_with(&[
         (
             "modules.json",
@@ -61,7 +61,7 @@ fn modules_say_pooling_and_whether_vectors_are_normalised() {
 }
 
 #[test]
-fn a_module_that_is_not_computed_is_named() {
+fn an_unsupported_module_is_refused_by_name() {
     let pooling = ("1_Pooling/config.json", json!({"pooling_mode": "mean"}));
     for (list, word) in [
         (
@@ -83,7 +83,7 @@ fn a_module_that_is_not_computed_is_named() {
 }
 
 #[test]
-fn a_vector_of_zeros_stays_what_it_is() {
+fn normalizing_a_zero_vector_leaves_it_unchanged() {
     let mut zeros = [0.0; 3];
     normalise(&mut zeros);
     assert_eq!(zeros, [0.0; 3]);

@@ -57,7 +57,7 @@ fn by_words() -> ScoreBy {
 }
 
 #[test]
-fn every_kept_decoder_is_for_texts() {
+fn every_test_decoder_serves_texts_by_default() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut tried = std::collections::BTreeSet::new();
     for entry in fs::read_dir(kept).expect("the vectors") {
@@ -77,7 +77,7 @@ fn every_kept_decoder_is_for_texts() {
 }
 
 #[test]
-fn files_say_what_a_decoder_is_for_and_the_option_where_they_do_not() {
+fn the_purpose_of_a_decoder_is_read_from_its_files_and_otherwise_from_the_option() {
     let plain = folder(DECODER, json!({}), &[]);
     assert_eq!(purpose(&plain, None), Ok(Purpose::Texts));
     let embeds = Purpose::Vectors(last_token());
@@ -100,7 +100,7 @@ fn files_say_what_a_decoder_is_for_and_the_option_where_they_do_not() {
 }
 
 #[test]
-fn a_decoder_that_was_saved_without_its_head_is_for_vectors_alone() {
+fn a_decoder_saved_without_its_head_serves_only_embeddings() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/encoders/qwen3-embedding");
     let bare = folder(DECODER, json!({}), &[]);
     for file in ["config.json", "model.safetensors"] {
@@ -120,7 +120,7 @@ fn a_decoder_that_was_saved_without_its_head_is_for_vectors_alone() {
 }
 
 #[test]
-fn modules_say_how_vectors_are_made() {
+fn modules_define_how_a_decoder_computes_vectors() {
     let pooling = json!({"pooling_mode_mean_tokens": true, "include_prompt": false});
     let modules = json!([module("", "Transformer"), module("1_Pooling", "Pooling")]);
     let files = [
@@ -186,7 +186,7 @@ fn a_cross_encoders_module_names_its_tokens() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_what_to_do() {
+fn contradictory_model_files_are_refused_with_advice() {
     let one = json!({"id2label": {"0": "LABEL_0"}});
     let refused = |folder: TempDir, task, words: &[&str]| {
         let problem = purpose(&folder, task).expect_err("must be refused");
@@ -218,7 +218,7 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_gguf_with_a_pooling_is_for_vectors() {
+fn a_gguf_with_a_pooling_type_serves_vectors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     let purpose = |pooling: u32| {

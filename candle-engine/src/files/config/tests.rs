@@ -35,7 +35,7 @@ fn rope_of(architecture: &str, scaling: Value) -> Rope {
 }
 
 #[test]
-fn windows_follow_each_familys_own_rule() {
+fn sliding_windows_follow_the_rule_of_each_family() {
     let of = |architecture, more| windows(&described(architecture, more));
     let all = |window| vec![window; 4];
     // Mistral has a window if its file omits the field, and none if the field is null.
@@ -91,7 +91,7 @@ fn windows_follow_each_familys_own_rule() {
 }
 
 #[test]
-fn what_sets_a_family_apart_is_described() {
+fn the_distinguishing_features_of_each_family_are_described() {
     let smol = described("SmolLM3ForCausalLM", json!({}));
     let turns: Vec<_> = smol.blocks.iter().map(|block| block.rope).collect();
     assert_eq!(turns, [Some(0), Some(0), Some(0), None]);
@@ -146,7 +146,7 @@ fn what_sets_a_family_apart_is_described() {
 }
 
 #[test]
-fn experts_are_where_their_family_has_them() {
+fn experts_are_in_the_layers_defined_by_their_family() {
     let has_experts = |architecture, more| -> Vec<bool> {
         let spec = described(architecture, more);
         let blocks = spec.blocks.iter();
@@ -175,7 +175,7 @@ fn experts_are_where_their_family_has_them() {
 }
 
 #[test]
-fn fields_that_cannot_be_are_named_with_their_value() {
+fn invalid_fields_are_reported_with_their_value() {
     const LLAMA: &str = "LlamaForCausalLM";
     for (more, found) in [
         (json!({"hidden_size": "wide"}), "hidden_size is \"wide\""),
@@ -270,7 +270,7 @@ fn fields_that_cannot_be_are_named_with_their_value() {
 }
 
 #[test]
-fn an_unknown_architecture_is_named_with_those_that_are_known() {
+fn an_unknown_architecture_is_refused_with_the_known_ones() {
     let found = problem("MambaForCausalLM", json!({}));
     for name in [
         "MambaForCausalLM",

@@ -95,7 +95,7 @@ mod tests {
 
     /// Block sizes are defined in `model_files` and in the engine's types; they must agree.
     #[test]
-    fn the_blocks_of_a_format_have_the_size_that_the_header_counts_with() {
+    fn block_sizes_match_those_used_by_the_header() {
         let mut read = 0;
         for format in 0..64 {
             let (numbers, bytes) = match written(format) {

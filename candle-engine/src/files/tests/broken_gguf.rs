@@ -52,7 +52,7 @@ fn behind(bytes: &[u8], name: &str) -> usize {
 }
 
 #[test]
-fn counts_that_the_file_has_no_bytes_for_allocate_nothing() {
+fn implausible_counts_allocate_no_memory() {
     let bytes = bytes_of(&written());
     for claimed in [1_u64 << 40, u64::MAX, bytes.len() as u64] {
         let mut broken = bytes.clone();
@@ -98,7 +98,7 @@ fn a_file_that_is_cut_off_anywhere_is_an_error() {
 }
 
 #[test]
-fn what_is_no_gguf_is_named() {
+fn a_file_that_is_not_a_gguf_is_refused_with_the_reason() {
     assert_says(b"PK\x03\x04 an archive", &["does not begin with `GGUF`"]);
     let mut bytes = bytes_of(&written());
     bytes[4] = 1;
@@ -138,7 +138,7 @@ fn tensors_that_overlap_or_lie_outside_are_named() {
 }
 
 #[test]
-fn types_that_are_not_read_are_named_where_they_are_needed() {
+fn unsupported_types_are_reported_with_the_tensor_that_needs_them() {
     let bytes = bytes_of(&written());
     let of_type = |number: u32| {
         let mut broken = bytes.clone();
@@ -189,7 +189,7 @@ fn metadata_that_contradicts_the_tensors_is_named_with_both_shapes() {
 }
 
 #[test]
-fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
+fn missing_or_invalid_metadata_is_reported_by_key() {
     let text = |text: &str| Value::String(text.to_owned());
     let whole = Value::U32;
     for (key, value, expected) in [

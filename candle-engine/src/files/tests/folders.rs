@@ -34,7 +34,7 @@ fn kept_models() -> Vec<PathBuf> {
 
 /// A description implies exactly the tensors that `transformers` wrote.
 #[test]
-fn every_kept_model_has_exactly_the_tensors_of_its_description() {
+fn every_test_model_has_exactly_the_tensors_of_its_specification() {
     let folders = kept_models();
     assert!(folders.len() > 20, "{folders:?}");
     for folder in folders {
@@ -81,7 +81,7 @@ fn renamed(rename: impl Fn(&str) -> String, config: impl Fn(&mut Value)) -> temp
 }
 
 #[test]
-fn tensors_are_mapped_as_they_lie_in_the_file() {
+fn tensors_are_mapped_at_their_position_in_the_file() {
     let files = ModelFiles::open(&demo()).expect("opens");
     let all =
         candle_core::safetensors::load(demo().join("model.safetensors"), &candle_core::Device::Cpu)
@@ -114,7 +114,7 @@ fn tensors_are_mapped_as_they_lie_in_the_file() {
 }
 
 #[test]
-fn a_decoder_is_found_under_the_names_of_models_that_embed_or_see() {
+fn a_decoder_is_found_under_the_tensor_names_of_embedding_and_multimodal_models() {
     let bare = renamed(
         |name| name.replacen("model.", "", 1),
         |config| {
@@ -133,7 +133,7 @@ fn a_decoder_is_found_under_the_names_of_models_that_embed_or_see() {
 }
 
 #[test]
-fn weights_of_another_name_are_taken_where_they_are_the_only_ones() {
+fn weights_with_another_name_are_used_if_they_are_the_only_ones() {
     let folder = renamed(str::to_owned, |_| {});
     let weights = folder.path().join("model.safetensors");
     std::fs::rename(&weights, folder.path().join("decoder.safetensors")).expect("renamed");
@@ -163,7 +163,7 @@ fn a_head_that_differs_from_the_embedding_is_not_tied() {
 }
 
 #[test]
-fn experts_in_one_tensor_are_given_one_by_one() {
+fn experts_stored_in_one_tensor_are_read_individually() {
     let folder = tempfile::tempdir().expect("a folder");
     let apart = kept().join("qwen3-moe");
     let files = ModelFiles::open(&apart).expect("opens");

@@ -75,7 +75,7 @@ fn comparable(spec: &Spec, architecture: &str) -> Spec {
 }
 
 #[test]
-fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
+fn every_family_reads_equal_from_gguf_and_safetensors() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (name, architecture) in MODELS {
         let path = scratch.path().join(format!("{name}.gguf"));
@@ -120,7 +120,7 @@ fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
 }
 
 #[test]
-fn llama_3s_scaling_comes_as_divisors() {
+fn llama_3_scaling_is_read_as_divisors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     GgufWriter::new(&kept("llama3"), "llama").save(&path);
@@ -180,7 +180,7 @@ fn the_tokenizer_of_a_gguf_is_the_one_of_the_folder() {
 
 /// A sentencepiece vocabulary: words with scores, a token per byte, and no merges.
 #[test]
-fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
+fn a_sentencepiece_vocabulary_merges_by_score() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
@@ -296,7 +296,7 @@ fn a_folder_with_one_gguf_and_parts_of_a_split_one_are_found() {
 }
 
 #[test]
-fn blocks_of_every_type_are_given_or_made_q8_0_when_the_model_loads() {
+fn blocks_of_every_type_are_kept_or_converted_to_q8_0_on_load() {
     use crate::files::LoadPlan;
     use crate::progress::Progress;
     let scratch = tempfile::tempdir().expect("a folder");

@@ -46,7 +46,7 @@ fn load(folder: &Path, plan: LoadPlan) -> Result<ModelFiles, EngineError> {
 }
 
 #[test]
-fn numbers_that_are_none_are_found_where_that_is_asked_for() {
+fn non_finite_weights_are_found_if_verification_is_on() {
     const NAME: &str = "model.layers.1.mlp.down_proj.weight";
     let verify = LoadPlan {
         verify: true,
@@ -81,7 +81,7 @@ fn numbers_that_are_none_are_found_where_that_is_asked_for() {
 }
 
 #[test]
-fn matrices_are_quantised_and_norms_routers_and_untied_embeddings_stay() {
+fn matrices_are_quantized_and_norms_routers_and_untied_embeddings_are_not() {
     let plan = LoadPlan {
         quantization: Some(Encoding::Q8_0),
         verify: true,
@@ -136,7 +136,7 @@ fn a_cancelled_load_ends() {
 }
 
 #[test]
-fn a_file_that_became_shorter_meanwhile_is_an_error() {
+fn a_weight_file_truncated_after_opening_is_an_error() {
     let folder = changed(DType::F32, "", Clone::clone);
     let path = folder.path().join("model.safetensors");
     let mut files = ModelFiles::open(folder.path()).expect("opens");

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Not a test: the program that these tests start for a trial.
 #[test]
-fn what_a_trial_runs() {
+fn grammar_trial_entry_point() {
     try_grammar().expect("the order is read");
 }
 
@@ -34,7 +34,7 @@ fn model() -> Arc<Texts> {
     let trial = TrialProgram {
         program: std::env::current_exe().expect("a test has a program"),
         arguments: [
-            "grammar::tests::hostile::what_a_trial_runs",
+            "grammar::tests::hostile::grammar_trial_entry_point",
             "--exact",
             "--nocapture",
             "--test-threads=1",
@@ -68,7 +68,7 @@ fn copies() -> Grammar {
 }
 
 #[tokio::test]
-async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time() {
+async fn an_endless_grammar_is_stopped_in_its_trial_and_refused_immediately_afterwards() {
     let model = model();
     let (endless, copies) = (patterns(24, 5), copies());
     let (one, other) = tokio::join!(
@@ -91,7 +91,7 @@ async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time
 }
 
 #[tokio::test]
-async fn a_cheap_grammar_does_not_wait_for_those_that_are_tried() {
+async fn a_cheap_grammar_does_not_wait_for_grammars_on_trial() {
     let model = model();
     let dear: Vec<Grammar> = (5..13).map(|least| patterns(24, least)).collect();
     let all = dear.iter().map(|grammar| compile(&model, grammar, "x"));
@@ -135,7 +135,7 @@ async fn ordinary_grammars_pass_their_trial_and_are_followed() {
 }
 
 #[test]
-fn dear_words_of_schemas_cost_little_or_are_refused() {
+fn expensive_schema_keywords_cost_little_or_are_refused() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let string = |more: Value| {
         let mut schema = json!({"type": "string"});
@@ -244,7 +244,7 @@ fn dear_words_of_schemas_cost_little_or_are_refused() {
 }
 
 #[test]
-fn what_may_follow_the_first_byte_ends_soon_though_the_library_has_no_bound_there() {
+fn mask_computation_after_the_first_byte_is_bounded() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     // The first alternative shows immediately that a text exists; the states after an `x` are extremely many.
     let endless = "start: T\nT: /y/ | (/x.*a.{30}/ & /x.*b.{30}/)\n";
@@ -258,7 +258,7 @@ fn what_may_follow_the_first_byte_ends_soon_though_the_library_has_no_bound_ther
 }
 
 #[test]
-fn hostile_grammars_end_soon() {
+fn hostile_grammars_finish_within_ten_seconds() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let definitions = |count: usize, one: &dyn Fn(usize) -> Value| {
         let mut all: serde_json::Map<String, Value> = (0..count)

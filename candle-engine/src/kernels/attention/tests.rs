@@ -166,7 +166,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn rows_see_what_a_whole_matrix_of_scores_shows() {
+fn attention_over_pages_equals_a_full_score_matrix() {
     let variations = [
         (SHAPE, attention(2)),
         (SHAPE, attention(6)),
@@ -268,7 +268,7 @@ fn rows_see_what_a_whole_matrix_of_scores_shows() {
 }
 
 #[test]
-fn a_row_has_the_same_bits_however_its_prompt_is_cut_and_whatever_is_beside_it() {
+fn a_row_has_the_same_bits_for_any_chunking_and_any_neighbouring_rows() {
     for attention in [
         attention(6),
         Attention {
@@ -324,7 +324,7 @@ fn a_row_has_the_same_bits_however_its_prompt_is_cut_and_whatever_is_beside_it()
 }
 
 #[test]
-fn what_an_earlier_owner_left_in_a_page_is_not_seen() {
+fn data_left_in_a_page_by_an_earlier_owner_is_not_read() {
     let pool = pool(1, Level::best());
     let attention = attention(2);
     let sequence = Sequence::new(3, &SHAPE, 2, 20, 0);
@@ -347,7 +347,7 @@ fn what_an_earlier_owner_left_in_a_page_is_not_seen() {
 }
 
 #[test]
-fn a_copied_page_is_seen_as_the_one_it_was_copied_from() {
+fn a_copied_page_reads_like_the_original() {
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
         let pool = pool(1, Level::best());
         let shape = CacheShape { precision, ..SHAPE };
@@ -365,7 +365,7 @@ fn a_copied_page_is_seen_as_the_one_it_was_copied_from() {
 }
 
 #[test]
-fn a_page_takes_what_it_says() {
+fn the_size_of_a_page_matches_its_shape() {
     let cache = CacheLayer::new(CacheShape { pages: 1, ..SHAPE });
     let (Numbers::F32(keys), Numbers::F32(values)) = (&cache.keys, &cache.values) else {
         panic!("numbers of 32 bits")

@@ -7,7 +7,7 @@ use super::*;
 use crate::kernels::tests::random;
 
 #[test]
-fn blocks_mean_what_candle_reads_in_them() {
+fn blocks_dequantize_to_the_same_numbers_as_in_candle() {
     let kinds = [
         (Encoding::Q8_0, GgmlDType::Q8_0),
         (Encoding::Q4_0, GgmlDType::Q4_0),

@@ -17,7 +17,7 @@ fn filled(level: Level, numbers: &[f32], columns: usize) -> Input {
 }
 
 #[test]
-fn bytes_are_the_nearest_to_the_numbers_on_every_level() {
+fn inputs_are_quantized_to_the_nearest_byte_on_every_level() {
     let numbers = random(3, 10 * 96);
     let plain = filled(Level::Plain, &numbers, 96);
     for (place, number) in numbers.iter().enumerate() {
@@ -36,7 +36,7 @@ fn bytes_are_the_nearest_to_the_numbers_on_every_level() {
 }
 
 #[test]
-fn a_group_with_a_number_that_is_none_has_a_factor_that_is_none() {
+fn a_group_with_a_non_finite_number_has_a_non_finite_factor() {
     for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut numbers = random(3, 96);
         numbers[40] = broken;
@@ -50,7 +50,7 @@ fn a_group_with_a_number_that_is_none_has_a_factor_that_is_none() {
 }
 
 #[test]
-fn zeros_and_the_least_numbers_stay_finite() {
+fn zeros_and_the_smallest_numbers_stay_finite() {
     for value in [0.0, f32::from_bits(1), f32::MIN_POSITIVE, f32::MAX] {
         let input = filled(Level::best(), &[value; 32], 32);
         let group = input.groups[0];

@@ -65,7 +65,7 @@ fn reference(matrix: &Matrix, input: &[f32]) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn products_are_those_of_the_weights_that_the_bytes_mean() {
+fn products_equal_those_of_the_dequantized_weights() {
     for encoding in ENCODINGS {
         for (rows, columns) in [
             (1, 32),
@@ -115,7 +115,7 @@ fn products_are_those_of_the_weights_that_the_bytes_mean() {
 }
 
 #[test]
-fn a_row_has_the_same_bits_in_every_batch_with_any_threads_on_every_level() {
+fn a_row_has_the_same_bits_for_any_batch_thread_count_and_level() {
     for encoding in ENCODINGS {
         let (rows, columns) = match encoding.block_numbers() {
             256 if cfg!(miri) => (3, 256),
@@ -160,7 +160,7 @@ fn rounding(threads: usize, level: Level) -> Pool {
 }
 
 #[test]
-fn products_with_rounded_inputs_are_those_of_numbers_of_bf16() {
+fn products_with_rounded_inputs_equal_those_of_bf16_numbers() {
     for (rows, columns) in [
         (1, 1),
         (7, 31),
@@ -199,7 +199,7 @@ fn products_with_rounded_inputs_are_those_of_numbers_of_bf16() {
 }
 
 #[test]
-fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads() {
+fn a_row_with_rounded_inputs_has_the_same_bits_for_any_batch_and_thread_count() {
     let (rows, columns) = if cfg!(miri) { (5, 70) } else { (83, 2150) };
     let matrix = Matrix::new(random_stored(9, Encoding::Bf16, rows, columns)).unwrap();
     let input = random(11, 37 * columns);
@@ -240,7 +240,7 @@ fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads()
 }
 
 #[test]
-fn only_inputs_of_matrices_of_bf16_are_rounded_and_only_where_the_pool_is_made_to() {
+fn inputs_are_rounded_only_for_bf16_matrices_and_only_if_the_pool_rounds() {
     let input = random(2, 3 * 512);
     for encoding in ENCODINGS {
         let matrix = Matrix::new(random_stored(3, encoding, 40, 512)).unwrap();
@@ -265,7 +265,7 @@ fn only_inputs_of_matrices_of_bf16_are_rounded_and_only_where_the_pool_is_made_t
 }
 
 #[test]
-fn matrices_that_share_an_input_give_what_each_gives_alone() {
+fn matrices_that_share_an_input_give_the_same_results_as_multiplied_separately() {
     let pool = pool(2, Level::best());
     let input = random(2, 5 * 512);
     let matrices = [
@@ -287,7 +287,7 @@ fn matrices_that_share_an_input_give_what_each_gives_alone() {
 }
 
 #[test]
-fn some_rows_give_their_part_of_the_whole_with_their_part_of_the_bias() {
+fn a_row_range_gives_its_part_of_the_full_product_including_the_bias() {
     let pool = pool(2, Level::best());
     let input = random(2, 3 * 64);
     for encoding in [Encoding::Q8_0, Encoding::Bf16] {
@@ -307,7 +307,7 @@ fn some_rows_give_their_part_of_the_whole_with_their_part_of_the_bias() {
 }
 
 #[test]
-fn what_is_no_number_stays_none() {
+fn a_nan_input_makes_only_its_own_row_nan() {
     let pools = [pool(1, Level::best()), rounding(1, Level::best())];
     for (encoding, pool) in ENCODINGS
         .iter()
@@ -329,7 +329,7 @@ fn what_is_no_number_stays_none() {
 }
 
 #[test]
-fn tensors_that_are_no_matrices_are_refused() {
+fn tensors_that_are_not_matrices_are_refused() {
     let vector = stored(Encoding::F32, &[4], &[0; 16]);
     assert!(Matrix::new(vector).unwrap_err().contains("[4]"));
     let narrow = stored(Encoding::Q8_0, &[2, 16], &[0; 34]);
@@ -337,7 +337,7 @@ fn tensors_that_are_no_matrices_are_refused() {
 }
 
 #[test]
-fn leading_dimensions_count_as_rows() {
+fn leading_dimensions_of_a_matrix_are_flattened_into_rows() {
     let experts = random_stored(1, Encoding::Q8_0, 24, 32);
     let experts = stored(Encoding::Q8_0, &[3, 8, 32], experts.bytes());
     assert_eq!(Matrix::new(experts).unwrap().rows(), 24);

@@ -29,7 +29,7 @@ fn every_task_runs_once_in_every_section() {
 }
 
 #[test]
-fn a_section_within_a_section_runs_where_it_is_asked_for() {
+fn a_nested_section_runs_on_the_calling_thread() {
     let pool = pool(3);
     let sum = AtomicUsize::new(0);
     pool.run(8, &|_| {
@@ -41,7 +41,7 @@ fn a_section_within_a_section_runs_where_it_is_asked_for() {
 }
 
 #[test]
-fn callers_from_many_threads_each_get_their_tasks_done() {
+fn sections_started_by_several_threads_all_complete() {
     let pool = pool(3);
     let sum = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn callers_from_many_threads_each_get_their_tasks_done() {
 }
 
 #[test]
-fn a_task_that_panics_ends_its_section_and_the_pool_works_on() {
+fn a_panicking_task_ends_its_section_and_the_pool_stays_usable() {
     let pool = pool(3);
     let broken = catch_unwind(AssertUnwindSafe(|| {
         pool.run(64, &|task| assert!(task != 40, "as the test wants"));
@@ -90,7 +90,7 @@ fn works_on_two_threads(pool: &Pool) -> bool {
 }
 
 #[test]
-fn after_a_panic_in_the_callers_own_task_the_pool_has_all_its_threads() {
+fn the_pool_keeps_all_its_threads_after_a_panic_in_the_callers_task() {
     let pool = pool(3);
     assert!(works_on_two_threads(&pool));
     let caller = std::thread::current().id();
@@ -110,7 +110,7 @@ fn after_a_panic_in_the_callers_own_task_the_pool_has_all_its_threads() {
 }
 
 #[test]
-fn a_panic_is_told_to_the_caller_of_its_own_section_and_to_nobody_after() {
+fn a_panic_reaches_only_the_caller_of_the_same_section() {
     let pool = pool(3);
     for _ in 0..times(50) {
         let all_panic = || pool.run(8, &|_| panic!("as the test wants"));
@@ -121,7 +121,7 @@ fn a_panic_is_told_to_the_caller_of_its_own_section_and_to_nobody_after() {
 }
 
 #[test]
-fn pieces_are_cut_with_a_shorter_last_one() {
+fn slices_are_split_into_pieces_with_a_shorter_last_one() {
     let mut numbers = vec![0usize; 23];
     pool(4).run_pieces(&mut numbers, 5, |piece, numbers| numbers.fill(piece + 1));
     assert_eq!(numbers[19..], [4, 5, 5, 5]);

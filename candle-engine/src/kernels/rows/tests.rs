@@ -74,7 +74,7 @@ fn gates_are_activated_and_multiplied() {
 }
 
 #[test]
-fn activations_of_the_greatest_numbers_are_finite_and_of_none_are_none() {
+fn activations_of_huge_numbers_are_finite_and_of_nan_are_nan() {
     for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu] {
         let mut numbers = vec![1e30, -1e30, 200.0, -200.0, f32::NAN, 0.0];
         activate(&pool(1, Level::best()), activation, &mut numbers);
@@ -88,7 +88,7 @@ fn activations_of_the_greatest_numbers_are_finite_and_of_none_are_none() {
 }
 
 #[test]
-fn rows_are_normed_by_their_root_of_mean_squares_or_by_mean_and_deviation() {
+fn rows_are_normalized_by_rms_or_layer_norm() {
     for width in [5, 16, 20, 64, 100, 768] {
         let rows = random(1, 30 * width);
         let (weights, bias) = (random(2, width), random(3, width));
@@ -132,7 +132,7 @@ fn rows_are_normed_by_their_root_of_mean_squares_or_by_mean_and_deviation() {
 }
 
 #[test]
-fn adding_and_norming_at_once_is_adding_then_norming() {
+fn add_and_norm_equals_add_followed_by_norm() {
     let (stream, addition, weights) = (random(1, 40 * 300), random(2, 40 * 300), random(3, 300));
     let weights = NormWeights {
         weights: &weights,
@@ -154,7 +154,7 @@ fn adding_and_norming_at_once_is_adding_then_norming() {
 }
 
 #[test]
-fn heads_are_turned_by_halves_or_neighbours_and_keep_what_is_not_turned() {
+fn heads_are_rotated_in_halves_or_pairs_and_the_rest_is_unchanged() {
     let (rows, heads) = (50, 3);
     for (width, half) in [(64, 32), (80, 32), (24, 12), (10, 3)] {
         let numbers = random(1, rows * heads * width);

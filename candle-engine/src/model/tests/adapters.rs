@@ -124,7 +124,7 @@ fn together(decoder: &mut Decoder, sequences: &[(Option<u32>, &[u32])]) -> Vec<V
 const TEXTS: [&[u32]; 3] = [&[3, 14, 15, 9, 26], &[2, 7, 18, 28], &[1, 61, 8, 0, 33, 9]];
 
 #[test]
-fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
+fn adapters_match_merged_weights_and_affect_no_other_row() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
     let (first, first_merged) = adapter(&tensors, 1);
@@ -163,7 +163,7 @@ fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
 }
 
 #[test]
-fn an_adapter_alone_is_bit_for_bit_the_same_beside_others() {
+fn an_adapter_gives_bit_identical_results_alone_or_next_to_others() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
     let (first, _) = adapter(&tensors, 1);
@@ -177,7 +177,7 @@ fn an_adapter_alone_is_bit_for_bit_the_same_beside_others() {
 }
 
 #[test]
-fn an_adapter_of_gpt_j_computes_what_merged_weights_do_by_its_own_names() {
+fn a_gpt_j_adapter_matches_merged_weights_under_its_own_tensor_names() {
     let spec = gpt_j();
     let tensors = InMemory::random(&spec, 7);
     let (adapter, merged) = adapter(&tensors, 1);
@@ -202,7 +202,7 @@ fn an_adapter_of_gpt_j_computes_what_merged_weights_do_by_its_own_names() {
 }
 
 #[test]
-fn an_adapter_of_experts_is_refused_with_what_to_do() {
+fn an_adapter_of_experts_is_refused_with_advice() {
     let mut spec = llama();
     spec.blocks[1].feed_forward = FeedForward::Experts(Experts {
         count: 4,
@@ -234,7 +234,7 @@ fn an_adapter_of_experts_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_what_is_gone_is_not_used() {
+fn an_adapter_that_does_not_fit_is_refused_and_a_removed_one_cannot_be_used() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
     let (whole, _) = adapter(&tensors, 1);

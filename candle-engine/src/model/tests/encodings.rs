@@ -46,7 +46,7 @@ fn encoded(spec: &Spec, exact: &InMemory, encoding: Encoding, dtype: GgmlDType) 
 }
 
 #[test]
-fn every_encoding_gives_about_what_its_numbers_give() {
+fn every_encoding_approximates_the_exact_result() {
     let spec = spec();
     let exact = InMemory::random(&spec, 21);
     let text = tokens(&spec, 30, 22);

@@ -53,7 +53,7 @@ fn logits(path: &Path) -> Vec<f32> {
 }
 
 #[test]
-fn a_gguf_computes_what_its_folder_computes() {
+fn a_gguf_computes_the_same_as_its_safetensors_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (name, architecture) in MODELS {
         // The architecture's own row order differs.

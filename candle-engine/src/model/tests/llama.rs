@@ -43,7 +43,7 @@ fn builder(tensors: &InMemory) -> VarBuilder<'static> {
 }
 
 #[test]
-fn the_logits_are_those_of_the_reference() {
+fn logits_equal_those_of_the_candle_reference() {
     let llama3 = Llama3RopeConfig {
         factor: 8.0,
         low_freq_factor: 1.0,

@@ -116,7 +116,7 @@ fn report(what: &str, times: &Times, whole: Duration, tokens: usize) {
 }
 
 #[test]
-fn a_decoder_of_110_million_parameters() {
+fn print_step_times_of_a_decoder_with_110_million_parameters() {
     if std::env::var_os("PROFILE_DECODER").is_none() {
         eprintln!(
             "skipped: it prints times and takes long; set PROFILE_DECODER=1 and give --nocapture to see them"

@@ -5,7 +5,7 @@ use super::variations::{tokens, variations};
 use super::*;
 
 #[test]
-fn a_prompt_in_parts_gives_what_it_gives_whole() {
+fn a_prompt_processed_in_parts_equals_one_processed_in_a_single_step() {
     for (name, spec) in variations() {
         let tensors = InMemory::random(&spec, 3);
         let prompt = tokens(&spec, 50, 1);
@@ -28,7 +28,7 @@ fn a_prompt_in_parts_gives_what_it_gives_whole() {
 }
 
 #[test]
-fn ragged_steps_give_what_each_sequence_gives_alone_bit_for_bit() {
+fn ragged_steps_are_bit_identical_to_each_sequence_alone() {
     for (name, spec) in variations() {
         let tensors = InMemory::random(&spec, 4);
         let mut decoder = decoder(&spec, &tensors, Cpu::Native);
@@ -70,7 +70,7 @@ fn ragged_steps_give_what_each_sequence_gives_alone_bit_for_bit() {
 }
 
 #[test]
-fn only_the_wanted_rows_come_back() {
+fn only_the_requested_rows_are_returned() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 5);
     for cpu in [Cpu::Plain, Cpu::Native] {
@@ -98,7 +98,7 @@ fn only_the_wanted_rows_come_back() {
 }
 
 #[test]
-fn a_copied_page_is_the_owners_from_then_on() {
+fn a_copied_page_can_be_changed_independently() {
     let spec = llama();
     for cpu in [Cpu::Plain, Cpu::Native] {
         let mut decoder = decoder(&spec, &InMemory::random(&spec, 2), cpu);
@@ -122,7 +122,7 @@ fn a_copied_page_is_the_owners_from_then_on() {
 }
 
 #[test]
-fn a_page_that_sequences_share_serves_all_of_them() {
+fn a_shared_page_serves_all_its_sequences() {
     let spec = llama();
     let mut decoder = decoder(&spec, &InMemory::random(&spec, 6), Cpu::Native);
     let prompt = tokens(&spec, PAGE_TOKENS, 7);
@@ -142,7 +142,7 @@ fn a_page_that_sequences_share_serves_all_of_them() {
 }
 
 #[test]
-fn a_step_that_is_not_sound_is_refused_and_changes_nothing() {
+fn an_invalid_step_is_refused_and_changes_nothing() {
     let spec = llama();
     let mut decoder = decoder(&spec, &InMemory::random(&spec, 8), Cpu::Native);
     let sound = Step {
@@ -177,7 +177,7 @@ fn a_step_that_is_not_sound_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_decoder_that_slept_computes_the_same_again_and_keeps_no_copy_of_its_weights_meanwhile() {
+fn a_decoder_computes_the_same_after_sleeping_and_frees_its_weights_while_asleep() {
     for (name, spec) in variations() {
         let tensors = InMemory::random(&spec, 31);
         let text = tokens(&spec, 20, 32);

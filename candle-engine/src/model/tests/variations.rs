@@ -275,7 +275,7 @@ pub(super) fn variations() -> Vec<(&'static str, Spec)> {
 }
 
 #[test]
-fn every_variation_is_what_candle_computes() {
+fn every_variation_agrees_with_candle() {
     for (name, spec) in variations() {
         let tensors = InMemory::random(&spec, 11);
         let text = tokens(&spec, 60, 12);
@@ -294,7 +294,7 @@ fn every_variation_is_what_candle_computes() {
 }
 
 #[test]
-fn every_variation_changes_what_comes_out() {
+fn every_variation_changes_the_output() {
     let all: Vec<_> = variations()
         .into_iter()
         .map(|(name, spec)| {
@@ -318,7 +318,7 @@ fn every_variation_changes_what_comes_out() {
 }
 
 #[test]
-fn layers_on_two_devices_give_what_they_give_on_one() {
+fn layers_on_two_devices_compute_the_same_as_on_one() {
     let mut spec = llama();
     spec.blocks.resize(4, spec.blocks[0].clone());
     let tensors = InMemory::random(&spec, 13);

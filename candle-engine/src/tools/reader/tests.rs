@@ -39,7 +39,7 @@ fn read(family: Family, parallel: bool, written: &str) -> Vec<Part> {
 }
 
 #[test]
-fn calls_of_each_family_are_read() {
+fn tool_calls_of_each_family_are_parsed() {
     let paris = call("weather", r#"{"city":"Paris"}"#);
     let now = call("time", "{}");
     let hermes = "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n\
@@ -85,7 +85,7 @@ fn calls_of_each_family_are_read() {
 }
 
 #[test]
-fn what_is_no_call_is_text() {
+fn text_that_is_not_a_call_stays_text() {
     for family in [Family::Hermes, Family::Llama, Family::Mistral, Family::Json] {
         for written in [
             "",
@@ -118,7 +118,7 @@ fn what_is_no_call_is_text() {
 
 /// Truncates a call of each family after every character: markers never become text, and the arguments only grow.
 #[test]
-fn a_call_that_is_cut_is_no_text_and_has_the_arguments_that_came() {
+fn a_truncated_call_never_becomes_text_and_keeps_the_arguments_received() {
     for (family, opening, call, closing) in [
         (
             Family::Hermes,
@@ -173,7 +173,7 @@ fn a_call_that_is_cut_is_no_text_and_has_the_arguments_that_came() {
 }
 
 #[test]
-fn text_is_not_held_longer_than_needed() {
+fn possible_tool_call_tags_are_held_back_only_as_long_as_needed() {
     let mut reader = ToolReader::new(Family::Hermes, BTreeSet::new(), true);
     assert_eq!(reader.push("hello "), [text_part("hello")]);
     assert_eq!(reader.push("w<b"), [text_part(" w<b")]);

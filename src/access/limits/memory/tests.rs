@@ -48,7 +48,7 @@ fn a_burst_of_requests_is_followed_by_an_even_rate() {
 }
 
 #[test]
-fn tokens_are_counted_once_known_and_a_debt_delays_requests() {
+fn tokens_are_counted_once_they_are_known_and_a_deficit_delays_requests() {
     let mut memory = Memory::default();
     let key = [bucket(
         "k1",
@@ -71,7 +71,7 @@ fn tokens_are_counted_once_known_and_a_debt_delays_requests() {
 }
 
 #[test]
-fn concurrent_requests_are_given_back_when_they_end() {
+fn concurrent_requests_are_released_when_they_end() {
     let mut memory = Memory::default();
     let one = Limit {
         concurrent_requests: Some(1),
@@ -102,7 +102,7 @@ fn concurrent_requests_are_given_back_when_they_end() {
 }
 
 #[test]
-fn a_day_has_its_tokens_and_the_next_one_its_own_and_a_restart_changes_nothing() {
+fn each_day_has_its_own_token_budget_and_a_restart_does_not_reset_it() {
     let mut memory = Memory::default();
     let key = [bucket(
         "k1",
@@ -138,7 +138,7 @@ fn a_day_has_its_tokens_and_the_next_one_its_own_and_a_restart_changes_nothing()
 }
 
 #[test]
-fn stale_counts_are_removed() {
+fn stale_rate_limit_counters_are_removed() {
     let mut memory = Memory::default();
     let limit = Limit {
         requests_per_minute: Some(5),
@@ -171,7 +171,7 @@ fn stale_counts_are_removed() {
 }
 
 #[test]
-fn a_flood_of_addresses_with_daily_budgets_takes_bounded_memory_and_keys_stay() {
+fn many_addresses_use_bounded_memory_and_do_not_displace_the_counters_of_keys() {
     let mut memory = Memory::default();
     let limit = Limit {
         tokens_per_day: Some(10),

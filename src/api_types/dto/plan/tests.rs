@@ -4,7 +4,7 @@ use super::*;
 use crate::dto::snapshots::{GIB, of_pool, order, pool};
 
 #[test]
-fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
+fn a_plan_names_devices_and_the_rule_that_allows_each_eviction() {
     let mut pool = pool(&[("low", 0, 10), ("equal", 1, 10), ("top", 1, 20)]);
     pool.load("low");
     pool.load("equal");
@@ -45,7 +45,7 @@ fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
 }
 
 #[test]
-fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
+fn a_refused_plan_reports_the_obstacle_on_each_device() {
     let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
     pool.load("hot");
     let view = PlanView::from_plan(
@@ -69,7 +69,7 @@ fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
 }
 
 #[test]
-fn a_model_that_has_its_replicas_needs_nothing() {
+fn a_plan_for_an_already_loaded_model_is_empty() {
     let mut pool = pool(&[("low", 0, 10)]);
     pool.load("low");
     let view = PlanView::from_plan(
@@ -101,7 +101,7 @@ fn a_model_that_is_being_loaded_is_not_called_loaded() {
 }
 
 #[test]
-fn a_plan_is_refused_for_too_many_devices_as_the_load_is() {
+fn a_plan_for_too_many_devices_is_refused_like_the_load() {
     let mut pool = pool(&[("low", 0, 10)]);
     let load = pool::LoadOrder {
         devices: Some(3),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_filled_once_and_braces_in_what_fills_them_are_text() {
+    fn placeholders_are_filled_once_and_braces_in_values_are_literal() {
         assert_eq!(
             filled("<{system}|{instruction}|{instruction}>"),
             "<S {instruction}|I {system}|I {system}>"
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn doubled_braces_are_single_ones_where_the_whole_text_is_written_so() {
+    fn doubled_braces_become_single_braces() {
         assert_eq!(filled("{{a}} {instruction}"), "{a} I {system}");
     }
 
     #[test]
-    fn single_braces_stand_for_themselves() {
+    fn single_braces_are_kept_literally() {
         assert_eq!(
             filled(r#"{"a": {"b": "{instruction}"}}"#),
             r#"{"a": {"b": "I {system}"}}"#

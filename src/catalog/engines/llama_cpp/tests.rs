@@ -4,7 +4,7 @@ use super::super::tests_support::{gpus, place, recipe, refusal};
 use super::*;
 
 #[test]
-fn the_context_of_all_slots_is_that_of_one_times_their_number() {
+fn the_total_context_is_the_context_of_one_slot_times_the_number_of_slots() {
     let mut recipe = recipe(
         &LLAMA_CPP,
         r#"{"flash_attn": "on", "cache_type_k": "q8_0", "keep": -1}"#,
@@ -17,7 +17,7 @@ fn the_context_of_all_slots_is_that_of_one_times_their_number() {
 }
 
 #[test]
-fn in_host_memory_no_layer_goes_to_a_gpu_and_a_socket_is_its_host() {
+fn in_host_memory_no_layer_is_offloaded_and_a_socket_is_passed_as_the_host() {
     let recipe = recipe(&LLAMA_CPP, "{}");
     let mut place = place(&[], 4);
     place.at = EngineAddress::Socket(std::path::Path::new("/run/m.sock"));
@@ -29,7 +29,7 @@ fn in_host_memory_no_layer_goes_to_a_gpu_and_a_socket_is_its_host() {
 }
 
 #[test]
-fn what_the_pool_sets_and_what_is_dangerous_is_refused() {
+fn flags_set_by_the_pool_and_dangerous_flags_are_refused() {
     assert!(refusal(&LLAMA_CPP, r#"{"ctx-size": 1}"#).contains("max_total_tokens"));
     assert!(refusal(&LLAMA_CPP, r#"{"tools": "all"}"#).contains("run programs"));
     assert!(refusal(&LLAMA_CPP, r#"{"flash_atn": "on"}"#).contains("flash_attn"));
@@ -37,7 +37,7 @@ fn what_the_pool_sets_and_what_is_dangerous_is_refused() {
 }
 
 #[test]
-fn its_log_tells_the_stages_of_a_load_and_its_failures() {
+fn llama_cpp_logs_are_parsed_for_load_stages_and_failures() {
     let stage = |line: &str| stage(line).map(|stage| (stage.name, stage.percent));
     assert_eq!(
         stage(&".".repeat(100)),

@@ -19,14 +19,14 @@ fn the_command_line_is_made_from_the_placement() {
 }
 
 #[test]
-fn its_own_flags_are_refused_with_what_to_set_instead() {
+fn sglang_flags_owned_by_the_pool_are_refused_with_the_key_to_set_instead() {
     assert!(refusal(&SGLANG, r#"{"tp-size": 2}"#).contains("gpus_per_replica"));
     assert!(refusal(&SGLANG, r#"{"schedule_polcy": "lpm"}"#).contains("schedule_policy"));
     assert!(SGLANG.parks(Sleep::Discard).is_none());
 }
 
 #[test]
-fn its_log_tells_the_stages_of_a_load() {
+fn sglang_logs_are_parsed_for_load_stages() {
     let stage = |line| (SGLANG.stage)(line).map(|stage| (stage.name, stage.percent));
     let line = "[2026-11-21 10:00:00 TP0] Load weight begin. avail mem=78.50 GB";
     assert_eq!(stage(line), Some(("reading weights", None)));

@@ -20,7 +20,7 @@ fn the_command_line_is_made_from_the_placement() {
 }
 
 #[test]
-fn without_graphs_the_whole_reservation_is_its_share_and_a_socket_takes_the_place_of_the_port() {
+fn eager_mode_uses_the_full_reservation_and_a_socket_replaces_the_port() {
     let recipe = recipe(&VLLM, r#"{"enforce_eager": true, "max_num_seqs": 4}"#);
     let devices = gpus(1, 80);
     let mut place = place(&devices, 40);
@@ -47,7 +47,7 @@ fn a_reservation_that_leaves_no_share_is_refused_with_numbers() {
 }
 
 #[test]
-fn in_host_memory_it_is_told_the_bytes_of_its_cache() {
+fn in_host_memory_the_cache_size_is_passed_in_bytes() {
     let line = |place| {
         let command = recipe(&VLLM, "{}").command(&place);
         command.map(|command| command.argv.join(" "))
@@ -65,7 +65,7 @@ fn in_host_memory_it_is_told_the_bytes_of_its_cache() {
 }
 
 #[test]
-fn weights_of_unknown_size_are_called_damaged_where_they_are() {
+fn damaged_weights_are_reported_as_such_and_not_as_unknown_in_size() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("model.safetensors");
     std::fs::write(&weights, [200, 0, 0, 0, 0, 0, 0, 0, b'{']).expect("written");
@@ -80,7 +80,7 @@ fn weights_of_unknown_size_are_called_damaged_where_they_are() {
 }
 
 #[test]
-fn sleep_brings_its_flag_and_the_mode_that_has_the_routes() {
+fn sleep_adds_its_flag_and_enables_the_sleep_routes() {
     let mut recipe = recipe(&VLLM, "{}");
     recipe.sleep = Sleep::Weights;
     let command = recipe.command(&place(&gpus(1, 80), 40)).expect("a command");
@@ -95,7 +95,7 @@ fn sleep_brings_its_flag_and_the_mode_that_has_the_routes() {
 }
 
 #[test]
-fn its_log_tells_the_stages_of_a_load_and_its_failures() {
+fn vllm_logs_are_parsed_for_load_stages_and_failures() {
     let stage = |line| (VLLM.stage)(line).map(|stage| (stage.name, stage.percent));
     for (line, expected) in [
         (

@@ -41,7 +41,7 @@ fn entry_of(engine: &str, folder: &Path, more: &Value, pool: Value) -> Entry {
 }
 
 #[test]
-fn weights_that_the_engine_may_not_read_are_not_called_damaged() {
+fn weights_outside_the_engines_reach_are_not_reported_as_damaged() {
     let folder = tempfile::tempdir().expect("a folder");
     write_weights(folder.path(), 150);
     let damage = |more: Value| entry(folder.path(), &more).damage();
@@ -57,7 +57,7 @@ fn weights_that_the_engine_may_not_read_are_not_called_damaged() {
 }
 
 #[test]
-fn the_files_are_looked_at_once_for_a_specification_and_again_for_damage_alone() {
+fn weights_are_read_once_per_specification_and_again_only_for_damage() {
     let folder = tempfile::tempdir().expect("a folder");
     write_weights(folder.path(), 150);
     let entry = entry(folder.path(), &json!({}));
@@ -75,7 +75,7 @@ fn the_files_are_looked_at_once_for_a_specification_and_again_for_damage_alone()
 }
 
 #[test]
-fn a_measured_model_has_its_estimate_beside_the_measurement() {
+fn a_measured_model_keeps_its_estimate_next_to_the_measurement() {
     let folder = tempfile::tempdir().expect("a folder");
     write_weights(folder.path(), 200);
     let context = json!({"max_total_tokens": 256});

@@ -10,7 +10,7 @@ fn url(text: &str) -> String {
 }
 
 #[test]
-fn an_address_is_read_with_its_port_and_prefix() {
+fn a_remote_url_is_parsed_with_its_port_and_prefix() {
     for (text, read) in [
         ("https://api.example.org/v1", "https://api.example.org/v1"),
         ("HTTPS://API.example.org/v1/", "https://api.example.org/v1"),
@@ -24,7 +24,7 @@ fn an_address_is_read_with_its_port_and_prefix() {
 }
 
 #[test]
-fn what_is_no_address_is_refused_with_the_reason() {
+fn an_invalid_remote_url_is_refused_with_the_reason() {
     for (text, why) in [
         ("ftp://x", "neither https://"),
         ("api.example.org/v1", "neither https://"),
@@ -44,7 +44,7 @@ fn what_is_no_address_is_refused_with_the_reason() {
 }
 
 #[test]
-fn loopback_is_told_by_the_host_alone() {
+fn loopback_is_recognized_by_the_host_alone() {
     let is_loopback = |text| RemoteUrl::parse(text).is_ok_and(|url| url.is_loopback());
     assert!(is_loopback("http://127.0.0.1:8000"));
     assert!(is_loopback("http://[::1]:8000"));

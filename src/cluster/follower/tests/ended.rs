@@ -38,7 +38,7 @@ async fn a_silent_node_has_ended_once_the_cluster_reports_the_end_of_its_lease()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_responds_again_has_not_ended() {
+async fn a_node_that_reconnects_is_not_reported_as_ended() {
     let board = Board::default();
     board.with(|scripted| scripted.leases.push(lease("1", None)));
     board.set("1", ended("the cluster reports nonsense"));
@@ -57,7 +57,7 @@ async fn a_node_that_responds_again_has_not_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_lease_that_the_cluster_would_list_can_be_missing() {
+async fn only_nodes_with_a_cluster_lease_are_reported_as_missing() {
     let mut story = Story::begin(Board::default());
     // After a restart, the first response may be older than the lease.
     silent(&story, "node-7");
@@ -99,7 +99,7 @@ async fn leases_of_another_pool_with_the_same_name_are_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_start_is_reported_as_such_and_given_back_when_the_pool_cancels_it() {
+async fn a_request_that_can_never_start_is_reported_and_released_once_cancelled() {
     let mut story = Story::begin(Board::default());
     for (reason, outlook) in [
         (

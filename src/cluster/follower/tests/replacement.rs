@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_replacement_node_serves_the_next_demand_or_is_given_back() {
+async fn a_replacement_node_serves_the_next_demand_or_is_released() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -88,7 +88,7 @@ async fn a_reused_id_is_not_ended_by_a_release_of_its_former_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_on_which_no_node_starts_is_given_back_with_the_reason() {
+async fn a_lease_whose_node_does_not_start_is_released_with_the_reason() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;

@@ -116,7 +116,7 @@ fn the_reason_that_a_pod_waits_is_explained() {
 }
 
 #[test]
-fn a_pod_that_leaves_is_followed_or_finished() {
+fn a_deleted_pod_is_awaited_or_considered_finished() {
     let preempted = json!({"metadata": {"name": "p1", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "m1"},
         "status": {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
             "reason": "PreemptionByScheduler", "message": "default-scheduler: preempting to accommodate a higher priority pod"}]}});

@@ -136,7 +136,7 @@ async fn a_resource_that_no_queue_or_node_has_is_a_problem_with_advice() {
 }
 
 #[tokio::test]
-async fn without_the_programs_nothing_else_is_checked() {
+async fn without_the_pbs_programs_nothing_else_is_checked() {
     let (_folder, pbs) = with_programs(&[]);
     let findings = pbs.inspect().await;
     assert_eq!(findings.len(), 6);

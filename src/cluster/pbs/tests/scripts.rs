@@ -49,7 +49,7 @@ mp_node= mp_sent= mp_ends= mp_again=yes
 }
 
 #[test]
-fn an_exclusive_machine_needs_no_variable_for_gpus() {
+fn an_exclusive_machine_needs_no_gpu_variable() {
     let mut section = section();
     section.pbs.exclusive = true;
     section.pbs.requeue = true;
@@ -126,7 +126,7 @@ fn a_node_drains_before_the_end_of_its_time() {
 }
 
 #[test]
-fn a_job_that_cannot_know_its_gpus_or_write_its_log_starts_no_node() {
+fn a_job_without_known_gpus_or_a_writable_log_starts_no_node() {
     let folder = played(&[("node", NODE)]);
     let unset = "unset CUDA_VISIBLE_DEVICES".to_owned();
     let blind = job(&folder, |section| section.pbs.setup = unset);

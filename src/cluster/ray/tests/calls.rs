@@ -80,7 +80,7 @@ async fn a_request_has_the_shape_the_token_and_an_id_assigned_by_the_pool() {
 }
 
 #[tokio::test]
-async fn a_request_whose_response_was_lost_is_found_again() {
+async fn a_duplicate_submission_returns_the_existing_lease() {
     let (folder, double) = (folder(), Double::start(real(500, DUPLICATE)).await);
     let ray = double.ray(folder.path());
     let lease = ray.request("a1", Some(50), &[]).await;
@@ -153,7 +153,7 @@ async fn a_machine_on_which_a_job_failed_within_the_hour_is_avoided() {
 }
 
 #[tokio::test]
-async fn each_kind_of_failure_gives_advice_and_is_known_or_unknown() {
+async fn each_kind_of_failure_is_reported_with_advice_and_known_or_unknown_outcome() {
     let folder = folder();
     for (status, text, is_unknown, parts) in [
         (
@@ -236,7 +236,7 @@ async fn a_wrong_shape_is_refused_before_ray_is_called() {
 }
 
 #[tokio::test]
-async fn status_has_reasons_and_lives_without_them() {
+async fn status_includes_the_reasons_of_pending_leases_if_ray_reports_them() {
     let (folder, double) = (folder(), Double::start(real(200, "{}")).await);
     let leases = double.ray(folder.path()).status().await.expect("listed");
     let reason = |leases: &[NodeLease]| {

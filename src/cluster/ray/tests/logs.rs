@@ -61,7 +61,7 @@ async fn n7_a_jobs_time_limit_counts_from_its_start_not_from_its_submission() {
 }
 
 #[tokio::test]
-async fn n7_a_job_whose_log_has_no_start_has_no_known_end_and_its_log_is_not_read_forever() {
+async fn n7_a_job_without_a_start_line_has_no_known_end_and_its_log_is_read_a_few_times_only() {
     let double = Double::start(|call| match call {
         "GET /api/jobs/" => (200, fixture("jobs-2.60.json").to_string()),
         "GET /api/jobs/model-pool.lab.16/logs" => (200, "{\"logs\": \"ready\"}".to_owned()),

@@ -40,7 +40,7 @@ fn a_real_list_yields_only_this_pools_jobs_with_the_reasons_for_their_ends() {
 }
 
 #[test]
-fn jobs_of_others_may_have_any_form_and_a_list_is_needed() {
+fn foreign_jobs_may_have_any_form_but_the_response_must_be_a_list() {
     let odd = serde_json::json!([
         {"submission_id": null, "type": "DRIVER", "metadata": [1]},
         {"submission_id": "model-pool.lab.check-17-0", "status": "RUNNING"},
@@ -169,7 +169,7 @@ fn resources_and_labels_decide_where_a_shape_fits() {
 }
 
 #[test]
-fn the_last_line_of_a_log_is_the_nodes_own() {
+fn the_last_log_line_of_the_node_itself_is_reported() {
     let entry = "a\nb \"$x\"\n";
     let log = format!(
         "2026-11-25 18:36:04,207\tINFO job_manager.py:581 -- Runtime env is setting up.\n\u{1b}[31mno such token\u{1b}[0m\n\nRunning entrypoint for job j: {entry}\n"

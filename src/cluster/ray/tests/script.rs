@@ -98,7 +98,7 @@ fn is_alive(pid: Pid) -> bool {
 }
 
 #[test]
-fn a_node_gets_its_arguments_without_secrets_and_its_status_becomes_the_jobs() {
+fn a_node_gets_its_arguments_without_secrets_and_its_status_ends_the_job() {
     let mut job = Job::start(
         "#!/bin/sh\necho \"$MODEL_POOL_TEST $*\" >\"$(dirname \"$0\")/output\"\nexit 7\n",
         600,
@@ -117,7 +117,7 @@ fn a_node_gets_its_arguments_without_secrets_and_its_status_becomes_the_jobs() {
 }
 
 #[test]
-fn a_signal_only_reaches_the_node_and_the_job_ends_after_the_drain() {
+fn a_stopped_job_signals_only_its_node_and_ends_after_the_drain() {
     let mut job = Job::start(NODE, 600);
     let node = job.wait_for_node();
     // Ray signals the entry point and its descendants; the node is not among them.
@@ -140,7 +140,7 @@ fn a_signal_only_reaches_the_node_and_the_job_ends_after_the_drain() {
 }
 
 #[test]
-fn when_ray_kills_the_entry_point_the_node_dies_with_it() {
+fn the_node_dies_when_ray_kills_the_entry_point() {
     let mut job = Job::start(NODE, 600);
     let node = job.wait_for_node();
     kill_process(job.pid(), Signal::KILL).expect("killed");
@@ -170,7 +170,7 @@ fn the_time_limit_drains_a_node_and_ends_a_node_that_does_not_drain() {
 }
 
 #[test]
-fn a_job_that_ends_another_names_it() {
+fn a_cancelling_job_names_its_target() {
     let body = submission::cancel_body("model-pool.lab.7");
     assert_eq!(body["submission_id"], "model-pool.lab.7.cancel");
     let entrypoint = body["entrypoint"].as_str().expect("a script");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_network_is_an_address_or_a_range_and_knows_what_is_in_it() {
+fn a_network_is_parsed_from_an_address_or_a_range_and_matches_its_members() {
     for (text, inside, outside) in [
         ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
         ("10.0.0.0/8", "10.255.1.2", "11.0.0.1"),
@@ -21,7 +21,7 @@ fn a_network_is_an_address_or_a_range_and_knows_what_is_in_it() {
 }
 
 #[test]
-fn a_name_of_a_host_has_no_port_and_no_scheme() {
+fn a_host_name_with_a_port_or_a_scheme_is_refused() {
     for (text, name) in [
         ("LLM.Example.ORG", "llm.example.org"),
         ("llm.example.org.", "llm.example.org"),

@@ -24,7 +24,7 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
 }
 
 #[test]
-fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
+fn a_gate_admits_as_many_requests_as_it_has_seats_and_only_while_open() {
     let (gate, _messages) = gate(2);
     assert!(gate.try_enter(KeyId(0)).is_none(), "it starts closed");
     gate.set(GateMode::Open);
@@ -41,7 +41,7 @@ fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
 }
 
 #[test]
-fn a_gate_that_is_cut_lets_nobody_in_although_it_is_still_in_the_routing_table() {
+fn a_cut_gate_admits_no_request_and_cannot_be_reopened() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
     let inside = gate.try_enter(KeyId(0)).expect("a seat");
@@ -54,7 +54,7 @@ fn a_gate_that_is_cut_lets_nobody_in_although_it_is_still_in_the_routing_table()
 }
 
 #[test]
-fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
+fn a_gate_used_since_its_reading_refuses_to_close_as_idle() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
     let known = gate.reading().entered;
@@ -67,7 +67,7 @@ fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
 }
 
 #[test]
-fn the_last_one_out_of_a_closed_gate_says_so_once() {
+fn the_last_request_to_leave_a_closed_gate_reports_it_drained_once() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
     let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter(KeyId(0))).collect();
@@ -83,7 +83,7 @@ fn the_last_one_out_of_a_closed_gate_says_so_once() {
 }
 
 #[test]
-fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
+fn the_loop_reads_only_new_and_changed_gates() {
     let (gate, _messages) = gate(4);
     let listed = || {
         let mut listed = Vec::new();
@@ -109,7 +109,7 @@ fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
 }
 
 #[test]
-fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
+fn a_freed_seat_wakes_the_loop_while_requests_wait() {
     let (gate, mut messages) = gate(1);
     gate.set(GateMode::Queued);
     drop(gate.enter_granted(KeyId(0)));
@@ -117,7 +117,7 @@ fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
 }
 
 #[test]
-fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_loop_when_it_ends() {
+fn a_request_with_a_keep_hot_override_reports_its_end() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
     drop(gate.try_enter(KeyId(0)));

@@ -23,7 +23,7 @@ fn translated(given: Value) -> Result<Value, Failure> {
 }
 
 #[test]
-fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
+fn a_tool_use_and_its_result_become_a_tool_call_and_a_tool_message() {
     let translated = translated(json!([
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": [{"type": "text", "text": "I look."},
@@ -44,7 +44,7 @@ fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
 }
 
 #[test]
-fn a_result_alone_is_no_empty_turn_and_turns_of_one_role_are_one() {
+fn a_lone_tool_result_adds_no_empty_turn_and_consecutive_turns_of_one_role_merge() {
     let translated = translated(json!([
         {"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
@@ -61,7 +61,7 @@ fn a_result_alone_is_no_empty_turn_and_turns_of_one_role_are_one() {
 }
 
 #[test]
-fn a_picture_becomes_a_data_url_and_none_is_fetched() {
+fn an_image_becomes_a_data_url_and_urls_are_not_fetched() {
     let message =
         |source: Value| json!([{"role": "user", "content": [{"type": "image", "source": source}]}]);
     let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
@@ -90,7 +90,7 @@ fn a_picture_becomes_a_data_url_and_none_is_fetched() {
 }
 
 #[test]
-fn turns_that_no_model_can_take_are_named() {
+fn invalid_turns_are_refused_by_name() {
     for (given, named) in [
         (json!([]), "messages"),
         (
@@ -121,7 +121,7 @@ fn turns_that_no_model_can_take_are_named() {
 }
 
 #[test]
-fn thinking_that_this_pool_signed_goes_back_to_its_turn_and_other_is_named() {
+fn thinking_signed_by_this_pool_returns_to_its_turn_and_other_thinking_is_reported() {
     let turn = |block: Value| {
         json!([{"role": "user", "content": "a"},
             {"role": "assistant", "content": [block, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
@@ -153,7 +153,7 @@ fn thinking_that_this_pool_signed_goes_back_to_its_turn_and_other_is_named() {
 }
 
 #[test]
-fn instructions_between_messages_stay_in_their_place_as_what_they_are() {
+fn system_messages_between_turns_keep_their_place() {
     let (all, ignored) = read(json!([
         {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral", "scope": "global"}}]},
         {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
@@ -164,7 +164,7 @@ fn instructions_between_messages_stay_in_their_place_as_what_they_are() {
 }
 
 #[test]
-fn a_result_may_have_pictures_and_words_before_it() {
+fn a_tool_result_may_contain_images_and_follow_text() {
     let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
     let (all, ignored) = read(json!([
         {"role": "user", "content": "Look."},
@@ -188,7 +188,7 @@ fn a_result_may_have_pictures_and_words_before_it() {
 }
 
 #[test]
-fn a_document_of_plain_text_is_its_text() {
+fn a_plain_text_document_becomes_its_text() {
     let source = json!({"type": "text", "media_type": "text/plain", "data": "Once."});
     let block = json!({"type": "document", "source": source, "title": "A tale", "citations": {"enabled": false}});
     let all = translated(json!([{"role": "user", "content": [block]}])).unwrap();
@@ -196,7 +196,7 @@ fn a_document_of_plain_text_is_its_text() {
 }
 
 #[test]
-fn the_input_of_an_old_call_is_taken_whatever_it_is() {
+fn the_input_of_an_earlier_tool_call_is_accepted_in_any_form() {
     for (input, arguments) in [
         (json!({"a": 1}), "{\"a\":1}"),
         (json!("{\"a\": "), "{\"a\": "),
@@ -212,7 +212,7 @@ fn the_input_of_an_old_call_is_taken_whatever_it_is() {
 }
 
 #[test]
-fn the_kind_of_a_cache_is_a_hint() {
+fn an_unknown_cache_control_type_is_ignored() {
     let hint = json!({"type": "forever", "ttl": "1y"});
     let block = json!({"type": "text", "text": "Hi", "cache_control": hint});
     let (_, ignored) = read(json!([{"role": "user", "content": [block]}])).unwrap();

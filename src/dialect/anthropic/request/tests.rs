@@ -37,7 +37,7 @@ fn param(more: Value) -> String {
 }
 
 #[test]
-fn a_request_becomes_a_chat_with_nothing_lost() {
+fn a_messages_request_is_translated_to_a_chat_without_loss() {
     let tool = json!({"name": "f", "description": "d", "input_schema": {"type": "object"}, "strict": true});
     let body = with(json!({
         "system": [{"type": "text", "text": "A", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "B"}],
@@ -58,7 +58,7 @@ fn a_request_becomes_a_chat_with_nothing_lost() {
 }
 
 #[test]
-fn what_cannot_be_honoured_and_what_is_unknown_is_named() {
+fn invalid_or_unsupported_messages_fields_are_refused_by_name() {
     for (more, named) in [
         (json!({"max_tokens": null}), "max_tokens"),
         (json!({"max_tokens": 0}), "max_tokens"),
@@ -104,14 +104,14 @@ fn what_cannot_be_honoured_and_what_is_unknown_is_named() {
 }
 
 #[test]
-fn a_hint_for_a_cache_is_told_as_ignored() {
+fn a_cache_hint_is_reported_as_ignored() {
     let body = json!({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [
         {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}]});
     assert_eq!(translated(&body).unwrap().ignored, ["cache_control"]);
 }
 
 #[test]
-fn hints_go_on_or_are_named_and_never_refused() {
+fn messages_hints_are_passed_on_or_reported_and_never_refused() {
     let body = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}],
         "thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "high"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
@@ -138,7 +138,7 @@ fn hints_go_on_or_are_named_and_never_refused() {
 }
 
 #[test]
-fn what_this_api_does_not_have_is_kept_apart_for_the_models_own_rule() {
+fn messages_fields_from_other_apis_are_reported_as_unknown() {
     let body = json!({"model": "m", "max_tokens": 1, "frequency_penalty": 1,
         "messages": [{"role": "user", "content": "Hi"}]});
     assert_eq!(
@@ -148,7 +148,7 @@ fn what_this_api_does_not_have_is_kept_apart_for_the_models_own_rule() {
 }
 
 #[test]
-fn what_is_counted_is_the_prompt_alone() {
+fn counting_tokens_uses_only_the_prompt() {
     let tools = json!([{"name": "f", "input_schema": {}}]);
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools,
         "thinking": {"type": "enabled", "budget_tokens": 9}, "context_management": {}, "tool_choice": {"type": "any"}});

@@ -46,7 +46,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_text_is_one_block_between_the_start_and_the_stop() {
+fn a_text_is_one_content_block_between_message_start_and_stop() {
     let mut message = message();
     let mut written_out = String::new();
     message.chunk(
@@ -85,7 +85,7 @@ fn a_text_is_one_block_between_the_start_and_the_stop() {
 }
 
 #[test]
-fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
+fn tool_calls_become_blocks_even_if_their_pieces_interleave() {
     let mut message = message();
     let mut written_out = String::new();
     let begin = |index: u64, name: &str| json!({"index": index, "id": format!("t{index}"), "function": {"name": name, "arguments": ""}});
@@ -114,7 +114,7 @@ fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
 }
 
 #[test]
-fn an_error_ends_the_stream_and_nothing_follows_it() {
+fn nothing_follows_an_error_in_the_stream() {
     let mut message = message();
     let mut written_out = String::new();
     message.chunk(chunk(json!({"content": "a"}), None), &mut written_out);
@@ -129,7 +129,7 @@ fn an_error_ends_the_stream_and_nothing_follows_it() {
 }
 
 #[test]
-fn a_whole_response_has_its_blocks_its_reason_and_its_usage() {
+fn a_complete_message_has_content_blocks_a_stop_reason_and_usage() {
     let response = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
             {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
@@ -146,7 +146,7 @@ fn a_whole_response_has_its_blocks_its_reason_and_its_usage() {
 }
 
 #[test]
-fn the_reason_of_the_end_is_told_in_their_words() {
+fn the_finish_reason_is_mapped_to_an_anthropic_stop_reason() {
     for (finish, stopped_by, reason) in [
         ("stop", json!(null), "end_turn"),
         ("stop", json!("END"), "stop_sequence"),
@@ -165,7 +165,7 @@ fn the_reason_of_the_end_is_told_in_their_words() {
 }
 
 #[test]
-fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() {
+fn an_invalid_tool_call_is_dropped_if_truncated_and_an_error_otherwise() {
     let response = |finish: &str| {
         let calls = json!([{"id": "t", "function": {"name": "f", "arguments": "{\"a\""}}]);
         let response =
@@ -177,7 +177,7 @@ fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() 
 }
 
 #[test]
-fn a_reasoning_is_a_signed_block_before_the_text() {
+fn reasoning_becomes_a_signed_thinking_block_before_the_text() {
     let mut message = message();
     let mut written_out = String::new();
     for delta in [
@@ -210,7 +210,7 @@ fn a_reasoning_is_a_signed_block_before_the_text() {
 }
 
 #[test]
-fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
+fn hidden_reasoning_is_sealed_and_may_be_the_only_content() {
     let mut message = message_that(false);
     let mut written_out = String::new();
     message.chunk(
@@ -239,7 +239,7 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
 }
 
 #[test]
-fn more_tools_than_a_response_calls_end_it_with_an_error() {
+fn too_many_tool_calls_end_a_message_with_an_error() {
     let mut message = message();
     let mut written_out = String::new();
     let call = |index: usize| json!({"index": index, "function": {"name": "f"}});

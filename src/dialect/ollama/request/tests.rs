@@ -39,7 +39,7 @@ fn param(ask: Ask, more: Value) -> String {
 }
 
 #[test]
-fn a_chat_becomes_openais_and_streams_unless_it_says_otherwise() {
+fn an_ollama_chat_is_translated_and_streams_by_default() {
     let tool =
         json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
     let body = json!({"model": "m:latest", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool],
@@ -60,7 +60,7 @@ fn a_chat_becomes_openais_and_streams_unless_it_says_otherwise() {
 }
 
 #[test]
-fn a_prompt_is_a_chat_of_one_turn_and_a_raw_one_goes_as_it_is() {
+fn a_prompt_becomes_a_one_turn_chat_and_a_raw_prompt_is_sent_unchanged() {
     let body = json!({"model": "m:7b", "prompt": "Hi", "system": "Be brief.", "stream": false,
         "images": ["iVBORw0KGgo="], "template": "", "context": []});
     let chat_form = fields(Ask::Generate, body).unwrap();
@@ -89,7 +89,7 @@ fn a_prompt_is_a_chat_of_one_turn_and_a_raw_one_goes_as_it_is() {
 }
 
 #[test]
-fn without_anything_to_answer_the_model_is_loaded_or_unloaded() {
+fn a_request_without_a_prompt_loads_or_unloads_the_model() {
     for (ask, more) in [
         (Ask::Generate, json!({})),
         (Ask::Generate, json!({"prompt": "", "system": "x"})),
@@ -109,7 +109,7 @@ fn without_anything_to_answer_the_model_is_loaded_or_unloaded() {
 }
 
 #[test]
-fn what_has_no_effect_is_named() {
+fn ollama_fields_without_effect_are_reported() {
     let body = json!({"model": "m", "prompt": "x", "truncate": true, "shift": false, "width": 64, "shiny": "",
         "options": {"num_ctx": 4096}, "think": false});
     let ignored = with_engine("CandleEngine", Ask::Generate, body)
@@ -124,7 +124,7 @@ fn what_has_no_effect_is_named() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_with_its_name() {
+fn invalid_or_unsupported_ollama_fields_are_refused_by_name() {
     for (more, named) in [
         (json!({"model": null}), "model"),
         (json!({"model": 3}), "model"),
@@ -183,7 +183,7 @@ fn what_cannot_be_honoured_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_name_that_nothing_has_keeps_its_tag() {
+fn an_unknown_model_name_keeps_its_tag() {
     let unknown = fields(Ask::Chat, json!({"name": "other:latest"})).unwrap();
     assert_eq!(unknown.model, "other:latest");
 }

@@ -24,7 +24,7 @@ fn lines(output: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
+fn a_stream_has_one_line_per_piece_and_a_last_line_with_durations() {
     let mut response = respond(Ask::Chat);
     response.seated();
     let mut output = String::new();
@@ -67,7 +67,7 @@ fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
 }
 
 #[test]
-fn calls_are_told_whole_with_objects_for_arguments() {
+fn streamed_tool_calls_are_returned_in_one_piece_with_object_arguments() {
     let piece = |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
     let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
     let mut response = respond(Ask::Chat);
@@ -86,7 +86,7 @@ fn calls_are_told_whole_with_objects_for_arguments() {
 }
 
 #[test]
-fn arguments_that_are_none_are_an_error_unless_the_response_was_cut() {
+fn invalid_arguments_are_an_error_unless_the_response_was_truncated() {
     let call =
         json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a\""}}]});
     for (finish, is_error) in [("tool_calls", true), ("length", false)] {
@@ -106,7 +106,7 @@ fn arguments_that_are_none_are_an_error_unless_the_response_was_cut() {
 }
 
 #[test]
-fn a_whole_response_is_one_object_and_a_prompts_has_its_text_in_response() {
+fn a_complete_response_is_one_object_and_generate_puts_its_text_in_response() {
     let body = json!({"choices": [{"message": {"content": "Hi", "reasoning_content": "hm"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
     let output = respond(Ask::Generate)
@@ -143,7 +143,7 @@ fn a_whole_response_is_one_object_and_a_prompts_has_its_text_in_response() {
 }
 
 #[test]
-fn an_error_is_the_last_line() {
+fn an_error_is_the_last_line_of_the_stream() {
     let mut response = respond(Ask::Generate);
     let mut output = String::new();
     response.chunk(chunk(json!({"content": "a"}), None), &mut output);
@@ -156,7 +156,7 @@ fn an_error_is_the_last_line() {
 }
 
 #[test]
-fn more_tools_than_a_response_calls_end_it_with_an_error() {
+fn too_many_tool_calls_end_an_ollama_stream_with_an_error() {
     let mut response = respond(Ask::Chat);
     let mut output = String::new();
     let calls: Vec<Value> = (0..CALLS_MAX + 9)

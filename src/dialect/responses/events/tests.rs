@@ -32,7 +32,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_text_begins_grows_and_ends() {
+fn a_text_is_streamed_with_created_delta_and_done_events() {
     let mut response = response();
     let mut shown = String::new();
     response.chunk(
@@ -67,7 +67,7 @@ fn a_text_begins_grows_and_ends() {
 }
 
 #[test]
-fn functions_are_called_after_the_text_and_their_arguments_grow() {
+fn function_calls_are_streamed_after_the_text_with_argument_deltas() {
     let mut response = response();
     let mut shown = String::new();
     response.chunk(chunk(json!({"content": "I look."}), None), &mut shown);
@@ -100,7 +100,7 @@ fn functions_are_called_after_the_text_and_their_arguments_grow() {
 }
 
 #[test]
-fn a_response_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
+fn a_truncated_response_is_incomplete_and_an_empty_one_has_an_empty_message() {
     let mut response = response();
     let mut shown = String::new();
     response.chunk(chunk(json!({}), Some("length")), &mut shown);
@@ -115,7 +115,7 @@ fn a_response_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_m
 }
 
 #[test]
-fn an_error_is_a_failed_response_also_before_anything_was_said() {
+fn an_error_becomes_a_failed_response_even_before_any_output() {
     let mut response = response();
     let mut shown = String::new();
     let error = json!({"message": "the queue is full", "type": "rate_limit_error"});
@@ -129,7 +129,7 @@ fn an_error_is_a_failed_response_also_before_anything_was_said() {
 }
 
 #[test]
-fn a_reasoning_grows_and_ends_before_the_text() {
+fn reasoning_is_streamed_and_finished_before_the_text() {
     for (shows, expected) in [
         (
             Shows::default(),
@@ -182,7 +182,7 @@ fn a_reasoning_grows_and_ends_before_the_text() {
 }
 
 #[test]
-fn the_input_of_a_custom_tool_is_told_as_text_while_it_comes() {
+fn the_input_of_a_custom_tool_is_streamed_as_text() {
     let mut response = response();
     let mut shown = String::new();
     let piece = |name: Option<&str>, text: &str| json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": name, "arguments": text}}]});
@@ -215,7 +215,7 @@ fn the_input_of_a_custom_tool_is_told_as_text_while_it_comes() {
 }
 
 #[test]
-fn an_error_that_is_the_requests_own_is_told_by_its_code() {
+fn an_error_caused_by_the_request_keeps_its_code() {
     for (error, code) in [
         (
             json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
@@ -235,7 +235,7 @@ fn an_error_that_is_the_requests_own_is_told_by_its_code() {
 }
 
 #[test]
-fn more_tools_than_a_response_calls_end_it_with_an_error() {
+fn too_many_tool_calls_end_a_response_with_an_error() {
     let mut response = response();
     let mut shown = String::new();
     let call = |index: usize| json!({"index": index, "function": {"name": "f"}});

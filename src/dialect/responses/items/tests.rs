@@ -26,7 +26,7 @@ fn with(
 }
 
 #[test]
-fn what_a_response_gave_goes_back_as_a_conversation() {
+fn the_items_of_a_response_are_accepted_back_as_a_conversation() {
     let input = json!([
         {"role": "developer", "content": "Short."},
         {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
@@ -50,7 +50,7 @@ fn what_a_response_gave_goes_back_as_a_conversation() {
 }
 
 #[test]
-fn pictures_pass_as_data_urls_and_everything_from_elsewhere_is_refused() {
+fn images_are_accepted_as_data_urls_and_remote_or_unknown_parts_are_refused() {
     let user = |part: Value| json!([{"role": "user", "content": [{"type": "input_text", "text": "What?"}, part]}]);
     let url = "data:image/png;base64,AA==";
     let shown = messages(
@@ -94,7 +94,7 @@ fn pictures_pass_as_data_urls_and_everything_from_elsewhere_is_refused() {
 }
 
 #[test]
-fn sides_that_speak_twice_speak_once_and_later_instructions_stay_in_their_place() {
+fn consecutive_messages_of_one_role_merge_and_later_instructions_keep_their_place() {
     let input = json!([
         {"role": "developer", "content": "Short."},
         {"role": "user", "content": "a"},
@@ -112,7 +112,7 @@ fn sides_that_speak_twice_speak_once_and_later_instructions_stay_in_their_place(
 }
 
 #[test]
-fn reasoning_goes_back_to_the_turn_that_it_led_to() {
+fn reasoning_is_attached_to_the_turn_that_followed_it() {
     let sealed = sealer(1).seal("I look.").unwrap();
     let input = json!([
         {"role": "user", "content": "Weather?"},
@@ -133,7 +133,7 @@ fn reasoning_goes_back_to_the_turn_that_it_led_to() {
 }
 
 #[test]
-fn reasoning_that_cannot_be_read_is_named_and_the_conversation_goes_on() {
+fn unreadable_reasoning_is_reported_and_the_conversation_continues() {
     let sealed = sealer(2).seal("Another key's.").unwrap();
     for (item, name) in [
         (
@@ -160,7 +160,7 @@ fn reasoning_that_cannot_be_read_is_named_and_the_conversation_goes_on() {
 }
 
 #[test]
-fn a_custom_tool_and_one_of_a_namespace_are_called_by_the_models_names() {
+fn custom_and_namespaced_calls_are_renamed_for_the_model() {
     let tools = json!([
         {"type": "custom", "name": "edit"},
         {"type": "function", "name": "wait"},
@@ -189,7 +189,7 @@ fn a_custom_tool_and_one_of_a_namespace_are_called_by_the_models_names() {
 }
 
 #[test]
-fn a_picture_that_a_tool_gave_back_follows_its_text() {
+fn an_image_returned_by_a_tool_follows_its_text() {
     let url = "data:image/png;base64,AA==";
     let input = json!([
         {"role": "user", "content": "Look."},

@@ -26,7 +26,7 @@ fn with(more: Value) -> Result<Value, Failure> {
 }
 
 #[test]
-fn a_request_becomes_a_chat_with_nothing_lost() {
+fn a_responses_request_is_translated_to_a_chat_without_loss() {
     let schema =
         json!({"type": "json_schema", "name": "s", "schema": {"type": "object"}, "strict": true});
     let chat = with(json!({
@@ -56,7 +56,7 @@ fn a_request_becomes_a_chat_with_nothing_lost() {
 }
 
 #[test]
-fn what_cannot_be_honoured_and_what_is_unknown_is_named() {
+fn invalid_or_unsupported_responses_fields_are_refused_by_name() {
     for (more, named) in [
         (json!({"store": "yes"}), "store"),
         (
@@ -109,7 +109,7 @@ fn what_cannot_be_honoured_and_what_is_unknown_is_named() {
 }
 
 #[test]
-fn hints_go_on_or_are_named_and_never_refused() {
+fn responses_hints_are_passed_on_or_reported_and_never_refused() {
     let body = json!({
         "model": "m", "input": "Hi", "store": true, "truncation": "auto", "max_tool_calls": 3,
         "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
@@ -139,7 +139,7 @@ fn hints_go_on_or_are_named_and_never_refused() {
 }
 
 #[test]
-fn what_this_api_does_not_have_is_kept_apart_for_the_models_own_rule() {
+fn responses_fields_from_other_apis_are_reported_as_unknown() {
     let body = json!({"model": "m", "input": "Hi", "stop": ["x"], "colour": null});
     assert_eq!(translated(body).unwrap().hints.unknown, ["stop"]);
 }

@@ -16,7 +16,7 @@ fn function_names(tools: &Tools) -> Vec<&str> {
 }
 
 #[test]
-fn tools_of_a_server_are_left_out_by_name_and_the_others_become_functions() {
+fn server_side_tools_are_dropped_and_reported_and_others_become_functions() {
     let (tools, ignored) = read(json!([
         {"type": "function", "name": "f", "parameters": {"type": "object"}},
         {"type": "custom", "name": "edit", "description": "d"},
@@ -37,7 +37,7 @@ fn tools_of_a_server_are_left_out_by_name_and_the_others_become_functions() {
 }
 
 #[test]
-fn tools_of_a_namespace_keep_their_names_where_those_are_free() {
+fn namespaced_tools_keep_their_names_unless_they_collide() {
     let inner = |name: &str| json!({"type": "function", "name": name});
     let (tools, _) = read(json!([
         {"type": "namespace", "name": "agents", "tools": [inner("wait"), inner("list")]},
@@ -60,7 +60,7 @@ fn tools_of_a_namespace_keep_their_names_where_those_are_free() {
 }
 
 #[test]
-fn a_choice_among_some_leaves_the_others_out() {
+fn an_allowed_tools_choice_removes_the_others() {
     let (mut tools, _) = read(json!([
         {"type": "function", "name": "a"}, {"type": "custom", "name": "b"},
         {"type": "function", "name": "c"}, {"type": "web_search"},
@@ -77,7 +77,7 @@ fn a_choice_among_some_leaves_the_others_out() {
 }
 
 #[test]
-fn a_choice_of_what_is_not_run_here_is_refused() {
+fn a_choice_of_a_server_side_tool_is_refused() {
     for (tools, choice, field) in [
         (json!([]), json!("required"), "tool_choice"),
         (

@@ -32,7 +32,7 @@ fn a_missing_library_is_named_with_its_package() {
 }
 
 #[test]
-fn an_empty_library_of_a_container_is_no_driver() {
+fn an_empty_library_in_a_container_is_not_a_driver() {
     reads(
         "model-pool-cuda: error while loading shared libraries: libcuda.so.1: file too short",
         Failure::MissingLibrary,
@@ -41,7 +41,7 @@ fn an_empty_library_of_a_container_is_no_driver() {
 }
 
 #[test]
-fn an_old_driver_and_an_old_library_differ() {
+fn an_old_driver_and_an_old_system_library_are_distinguished() {
     let lacks = |symbol: &str| {
         format!(
             "model-pool-cuda: symbol lookup error: model-pool-cuda: undefined symbol: {symbol}, version libcuda.so.1"
@@ -65,7 +65,7 @@ fn an_old_driver_and_an_old_library_differ() {
 }
 
 #[test]
-fn errors_of_the_driver_say_what_to_do() {
+fn driver_errors_are_reported_with_advice() {
     for (name, part) in DRIVER_ERRORS {
         let output = format!("model-pool: DriverError({name}, \"some text\")\n");
         reads(&output, Failure::MissingLibrary, &[*name, *part]);
@@ -73,7 +73,7 @@ fn errors_of_the_driver_say_what_to_do() {
 }
 
 #[test]
-fn an_engine_that_meets_another_driver_is_advised() {
+fn a_driver_mismatch_at_engine_start_is_reported_with_advice() {
     let (failure, text) = advice(
         "model-pool: device: cuda:0 cannot be opened (DriverError(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, \"x\"))",
     )
@@ -86,7 +86,7 @@ fn an_engine_that_meets_another_driver_is_advised() {
 }
 
 #[test]
-fn a_program_that_is_none_with_cuda_is_recognised() {
+fn a_program_without_cuda_is_recognized() {
     reads(
         "model-pool: this program was built without CUDA\n",
         Failure::NotExecutable,
@@ -103,7 +103,7 @@ fn a_program_that_is_none_with_cuda_is_recognised() {
 }
 
 #[test]
-fn the_driver_must_know_the_major_version() {
+fn the_driver_must_support_the_major_cuda_version() {
     assert_eq!(of_versions(13000, 13000), None);
     assert_eq!(of_versions(13010, 13000), None);
     assert_eq!(of_versions(12080, 13000), None);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_words_of_each_engine_tell_the_kind_of_failure() {
+fn the_output_of_each_engine_is_classified_into_a_failure() {
     for (output, failure) in [
         (
             "OSError: [Errno 98] Address already in use",
@@ -55,7 +55,7 @@ fn the_words_of_each_engine_tell_the_kind_of_failure() {
 }
 
 #[test]
-fn a_failure_that_was_told_is_found_again_by_its_kind() {
+fn a_formatted_failure_parses_back_to_its_kind() {
     for failure in Failure::ALL {
         let shown = failure.tell("words", "exit status 1");
         assert_eq!(Failure::parse(&shown), Some(failure), "{shown}");
@@ -64,7 +64,7 @@ fn a_failure_that_was_told_is_found_again_by_its_kind() {
 }
 
 #[test]
-fn a_missing_program_that_is_known_says_how_it_is_installed() {
+fn a_known_missing_program_is_reported_with_its_install_command() {
     let missing = io::Error::from(io::ErrorKind::NotFound);
     let cure = cure_of_start("/opt/bin/vllm", &missing, None);
     assert!(cure.contains("pip install vllm"), "{cure}");
@@ -73,7 +73,7 @@ fn a_missing_program_that_is_known_says_how_it_is_installed() {
 }
 
 #[test]
-fn a_script_without_its_interpreter_is_no_missing_program() {
+fn a_script_with_a_missing_interpreter_is_not_reported_as_not_installed() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("vllm");
     let path = script.to_str().expect("a path");
@@ -91,7 +91,7 @@ fn a_script_without_its_interpreter_is_no_missing_program() {
 }
 
 #[test]
-fn what_the_pool_could_not_start_has_not_crashed() {
+fn an_engine_the_pool_could_not_start_is_not_reported_as_crashed() {
     let journal = |kind: io::ErrorKind| EngineError::Journal {
         path: "/data/engines/r2.json".into(),
         source: kind.into(),

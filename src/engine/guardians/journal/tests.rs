@@ -30,7 +30,7 @@ fn record() -> Record {
 }
 
 #[test]
-fn what_was_written_is_read_again_also_with_fields_of_a_later_version() {
+fn a_record_reads_back_even_with_fields_of_a_later_version() {
     let home = tempfile::tempdir().expect("a folder");
     let journal = Journal::new(home.path().join("engines"));
     assert!(journal.read_all().is_empty(), "no folder, no engines");
@@ -74,7 +74,7 @@ fn fill_disk_for(journal: &Journal, replica: u64) {
 }
 
 #[test]
-fn loads_that_find_the_disk_full_at_the_same_time_take_a_spare_file_each() {
+fn concurrent_loads_on_a_full_disk_each_use_a_spare_file() {
     const WRITERS: u64 = 8;
     let home = tempfile::tempdir().expect("a folder");
     let journal = Journal::new(home.path().join("engines"));
@@ -101,7 +101,7 @@ fn loads_that_find_the_disk_full_at_the_same_time_take_a_spare_file_each() {
 }
 
 #[test]
-fn a_spare_file_that_is_too_short_is_not_used_and_made_anew() {
+fn a_spare_file_that_is_too_short_is_recreated() {
     let home = tempfile::tempdir().expect("a folder");
     let journal = Journal::new(home.path().join("engines"));
     journal.prepare();
@@ -125,7 +125,7 @@ fn a_spare_file_that_is_too_short_is_not_used_and_made_anew() {
 }
 
 #[test]
-fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
+fn a_record_on_a_full_disk_replaces_a_spare_file() {
     let home = tempfile::tempdir().expect("a folder");
     let journal = Journal::new(home.path().join("engines"));
     journal.prepare();

@@ -30,7 +30,7 @@ fn a_follower_gets_every_line_exactly_once() {
 }
 
 #[test]
-fn a_log_has_room_for_lagging_followers_only_while_there_are_some() {
+fn a_log_allocates_its_follower_buffer_only_while_it_has_followers() {
     let log = ReplicaLog::in_memory();
     log.push(LogStream::Stdout, "one");
     assert!(log.lock().followers.is_none(), "no follower yet");
@@ -49,7 +49,7 @@ fn a_log_has_room_for_lagging_followers_only_while_there_are_some() {
 }
 
 #[test]
-fn words_about_an_engine_that_was_never_started_are_in_its_file() {
+fn messages_about_an_engine_that_never_started_are_in_its_log_file() {
     let home = tempfile::tempdir().unwrap();
     let log = ReplicaLog::open(home.path(), "org/../model", ReplicaId(4)).unwrap();
     log.push(LogStream::Stderr, "no such program");
@@ -59,7 +59,7 @@ fn words_about_an_engine_that_was_never_started_are_in_its_file() {
 }
 
 #[test]
-fn a_full_disk_costs_the_file_and_not_the_log() {
+fn a_full_disk_stops_the_log_file_but_not_the_log_in_memory() {
     let home = tempfile::tempdir().unwrap();
     // Every write to this file fails as if the disk were full.
     std::os::unix::fs::symlink("/dev/full", home.path().join("m-r1.log")).unwrap();
@@ -84,7 +84,7 @@ fn a_secret_is_in_neither_the_lines_nor_the_file() {
 }
 
 #[test]
-fn the_files_of_many_models_are_bounded_together_and_nothing_else_is_touched() {
+fn log_files_of_all_models_are_bounded_together_and_other_files_stay() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("notes.txt"), "x".repeat(5_000)).unwrap();
     for number in 0..20 {
@@ -107,7 +107,7 @@ fn the_files_of_many_models_are_bounded_together_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn a_model_that_is_loaded_often_keeps_its_newest_files_only() {
+fn a_frequently_loaded_model_keeps_only_its_newest_log_files() {
     let home = tempfile::tempdir().unwrap();
     let _other = ReplicaLog::open(home.path(), "a-r", ReplicaId(1)).unwrap();
     for replica in 0..30 {
@@ -121,7 +121,7 @@ fn a_model_that_is_loaded_often_keeps_its_newest_files_only() {
 }
 
 #[test]
-fn a_file_that_is_opened_for_a_launch_costs_no_other_one_until_the_engine_is_started() {
+fn opening_a_log_file_deletes_no_other_until_the_engine_starts() {
     let home = tempfile::tempdir().unwrap();
     let path = |number: usize| home.path().join(format!("m-r{number}.log"));
     for number in 0..=FILES_PER_MODEL_MAX {

@@ -24,7 +24,7 @@ fn after(judge: &mut Judge, seconds: u32, seen: ActivitySample) -> Option<(u32, 
 }
 
 #[test]
-fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
+fn an_idle_engine_is_declared_dead_after_three_missed_probes() {
     let mut judge = judge();
     after(&mut judge, 7, seen(0, 0, false));
     assert_eq!(judge.bad_health(Miss::Silent), None);
@@ -49,7 +49,7 @@ fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
 }
 
 #[test]
-fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
+fn a_busy_engine_with_failing_health_probes_is_alive_while_tokens_arrive() {
     let mut judge = judge();
     for _ in 0..100 {
         assert_eq!(after(&mut judge, 10, seen(0, 3, true)), None);
@@ -58,7 +58,7 @@ fn a_busy_engine_that_answers_no_health_probe_lives_while_tokens_come() {
 }
 
 #[test]
-fn a_generation_that_is_stuck_is_found_by_the_age_of_its_token_though_health_is_good() {
+fn a_stuck_generation_is_found_by_the_age_of_its_last_token_despite_good_health() {
     let mut judge = judge();
     assert_eq!(after(&mut judge, 30, seen(1, 2, true)), None);
     let verdict = (0..90).find_map(|_| {
@@ -83,7 +83,7 @@ fn the_first_token_may_take_longer_than_the_next() {
 }
 
 #[test]
-fn neither_health_nor_tokens_is_death_before_the_first_token_is_due() {
+fn silence_before_the_first_token_is_death_only_after_its_deadline() {
     let mut judge = judge();
     assert_eq!(after(&mut judge, 20, seen(2, 0, false)), None);
     assert_eq!(judge.bad_health(Miss::Silent), None);
@@ -96,7 +96,7 @@ fn neither_health_nor_tokens_is_death_before_the_first_token_is_due() {
 }
 
 #[test]
-fn clients_that_give_up_and_come_again_do_not_hide_an_engine_that_says_nothing() {
+fn clients_that_give_up_and_retry_do_not_hide_a_silent_engine() {
     let mut judge = judge();
     let verdict = (0..20).find_map(|_| {
         after(&mut judge, 2, seen(0, 0, false));
@@ -107,7 +107,7 @@ fn clients_that_give_up_and_come_again_do_not_hide_an_engine_that_says_nothing()
 }
 
 #[test]
-fn an_engine_that_closed_its_port_is_dead_however_busy_it_is() {
+fn an_engine_that_closed_its_port_is_dead_even_if_busy() {
     let mut judge = judge();
     after(&mut judge, 1, seen(4, 4, false));
     assert_eq!(judge.bad_health(Miss::Refused), None);
@@ -117,7 +117,7 @@ fn an_engine_that_closed_its_port_is_dead_however_busy_it_is() {
 }
 
 #[test]
-fn a_health_route_that_turns_bad_is_told_with_its_status() {
+fn a_failing_health_route_is_reported_with_its_status() {
     let mut judge = judge();
     after(&mut judge, 12, seen(0, 0, false));
     let verdict = (0..3).find_map(|_| judge.bad_health(Miss::Responded(503)));
@@ -126,7 +126,7 @@ fn a_health_route_that_turns_bad_is_told_with_its_status() {
 }
 
 #[test]
-fn a_probe_is_due_after_a_minute_of_idleness_and_its_silence_is_death() {
+fn a_probe_is_due_after_an_idle_minute_and_no_response_means_death() {
     let mut judge = judge();
     after(&mut judge, 59, seen(0, 0, false));
     assert!(!judge.needs_probe());
@@ -139,7 +139,7 @@ fn a_probe_is_due_after_a_minute_of_idleness_and_its_silence_is_death() {
 }
 
 #[test]
-fn a_probe_that_is_not_answered_while_requests_are_is_no_death() {
+fn an_unanswered_probe_is_not_death_while_other_requests_get_tokens() {
     let mut judge = judge();
     after(&mut judge, 60, seen(0, 0, false));
     judge.idle = Duration::ZERO;
@@ -148,7 +148,7 @@ fn a_probe_that_is_not_answered_while_requests_are_is_no_death() {
 }
 
 #[test]
-fn a_failure_may_be_the_questions_own_fault_unless_it_was_answered_before() {
+fn a_failing_probe_is_death_only_if_a_probe_succeeded_before() {
     let broken = ProbeResult::Broken(Some(500));
     let mut judge = judge();
     assert_eq!(judge.probed(broken, true, SECOND), None);
@@ -163,7 +163,7 @@ fn a_failure_may_be_the_questions_own_fault_unless_it_was_answered_before() {
 }
 
 #[test]
-fn an_engine_that_never_answered_anything_and_fails_the_probe_twice_is_dead() {
+fn an_engine_that_never_responded_is_dead_after_two_failed_probes() {
     let mut judge = judge();
     judge.suspected = true;
     assert!(judge.needs_probe(), "without waiting for idleness");

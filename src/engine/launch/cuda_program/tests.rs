@@ -70,7 +70,7 @@ fn only_engines_on_gpus_get_the_program_with_cuda() {
 }
 
 #[test]
-fn the_libraries_of_a_models_file_come_before_the_folder() {
+fn libraries_from_the_model_file_come_before_the_default_folder() {
     let mut on_gpu = program(CandleDevice::Cuda, ready());
     let own = (LIBRARY_PATH.to_owned(), "/cuda/lib".to_owned());
     on_gpu.env = BTreeMap::from([own]);
@@ -80,7 +80,7 @@ fn the_libraries_of_a_models_file_come_before_the_folder() {
 }
 
 #[test]
-fn a_path_of_libraries_has_no_empty_part() {
+fn a_library_path_has_no_empty_entries() {
     let folder = Some(Path::new("/l"));
     assert_eq!(with_folder(folder, None).as_deref(), Some("/l"));
     assert_eq!(with_folder(folder, Some("")).as_deref(), Some("/l"));
@@ -92,7 +92,7 @@ fn a_path_of_libraries_has_no_empty_part() {
 }
 
 #[test]
-fn what_is_missing_is_reported_with_what_to_do() {
+fn an_absent_or_unusable_cuda_program_is_reported_with_advice() {
     let absent = CudaProgram::Absent {
         executable: "/opt/model-pool-cuda".into(),
     };

@@ -69,7 +69,7 @@ async fn until_empty(writers: &ServeWriters, ray: &RayServe) {
 }
 
 #[tokio::test]
-async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
+async fn an_application_of_a_silent_ray_is_adopted_once_it_responds() {
     let ray = deployed();
     let writers = ServeWriters::default();
     let places = [place(&ray.address())];
@@ -90,7 +90,7 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
 }
 
 #[tokio::test]
-async fn a_ray_that_never_answers_delays_none_of_the_others() {
+async fn a_ray_that_never_responds_delays_no_other() {
     let ray = deployed();
     // Accepts connections without responding.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -109,7 +109,7 @@ async fn a_ray_that_never_answers_delays_none_of_the_others() {
 }
 
 #[tokio::test]
-async fn an_application_that_two_addresses_show_is_removed_with_one_record() {
+async fn an_application_visible_at_two_addresses_is_removed_with_one_record() {
     let ray = deployed();
     let second = ray.address().replace("127.0.0.1", "localhost");
     let writers = ServeWriters::default();
@@ -124,7 +124,7 @@ async fn an_application_that_two_addresses_show_is_removed_with_one_record() {
 }
 
 #[tokio::test]
-async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence() {
+async fn an_application_is_not_assessed_while_its_ray_is_restarting() {
     let ray = deployed();
     let writers = ServeWriters::default();
     let places = [place(&ray.address())];
@@ -146,7 +146,7 @@ async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence
 }
 
 #[tokio::test]
-async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
+async fn a_used_ray_that_refuses_is_unknown_and_an_unused_one_has_no_serve() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
     // Responds with 404.
@@ -162,7 +162,7 @@ async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise
 }
 
 #[tokio::test]
-async fn an_application_that_no_model_needs_is_removed_when_its_ray_answers() {
+async fn an_unneeded_application_is_removed_once_its_ray_responds() {
     let ray = deployed();
     let writers = ServeWriters::default();
     let places = [place(&ray.address())];
@@ -194,7 +194,7 @@ async fn an_adopted_application_that_is_given_up_is_removed() {
 }
 
 #[tokio::test]
-async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_it() {
+async fn an_application_is_kept_while_an_earlier_process_may_stream_through_it() {
     let ray = deployed();
     let writers = ServeWriters::default();
     let places = [place(&ray.address())];
@@ -217,7 +217,7 @@ async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_i
 }
 
 #[tokio::test]
-async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_responds() {
+async fn an_application_of_a_model_in_a_silent_ray_is_kept_until_that_ray_responds() {
     let (ray, silent) = (deployed(), RayServe::start());
     let writers = ServeWriters::default();
     let places = [place(&ray.address()), place(&silent.address())];
@@ -250,8 +250,8 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
 }
 
 #[tokio::test]
-async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_longer_names_that()
-{
+async fn an_application_waiting_for_a_silent_ray_is_removed_once_its_model_no_longer_names_that_ray()
+ {
     let (ray, silent) = (deployed(), RayServe::start());
     let writers = ServeWriters::default();
     let places = [place(&ray.address()), place(&silent.address())];
@@ -270,7 +270,7 @@ async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_
 }
 
 #[tokio::test]
-async fn an_application_that_stays_for_streams_is_not_adopted_at_another_address_of_its_ray() {
+async fn an_application_kept_for_streams_is_not_adopted_at_another_address_of_its_ray() {
     let ray = deployed();
     let writers = ServeWriters::default();
     let first = place(&ray.address());

@@ -22,7 +22,7 @@ async fn deploy(program: &ServeProgram) -> Result<(), ray_api::RayError> {
 }
 
 #[tokio::test]
-async fn an_application_that_may_still_come_up_is_not_reported_as_gone() {
+async fn an_application_that_may_still_start_is_not_reported_as_gone() {
     let ray = RayServe::start();
     let program = program(&ray, &ServeWriters::default());
     ray.cut_off_next_write();
@@ -39,7 +39,7 @@ async fn an_application_that_may_still_come_up_is_not_reported_as_gone() {
 }
 
 #[tokio::test]
-async fn a_removal_goes_on_when_its_replica_no_longer_waits_for_it() {
+async fn a_removal_continues_after_its_replica_stops_waiting() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
     let program = program(&ray, &writers);
@@ -61,7 +61,7 @@ async fn a_removal_goes_on_when_its_replica_no_longer_waits_for_it() {
 }
 
 #[tokio::test]
-async fn what_was_never_deployed_is_gone_at_once() {
+async fn an_application_that_was_never_deployed_is_gone_immediately() {
     let ray = RayServe::start();
     let program = program(&ray, &ServeWriters::default());
     ray.set_down(true);
@@ -71,7 +71,7 @@ async fn what_was_never_deployed_is_gone_at_once() {
 }
 
 #[tokio::test]
-async fn a_failed_load_is_reported_at_once_while_its_application_may_still_come_up() {
+async fn a_failed_load_is_reported_immediately_even_if_its_application_may_still_start() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
     let program = program(&ray, &writers);
@@ -96,7 +96,7 @@ async fn a_failed_load_is_reported_at_once_while_its_application_may_still_come_
 }
 
 #[tokio::test]
-async fn a_failed_load_waits_for_an_application_that_serve_takes_down() {
+async fn a_failed_load_waits_until_ray_serve_has_removed_its_application() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
     let program = program(&ray, &writers);

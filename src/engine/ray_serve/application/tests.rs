@@ -48,7 +48,7 @@ fn config_of(recipe: &RayServeRecipe) -> Value {
 }
 
 #[test]
-fn the_name_has_the_replica_and_is_read_again() {
+fn the_application_name_contains_the_replica_and_parses_back() {
     assert_eq!(name(&place(), ReplicaId(7)), "model-pool.lab.r7");
     assert_eq!(
         replica_of(&place(), "model-pool.lab.r7"),
@@ -65,7 +65,7 @@ fn the_name_has_the_replica_and_is_read_again() {
 }
 
 #[test]
-fn an_application_of_ray_serve_llm_has_one_model_and_says_whose_it_is() {
+fn a_ray_serve_llm_application_has_one_model_and_names_its_owner() {
     let config = config_of(&recipe(ServeApplication::Llm {
         source: "org/weights".to_owned(),
         engine_kwargs: Map::from_iter([("tensor_parallel_size".to_owned(), json!(2))]),
@@ -97,7 +97,7 @@ fn an_application_of_ray_serve_llm_has_one_model_and_says_whose_it_is() {
 }
 
 #[test]
-fn an_application_of_the_site_gets_its_arguments_as_they_are() {
+fn a_site_application_gets_its_arguments_unchanged() {
     let config = config_of(&recipe(ServeApplication::Own {
         import_path: "lab.app:build".to_owned(),
         args: Map::from_iter([("size".to_owned(), json!("small"))]),
@@ -109,7 +109,7 @@ fn an_application_of_the_site_gets_its_arguments_as_they_are() {
 }
 
 #[test]
-fn requests_go_below_the_route_on_the_proxy() {
+fn requests_are_sent_below_the_applications_route_on_the_proxy() {
     let own = |proxy: Option<RemoteUrl>| {
         let application = ServeApplication::Own {
             import_path: "a:b".to_owned(),

@@ -18,7 +18,7 @@ fn key(id: u64, role: Role, revoked: bool) -> KeyRecord {
 }
 
 #[test]
-fn a_clock_that_went_back_does_not_make_an_expired_key_valid() {
+fn a_clock_set_back_does_not_revalidate_an_expired_key() {
     let limited = KeyRecord {
         created: Time(10_000_000),
         expires: Some(Time(11_000_000)),
@@ -37,7 +37,7 @@ fn a_clock_that_went_back_does_not_make_an_expired_key_valid() {
 }
 
 #[test]
-fn the_last_valid_admin_key_is_known() {
+fn the_last_valid_admin_key_is_recognized() {
     let keys = vec![
         key(1, Role::Admin, true),
         key(2, Role::Admin, false),

@@ -10,7 +10,7 @@ fn patience(name: &'static str, value: &str) -> Result<Deadlines, Failure> {
 }
 
 #[test]
-fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
+fn a_clients_patience_is_parsed_in_seconds_or_with_a_unit() {
     assert_eq!(
         patience("x-model-pool-wait", "false").unwrap().seat,
         Some(Duration::ZERO)
@@ -40,7 +40,7 @@ fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
 }
 
 #[test]
-fn a_client_without_a_seat_goes_away_at_the_first_of_its_deadlines() {
+fn a_client_waiting_for_a_seat_gives_up_at_its_earliest_deadline() {
     let now = Time(5_000);
     assert_eq!(Deadlines::default().gives_up(now), None);
     let late = Deadlines {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn later_turns_go_on_with_the_same_conversation_and_others_are_others() {
+    fn later_turns_hash_to_the_same_conversation_and_other_prompts_do_not() {
         let system = json!({"role": "system", "content": "Be kind."});
         let user = json!({"role": "user", "content": "Hello"});
         let first = key(json!([system, user]));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_form_goes_on_with_the_engines_name_and_everything_that_is_known() {
+    async fn a_form_is_forwarded_with_the_engines_model_name_and_all_known_fields() {
         let parts = [
             ("model", "m"),
             ("file", "RIFF"),
@@ -225,7 +225,7 @@ mod tests {
 
     /// A name with a path, quotes or control characters would reach the engine as a different name.
     #[tokio::test]
-    async fn a_field_whose_name_would_change_on_its_way_is_refused() {
+    async fn a_form_field_name_that_would_change_in_transit_is_refused() {
         for name in [
             "x/audio_url",
             "x\\\\file",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_field_that_openai_does_not_have_goes_by_the_models_policy() {
+    async fn a_form_field_unknown_to_openai_follows_the_models_policy() {
         let settled = async |engine: &str, policy: &str, name: &str, value: &str| {
             let parts = [("file", "RIFF"), ("model", "m"), (name, value)];
             let mut form = read(&parts).await.unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_unknown_or_not_done_is_named() {
+    async fn a_missing_duplicate_or_unsupported_form_field_is_refused_by_name() {
         let file = ("file", "RIFF");
         for (parts, param) in [
             (vec![("model", "m")], "file"),

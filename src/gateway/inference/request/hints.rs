@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_of_a_wrong_type_is_refused_and_a_right_one_is_not() {
+    fn a_hint_of_a_wrong_type_is_refused() {
         for (name, right, bad) in [
             ("store", "true", "\"yes\""),
             ("metadata", "{}", "[]"),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_under_an_unknown_name_asks_for_something() {
+    fn a_number_in_an_unknown_field_has_an_effect() {
         for name in ["temprature", "no_such_field", "max_tokenz", "seed"] {
             for number in ["0", "1", "1.0", "0.0", "-1", "1e0"] {
                 assert!(unknown_asks(name, number), "{name}: {number}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_send_without_meaning_anything_asks_for_nothing() {
+    fn neutral_values_that_clients_send_by_default_have_no_effect() {
         for (name, json) in NEUTRAL.map(|(name, number)| (name, number.to_string())) {
             assert!(!unknown_asks(name, &json), "{name}: {json}");
             assert!(

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_found_however_it_is_written() {
+    fn a_media_reference_is_found_in_any_spelling() {
         for (text, wanted) in [
             (r#"[{"image_url": "http://x"}]"#, Some("input[0].image_url")),
             (
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_before_a_long_list_is_told_shortly_and_not_copied_for_each_of_its_items() {
+    fn a_long_key_before_a_long_list_is_abbreviated_and_not_copied_per_item() {
         let key = "k".repeat(300_000);
         let list = "0,".repeat(300_000);
         let text = format!(r#"{{"{key}": [{list} {{"file_id": "f"}}]}}"#);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_engines_can_parse_stays_as_it_was() {
+    fn arguments_that_engines_can_parse_are_unchanged() {
         for fine in [
             json!("{\"a\": 1}"),
             json!(""),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_that_name_something_are_refused_with_their_place_and_data_passes() {
+    fn contents_that_reference_files_or_urls_are_refused_and_inline_data_passes() {
         let part = |part: Value| json!([{"role": "user", "content": [{"type": "text", "text": "x"}, part]}]);
         let image = |url: &str| part(json!({"type": "image_url", "image_url": {"url": url}}));
         assert_eq!(of_media(image("data:image/png;base64,AA")), None);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_a_path_or_an_address_is_found_wherever_it_stands() {
+    fn a_path_or_url_is_found_at_any_depth() {
         for named in [
             json!("http://169.254.169.254/x"),
             json!("file:///etc/passwd"),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_templates_switches_plain_values_of_known_names_pass() {
+    fn chat_template_kwargs_accept_only_plain_values_of_known_names() {
         let parsed = |value: Value| {
             let text = serde_json::value::to_raw_value(&value).unwrap();
             switches(&text).map_err(|failure| failure.body.error.message)

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_for_as_many_answers_as_it_says_or_as_it_may_say() {
+    fn the_number_of_sequences_is_prompts_times_the_larger_of_n_and_best_of() {
         for (path, body, responses) in [
             (CHAT, json!({}), 1),
             (CHAT, json!({"n": 3}), 3),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_times_answers_are_bounded_and_tokens_are_no_prompts() {
+    fn the_number_of_sequences_is_bounded_and_token_ids_are_not_counted_as_prompts() {
         let texts = |count: usize| json!(vec!["a"; count]);
         for body in [
             json!({"prompt": "a", "n": 256}),

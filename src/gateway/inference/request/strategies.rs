@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_field_asks_for_a_strategy_by_its_value() {
+    fn a_decoding_field_selects_a_strategy_by_its_value() {
         let strategy_of = |name: &str, value: Value| {
             let value = serde_json::value::to_raw_value(&value).unwrap();
             Strategy::of_field(name, &value)

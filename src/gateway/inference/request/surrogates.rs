@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_replaced_and_everything_else_stays() {
+    fn unpaired_surrogates_are_replaced_and_other_text_is_unchanged() {
         for (body, mended) in [
             (r#"{"a":"x\ud83d"}"#, r#"{"a":"x\ufffd"}"#),
             (r#"{"a":"\uDE00x"}"#, r#"{"a":"\ufffdx"}"#),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mended_body_is_json() {
+    fn a_body_with_replaced_surrogates_is_valid_json() {
         for half in 0xD800..=0xDFFF_u32 {
             for text in [format!("\\u{half:04x}"), format!("\\u{half:04X}a")] {
                 let body = without_halves(format!("[\"{text}\"]").into());

@@ -159,7 +159,7 @@ mod tests {
     use api_types::error::ErrorKind;
 
     #[test]
-    fn the_first_event_with_data_says_whether_there_is_a_response() {
+    fn the_first_event_with_data_decides_between_response_and_error() {
         for (text, is_error, is_response) in [
             ("", false, false),
             (": waiting\n\n", false, false),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engines_refusal_has_the_status_and_the_words_that_clients_know() {
+    fn an_engines_context_refusal_gets_the_status_and_code_that_clients_expect() {
         let error = json!({"message": "This model's maximum context length is 8 tokens. However, your messages resulted in 9 tokens.", "type": "BadRequestError", "code": 400});
         let refusal = Refusal::from_error(error);
         assert_eq!(refusal.status, ErrorKind::Invalid.status());

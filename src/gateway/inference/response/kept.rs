@@ -151,7 +151,7 @@ mod tests {
     use super::{USAGE, announces_end, has_value};
 
     #[test]
-    fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_a_response() {
+    fn an_engines_shutdown_message_is_recognized_only_in_an_error_event() {
         let words = ["EngineCore encountered an issue"];
         let farewell = b"data: {\"error\": {\"message\": \"EngineCore encountered an issue. See stack trace\", \"code\": 500}}\n\n";
         assert!(announces_end(farewell, &words));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_usage_that_says_something_is_worth_reading() {
+    fn only_a_usage_that_is_not_null_is_parsed() {
         for (chunk, so) in [
             (r#"{"choices":[{"delta":{"content":"x"}}]}"#, false),
             (r#"{"choices":[],"usage":null}"#, false),

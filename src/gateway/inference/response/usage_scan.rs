@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usage_is_found_outermost_and_in_no_text() {
+    fn usage_is_found_only_at_the_top_level() {
         for (text, usage) in [
             (
                 r#"{"usage":{"prompt_tokens":3,"completion_tokens":2}}"#,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_breaks_off_is_not_whole() {
+    fn a_truncated_response_is_not_complete() {
         for text in [
             "",
             "{",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usage_without_an_end_is_not_kept() {
+    fn an_endless_usage_object_is_not_buffered() {
         let mut scan = UsageScan::default();
         scan.push(br#"{"usage":{"a":[0"#);
         for _ in 0..USAGE_BYTES_MAX {

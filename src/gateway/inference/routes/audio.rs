@@ -261,7 +261,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_fields_of_a_text_to_be_spoken_have_their_types() {
+    fn speech_request_fields_are_type_checked() {
         let check = |body: serde_json::Value| check_text(&body.to_string().into());
         let allowed = json!({"model": "m", "input": "Hi", "voice": "v", "speed": 1.5, "response_format": "wav", "stream_format": "audio"});
         assert!(check(allowed).is_ok());

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_is_a_text_or_tokens_or_several_and_none_is_empty() {
+    fn an_embedding_input_is_a_text_tokens_or_a_list_and_never_empty() {
         for input in [
             json!("a"),
             json!(["a", "b"]),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_asked_for_numbers_whatever_the_client_wants() {
+    fn embeddings_are_always_requested_as_numbers() {
         let body = |format: Value| {
             json!({"input": "a", "encoding_format": format, "x": 1})
                 .to_string()
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_that_was_not_computed_is_an_error_in_every_form() {
+    fn an_embedding_with_non_numbers_is_an_error_in_both_encodings() {
         let base64 = |floats: &[f32]| {
             let bytes: Vec<u8> = floats
                 .iter()

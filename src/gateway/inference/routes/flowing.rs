@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_counted_however_the_response_is_cut() {
+    fn tokens_are_counted_for_any_split_of_the_response() {
         let text = br#"{"content":"\"tokens_predicted\":99","tokens_predicted":12,"tokens_evaluated": 345,"prompt":"x"}"#;
         for size in [1, 2, 7, 40, text.len()] {
             let mut scan = TokenScan::default();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_cannot_send_a_page() {
+    fn an_engine_cannot_return_a_web_page() {
         for (kind, expected) in [
             ("application/json; charset=utf-8", true),
             ("image/png", true),

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_field_but_a_text_can_hold_an_address_or_a_path() {
+    fn no_image_field_may_contain_a_url_or_a_path() {
         let check = |name: &str, text: &str| {
             names_nothing(name, &RawValue::from_string(text.to_owned()).unwrap())
         };

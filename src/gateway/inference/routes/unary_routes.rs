@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rerank_in_everybodys_words_becomes_one_in_teis_and_back() {
+    fn a_rerank_request_is_translated_to_teis_form_and_back() {
         let received = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}]});
         let sent = to_tei(&received.to_string().into()).unwrap();
         let sent: Value = serde_json::from_slice(&sent).unwrap();

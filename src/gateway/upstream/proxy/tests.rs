@@ -43,7 +43,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_connection_whose_answer_was_read_serves_the_next_request() {
+async fn a_connection_is_reused_after_its_response_has_been_read() {
     let (endpoint, serving) = engine(&[
         &[
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
@@ -70,7 +70,7 @@ async fn a_connection_whose_answer_was_read_serves_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_response_that_breaks_off_is_an_error_after_what_came() {
+async fn a_truncated_response_is_an_error_after_the_data_received() {
     let (endpoint, _serving) =
         engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
     let pool = Arc::new(ConnectionPool::default());
@@ -89,7 +89,7 @@ async fn a_response_that_breaks_off_is_an_error_after_what_came() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_broken_chunk_comes_before_the_error() {
+async fn data_before_a_broken_chunk_is_delivered_before_the_error() {
     let (endpoint, _serving) = engine(&[&[
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nno size\r\n",
     ]]);
@@ -109,7 +109,7 @@ async fn what_came_before_a_broken_chunk_comes_before_the_error() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_closed_before_the_response_may_be_tried_again() {
+async fn a_connection_closed_before_the_response_may_be_retried() {
     let (endpoint, _serving) = engine(&[&[]]);
     let pool = Arc::new(ConnectionPool::default());
     let error = ask(&pool, &endpoint).await.err().expect("no response");
@@ -117,7 +117,7 @@ async fn a_connection_that_is_closed_before_the_response_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn one_that_is_closed_within_the_head_of_a_response_is_not_tried_again() {
+async fn a_connection_closed_within_a_response_head_is_not_retried() {
     let (endpoint, _serving) = engine(&[
         &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"],
         &["HTTP/1.1 200 OK\r\ncontent-le"],
@@ -130,7 +130,7 @@ async fn one_that_is_closed_within_the_head_of_a_response_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_request_is_sent_to_an_engine_that_responds_before_it_has_all() {
+async fn the_rest_of_a_request_is_sent_to_an_engine_that_responds_early() {
     /// More than the sockets buffer.
     const BYTES: usize = 32 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -161,7 +161,7 @@ async fn the_rest_of_a_request_is_sent_to_an_engine_that_responds_before_it_has_
 }
 
 #[tokio::test]
-async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
+async fn all_pieces_of_a_stream_share_one_buffer() {
     let (endpoint, _serving) = engine(&[&[
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
         "1\r\na\r\n",

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_a_list_of_prompts_and_a_wrong_one_is_named() {
+    fn a_batch_is_a_list_of_prompts_and_errors_name_the_invalid_one() {
         let prompts = read(r#"[{"prompt": "a"}, {"prompt": "b", "use_prompt_format": false}]"#);
         let prompts = prompts.expect("two prompts");
         assert_eq!(

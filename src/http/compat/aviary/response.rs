@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_become_lines_wherever_they_are_cut() {
+    async fn events_become_lines_for_any_split() {
         let events = [
             ": waiting position=1\n\nda",
             "ta: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_fails_ends_with_a_line_that_says_so() {
+    async fn a_failed_stream_ends_with_a_line_that_contains_the_error() {
         let events = [
             "data: {\"choices\":[{\"text\":\"A\"}]}\n\n",
             "data: {\"error\":{\"message\":\"the engine ended\",\"type\":\"server_error\"}}\n\n",
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_has_aviarys_names_and_sums() {
+    fn a_completion_is_returned_in_aviarys_format() {
         let completion = json!({"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
         let response = of_completion(&completion, Span(2000));
         assert_eq!(response["generated_text"], "yes");

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_written_as_ollama_writes_them() {
+    fn parameter_counts_are_formatted_like_ollamas() {
         for (count, words) in [
             (999, "999"),
             (13_400, "13K"),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_empty() {
+    fn unknown_card_fields_are_empty_strings() {
         let expected = json!({
             "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "", "quantization_level": "",
         });

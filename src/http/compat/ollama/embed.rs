@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_becomes_openais() {
+    fn an_embed_request_is_translated_to_openais() {
         let body = json!({"model": "m:latest", "input": ["a", "b"], "dimensions": 2, "truncate": true,
             "options": {"num_ctx": 9}, "keep_alive": "5m", "shiny": 1});
         let read = parsed(Form::Embed, body).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_input_loads_and_a_wrong_one_is_named() {
+    fn an_empty_embed_input_loads_the_model_and_an_invalid_one_is_refused() {
         for input in [json!(null), json!(""), json!([])] {
             let read = parsed(Form::Embed, json!({"model": "m", "input": input})).unwrap();
             assert!(read.body.is_none(), "{input}");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_told_in_order_and_with_the_length_1() {
+    fn vectors_are_returned_in_order_and_normalized() {
         let response = json!({"data": [{"index": 1, "embedding": [0.6, 0.8]}, {"index": 0, "embedding": [3, 4]}],
             "usage": {"prompt_tokens": 7}})
         .to_string();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_vectors_says_so() {
+    fn an_embedding_model_has_the_embedding_capability() {
         let document = json!({"engine_config": {"model_id": "e", "type": "EmbeddingEngine", "model_path": "/e"}});
         assert_eq!(described(document)["capabilities"], json!(["embedding"]));
     }

@@ -51,7 +51,7 @@ fn stops(actions: &[Action]) -> Vec<String> {
 }
 
 #[test]
-fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
+fn an_adopted_replica_serves_immediately_and_its_memory_is_reserved() {
     let mut pool = pool(16);
     let response = pool.step(START, adopted(7, 10, None));
     let opens = Action::SetGate {
@@ -75,7 +75,7 @@ fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
 }
 
 #[test]
-fn the_keep_hot_time_counts_on_from_the_last_request() {
+fn keep_hot_continues_from_the_last_request() {
     let mut pool = pool(16);
     let last_end = Time(START.0 - 60_000);
     let response = pool.step(START, adopted(7, 1, Some(last_end)));
@@ -102,7 +102,7 @@ fn the_keep_hot_time_counts_on_from_the_last_request() {
 }
 
 #[test]
-fn seats_that_the_earlier_controller_gave_keep_it_and_keep_hot_counts_from_their_end() {
+fn seats_from_the_earlier_controller_keep_the_replica_and_keep_hot_starts_at_their_end() {
     let mut pool = pool(16);
     let old = Time(START.0 - 900_000);
     let event = match adopted(7, 1, Some(old)) {
@@ -142,7 +142,7 @@ fn seats_that_the_earlier_controller_gave_keep_it_and_keep_hot_counts_from_their
 }
 
 #[test]
-fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() {
+fn a_new_replica_gets_a_new_id_and_a_shutdown_stops_the_adopted_one_too() {
     let mut pool = pool(16);
     pool.step(START, adopted(7, 1, None));
     let order = crate::OrderId(1);
@@ -158,7 +158,7 @@ fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() 
 }
 
 #[test]
-fn what_is_on_no_device_of_ours_is_stopped_and_counts_for_nothing() {
+fn a_replica_on_an_unknown_device_is_stopped_and_holds_no_memory() {
     let mut pool = pool(16);
     let event = Event::ReplicaAdopted {
         replica: ReplicaId(7),
@@ -221,8 +221,7 @@ fn not_begun(replica: u64) -> Event {
 }
 
 #[test]
-fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its_requests_go_there()
-{
+fn an_unstarted_load_is_cancelled_by_an_adopted_replica_that_takes_its_requests() {
     let mut pool = pool(16);
     let response = pool.step(START, arrives(1));
     assert_eq!(launched(&response.actions), [ReplicaId(1)]);
@@ -247,7 +246,7 @@ fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its
 }
 
 #[test]
-fn a_load_that_has_begun_goes_on_beside_an_adopted_replica() {
+fn a_load_that_has_begun_continues_next_to_an_adopted_replica() {
     let mut pool = pool(16);
     pool.step(START, arrives(1));
     let response = pool.step(START, adopted(7, 1, None));
@@ -255,7 +254,7 @@ fn a_load_that_has_begun_goes_on_beside_an_adopted_replica() {
 }
 
 #[test]
-fn of_a_model_that_is_scaled_the_load_leaves_and_not_the_replica_that_serves() {
+fn adopting_a_replica_of_a_scaled_model_cancels_the_load_and_not_the_serving_replica() {
     let mut pool = pool(16);
     let spec = ModelSpec {
         name: "a".to_owned(),
@@ -280,7 +279,7 @@ fn of_a_model_that_is_scaled_the_load_leaves_and_not_the_replica_that_serves() {
 }
 
 #[test]
-fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_them() {
+fn unstarted_loads_continue_up_to_the_number_requested_by_an_administrator() {
     let mut pool = pool(16);
     let load = Some(crate::LoadWish {
         replicas: 2,
@@ -300,7 +299,7 @@ fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_the
 }
 
 #[test]
-fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
+fn a_used_replica_id_is_not_reused_after_its_replica_ended() {
     let mut pool = pool(16);
     assert!(!pool.has_given(ReplicaId(1)));
     pool.step(START, arrives(1));
@@ -312,7 +311,7 @@ fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
 }
 
 #[test]
-fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_serves() {
+fn failures_are_reset_when_an_earlier_replica_of_the_model_is_adopted_and_serves() {
     let mut pool = pool(16);
     let at = |minutes: u64| START + Span::from_secs(60 * minutes);
     // Loads that wait for an unresponsive Ray time out one after another.

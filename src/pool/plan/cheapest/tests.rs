@@ -54,7 +54,7 @@ fn world(state: &mut u64, count: u64) -> (Domain, Vec<Bytes>, Vec<Evictable>) {
 }
 
 #[test]
-fn among_twelve_no_set_is_cheaper_than_the_one_that_is_chosen() {
+fn the_chosen_set_is_the_cheapest_among_up_to_twelve_replicas() {
     let mut state = 15;
     for _ in 0..600 {
         let count = below(&mut state, 12) + 1;
@@ -76,7 +76,7 @@ fn among_twelve_no_set_is_cheaper_than_the_one_that_is_chosen() {
 }
 
 #[test]
-fn among_hundreds_it_makes_the_room_with_nobody_who_is_not_needed_in_bounded_steps() {
+fn every_victim_among_hundreds_is_necessary() {
     let mut state = 7;
     for _ in 0..40 {
         let (mut domain, free, all) = world(&mut state, 300);

@@ -74,7 +74,7 @@ fn compare(pool: &Pool) {
 }
 
 #[test]
-fn a_load_finds_by_the_index_what_it_finds_by_looking_at_each_device() {
+fn a_load_finds_the_same_device_with_and_without_the_index() {
     let mut pool = pool();
     compare(&pool);
     for model in 0..200 {
@@ -94,7 +94,7 @@ fn a_load_finds_by_the_index_what_it_finds_by_looking_at_each_device() {
 }
 
 #[test]
-fn the_history_names_the_chosen_device_and_the_first_of_the_others() {
+fn the_history_records_the_chosen_device_and_the_best_alternatives() {
     let mut pool = pool();
     let actions = request(&mut pool, 48);
     let records = actions.iter().filter_map(|action| match action {

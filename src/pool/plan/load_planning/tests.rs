@@ -40,7 +40,7 @@ fn pool() -> Pool {
 }
 
 #[test]
-fn all_that_an_examination_blocks_is_one_decision() {
+fn all_demands_blocked_by_one_examination_form_one_decision() {
     let mut pool = pool();
     assert!(make_room(&pool).is_none(), "nothing has changed");
     pool.grows_everywhere();

@@ -102,7 +102,7 @@ fn p7_a_lease_from_before_a_restart_protects_until_its_end() {
 }
 
 #[test]
-fn p7_a_request_that_waits_for_a_leased_place_is_told_when_the_lease_ends() {
+fn p7_the_expected_wait_for_a_leased_place_lasts_until_the_lease_ends() {
     let mut pool = pool(1);
     let ends = Time(100_000);
     pool.step_all(Time(1), [model(0), model(1), leased(0, ends)]);
@@ -136,7 +136,7 @@ fn p7_each_of_a_thousand_leases_ends_at_its_own_time() {
 }
 
 #[test]
-fn p7_a_lease_ends_by_the_machines_clock() {
+fn p7_a_lease_ends_by_the_wall_clock() {
     let mut pool = pool(1);
     let ends = Time(3_600_000);
     pool.step_all(Time(1), [model(0), model(1), leased(0, ends)]);
@@ -163,7 +163,7 @@ fn p7_a_lease_ends_by_the_machines_clock() {
 }
 
 #[test]
-fn p7_a_lease_from_a_wrong_year_protects_nothing_until_the_clock_fits() {
+fn p7_a_lease_end_from_a_wrong_clock_protects_nothing_until_the_clock_is_corrected() {
     let year = 365 * 24 * HOUR.0;
     let mut pool = pool(1);
     let ends = Time(73 * year + HOUR.0);

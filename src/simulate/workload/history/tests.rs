@@ -77,7 +77,7 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
 }
 
 #[test]
-fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
+fn requests_arrive_while_their_model_is_loaded_or_at_its_load() {
     let history = history();
     let times = |model: u32| -> Vec<u64> {
         let all = history.requests(3).filter(|(_, of, _)| *of == model);
@@ -97,7 +97,7 @@ fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
 }
 
 #[test]
-fn requests_that_waited_came_so_long_before_the_model_was_ready() {
+fn waiting_requests_arrive_the_recorded_wait_before_the_model_is_ready() {
     // Its loads took 300 ms. Two requests waited for each, six seconds on average: the first one eight.
     let history = with_waits(4, 24_000);
     let all: Vec<Request> = history.requests(3).collect();
@@ -117,7 +117,7 @@ fn requests_that_waited_came_so_long_before_the_model_was_ready() {
 }
 
 #[test]
-fn a_request_that_was_kept_with_the_next_minute_waited_for_a_load_of_the_one_before() {
+fn a_request_counted_in_the_next_minute_waited_for_a_load_of_the_previous_one() {
     let load = stay(Time(40_000), Some(Time(50_000)), None);
     assert_eq!(times(&loaded_once(load, &[1])), [40_000]);
     // Requests of an earlier minute do not count for another one as well.
@@ -127,7 +127,7 @@ fn a_request_that_was_kept_with_the_next_minute_waited_for_a_load_of_the_one_bef
 }
 
 #[test]
-fn a_replica_is_there_from_when_it_was_ready_itself_and_not_after_a_mean_load() {
+fn a_replica_is_ready_at_its_recorded_time_and_otherwise_after_a_mean_load() {
     let load = stay(Time(40_000), Some(Time(50_000)), None);
     assert_eq!(times(&loaded_once(load, &[0])), [40_000]);
     let unknown = stay(Time(40_000), None, None);
@@ -135,7 +135,7 @@ fn a_replica_is_there_from_when_it_was_ready_itself_and_not_after_a_mean_load() 
 }
 
 #[test]
-fn no_request_has_waited_for_a_replica_that_was_found_ready() {
+fn no_request_waited_for_a_replica_found_ready() {
     let found = PastStay {
         is_adopted: true,
         ..stay(Time(50_000), Some(Time(50_000)), None)
@@ -145,7 +145,7 @@ fn no_request_has_waited_for_a_replica_that_was_found_ready() {
 }
 
 #[test]
-fn a_mean_load_is_known_once_one_was_measured() {
+fn the_mean_load_time_is_known_after_one_measurement() {
     assert_eq!(history().past.models["a"].load(), Some(Span(300)));
     assert_eq!(ModelPast::default().load(), None);
 }

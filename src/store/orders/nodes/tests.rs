@@ -15,7 +15,7 @@ async fn count(store: &Store, table: &str) -> usize {
 }
 
 #[tokio::test]
-async fn b3_a_node_with_ever_new_devices_leaves_a_bounded_number_of_records() {
+async fn b3_a_node_that_keeps_changing_devices_leaves_bounded_records() {
     for store in stores().await {
         let mut kept = names(0, 16);
         let first = store.node_numbers("n", &kept, Time(1)).await.expect("kept");
@@ -65,7 +65,7 @@ async fn a_token_is_valid_between_its_creation_and_its_expiry() {
 }
 
 #[tokio::test]
-async fn b3_ever_new_nodes_leave_a_bounded_number_of_records_and_those_that_may_return_stay() {
+async fn b3_many_new_nodes_leave_a_bounded_number_of_records_and_nodes_with_credentials_stay() {
     for store in stores().await {
         let one = names(0, 1);
         let stays = store

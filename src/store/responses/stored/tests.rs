@@ -45,7 +45,7 @@ async fn read(store: &Store, holder: &str, id: &str, bounds: ChainBounds) -> Vec
 }
 
 #[tokio::test]
-async fn a_response_is_found_only_by_its_holder_completely_and_by_its_items() {
+async fn a_stored_response_is_found_only_by_its_holder_with_all_its_items() {
     for store in stores().await {
         let first = response("a", "key:1", None);
         add(&store, Arc::clone(&first), 1, BOUNDS).await;
@@ -78,7 +78,7 @@ async fn a_response_is_found_only_by_its_holder_completely_and_by_its_items() {
 }
 
 #[tokio::test]
-async fn a_response_of_many_items_is_read_in_their_order() {
+async fn the_items_of_a_large_stored_response_keep_their_order() {
     for store in stores().await {
         let mut many = (*response("a", "key:1", None)).clone();
         for number in [ITEMS_AT_ONCE - 1, ITEMS_AT_ONCE, 3 * ITEMS_AT_ONCE + 7] {
@@ -96,7 +96,7 @@ async fn a_response_of_many_items_is_read_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_conversation_of_ten_thousand_is_read_from_its_end_within_the_limits() {
+async fn a_conversation_of_ten_thousand_responses_is_read_from_its_end_within_the_limits() {
     for store in stores().await {
         let mut all = vec![response("r0", "key:1", None)];
         for nth in 1..10_000 {

@@ -14,9 +14,9 @@ use super::scene::{controller, controller_with, health};
 const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]
-fn d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut() {
+fn d4_a_path_that_drops_every_packet_is_detected_and_a_quiet_stream_is_not_cut() {
     if !network::is_inside(
-        "postgres::standby::dead_path::d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut",
+        "postgres::standby::dead_path::d4_a_path_that_drops_every_packet_is_detected_and_a_quiet_stream_is_not_cut",
     ) {
         return;
     }

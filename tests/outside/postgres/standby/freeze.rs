@@ -34,7 +34,7 @@ fn sorted(mut processes: Vec<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
+fn d4_a_frozen_leader_is_replaced_and_gives_no_orders_after_it_wakes_up() {
     let Some(server) = Server::start() else {
         return;
     };

@@ -22,7 +22,7 @@ const CLIENTS: usize = 8;
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 
 #[test]
-fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after_a_stop() {
+fn d4_a_standby_forwards_a_stream_and_takes_over_immediately_after_a_stop() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -78,7 +78,7 @@ struct RequestResult {
 }
 
 #[test]
-fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it_had_is_lost() {
+fn d4_a_leader_killed_under_load_is_replaced_within_ten_seconds_and_loses_only_its_streams() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -203,7 +203,7 @@ fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
 }
 
 #[test]
-fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_anything() {
+fn d4_a_leader_suspended_during_a_takeover_gives_no_node_an_order() {
     let Some(server) = Server::start() else {
         return;
     };

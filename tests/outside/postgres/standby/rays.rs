@@ -24,7 +24,7 @@ fn asks_for_it(pool: &Pool) {
 }
 
 #[test]
-fn d4_an_application_that_no_model_file_names_any_more_is_removed_by_the_other_controller() {
+fn d4_an_application_that_is_in_no_model_file_is_removed_by_the_other_controller() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -42,8 +42,7 @@ fn d4_an_application_that_no_model_file_names_any_more_is_removed_by_the_other_c
 }
 
 #[test]
-fn d4_an_application_is_adopted_by_the_other_controller_though_its_ray_was_silent_at_the_takeover()
-{
+fn d4_an_application_is_adopted_by_the_new_leader_even_if_its_ray_was_silent_at_the_takeover() {
     let Some(server) = Server::start() else {
         return;
     };

@@ -27,7 +27,7 @@ fn in_ray(nth: usize, ray: &TcpListener) -> (String, String) {
 }
 
 #[test]
-fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_deposed() {
+fn d4_a_controller_that_takes_over_reports_liveness_and_exits_immediately_when_deposed() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -108,7 +108,7 @@ int open64(const char *path, int flags, ...) {
 }
 
 #[test]
-fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is_deposed() {
+fn d4_a_controller_reading_models_from_a_slow_disk_says_so_and_exits_when_deposed() {
     let Some(server) = Server::start() else {
         return;
     };

@@ -86,7 +86,7 @@ fn events(body: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_chat_stream_has_a_role_the_words_a_reason_the_usage_and_an_end_mark() {
+fn a_chat_stream_has_a_role_the_text_a_finish_reason_usage_and_an_end_mark() {
     let stub = Stub::start(&[]);
     let body =
         r#"{"model":"a/b","messages":[],"stream":true,"stream_options":{"include_usage":true}}"#;
@@ -118,7 +118,7 @@ fn a_chat_stream_has_a_role_the_words_a_reason_the_usage_and_an_end_mark() {
 }
 
 #[test]
-fn a_plain_response_is_cut_where_the_client_wants() {
+fn a_non_streaming_response_is_truncated_at_max_tokens() {
     let stub = Stub::start(&[]);
     let body = r#"{"model":"m","prompt":"hi","max_tokens":2}"#;
     let (_, body) = stub.ask("POST /v1/completions", body);
@@ -129,7 +129,7 @@ fn a_plain_response_is_cut_where_the_client_wants() {
 }
 
 #[test]
-fn a_client_that_leaves_stops_the_work_and_is_counted() {
+fn a_client_that_disconnects_stops_the_work_and_is_counted() {
     let stub = Stub::start(&["--tokens", "100000", "--token-ms", "1"]);
     let bodies = [
         r#"{"model":"m","messages":[],"stream":true}"#,
@@ -153,7 +153,7 @@ fn a_client_that_leaves_stops_the_work_and_is_counted() {
 }
 
 #[test]
-fn a_crash_in_the_middle_comes_after_the_tokens_that_were_promised() {
+fn a_mid_stream_crash_happens_after_the_configured_number_of_tokens() {
     let mut stub = Stub::start(&["--crash-mid-stream", "3"]);
     let body = r#"{"model":"m","messages":[],"stream":true}"#;
     let mut response = Vec::new();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_known_in_both_spellings_and_their_values_have_types() {
+    fn flags_are_known_in_both_spellings_and_their_values_are_typed() {
         let flags = read(
             "/m --served-model-name a b --tensor_parallel_size=2 --max-model-len 8k --no-enable-prefix-caching --enforce-eager --port 1234",
         );

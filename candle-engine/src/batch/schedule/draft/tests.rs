@@ -35,7 +35,7 @@ fn steps(text: &[u32], prompt: usize, going_on: usize) -> (usize, usize) {
 }
 
 #[test]
-fn the_longest_row_is_found_where_it_stood_last() {
+fn the_most_recent_occurrence_of_the_longest_sequence_is_found() {
     assert_eq!(found(&[1, 2, 3, 9, 5, 2, 3, 7, 1, 2, 3]), Some(3));
     assert_eq!(found(&[1, 2, 3, 9, 1, 2, 3, 7, 1, 2, 3]), Some(7));
     assert_eq!(found(&[1, 2, 3, 9, 5, 2, 3]), Some(3), "two of them");
@@ -46,7 +46,7 @@ fn the_longest_row_is_found_where_it_stood_last() {
 }
 
 #[test]
-fn a_text_is_added_as_it_grows_as_if_it_were_added_at_once() {
+fn adding_a_text_token_by_token_equals_adding_it_in_one_call() {
     let mut random = StdRng::seed_from_u64(1);
     let text: Vec<u32> = (0..2000).map(|_| random.random_range(0..12)).collect();
     let mut grown = Index::new(LIMITS, text.len());
@@ -61,7 +61,7 @@ fn a_text_is_added_as_it_grows_as_if_it_were_added_at_once() {
 }
 
 #[test]
-fn an_index_has_a_bounded_size_and_finds_nothing_false() {
+fn an_index_is_bounded_and_never_finds_a_wrong_match() {
     let mut index = Index::new(LIMITS, usize::MAX);
     let text: Vec<u32> = (0..200_000u32).map(|nth| nth % 70_001).collect();
     index.add(&text);
@@ -86,7 +86,7 @@ fn a_loop_is_proposed_beyond_the_end_of_the_text() {
 }
 
 #[test]
-fn a_text_that_repeats_takes_few_steps() {
+fn speculation_saves_steps_on_repetitive_text() {
     let text: Vec<u32> = (0..50u32).cycle().take(300).collect();
     let (steps, in_vain) = steps(&text, 60, 1);
     assert!(steps < 240 / 5, "{steps} steps");
@@ -94,13 +94,13 @@ fn a_text_that_repeats_takes_few_steps() {
 }
 
 #[test]
-fn a_text_without_repeats_costs_nothing() {
+fn speculation_proposes_nothing_for_text_without_repetition() {
     let text: Vec<u32> = (0..500).collect();
     assert_eq!(steps(&text, 10, 1), (490, 0));
 }
 
 #[test]
-fn a_text_whose_repeats_mislead_costs_little() {
+fn misleading_repetition_costs_less_than_five_percent() {
     let mut random = StdRng::seed_from_u64(3);
     // Pairs recur constantly, but the token after them is drawn from eight.
     let text: Vec<u32> = (0..4000).map(|_| random.random_range(0..8)).collect();
@@ -111,7 +111,7 @@ fn a_text_whose_repeats_mislead_costs_little() {
 }
 
 #[test]
-fn proposals_stop_after_some_that_were_wrong_and_begin_again_when_lookups_are_right() {
+fn proposals_pause_after_wrong_ones_and_resume_once_lookups_succeed() {
     let mut draft = Draft::new(LIMITS, 100);
     let text = [1, 2, 3, 1, 2];
     let mut proposed = |next: u32| {
@@ -131,7 +131,7 @@ fn proposals_stop_after_some_that_were_wrong_and_begin_again_when_lookups_are_ri
 }
 
 #[test]
-fn the_more_rows_a_step_has_the_surer_a_token_must_be() {
+fn a_token_must_be_more_likely_to_be_proposed_the_more_rows_a_step_has() {
     let counts = |right: f32| [1, 2, 4, 8].map(|going_on| paying(right, going_on));
     assert_eq!(counts(0.0), [0; 4]);
     assert_eq!(counts(0.25), [1, 0, 0, 0]);
@@ -141,7 +141,7 @@ fn the_more_rows_a_step_has_the_surer_a_token_must_be() {
 }
 
 #[test]
-fn a_step_with_many_rows_has_no_proposals() {
+fn the_number_of_proposals_shrinks_with_the_rows_of_a_step() {
     let text = [7, 5, 5, 5, 5];
     let count = |going_on| {
         let mut draft = Draft::new(LIMITS, 100);

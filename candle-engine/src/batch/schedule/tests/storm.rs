@@ -25,7 +25,7 @@ fn any_strategy(random: &mut StdRng) -> Strategy {
 }
 
 #[test]
-fn every_request_ends_once_and_in_turn_whatever_happens() {
+fn every_request_ends_exactly_once_and_in_order_under_random_load() {
     let (mut preemptions, mut known_tokens, mut accepted) = (0, 0, 0);
     for seed in 0..150 {
         let mut random = StdRng::seed_from_u64(seed);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn both_forms_of_rope_say_the_same() {
+fn both_forms_of_rope_configuration_are_equivalent() {
     let old = described(
         "LlamaForCausalLM",
         json!({"rope_theta": 500_000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
@@ -32,7 +32,7 @@ fn both_forms_of_rope_say_the_same() {
 }
 
 #[test]
-fn the_amplitude_of_yarn_is_given_or_comes_from_the_factor() {
+fn the_amplitude_of_yarn_is_given_or_derived_from_the_factor() {
     let amplitude = |scaling: Value| match rope_of("Qwen2ForCausalLM", scaling).scaling {
         RopeScaling::Yarn {
             amplitude,
@@ -61,7 +61,7 @@ fn the_amplitude_of_yarn_is_given_or_comes_from_the_factor() {
 }
 
 #[test]
-fn deepseek_scales_scores_by_the_square_of_its_amplitude() {
+fn deepseek_scales_attention_scores_by_the_squared_yarn_amplitude() {
     let more = json!({"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "num_experts_per_tok": 2, "n_routed_experts": 8,
         "n_group": 4, "topk_group": 2, "q_lora_rank": null, "first_k_dense_replace": 1, "moe_intermediate_size": 24,
         "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64}});
@@ -97,7 +97,7 @@ fn deepseek_scales_scores_by_the_square_of_its_amplitude() {
 }
 
 #[test]
-fn long_ropes_need_a_divisor_for_each_pair_and_phi_turns_a_part() {
+fn long_rope_requires_a_divisor_per_pair_and_phi_rotates_only_a_part() {
     let phi = |short: usize| {
         json!({"partial_rotary_factor": 0.75, "original_max_position_embeddings": 64, "num_key_value_heads": 4,
             "rope_scaling": {"type": "su", "short_factor": vec![1.0; short], "long_factor": vec![2.0; 6]}})
@@ -123,7 +123,7 @@ fn long_ropes_need_a_divisor_for_each_pair_and_phi_turns_a_part() {
 }
 
 #[test]
-fn gemma_3_says_the_same_in_both_forms_and_with_a_file_of_a_model_that_sees() {
+fn both_forms_of_gemma_3_and_its_multimodal_variant_are_equivalent() {
     let old = described(
         "Gemma3ForCausalLM",
         json!({"sliding_window": 16, "sliding_window_pattern": 2, "rope_theta": 1e6, "rope_local_base_freq": 5000.0, "head_dim": 16,

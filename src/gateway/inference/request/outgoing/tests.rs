@@ -45,7 +45,7 @@ fn wishes() -> Wishes<'static> {
 }
 
 #[test]
-fn a_body_that_asks_for_no_stream_can_be_made_to_ask_for_one() {
+fn a_non_streaming_body_can_be_rewritten_as_a_streaming_one() {
     let body = br#"{"model":"m","messages":[],"stream":false,"stream_options":null,"top_k":1}"#;
     let written = |plain| {
         let fields = Fields::read(body).unwrap();
@@ -62,7 +62,7 @@ fn a_body_that_asks_for_no_stream_can_be_made_to_ask_for_one() {
 }
 
 #[test]
-fn what_is_said_of_reasoning_goes_on_in_the_engines_fields() {
+fn reasoning_settings_are_translated_to_the_engines_fields() {
     let none = Generation::default();
     let text = r#"{"messages":[],"thinking":{"type":"enabled","budget_tokens":9},"reasoning_effort":"low",
         "chat_template_kwargs":{"enable_thinking":false}}"#;
@@ -93,7 +93,7 @@ fn what_is_said_of_reasoning_goes_on_in_the_engines_fields() {
 }
 
 #[test]
-fn the_usage_comes_with_every_chunk_where_it_is_wanted_so() {
+fn usage_is_requested_and_continuous_usage_only_on_demand() {
     let none = Generation::default();
     for (options, wanted) in [
         ("null", json!({"include_usage": true})),
@@ -125,7 +125,7 @@ fn with_defaults() -> Generation {
 }
 
 #[test]
-fn only_the_fields_that_must_change_do() {
+fn only_fields_that_must_change_are_rewritten() {
     let body =
         r#"{"model":"a","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3,"stream":false}"#;
     let body = Bytes::copy_from_slice(body.as_bytes());
@@ -141,7 +141,7 @@ fn only_the_fields_that_must_change_do() {
 }
 
 #[test]
-fn the_file_speaks_where_the_request_is_silent_or_null() {
+fn defaults_from_the_model_file_apply_to_absent_and_null_fields() {
     let (body, _) = sent(
         &with_defaults(),
         CHAT,
@@ -164,7 +164,7 @@ fn the_file_speaks_where_the_request_is_silent_or_null() {
 }
 
 #[test]
-fn stops_of_both_are_joined_each_once_and_eight_at_most() {
+fn stops_of_file_and_request_are_merged_without_duplicates_up_to_eight() {
     let generation = with_defaults();
     let (body, _) = sent(&generation, COMPLETIONS, r#"{"stop":["x","</s>"]}"#).unwrap();
     assert_eq!(body["stop"], json!(["x", "</s>", "USER:"]));
@@ -187,7 +187,7 @@ fn stops_of_both_are_joined_each_once_and_eight_at_most() {
 }
 
 #[test]
-fn what_an_engine_does_nothing_with_is_left_out_and_told_where_it_asks_for_something() {
+fn fields_the_engine_ignores_are_removed_and_reported_if_they_have_an_effect() {
     let none = Generation::default();
     let text = r#"{"messages":[],"store":true,"best_of":1,"seed":3}"#;
     let (body, outgoing) = sent(&none, CHAT, text).unwrap();
@@ -197,7 +197,7 @@ fn what_an_engine_does_nothing_with_is_left_out_and_told_where_it_asks_for_somet
 }
 
 #[test]
-fn a_model_that_only_completes_says_so_to_a_conversation() {
+fn a_completion_only_model_refuses_chats_and_names_the_completions_route() {
     let generation = Generation {
         prompt: Prompt::Disabled,
         ..Generation::default()
@@ -209,7 +209,7 @@ fn a_model_that_only_completes_says_so_to_a_conversation() {
 }
 
 #[test]
-fn tools_that_need_not_be_called_are_dropped_where_the_engine_has_none() {
+fn optional_tools_are_dropped_for_engines_without_tools() {
     let generation = Generation::default();
     let sent = |choice: &str, refuses_tools: bool| {
         let body = format!(

@@ -83,7 +83,7 @@ fn a_refusal_names_the_message_the_count_and_the_first_wrong_character() {
 }
 
 #[test]
-fn cleaning_leaves_out_what_is_not_allowed_and_then_cuts() {
+fn cleaning_removes_disallowed_characters_and_then_truncates() {
     let mut rule = old();
     rule["on_violation"] = json!("clean");
     let (body, done) = wanted(
@@ -106,7 +106,7 @@ fn cleaning_leaves_out_what_is_not_allowed_and_then_cuts() {
 }
 
 #[test]
-fn the_parts_of_a_message_are_one_text() {
+fn the_text_parts_of_a_message_are_validated_as_one_text() {
     let rule = json!({"max_characters": 8, "on_violation": "clean"});
     let parts = json!({"messages": [{"role": "user", "content": [
         {"type": "text", "text": "Hello "}, {"type": "image_url", "image_url": {"url": "data:,"}},
@@ -122,7 +122,7 @@ fn the_parts_of_a_message_are_one_text() {
 }
 
 #[test]
-fn tokens_are_the_models_own() {
+fn token_limits_use_the_models_own_tokenizer() {
     let long = found(&"What is a priority? ".repeat(20));
     let (message, _) = refusal(json!({"max_tokens": 12}), CHAT, &long);
     assert!(message.contains("tokens; allowed: at most 12"), "{message}");
@@ -148,7 +148,7 @@ fn tokens_are_the_models_own() {
 }
 
 #[test]
-fn a_text_behind_a_key_given_twice_does_not_get_past() {
+fn a_text_under_a_duplicate_key_does_not_bypass_validation() {
     let body =
         r#"{"model":"m","seed":1e3,"messages":[{"role":"user","content":"$$","content":"fine"}]}"#;
     let entry = entry(old());
@@ -159,7 +159,7 @@ fn a_text_behind_a_key_given_twice_does_not_get_past() {
 }
 
 #[test]
-fn what_is_no_list_of_messages_is_refused_and_what_is_missing_is_the_engines_to_say() {
+fn an_invalid_message_list_is_refused_and_a_missing_one_is_left_to_the_engine() {
     for body in [
         json!({"messages": "x"}),
         json!({"messages": [{"role": "user", "content": 3}]}),
@@ -171,7 +171,7 @@ fn what_is_no_list_of_messages_is_refused_and_what_is_missing_is_the_engines_to_
 }
 
 #[test]
-fn the_header_names_a_few_texts_and_counts_the_others() {
+fn the_header_lists_a_few_cleaned_texts_and_counts_the_rest() {
     let all = (0..10).map(|nth| format!("prompt[{nth}]: 1 character left out"));
     let mut head = HeaderMap::new();
     note(&mut head, &Cleaned::default());

@@ -11,7 +11,7 @@ fn sent(asking: &Asking) -> Value {
 }
 
 #[test]
-fn a_text_or_a_conversation_is_asked_for_in_vllms_words() {
+fn a_text_or_chat_to_tokenize_is_sent_in_vllms_form() {
     let asking =
         read_of(json!({"model": "m", "prompt": "Hi", "add_special_tokens": false})).unwrap();
     assert_eq!(
@@ -29,7 +29,7 @@ fn a_text_or_a_conversation_is_asked_for_in_vllms_words() {
 }
 
 #[test]
-fn what_no_engine_is_asked_is_named() {
+fn unsupported_tokenize_fields_are_refused_by_name() {
     let url = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]);
     for (body, param) in [
         (json!({"model": "m"}), "prompt"),
@@ -59,7 +59,7 @@ fn what_no_engine_is_asked_is_named() {
 }
 
 #[test]
-fn an_engine_that_cannot_says_so_before_it_is_loaded() {
+fn an_engine_that_cannot_tokenize_chats_is_refused_before_it_is_loaded() {
     let chat =
         || read_of(json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})).unwrap();
     assert!(chat().check("m", TokenApi::Vllm).is_ok());
@@ -69,7 +69,7 @@ fn an_engine_that_cannot_says_so_before_it_is_loaded() {
 }
 
 #[test]
-fn every_response_is_told_in_vllms_words() {
+fn every_engines_tokenize_response_is_converted_to_vllms_form() {
     let shown = |response: Value| counted("m", &response.to_string().into());
     let body = |tokens: Tokens| -> Value { serde_json::from_slice(&tokens.body).unwrap() };
     assert_eq!(shown(json!({"tokens": [1, 2]})).unwrap().count, 2);

@@ -48,7 +48,7 @@ fn drawn_often(minute: &Minute, parts: &[Part], loads: &[Load]) -> Vec<Vec<i64>>
 }
 
 #[test]
-fn each_second_has_a_request_and_no_other_second_has_one() {
+fn exactly_the_known_seconds_have_requests() {
     let known = [3, 17, 59];
     for came in drawn_often(&minute(10, (0, 0), seconds(&known)), &ALL_OF_IT, &[]) {
         assert_eq!(came.len(), 10);
@@ -61,7 +61,7 @@ fn each_second_has_a_request_and_no_other_second_has_one() {
 }
 
 #[test]
-fn a_request_that_did_not_wait_came_while_the_model_was_there() {
+fn a_request_that_did_not_wait_arrives_while_the_model_is_loaded() {
     let there = [(AT + 3_400, AT + 5_200)];
     for came in drawn_often(&minute(6, (0, 0), seconds(&[3, 5])), &there, &[]) {
         let is_there = |at: &i64| (3_400..4_000).contains(at) || (5_000..5_200).contains(at);
@@ -75,7 +75,7 @@ fn a_request_that_did_not_wait_came_while_the_model_was_there() {
 }
 
 #[test]
-fn a_request_that_waited_came_in_a_second_of_the_mask_before_its_load() {
+fn a_request_that_waited_arrives_in_a_known_second_before_its_load() {
     // Their mean wait was three seconds; in reality one waited 300 ms and the other about five seconds.
     let loads = [load(10_300, 6_000), load(40_000, 30_000)];
     let both = minute(2, (2, 6_000), seconds(&[10, 35]));
@@ -91,7 +91,7 @@ fn a_request_that_waited_came_in_a_second_of_the_mask_before_its_load() {
 }
 
 #[test]
-fn of_several_that_waited_for_a_load_each_second_has_one() {
+fn every_known_second_has_one_of_the_requests_that_waited_for_a_load() {
     let waited = minute(3, (3, 12_000), seconds(&[14, 18]));
     for came in drawn_often(&waited, &[], &[load(20_000, 0)]) {
         assert_eq!(came[0], 14_000);
@@ -103,7 +103,7 @@ fn of_several_that_waited_for_a_load_each_second_has_one() {
 }
 
 #[test]
-fn a_request_came_before_its_minute_only_if_the_store_says_so() {
+fn a_request_precedes_its_minute_only_if_the_store_recorded_it() {
     let loads = [load(5_000, 0)];
     let earlier = seconds(&[30]) | Seconds::EARLIER;
     for came in drawn_often(&minute(2, (1, 10_000), earlier), &ALL_OF_IT, &loads) {
@@ -120,7 +120,7 @@ fn a_request_came_before_its_minute_only_if_the_store_says_so() {
 }
 
 #[test]
-fn more_seconds_than_requests_are_no_more_requests() {
+fn more_seconds_than_requests_add_no_requests() {
     // A request at the end of a minute may be counted in the next minute.
     for came in drawn_often(&minute(1, (0, 0), seconds(&[1, 2, 3])), &ALL_OF_IT, &[]) {
         assert_eq!(came.len(), 1);
