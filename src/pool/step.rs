@@ -32,6 +32,7 @@ impl Pool {
         self.scale();
         self.agenda.touch_replicas(self.replicas.leaving_later());
         self.retry_demands();
+        self.note_movers();
         self.refresh_demands();
         self.press();
         self.devices.update_index();
@@ -53,6 +54,7 @@ impl Pool {
         while let Some(decision) = plan::next(self) {
             let promises = matches!(decision, Decision::Promise { .. });
             self.commit(decision, &mut actions);
+            self.note_movers();
             self.refresh_demands();
             self.devices.update_index();
             // Planned loads no longer press.

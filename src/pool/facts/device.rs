@@ -114,15 +114,9 @@ impl Device {
         }
     }
 
-    /// The bytes that an engine found there may hold. Does not depend on where new replicas may go, except for cordons.
-    pub(crate) fn free_for_found(&self) -> Bytes {
-        match self.closed() {
-            Some(_) => Bytes::ZERO,
-            None => self.unreserved(),
-        }
-    }
-
-    fn unreserved(&self) -> Bytes {
+    /// The bytes that no replica holds. Does not depend on where new replicas may go: an engine found on a cordoned device holds its
+    /// memory until it has ended.
+    pub(crate) fn unreserved(&self) -> Bytes {
         self.available_to_pool()
             .saturating_sub(self.settling)
             .saturating_sub(self.reserved)

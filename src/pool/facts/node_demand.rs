@@ -30,6 +30,8 @@ pub(crate) struct NodeDemand {
     brought_in: BTreeMap<ShapeId, Span>,
     /// Nodes that are being given back.
     releasing: BTreeSet<NodeId>,
+    /// The models that have to move, and the replicas that each lacks elsewhere (N7).
+    movers: BTreeMap<ModelId, usize>,
 }
 
 /// The configured figures of a size, and the figures of a node of it.
@@ -270,6 +272,14 @@ impl NodeDemand {
         for &node in nodes {
             self.idle.entry(node).or_insert(now);
         }
+    }
+
+    /// Sets the models that have to move, and the replicas that each lacks elsewhere. Returns true if they differ from the earlier
+    /// ones.
+    pub fn set_movers(&mut self, movers: BTreeMap<ModelId, usize>) -> bool {
+        let is_same = movers == self.movers;
+        self.movers = movers;
+        !is_same
     }
 
     pub fn release(&mut self, node: NodeId) {

@@ -100,6 +100,11 @@ impl Nodes {
         !self.moving.is_empty()
     }
 
+    /// The nodes whose models move.
+    pub fn moving(&self) -> &BTreeSet<NodeId> {
+        &self.moving
+    }
+
     pub fn moves(&self, node: NodeId) -> bool {
         self.moving.contains(&node)
     }

@@ -166,8 +166,8 @@ impl Pool {
                 let (name, reason) = (&device.name, &cordon.reason);
                 return Some(format!("{name} is cordoned: {reason} (M7)"));
             }
-            if device.free_for_found() < share.bytes {
-                let (name, needs, free) = (&device.name, share.bytes, device.free_for_found());
+            if device.unreserved() < share.bytes {
+                let (name, needs, free) = (&device.name, share.bytes, device.unreserved());
                 return Some(format!(
                     "it holds {needs} of {name}, which has {free} left (M3)"
                 ));
@@ -189,7 +189,7 @@ impl Pool {
                 continue;
             }
             node = Some(device.node);
-            let bytes: Bytes = share.bytes.min(device.free_for_found());
+            let bytes: Bytes = share.bytes.min(device.unreserved());
             shares.push(Share {
                 device: share.device,
                 bytes,

@@ -1,5 +1,6 @@
 //! Tracks requests for nodes (pending, refused, fulfilled) and which requested nodes are idle (S2). Facts only.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -108,6 +109,27 @@ impl Pool {
     fn sizes_are_tried_again(&mut self) {
         if self.node_demand.forget_failures(self.now) {
             self.touch_everything();
+        }
+    }
+
+    /// Tracks the models that have to move. Their node holds all of them (N7): when they change, each may need another size.
+    pub(crate) fn note_movers(&mut self) {
+        let mut movers = BTreeMap::new();
+        if !self.node_demand.shapes().is_empty() {
+            let devices = self.nodes.moving().iter();
+            let devices = devices.flat_map(|node| self.nodes.devices_of(*node));
+            let holders = devices.flat_map(|id| &self.devices[id].holders);
+            for replica in holders.filter_map(|id| self.replicas.get(id)) {
+                let model = replica.model;
+                let coming = self.models[&model].planned.len();
+                let lacking = self.moves_lacking(model).saturating_sub(coming);
+                if lacking > 0 {
+                    movers.insert(model, lacking);
+                }
+            }
+        }
+        if self.node_demand.set_movers(movers) {
+            self.grows_everywhere();
         }
     }
 

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::{
-    Action, Command, DeviceId, DeviceReading, Event, GateMode, GateReading, Limits, ModelSpec,
-    Pool, check,
+    Action, Command, Cordon, DeviceId, DeviceReading, Event, GateMode, GateReading, Limits,
+    ModelSpec, Pool, check,
 };
 use alloc::string::ToString;
 
@@ -397,4 +397,27 @@ fn n8_the_devices_of_a_node_that_joins_are_allowed_before_its_engines_are_adopte
     pool.step(START, allows(Vec::new()));
     let response = pool.step(START, adopted(8, 1, None));
     assert!(stops(&response.actions)[0].contains("may no longer use"));
+}
+
+#[test]
+fn an_engine_on_a_cordoned_device_holds_its_memory_until_it_has_ended() {
+    let mut pool = pool(16);
+    let device = DeviceId(0);
+    let cordon = Cordon {
+        reason: "repairs".to_owned(),
+        since: START,
+        until: None,
+        failed: false,
+    };
+    pool.step(START, Event::CordonRestored { device, cordon });
+    let response = pool.step(START, adopted(7, 10, None));
+    let stops = stops(&response.actions);
+    assert!(stops[0].contains("gpu0 is cordoned"), "{stops:?}");
+    assert_eq!(pool.reserved(device), Bytes(10 << 30));
+    assert_eq!(check(&pool), []);
+    let exit = crate::Exit::Requested;
+    let replica = ReplicaId(7);
+    pool.step(START, Event::ReplicaExited { replica, exit });
+    assert_eq!(pool.reserved(device), Bytes::ZERO);
+    assert_eq!(check(&pool), []);
 }
