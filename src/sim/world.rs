@@ -42,6 +42,10 @@ impl Gate {
 /// The interval at which gates are read while they are used and no other event occurs.
 const READ_GATES_EVERY: Span = Span::from_secs(1);
 
+/// The maximum number of steps that follow from one turn. Decisions at one time must make progress: more steps than this mean that
+/// they undo each other.
+const STEPS_AT_ONE_TIME_MAX: u64 = 10_000;
+
 #[derive(Clone, Debug)]
 pub struct World {
     pub pool: Pool,
@@ -97,7 +101,15 @@ impl World {
         }
         let mut events = VecDeque::new();
         let mut all = Vec::new();
+        let mut steps = 0;
         while !news.is_empty() {
+            steps += 1;
+            assert!(
+                steps <= STEPS_AT_ONE_TIME_MAX,
+                "decisions undo each other at {}: {:#?}",
+                self.now,
+                last_reasons(&all)
+            );
             let response = self.pool.step_all(self.now, news);
             self.wake = response.wake;
             self.idle_matters = response.idle_matters;
@@ -228,4 +240,18 @@ impl World {
         }
         readings
     }
+}
+
+/// What the last decisions were, for the report of a loop.
+fn last_reasons(actions: &[Action]) -> Vec<&str> {
+    let mut reasons = Vec::new();
+    for action in actions.iter().rev() {
+        if let Action::Record(record) = action {
+            reasons.push(record.reason.as_str());
+        }
+        if reasons.len() == 8 {
+            break;
+        }
+    }
+    reasons
 }

@@ -154,7 +154,7 @@ impl Pool {
                 if let Outcome::Loaded(result) = &outcome {
                     self.wish_for_what_fits(id, load.model, result, actions);
                 }
-                self.order_ended(load.model);
+                self.order_ended(load);
             }
             actions.push(Action::Settle { order: id, outcome });
         }

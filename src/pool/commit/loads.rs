@@ -9,6 +9,7 @@ use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
+use crate::types::event::LoadOrder;
 use crate::types::explanation::Explanation;
 use crate::types::ids::{Bytes, KeyId, ModelId, OrderId, ReplicaId};
 use crate::types::keep_alive::KeepAliveState;
@@ -303,10 +304,14 @@ impl Pool {
         }
     }
 
-    /// Reconsiders what was planned for this order alone: it can now be displaced or dropped.
-    pub(crate) fn order_ended(&mut self, model: ModelId) {
-        self.touch_model(model);
-        self.grows_at_model(model);
+    /// Reconsiders what was planned for this order alone: it can now be displaced or dropped. Models that grow have waited for the
+    /// end of a forced load (S1).
+    pub(crate) fn order_ended(&mut self, load: &LoadOrder) {
+        self.touch_model(load.model);
+        self.grows_at_model(load.model);
+        if load.force {
+            self.grows_everywhere();
+        }
     }
 
     pub(crate) fn unpromise(&mut self, load: ReplicaId) -> Planned {

@@ -11,7 +11,7 @@ use crate::plan::cleanup::awaited;
 use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
-use crate::types::event::{Command, LoadOrder};
+use crate::types::event::Command;
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
 use crate::types::model::Override;
 use crate::types::order::Order;
@@ -164,15 +164,16 @@ impl Pool {
         let Some(order) = self.orders.close(id) else {
             return;
         };
-        if let Command::Load(LoadOrder { model, .. }) = order.command
-            && self.models.contains_key(&model)
+        if let Command::Load(load) = &order.command
+            && self.models.contains_key(&load.model)
         {
+            let model = load.model;
             actions.record(self.refusal_record(model, Some((id, plan.as_deref())), &refusal));
             if order.saved {
                 self.take_back_wishes(id, model, order.previous, actions);
             }
             // An order that was never stored has held keep-hot back too.
-            self.order_ended(model);
+            self.order_ended(load);
         }
         actions.push(Action::Settle {
             order: id,

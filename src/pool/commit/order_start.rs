@@ -202,7 +202,7 @@ impl Pool {
         for id in superseded {
             let order = self.orders.close(id);
             if let Some(Command::Load(load)) = order.map(|order| order.command) {
-                self.order_ended(load.model);
+                self.order_ended(&load);
             }
             let outcome = Outcome::Refused {
                 refusal: Refusal::Superseded,

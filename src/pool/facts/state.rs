@@ -94,6 +94,14 @@ impl Pool {
             .find_map(|(&id, order)| loads(order).then_some(id))
     }
 
+    /// The first forced load of an administrator that is in progress.
+    pub(crate) fn forced_load(&self) -> Option<OrderId> {
+        let forces = |order: &Order| order.load().is_some_and(|load| load.force);
+        self.orders
+            .iter()
+            .find_map(|(&id, order)| forces(order).then_some(id))
+    }
+
     /// Returns true if a replica has had this id since the start, or may have had it. Ids are never reused.
     pub fn has_given(&self, replica: ReplicaId) -> bool {
         self.replicas.has_given(replica)

@@ -4,7 +4,7 @@
 use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
-use crate::types::ids::{Bytes, DeviceId, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, OrderId, Span, Time};
 use crate::types::obstacle::Unfit;
 use crate::types::requirements::Requirements;
 
@@ -17,6 +17,8 @@ pub(crate) struct Claim<'a> {
     pub waits_since: Time,
     /// The time that its requests may wait for an idle model.
     pub patience: Span,
+    /// The administrator's forced load for whose end an additional replica waits (S1).
+    pub waits_for: Option<OrderId>,
 }
 
 impl<'a> Claim<'a> {
@@ -28,6 +30,7 @@ impl<'a> Claim<'a> {
             ready_in: pool.ready_in(model),
             waits_since: model.rent.since(requirements.since),
             patience: model.patience(),
+            waits_for: pool.forced_load().filter(|_| requirements.is_gentle),
         }
     }
 

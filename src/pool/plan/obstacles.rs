@@ -289,7 +289,10 @@ fn reach(
             }
             // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request, and a lease
             // may be extended. Two loads that need the same place do not both succeed one after the other.
-            Protection::Yields { .. } | Protection::Leased { .. } | Protection::Ordered { .. } => {
+            Protection::Yields { .. }
+            | Protection::Leased { .. }
+            | Protection::Ordered { .. }
+            | Protection::Forced { .. } => {
                 later = later + held;
             }
             Protection::HigherPriority => {

@@ -226,6 +226,11 @@ fn protection(
     if replica.is_unserved() && !model.queue.is_empty() {
         return Some(Protection::Unserved);
     }
+    // The forced load could evict the model that grows. Then the additional replica would no longer be needed, its victim would
+    // stay, the forced load might need no room in turn, and the model would grow again, all at one time.
+    if let Some(order) = claim.waits_for {
+        return Some(Protection::Forced { order });
+    }
     if own < requirements.priority {
         return None;
     }

@@ -101,6 +101,8 @@ pub enum Protection {
     Same,
     /// S1: an additional replica of a model takes no room from a model of equal priority.
     Growth,
+    /// S1: nor from any model while an administrator's forced load is unfinished.
+    Forced { order: OrderId },
 }
 
 impl Protection {
@@ -121,7 +123,8 @@ impl Protection {
             | Protection::Unserved
             | Protection::Leaving
             | Protection::Same
-            | Protection::Growth => None,
+            | Protection::Growth
+            | Protection::Forced { .. } => None,
         }
     }
 }
@@ -224,6 +227,10 @@ impl fmt::Display for Protection {
             Protection::Growth => write!(
                 f,
                 "of equal priority, and an additional replica takes no room from models of equal priority (S1)"
+            ),
+            Protection::Forced { order } => write!(
+                f,
+                "an additional replica takes no room while order {order}, a forced load, is not finished (S1)"
             ),
         }
     }
