@@ -429,7 +429,9 @@ fn weight_files_in_the_models_folder_are_not_read_as_models() {
     // A model's file with a mistake is named, also next to weights.
     for text in ["{\"engine_config\": {", "{\"engine_config\": {}}"] {
         world.write("models/tiny-hf/mine.json", text);
-        world.check().fails_with(&["mine.json"]);
+        let said = world.check();
+        said.has(&["mine.json", "model lab/tiny: fits on gpu0"]);
+        assert_eq!(said.status, Some(1), "{}", said.all());
     }
 }
 

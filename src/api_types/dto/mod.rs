@@ -13,6 +13,7 @@ mod me;
 mod models;
 mod nodes;
 mod plan;
+mod planned_node;
 mod report;
 mod session;
 mod upkeep;

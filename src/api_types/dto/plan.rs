@@ -3,11 +3,12 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::planned_node::PlannedNodeView;
 use super::values::{Needs, Share, shares};
 use controller::Snapshot;
 use pool::{
-    Candidate, DeviceId, NodePlan, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time,
-    Verdict, Victim,
+    Candidate, DeviceId, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time, Verdict,
+    Victim,
 };
 
 /// Appended to the reason for models in Ray Serve.
@@ -44,48 +45,6 @@ pub struct PlanView {
     /// Expected time from the order to the first response, if the engine starts as fast as last time.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
-}
-
-/// A request for a node.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct PlannedNodeView {
-    /// Node size, from `cluster.shapes`.
-    #[schema(example = "a100x1")]
-    pub shape: String,
-    pub gpus: u32,
-    pub cost_per_hour: Option<f64>,
-    /// True if the node is requested already.
-    pub requested: bool,
-}
-
-impl PlannedNodeView {
-    fn new(node: &NodePlan) -> PlannedNodeView {
-        PlannedNodeView {
-            shape: node.shape.clone(),
-            gpus: node.devices,
-            cost_per_hour: node
-                .cost_per_hour_cents
-                .map(|cents| f64::from(cents) / 100.0),
-            requested: node.is_open,
-        }
-    }
-
-    fn describe(&self) -> String {
-        let size = &self.shape;
-        let gpus = match self.gpus {
-            1 => "1 GPU".to_owned(),
-            gpus => format!("{gpus} GPUs"),
-        };
-        let cost = match self.cost_per_hour {
-            Some(cost) => format!(", {cost:.2} per hour"),
-            None => String::new(),
-        };
-        if self.requested {
-            format!("waits for the node of size {size} that is requested ({gpus}{cost})")
-        } else {
-            format!("would request a node of size {size} ({gpus}{cost})")
-        }
-    }
 }
 
 /// A load of the model in progress.

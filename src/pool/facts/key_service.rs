@@ -230,7 +230,7 @@ impl KeyService {
         found.served_ms = found.served_ms.max(floor);
     }
 
-    /// Forgets keys that are away and lead nobody, and beyond a limit those with the smallest lead.
+    /// Forgets keys that are away and lead no other key, and beyond a limit those with the smallest lead.
     pub fn forget(&mut self) {
         let floor = self.floor();
         self.keys

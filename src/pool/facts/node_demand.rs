@@ -30,7 +30,7 @@ pub(crate) struct NodeDemand {
     brought_in: BTreeMap<ShapeId, Span>,
     /// Nodes that are being given back.
     releasing: BTreeSet<NodeId>,
-    /// The models that have to move, and the replicas that each lacks elsewhere (N7).
+    /// The models that have to move, and the replicas that each lacks on other nodes (N7).
     movers: BTreeMap<ModelId, usize>,
 }
 
@@ -274,7 +274,7 @@ impl NodeDemand {
         }
     }
 
-    /// Sets the models that have to move, and the replicas that each lacks elsewhere. Returns true if they differ from the earlier
+    /// Sets the models that have to move, and the replicas that each lacks on other nodes. Returns true if they differ from the earlier
     /// ones.
     pub fn set_movers(&mut self, movers: BTreeMap<ModelId, usize>) -> bool {
         let is_same = movers == self.movers;

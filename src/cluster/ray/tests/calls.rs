@@ -24,7 +24,7 @@ fn real(status: u16, text: &'static str) -> impl Fn(&str) -> (u16, String) + Sen
         call if call.starts_with("GET /api/v0/nodes") => {
             (200, fixture("nodes-2.60.json").to_string())
         }
-        "GET /api/cluster_status" => (200, fixture("autoscaler-none.json").to_string()),
+        "GET /api/cluster_status" => (200, fixture("autoscaler-v1-idle.json").to_string()),
         _ => (status, text.to_owned()),
     }
 }
