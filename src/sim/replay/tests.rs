@@ -1,4 +1,5 @@
 //! Replays of scenes small enough to calculate by hand, and of seeded ones whose guarantees can be counted.
+//! One file because all replays share the scenes and the clients at its beginning.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
