@@ -90,8 +90,9 @@ impl Play {
 
     /// A replica is stopped as surplus. These storms scale no models and have no wishes.
     pub(super) fn check_surplus(&mut self, at: Time, replica: ReplicaId) {
+        // A machine that fails ends its engines before the pool is informed.
         let process = self.truth.processes.get(&replica);
-        if process.is_some_and(|process| process.ready.is_some()) {
+        if process.is_none_or(|process| process.ready.is_some()) {
             // It has drained since it was found to be surplus; another one may have ended in that time.
             self.report.surplus += 1;
             return;
