@@ -15,7 +15,7 @@ use crate::facts::state::Pool;
 use crate::plan::requirements::never_fits;
 use crate::plan::{demands, explaining, node_demand, obstacles, order_refusals, place};
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
-use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, LoaderId, ModelId, Priority, Span, Time};
 use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
@@ -265,6 +265,7 @@ struct Blocking {
 }
 
 struct Least {
+    model: ModelId,
     forced: bool,
     priority: Priority,
     since: Time,
@@ -294,6 +295,7 @@ impl Least {
         let plain =
             here && model.spec.allowed.is_none() && requirements.by_kind.is_empty() && !wakes;
         plain.then_some(Least {
+            model: requirements.model,
             forced: requirements.forced_by.is_some(),
             priority: requirements.priority,
             since: requirements.since,
@@ -333,15 +335,17 @@ impl Blocking {
             return false;
         };
         self.least.iter().any(|least| {
+            // An always-hot model's requests wait for the place that the model itself waits for (N7).
+            let is_same = least.model == demand.model;
             least.forced >= demand.forced
                 && least.priority >= demand.priority
                 && least.since <= demand.since
-                && least.waits_since <= demand.waits_since
+                && (is_same || least.waits_since <= demand.waits_since)
                 && least.swap <= demand.swap
                 && least.patience_ends <= demand.patience_ends
                 && least.crowd >= demand.crowd
                 && least.evicts_from.is_no_later_than(demand.evicts_from)
-                && least.served <= demand.served
+                && (is_same || least.served <= demand.served)
                 && least.devices <= demand.devices
                 && least.bytes <= demand.bytes
         })
