@@ -269,7 +269,7 @@ impl State {
         Ok(self.ownership.dedicated(device, figures, ours))
     }
 
-    /// What the processes on a partition hold, and its part of what no process on the card holds.
+    /// The memory of the processes on a partition, and its share of the card's memory that no process holds.
     fn used_by_part(&self, node: &KfdNode, used: Bytes, processes: &Processes) -> Bytes {
         let held = |node: &KfdNode| processes.kfd.on(node.gpu_id).into_values().sum::<Bytes>();
         let parts = self.nodes.values().filter(|other| other.pci == node.pci);

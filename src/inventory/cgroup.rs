@@ -1,7 +1,7 @@
 //! The memory limits of the control groups that this process is in. systemd's `MemoryMax` and `MemoryHigh`, Slurm and container
 //! runtimes set them, at any level between the process's own group and the root.
 //!
-//! The formats are those of cgroups(7), proc_pid_cgroup(5), proc_pid_mountinfo(5), and of "Control Group v2" and "Memory Resource
+//! The formats are documented in cgroups(7), proc_pid_cgroup(5), proc_pid_mountinfo(5), and of "Control Group v2" and "Memory Resource
 //! Controller" in the kernel's administrator's guide.
 
 use std::path::{Path, PathBuf};

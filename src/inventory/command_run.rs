@@ -100,7 +100,7 @@ enum Cut {
     Long,
 }
 
-/// What a thread that follows a program has found.
+/// The findings of the thread that follows a program.
 enum Piece {
     Output(Vec<u8>),
     Errors(Vec<u8>),

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::sysfs::Root;
 use pool::Bytes;
 
-/// Where a region of memory is named: what is resident, then the older name of the same, then what is allocated.
+/// The names of a region's memory, by preference: resident, resident under its older name, allocated.
 const KEYS: [&str; 3] = ["drm-resident-", "drm-memory-", "drm-total-"];
 
 /// An open file of a GPU. Files that were duplicated or inherited are one client.
@@ -25,7 +25,7 @@ pub(super) struct Client {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clients {
     pub all: Vec<Client>,
-    /// Processes whose files may not be read, as those of other accounts.
+    /// Processes whose files may not be read, for example processes of other accounts.
     pub unreadable: BTreeSet<u32>,
 }
 

@@ -10,7 +10,7 @@ use pool::Bytes;
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 const PROCESSES: &str = "/sys/class/kfd/kfd/proc";
 
-/// A GPU, or one of its partitions.
+/// A GPU or a partition of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KfdNode {
     /// The name of its files about processes.
@@ -98,7 +98,7 @@ impl KfdProcesses {
             let Ok(pid) = name.parse::<u32>() else {
                 continue;
             };
-            // An id of another namespace may be one of our engines in a container; an entry may also outlive its process.
+            // An id of another namespace may belong to an engine of the pool in a container; an entry may also outlive its process.
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
                 found.complete = false;
                 continue;

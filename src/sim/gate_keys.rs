@@ -39,7 +39,7 @@ impl GateKeys {
         self.changed.remove(&replica);
     }
 
-    /// What has changed since the last call.
+    /// The changes since the last call.
     pub fn read(&mut self) -> Vec<ReplicaKeys> {
         let mut gates = Vec::new();
         for replica in core::mem::take(&mut self.changed) {

@@ -242,7 +242,7 @@ impl World {
     }
 }
 
-/// What the last decisions were, for the report of a loop.
+/// The reasons of the last decisions, for the report of a loop.
 fn last_reasons(actions: &[Action]) -> Vec<&str> {
     let mut reasons = Vec::new();
     for action in actions.iter().rev() {

@@ -99,7 +99,7 @@ impl<'a> Places<'a> {
         found.or(self.parts.last()).map(|(device, _)| *device)
     }
 
-    /// Where a tensor belongs without overrides: a layer, or `None` for tensors that stay on the host.
+    /// The place of a tensor without overrides: a layer, or `None` for tensors that stay on the host.
     pub fn layer_of(&self, name: &str) -> Option<u64> {
         if INPUTS.iter().any(|prefix| name.starts_with(prefix)) {
             return None;

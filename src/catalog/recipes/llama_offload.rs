@@ -57,7 +57,7 @@ pub struct Offload {
     pub problems: Vec<String>,
 }
 
-/// A second, smaller model that proposes tokens. Its parts are divided over the GPUs as those of the model.
+/// A second, smaller model that proposes tokens. Its parts are divided over the GPUs like the model's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     /// `None`: llama-server fetches it.

@@ -1,4 +1,4 @@
-//! How much each key has been served, in seat-milliseconds across all models, for fairness between keys (P9). Makes no choices.
+//! The service of each key, in seat-milliseconds across all models, for fairness between keys (P9). Makes no choices.
 //!
 //! Service counts only while a request of another key waits: seats that no other key wanted cost that key nothing. A key that becomes
 //! active starts at the least service of the active keys, so time spent away earns no credit. A key leads the least served active

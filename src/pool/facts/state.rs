@@ -186,7 +186,7 @@ impl Pool {
         }
         if let Some(model) = self.models.get_mut(&waiting.model) {
             if served {
-                model.rent.is_served();
+                model.rent.reset();
                 model.queue.serve(ticket);
             } else {
                 model.rent.leaves(waiting.since, self.now);

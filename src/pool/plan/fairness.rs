@@ -7,14 +7,14 @@ use crate::plan::claim::Claim;
 use crate::types::ids::{KeyId, ModelId, ReplicaId};
 use crate::types::key_seats::LeastServed;
 
-/// A key comes before another one that leads it by this many levels: a minute of a seat. Below, turns and arrival decide. A lead of a
+/// A key comes before every key that leads it by this many levels: a minute of a seat. Below, turns and arrival decide. A lead of a
 /// few seconds, or an order of loads by service, made the waits of small labs longer.
 const LEAD: u64 = 15;
 /// The number of a model's keys that are compared.
 const KEYS_MAX: usize = 256;
 
 impl Pool {
-    /// How much a key has been served, in steps of about four seat-seconds. Only differences have a meaning.
+    /// The service of a key, in steps of about four seat-seconds. Only differences have a meaning.
     pub fn key_level(&self, key: KeyId) -> u64 {
         self.key_service.level(key)
     }

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! The earliest due time goes first. So a short load, or the load for many requests, passes a long one for a few, which shortens the
-//! mean wait. No load is passed by a request that arrives after its due time, which bounds the longest wait: the other models could
-//! have been loaded once by then. The square root takes a third of what order by requests per second of loading gains in the mean,
-//! and none of its long waits (docs/internals/policy.md).
+//! mean wait. No load is passed by a request that arrives after its due time, which bounds the longest wait to one load of each other
+//! model.
 
 use crate::facts::queues::Waiting;
 use crate::facts::state::Pool;
@@ -17,7 +16,7 @@ use crate::plan::demands::LOOKED_AT_MAX;
 use crate::types::ids::{ModelId, Span, Time};
 use crate::types::policy::Part;
 
-/// The place of a model among those that wait for memory.
+/// The place of a model in the order of loads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadPlace {
     /// The load may still be passed by later requests. Other rules then come first.

@@ -51,7 +51,7 @@ pub struct ReplicaKeys {
     pub keys: alloc::vec::Vec<KeySeats>,
 }
 
-/// The key among those that wait for a model that has been served least, and how much.
+/// The least served of the keys that wait for a model, and its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeastServed {
     pub level: u64,

@@ -1,4 +1,4 @@
-//! The time for which requests of a model have waited since one of them was last served. Arithmetic only.
+//! The time for which requests of a model have waited since its last service. Arithmetic only.
 //!
 //! This is the rent of the ski-rental argument: a turn ends when it reaches the length of the turn (P3). It counts across requests
 //! that gave up, or a model whose clients wait for less time than a turn would never be loaded.
@@ -20,7 +20,8 @@ impl Rent {
         self.until = self.until.max(now);
     }
 
-    pub fn is_served(&mut self) {
+    /// A request was served.
+    pub fn reset(&mut self) {
         self.counted = Span::ZERO;
     }
 
@@ -46,7 +47,7 @@ mod tests {
         assert_eq!(rent.since(Time(35)), Time(10));
         // No request waited from 40 to 100.
         assert_eq!(rent.since(Time(100)), Time(70));
-        rent.is_served();
+        rent.reset();
         assert_eq!(rent.since(Time(200)), Time(200));
     }
 }

@@ -353,7 +353,7 @@ fn a_higher_priority_waits_only_for_running_requests_and_the_load() {
     assert!(waited <= Span::from_secs(5 + 4 + 1), "{waited}");
 }
 
-/// P3: the clients follow each other without a pause, so that each model is idle between two requests only.
+/// P3: the clients follow each other without a pause: each model is idle only between two requests.
 #[test]
 fn p3_a_request_waits_for_ten_swaps_and_a_request_of_a_model_that_is_idle_between_requests() {
     let (load, service) = (Span(300), Span(400));
@@ -365,7 +365,7 @@ fn p3_a_request_waits_for_ten_swaps_and_a_request_of_a_model_that_is_idle_betwee
     assert!(served * 10 >= hour.0 * 9, "{served} ms of serving");
 }
 
-/// P3: the time for which requests wait counts across those that gave up, or clients with less patience than a turn would never be
+/// P3: the time for which requests wait counts across abandoned requests, or clients with less patience than a turn would never be
 /// served.
 #[test]
 fn p3_clients_that_give_up_before_a_turn_ends_are_served_in_the_next() {

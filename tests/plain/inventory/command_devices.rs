@@ -66,7 +66,7 @@ fn a_program_describes_devices_and_what_each_process_holds() {
     assert_eq!(figures[0].utilisation_percent, Some(100));
     assert_eq!(figures[1].used, Bytes::ZERO);
 
-    // One that it does not print any more is unknown, and the other is read.
+    // A device that the program no longer prints is unknown; the other is read.
     let (_, one) = TWO.split_once("    {\"name\": \"gpu\"").unwrap();
     let one = format!("{{\"devices\": [{{\"name\": \"gpu\"{one}").replace("\"npu0\"", "\"gpu\"");
     prints(folder.path(), &one);

@@ -4,7 +4,7 @@ use super::{FakeNvml, environment, read};
 use model_pool::inventory::{DeviceChoice, DeviceError, Inventory, InventorySettings, Provider};
 use model_pool::pool::Bytes;
 
-/// An A100 with a slice of 20 and one of 10 GB, and one that is not in MIG mode.
+/// An A100 with slices of 20 and 10 GB, and an A100 that is not in MIG mode.
 const SLICED: &str = "\
 gpu total=42949672960 reserved=0 name=NVIDIA_A100-SXM4-40GB uuid=GPU-aaaaaaaa mig utilisation=9
 gpu total=42949672960 reserved=0 name=NVIDIA_A100-SXM4-40GB uuid=GPU-bbbbbbbb
