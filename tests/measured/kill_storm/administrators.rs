@@ -225,11 +225,16 @@ fn milliseconds(length: &Value) -> Value {
 }
 
 fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
-    let body = json!({"model": ADMIN_MODELS[nth], "wait": random.random_bool(0.5)});
+    let waits = random.random_bool(0.5);
+    let body = json!({"model": ADMIN_MODELS[nth], "wait": waits});
     book.wished.asked(true);
     book.loaded_at = chrono::Utc::now().timestamp_millis();
     match change(world, "POST", "/llm/admin/load", &body) {
         Some((200 | 202, _)) => book.wished.acknowledged(true),
+        Some((409, response)) if !waits && only_loads_are_in_the_way(&response) => {
+            book.wished.refused();
+            add(&world.tally.refused_behind_loads);
+        }
         Some((status, response)) => {
             book.wished.refused();
             world.lost(format!(
@@ -238,6 +243,24 @@ fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
         }
         None => {}
     }
+}
+
+/// Returns true if every replica of lower priority that holds the memory is loading. No load is interrupted (P5), and a load that
+/// does not wait is refused.
+fn only_loads_are_in_the_way(refusal: &Value) -> bool {
+    let soon = "not now, but soon and automatically: ";
+    let reason = refusal["plan"]["reason"].as_str().unwrap_or_default();
+    let Some((_, held)) = reason
+        .strip_prefix(soon)
+        .and_then(|text| text.split_once("frees enough; "))
+    else {
+        return false;
+    };
+    let lower = held
+        .split("; ")
+        .filter(|place| place.contains("priority 0)"));
+    let lower = lower.collect::<Vec<_>>();
+    !lower.is_empty() && lower.iter().all(|place| place.ends_with(": loading (P5)"))
 }
 
 fn unloads(world: &World, nth: usize, book: &mut Book) {

@@ -22,6 +22,8 @@ pub struct Tally {
     pub evenings: AtomicU64,
     pub wishes: AtomicU64,
     pub yielded: AtomicU64,
+    /// Loads without waiting, refused because every replica in the way was loading.
+    pub refused_behind_loads: AtomicU64,
     pub without_response: AtomicU64,
     pub compared: AtomicU64,
     pub requests: AtomicU64,
@@ -36,13 +38,14 @@ impl fmt::Display for Tally {
         let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         write!(
             f,
-            "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} ended by an eviction, {} without an answer, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
+            "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} ended by an eviction, {} refused behind loads, {} without a response, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
             count(&self.kills),
             count(&self.takeovers),
             count(&self.broken_takeovers),
             count(&self.evenings),
             count(&self.wishes),
             count(&self.yielded),
+            count(&self.refused_behind_loads),
             count(&self.without_response),
             count(&self.compared),
             count(&self.requests),
