@@ -26,7 +26,7 @@ mod memory;
 mod ray_serve;
 
 pub use connection::{
-    Endpoint, Fingerprint, LocalSocket, NoFingerprint, NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX,
+    Endpoint, Fingerprint, NoFingerprint, NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX,
     RELAY_MARK, RELAY_NO_ENGINE, RelayAddress, RelaySecret, Remote, Stream, WrongCertificate,
     connect, connect_pinned, connect_trusted, keep_alive, keep_alive_patiently,
     socket_path_problem, trust_authorities,

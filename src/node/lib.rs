@@ -13,8 +13,6 @@ mod peer_server;
 mod readings;
 mod relay;
 mod relay_pair;
-mod relay_sides;
-mod relay_threads;
 mod session;
 mod target;
 mod weights;

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -17,16 +17,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio_rustls::server::TlsStream;
 
 use super::machine::Machine;
 use super::peer_server::PeerServer;
-use super::relay_pair::Pair;
-use super::relay_sides::Gateway;
-use super::relay_threads::RelayThreads;
+use super::relay_pair::{GatewayStream, relay};
 use engine::{
-    Endpoint, Fingerprint, LocalSocket, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK,
-    RELAY_NO_ENGINE, RelaySecret,
+    Endpoint, Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE,
+    RelaySecret, Stream,
 };
 
 /// More than any gateway keeps open. Further connections wait to be accepted.
@@ -46,7 +43,6 @@ pub(super) struct Relay {
     pub secret: RelaySecret,
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
-    threads: Arc<RelayThreads>,
     /// Bytes sent to gateways so far.
     pub moved: Arc<AtomicU64>,
 }
@@ -67,8 +63,6 @@ impl Relay {
             let (acceptor, fingerprint) = certificate()?;
             (Some(acceptor), Some(fingerprint))
         };
-        let threads = RelayThreads::start()
-            .map_err(|error| format!("cannot start the threads of its listener: {error}"))?;
         let secret = RelaySecret::parse(&format!("{:x}", Secret256(rand::random())))?;
         Ok(Relay {
             listener,
@@ -76,7 +70,6 @@ impl Relay {
             secret,
             fingerprint,
             tls,
-            threads: Arc::new(threads),
             moved: Arc::default(),
         })
     }
@@ -105,14 +98,12 @@ impl Relay {
             engine::keep_alive_patiently(&socket);
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
-            let (peers, threads) = (Arc::clone(&peers), Arc::clone(&self.threads));
+            let peers = Arc::clone(&peers);
             connections.spawn(async move {
                 let served = match tls {
-                    None => serve(socket, &secret, &machine, &moved, &peers, &threads).await,
+                    None => serve(socket, &secret, &machine, &moved, &peers).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
-                        Ok(Ok(stream)) => {
-                            serve(stream, &secret, &machine, &moved, &peers, &threads).await
-                        }
+                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved, &peers).await,
                         Ok(Err(error)) => Err(error),
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
                     },
@@ -151,32 +142,12 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
 }
 
-/// An accepted connection, in clear or after its TLS handshake.
-trait AcceptedConnection: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Converts the connection for an event loop other than the runtime's.
-    fn into_gateway(self) -> io::Result<Gateway>;
-}
-
-impl AcceptedConnection for TcpStream {
-    fn into_gateway(self) -> io::Result<Gateway> {
-        Ok(Gateway::new(self.into_std()?, None))
-    }
-}
-
-impl AcceptedConnection for TlsStream<TcpStream> {
-    fn into_gateway(self) -> io::Result<Gateway> {
-        let (socket, session) = self.into_inner();
-        Ok(Gateway::new(socket.into_std()?, Some(session)))
-    }
-}
-
 async fn serve(
-    mut gateway: impl AcceptedConnection,
+    mut gateway: impl GatewayStream,
     secret: &RelaySecret,
     machine: &Machine,
-    moved: &Arc<AtomicU64>,
+    moved: &AtomicU64,
     peers: &Arc<PeerServer>,
-    threads: &RelayThreads,
 ) -> io::Result<()> {
     let line = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
         Ok(line) => line?,
@@ -209,14 +180,13 @@ async fn serve(
     };
     gateway.write_all(&[RELAY_CONNECTED]).await?;
     gateway.flush().await?;
-    let pair = Pair::new(gateway.into_gateway()?, engine, Arc::clone(moved));
-    threads.carry(pair).ended().await
+    relay(gateway, engine, moved).await
 }
 
 /// Engines of a node are processes on its machine.
-async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<LocalSocket> {
+async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<Stream> {
     match timeout(within, engine::connect(endpoint)).await {
-        Ok(connected) => connected?.into_local(),
+        Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

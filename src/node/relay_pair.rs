@@ -1,182 +1,108 @@
-//! Passes bytes unchanged between a gateway and an engine, without blocking, for a thread that moves many such pairs. Each chunk is
-//! passed on as it arrives, and nothing is read while the other side does not take it.
+//! Passes bytes unchanged between a gateway and an engine. Each chunk is passed on as it arrives, and nothing is read while the
+//! other side does not take it.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use mio::event::Event;
-use mio::net::{TcpStream, UnixStream};
-use mio::{Interest, Registry, Token};
-
-use super::relay_sides::{Engine, EngineWriter, Gateway, Socket, done};
-use engine::LocalSocket;
+use futures_util::FutureExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 /// A gateway that has received the complete response and its end closes the connection immediately; a dead gateway never does.
 const LINGERS_MAX: Duration = Duration::from_secs(5);
-/// Time limit after the gateway has left, since an engine that reads nothing does not notice. (If the gateway's last bytes found no
-/// room, its end shows only when the kernel of its machine gives them up, by keepalive.)
-const LEFT_MAX: Duration = Duration::from_secs(5);
-/// Chunks that one pair moves in a row before other pairs get their turn.
-const PIECES_A_TURN: usize = 32;
-const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+/// Interval at which a pair whose engine reads nothing checks for a gateway that has left.
+const LEFT_EVERY: Duration = Duration::from_secs(5);
+const BUFFER_BYTES: usize = 16 << 10;
 
-/// Result of a turn.
-#[derive(Debug)]
-pub(super) enum Turn {
-    /// Waits for an event.
-    Waits,
-    /// Waits for an event, at most until this time.
-    WaitsUntil(Instant),
-    /// More can be done immediately.
-    Again,
-    Ended(io::Result<()>),
+/// The connection of a gateway, in clear or inside TLS.
+pub(super) trait GatewayStream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Returns true if the gateway has closed its side, even if bytes that precede the end are unread.
+    fn has_left(&self) -> bool;
 }
 
-/// The end of either side ends both, as without a node in between.
-pub(super) struct Pair {
-    gateway: Gateway,
-    engine: Engine,
-    up: Direction,
-    down: Direction,
-    /// The engine takes no more of the request. Parts of its response may still be in transit.
-    refused: bool,
-    /// Result of the engine's end. The gateway may still need the rest of the response or its end.
-    closing: Option<io::Result<()>>,
-    /// Time at which the pair ends in any case.
-    ends_at: Option<Instant>,
-    /// Bytes sent to gateways.
-    moved: Arc<AtomicU64>,
+impl GatewayStream for TcpStream {
+    fn has_left(&self) -> bool {
+        // Readiness is known without waiting, or there is none.
+        let readiness = self.ready(Interest::READABLE).now_or_never();
+        readiness.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+    }
 }
 
-impl Pair {
-    pub fn new(gateway: Gateway, engine: LocalSocket, moved: Arc<AtomicU64>) -> Pair {
-        Pair {
-            gateway,
-            engine: match engine {
-                LocalSocket::Unix(socket) => {
-                    Engine::Unix(Socket::new(UnixStream::from_std(socket)))
-                }
-                LocalSocket::Tcp(socket) => Engine::Tcp(Socket::new(TcpStream::from_std(socket))),
-            },
-            up: Direction::default(),
-            down: Direction::default(),
-            refused: false,
-            closing: None,
-            ends_at: None,
-            moved,
-        }
+impl GatewayStream for TlsStream<TcpStream> {
+    fn has_left(&self) -> bool {
+        self.get_ref().0.has_left()
     }
+}
 
-    pub fn register(
-        &mut self,
-        registry: &Registry,
-        gateway: Token,
-        engine: Token,
-    ) -> io::Result<()> {
-        registry.register(&mut self.gateway.socket.stream, gateway, BOTH)?;
-        match &mut self.engine {
-            Engine::Unix(socket) => registry.register(&mut socket.stream, engine, BOTH),
-            Engine::Tcp(socket) => registry.register(&mut socket.stream, engine, BOTH),
-        }
-    }
-
-    pub fn gateway_event(&mut self, event: &Event) {
-        self.gateway.socket.heard(event);
-    }
-
-    pub fn engine_event(&mut self, event: &Event) {
-        match &mut self.engine {
-            Engine::Unix(socket) => socket.heard(event),
-            Engine::Tcp(socket) => socket.heard(event),
-        }
-    }
-
-    /// Moves all bytes that can be moved now.
-    pub fn turn(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
-        if self.ends_at.is_some_and(|at| at <= now) {
-            return self.ended();
-        }
-        let mut is_again = false;
-        if self.closing.is_none() {
-            let (gateway, engine) = (&mut self.gateway, &mut self.engine);
-            let moved = Some(&*self.moved);
-            match self.down.move_on(engine, gateway, buffer, moved) {
-                Ok(Step::Waits) => {}
-                Ok(Step::Again) => is_again = true,
-                Ok(Step::Ended) => self.close(Ok(())),
-                Err(error) => self.close(Err(error)),
+/// Passes bytes until a side ends, which ends both, as without a node in between. Adds the bytes sent to the gateway to `moved`.
+///
+/// # Errors
+/// The error of the side that ended, or `TimedOut` if the gateway left while the engine read nothing.
+pub(super) async fn relay(
+    mut gateway: impl GatewayStream,
+    mut engine: impl AsyncRead + AsyncWrite + Unpin,
+    moved: &AtomicU64,
+) -> io::Result<()> {
+    let (mut down, mut up) = (Direction::default(), Direction::default());
+    let mut is_refused = false;
+    let ended = loop {
+        let is_blocked = up.holds();
+        let turn = poll_fn(|context| {
+            let sent = down.poll(context, &mut engine, &mut gateway, Some(moved));
+            if let Poll::Ready(ended) = sent {
+                return Poll::Ready(Turn::EngineEnded(ended));
             }
-        }
-        if self.closing.is_some() {
-            return self.linger(buffer, now);
-        }
-        let mut taker = EngineWriter {
-            engine: &mut self.engine,
-            refused: &mut self.refused,
+            let mut engine = RequestWriter {
+                engine: &mut engine,
+                is_refused: &mut is_refused,
+            };
+            match up.poll(context, &mut gateway, &mut engine, None) {
+                Poll::Ready(ended) => Poll::Ready(Turn::GatewayEnded(ended)),
+                Poll::Pending if up.holds() && !is_blocked => Poll::Ready(Turn::EngineBlocks),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        let turn = if is_blocked {
+            timeout(LEFT_EVERY, turn).await.ok()
+        } else {
+            Some(turn.await)
         };
-        match self.up.move_on(&mut self.gateway, &mut taker, buffer, None) {
-            Ok(Step::Waits) => {}
-            Ok(Step::Again) => is_again = true,
-            Ok(Step::Ended) => return Turn::Ended(Ok(())),
-            Err(error) => return Turn::Ended(Err(error)),
+        match turn {
+            Some(Turn::EngineEnded(ended)) => break ended,
+            Some(Turn::GatewayEnded(ended)) => return ended,
+            Some(Turn::EngineBlocks) => {}
+            None if gateway.has_left() => return Err(io::ErrorKind::TimedOut.into()),
+            None => {}
         }
-        if is_again {
-            return Turn::Again;
-        }
-        // The gateway's end comes after bytes that the engine does not take.
-        if self.gateway.socket.is_closed && self.up.holds() {
-            return Turn::WaitsUntil(*self.ends_at.get_or_insert(now + LEFT_MAX));
-        }
-        Turn::Waits
-    }
-
-    fn close(&mut self, how: io::Result<()>) {
-        self.closing = Some(how);
-        // The engine need not wait until the gateway has ended, too.
-        self.engine.shut();
-        self.gateway.close();
-    }
-
-    /// Sends the rest to the gateway after the engine's end, then the end. Drops what the gateway still sends until it has ended,
-    /// too: closing a socket with unread data discards data that is still being sent (RFC 9112, 9.6).
-    fn linger(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
-        match done(self.gateway.flush()) {
-            Ok(Some(())) => {}
-            Ok(None) => return Turn::Waits,
-            Err(_) => return self.ended(),
-        }
-        let at = match self.ends_at {
-            Some(at) => at,
-            None => {
-                self.gateway.shut();
-                // The gateway may have left, which a write shows before the event arrives.
-                self.gateway.socket.is_readable = true;
-                *self.ends_at.insert(now + LINGERS_MAX)
-            }
-        };
-        for _ in 0..PIECES_A_TURN {
-            match done(self.gateway.socket.read(buffer)) {
-                Ok(Some(1..)) => {}
-                Ok(None) => return Turn::WaitsUntil(at),
-                Ok(Some(0)) | Err(_) => return self.ended(),
-            }
-        }
-        Turn::Again
-    }
-
-    fn ended(&mut self) -> Turn {
-        let late = || Err(ErrorKind::TimedOut.into());
-        Turn::Ended(self.closing.take().unwrap_or_else(late))
-    }
+    };
+    drop(engine);
+    linger(gateway).await;
+    ended
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Waits,
-    Again,
-    Ended,
+enum Turn {
+    EngineEnded(io::Result<()>),
+    GatewayEnded(io::Result<()>),
+    /// The engine takes no more of the request for now.
+    EngineBlocks,
+}
+
+/// Ends the gateway's connection after its response. Drops the bytes that the gateway still sends until it has ended, too: closing
+/// a socket with unread data discards data that is still being sent (RFC 9112, 9.6).
+async fn linger(mut gateway: impl GatewayStream) {
+    if gateway.flush().await.is_err() || gateway.shutdown().await.is_err() {
+        return;
+    }
+    let mut dropped = vec![0; BUFFER_BYTES];
+    let rest = async { while gateway.read(&mut dropped).await.is_ok_and(|read| read > 0) {} };
+    let _ = timeout(LINGERS_MAX, rest).await;
 }
 
 #[derive(Default)]
@@ -192,58 +118,73 @@ impl Direction {
         self.begin < self.rest.len()
     }
 
-    fn move_on(
+    /// Passes on all bytes that can be passed on now. Ready at the end of `from`.
+    fn poll(
         &mut self,
-        from: &mut impl Read,
-        to: &mut impl Write,
-        buffer: &mut [u8],
+        context: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
         moved: Option<&AtomicU64>,
-    ) -> io::Result<Step> {
-        for _ in 0..PIECES_A_TURN {
-            if self.holds() {
-                self.begin += write(to, &self.rest[self.begin..], moved)?;
-                if self.holds() {
-                    return Ok(Step::Waits);
+    ) -> Poll<io::Result<()>> {
+        loop {
+            while self.holds() {
+                let piece = &self.rest[self.begin..];
+                let written = ready!(Pin::new(&mut *to).poll_write(context, piece))?;
+                if written == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
-                (self.rest, self.begin) = (Vec::new(), 0);
+                self.begin += written;
+                if let Some(moved) = moved {
+                    moved.fetch_add(written as u64, Ordering::Relaxed);
+                }
             }
+            // An idle stream holds no buffer.
+            (self.rest, self.begin) = (Vec::new(), 0);
             if self.is_unflushed {
-                if done(to.flush())?.is_none() {
-                    return Ok(Step::Waits);
-                }
+                ready!(Pin::new(&mut *to).poll_flush(context))?;
                 self.is_unflushed = false;
             }
-            let Some(read) = done(from.read(buffer))? else {
-                return Ok(Step::Waits);
-            };
-            if read == 0 {
-                return Ok(Step::Ended);
+            let mut space = [MaybeUninit::uninit(); BUFFER_BYTES];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut *from).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
             }
-            let piece = &buffer[..read];
-            let written = write(to, piece, moved)?;
+            self.rest = buffer.filled().to_vec();
             self.is_unflushed = true;
-            if written < read {
-                self.rest = piece[written..].to_vec();
-            }
         }
-        Ok(Step::Again)
     }
 }
 
-/// Writes until the other side takes no more. Returns the number of bytes written.
-fn write(to: &mut impl Write, piece: &[u8], moved: Option<&AtomicU64>) -> io::Result<usize> {
-    let mut written = 0;
-    while written < piece.len() {
-        match done(to.write(&piece[written..]))? {
-            Some(0) => return Err(ErrorKind::WriteZero.into()),
-            Some(bytes) => written += bytes,
-            None => break,
+/// Writes requests to an engine. An engine that takes no more of a request may still respond; the rest of the request is dropped.
+struct RequestWriter<'a, T> {
+    engine: &'a mut T,
+    is_refused: &'a mut bool,
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for RequestWriter<'_, T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        piece: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if !*this.is_refused {
+            match Pin::new(&mut *this.engine).poll_write(context, piece) {
+                Poll::Ready(Err(_)) => *this.is_refused = true,
+                written => return written,
+            }
         }
+        Poll::Ready(Ok(piece.len()))
     }
-    if let Some(moved) = moved {
-        moved.fetch_add(written as u64, Ordering::Relaxed);
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
-    Ok(written)
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 #[cfg(test)]

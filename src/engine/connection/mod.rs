@@ -22,5 +22,5 @@ pub use path_watch::{keep_alive, keep_alive_patiently};
 pub use remote::Remote;
 pub(crate) use short_paths::LONGEST_NAME;
 pub use short_paths::socket_path_problem;
-pub use stream::{LocalSocket, Stream};
+pub use stream::Stream;
 pub use tls::{connect_trusted, trust_authorities};

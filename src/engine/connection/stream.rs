@@ -26,13 +26,6 @@ enum Kind {
     Tls(Box<TlsStream>),
 }
 
-/// The socket of a connection within this machine.
-#[derive(Debug)]
-pub enum LocalSocket {
-    Unix(std::os::unix::net::UnixStream),
-    Tcp(std::net::TcpStream),
-}
-
 impl Kind {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
@@ -67,20 +60,6 @@ impl Stream {
         let path = Some(PathWatch::begin(stream.get_ref().0));
         let kind = Kind::Tls(Box::new(stream));
         Stream { kind, path }
-    }
-
-    /// The socket, for an event loop other than the runtime's.
-    ///
-    /// # Errors
-    /// `Unsupported` for a connection over the network.
-    pub fn into_local(self) -> io::Result<LocalSocket> {
-        match (self.kind, self.path) {
-            (Kind::Unix(stream), None) => stream.into_std().map(LocalSocket::Unix),
-            (Kind::Tcp(stream), None) => stream.into_std().map(LocalSocket::Tcp),
-            (Kind::Unix(_) | Kind::Tcp(_) | Kind::Tls(_), _) => {
-                Err(io::ErrorKind::Unsupported.into())
-            }
-        }
     }
 
     /// A stream of an engine on a node. Waits longer for a machine that is cut off for a while.

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::machine::EngineState;
-use engine::{NodePlace, RelayAddress, Stream};
+use engine::{NodePlace, RelayAddress};
 use node_link::KeptForm;
 use pool::ReplicaId;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::oneshot;
 
 const REPLICA: u64 = 7;
