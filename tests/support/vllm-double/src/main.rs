@@ -8,6 +8,7 @@
 //! `VLLM_DOUBLE_FAIL` (last message of a failing load), `VLLM_DOUBLE_DIES` and `VLLM_DOUBLE_DIE_ONCE` (the core ends at a request),
 //! `VLLM_DOUBLE_DIES_AFTER` (number of streamed tokens before that). The file of the fake GPUs is `MODEL_POOL_FAKE_NVML`.
 
+mod completions;
 mod flags;
 mod gpu;
 mod log;
