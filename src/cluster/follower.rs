@@ -65,6 +65,8 @@ pub struct Follower<C, N> {
     joined: BTreeSet<String>,
     /// The last reported end of each node with a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
+    /// Nodes whose shape has been reported.
+    sized: BTreeSet<String>,
     /// True if a joined node's end is not known yet and its lease may still report it.
     lacks_ends: bool,
     /// Nodes that have left, while their leases are still listed.
@@ -95,6 +97,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             ending: Vec::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
+            sized: BTreeSet::new(),
             lacks_ends: false,
             left: BTreeSet::new(),
             silent: SilentNodes::default(),
@@ -195,6 +198,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.joined.remove(&node);
                 self.silent.remove(&node);
                 self.ends.remove(&node);
+                self.sized.remove(&node);
                 self.left.insert(node);
                 // A cluster that has taken the node away may provide a replacement.
                 self.has_looked = false;
@@ -335,6 +339,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         for lease in leases.iter().filter(|lease| !lease.has_ended()) {
             if !self.joined.contains(&lease.node) {
                 continue;
+            }
+            if lease.demand.is_some() && self.sized.insert(lease.node.clone()) {
+                let (node, shape) = (lease.node.clone(), lease.shape.clone());
+                (self.news)(ClusterNews::Sized { node, shape });
             }
             let Some(unix) = lease.ends_by() else {
                 self.lacks_ends |= matches!(lease.state, LeaseState::Pending { .. });

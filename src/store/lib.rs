@@ -36,8 +36,8 @@ pub use maintenance::{
     restore,
 };
 pub use orders::{
-    KeptRay, KeptWish, NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NodeNumbers, NodePass, NodeToken,
-    TokenRefusal,
+    KeptRay, KeptWish, NODE_DEVICES_KEPT_MAX, NODE_TOKEN_EXPIRES_SOON, NODES_KEPT_MAX, NodeNumbers,
+    NodePass, NodeToken, TokenRefusal,
 };
 pub use responses::{
     ChainBounds, ItemPlace, MOST_PER_GAME, NewVote, Rating, ResponseBounds, START, StoredItem,

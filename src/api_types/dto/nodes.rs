@@ -14,8 +14,8 @@ use store::{NodeToken, TokenRefusal};
 pub struct NodeView {
     #[schema(example = "gpu-2")]
     pub node: String,
-    /// `joined`, `silent`, `draining`, `released` (the pool is returning it), `ending` (its time limit is near, and replicas in use
-    /// are moving), or `ends_others` (it stops engines that no longer belong to the pool).
+    /// `joined`, `silent`, `draining`, `released` (the pool is returning it), `ending` (its time limit is near or a cheaper
+    /// place is free, and replicas are moving), or `ends_others` (it stops engines that no longer belong to the pool).
     #[schema(example = "joined")]
     pub state: &'static str,
     /// Start of the current state; null if it never changed.
@@ -41,7 +41,7 @@ pub struct NodeView {
     pub joined_at: Option<String>,
     /// End of the node's lease; null if it has none or it is unknown.
     pub ends_at: Option<String>,
-    /// Node size, from `cluster.shapes`, if this run of the controller requested the node.
+    /// Node size, from `cluster.shapes`, if the pool requested the node.
     pub shape: Option<String>,
     pub cost_per_hour: Option<f64>,
 }

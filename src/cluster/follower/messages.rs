@@ -40,6 +40,8 @@ pub enum ClusterNews {
     Named { demand: u64, node: String },
     /// The latest end of the node's lease, in seconds since 1970.
     Ends { node: String, unix: u64 },
+    /// The shape of a requested node that has joined.
+    Sized { node: String, shape: String },
     /// The use by the pool's nodes until now.
     Spent(Spending),
     /// The lease of a silent node has ended.

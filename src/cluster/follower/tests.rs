@@ -173,6 +173,7 @@ impl Story {
             ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
             ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
             ClusterNews::Ends { node, unix } => format!("{node} ends at {unix}"),
+            ClusterNews::Sized { node, shape } => format!("{node} is of shape {shape}"),
             ClusterNews::Spent(spending) => format!("spent {}", spending.day().gpu_seconds),
             ClusterNews::Ended { node, why } => format!("{node} has ended: {why}"),
         }

@@ -103,6 +103,8 @@ impl Control {
                 if let Outcome::Refused { refusal, .. } = &outcome {
                     tracing::info!(%order, %refusal, "order refused");
                 }
+                // A reset forgets figures.
+                self.remember_shapes();
                 self.orders.settle(order, outcome);
             }
             Action::Record(mut record) => {

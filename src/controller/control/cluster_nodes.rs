@@ -134,13 +134,14 @@ impl ClusterNodes {
 
     /// Replaces the names of shapes with their numbers.
     pub fn numbered(&self, shapes: BTreeMap<String, String>) -> Vec<(ShapeId, String)> {
-        let number = |name: &String| self.shapes.iter().position(|shape| shape == name);
         let shapes = shapes.into_iter();
-        let numbered = shapes.filter_map(|(name, why)| {
-            let number = u32::try_from(number(&name)?).ok()?;
-            Some((ShapeId(number), why))
-        });
+        let numbered = shapes.filter_map(|(name, why)| Some((self.number_of(&name)?, why)));
         numbered.collect()
+    }
+
+    pub fn number_of(&self, shape: &str) -> Option<ShapeId> {
+        let number = self.shapes.iter().position(|name| name == shape)?;
+        u32::try_from(number).ok().map(ShapeId)
     }
 
     pub fn is_there(&self) -> bool {

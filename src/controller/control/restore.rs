@@ -112,7 +112,7 @@ impl Control {
     }
 
     /// Stores the measured figures of node sizes that have changed since the last call.
-    fn remember_shapes(&mut self) {
+    pub(super) fn remember_shapes(&mut self) {
         let pool = &self.pool;
         let changed = self.cluster.remember(|shape| pool.remembered_shape(shape));
         for (model, numbers) in changed {
@@ -132,6 +132,7 @@ impl Control {
             model
                 .into_iter()
                 .for_each(|model| self.remember_model(model));
+            self.remember_shapes();
         }
     }
 

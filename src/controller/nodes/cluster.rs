@@ -12,14 +12,10 @@ use crate::control::cluster_nodes::shapes;
 use crate::messages::Message;
 use cluster::{ClusterNews, Follower, FollowerSettings, OpenedCluster, Outlook, Period, Spending};
 use pool::{DemandId, Event, NodeOutlook, NodeUse, NodesSpent, Span, Time};
-use store::{Store, StoreError, generate_key};
+use store::{NODE_TOKEN_EXPIRES_SOON, Store, StoreError, generate_key};
 
-/// The store's fact with the id of this pool.
-const POOL_ID: &str = "pool_id";
 /// The fact with the use of nodes.
 const SPENDING: &str = "node_spending";
-/// A token with less time left is reported.
-const EXPIRES_SOON: Span = Span::from_secs(3 * 86_400);
 const TOKEN_EVERY: Duration = Duration::from_secs(3600);
 
 impl Control {
@@ -102,6 +98,12 @@ impl Control {
                     self.publish();
                 }
             }
+            ClusterNews::Sized { node, shape } => {
+                let node = self.nodes.joined_as(&node);
+                if let Some((node, shape)) = node.zip(self.cluster.number_of(&shape)) {
+                    self.turn(Event::NodeSized { node, shape });
+                }
+            }
             ClusterNews::Spent(spending) => self.spent(&spending),
             ClusterNews::Ended { node, why } => self.lease_ended(&node, &why),
         }
@@ -156,7 +158,7 @@ async fn watch_token(store: &Store, file: Option<PathBuf>, clock: Clock) {
             } else if left == Span::ZERO {
                 Some("has expired".to_owned())
             } else {
-                (left < EXPIRES_SOON).then(|| format!("expires in {left}"))
+                (left < NODE_TOKEN_EXPIRES_SOON).then(|| format!("expires in {left}"))
             };
             if let Some(problem) = problem {
                 tracing::warn!(
@@ -196,7 +198,7 @@ async fn pool_id(store: &Store) -> Option<String> {
 }
 
 async fn known_pool_id(store: &Store) -> Result<String, StoreError> {
-    if let Some(id) = store.meta(POOL_ID).await? {
+    if let Some(id) = store.pool_id().await? {
         return Ok(id);
     }
     // Letters and digits only: it is a part of a job's comment.
@@ -206,6 +208,6 @@ async fn known_pool_id(store: &Store) -> Result<String, StoreError> {
         .filter(char::is_ascii_alphanumeric)
         .take(12)
         .collect();
-    store.save_meta(POOL_ID, &id).await?;
+    store.save_pool_id(&id).await?;
     Ok(id)
 }

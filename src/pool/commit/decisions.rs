@@ -113,6 +113,8 @@ impl Pool {
             Decision::CancelNode { demand } => self.cancel_node(demand, actions),
             Decision::GiveUpNode { demand } => self.give_up_node(demand, actions),
             Decision::MoveFrom { node } => self.move_from(node, actions),
+            Decision::Consolidate { node } => self.consolidate(node, actions),
+            Decision::KeepNode { node, why } => self.keep_node(node, &why, actions),
             Decision::ReleaseNode { node } => self.release_node(node, actions),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {

@@ -51,7 +51,9 @@ impl Pool {
 
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {
         self.node_demand.release(node);
-        let why = if self.nodes.moves(node) {
+        let why = if self.consolidation.empties(node) {
+            "its models have a cheaper place (S3)"
+        } else if self.nodes.moves(node) {
             "it is empty before its time ends (N7)"
         } else {
             "it is idle (S2)"
@@ -68,6 +70,7 @@ impl Pool {
         if !self.nodes.starts_moving(id, now) {
             return;
         }
+        self.consolidation.end(id);
         let (name, left) = (self.node_name(id), self.node_lasts(id));
         let count = u32::try_from(self.replicas_on(id).len()).unwrap_or(u32::MAX);
         let text = format!(
@@ -77,6 +80,34 @@ impl Pool {
         let record = self.record(RecordKind::NodeEnds, None, text);
         actions.record(record);
         self.node_changes(id);
+    }
+
+    /// Begins to empty a node whose models have a cheaper place (S3).
+    pub(crate) fn consolidate(&mut self, node: Option<NodeId>, actions: &mut Actions) {
+        self.consolidation.has_looked(self.now);
+        let Some(node) = node else {
+            return;
+        };
+        self.consolidation.begin(node, self.now);
+        self.nodes.empties(node);
+        let count = u32::try_from(self.replicas_on(node).len()).unwrap_or(u32::MAX);
+        let text = format!(
+            "node {} is emptied: a cheaper place is free for its {count} replica{} (S3)",
+            self.node_name(node),
+            plural(count)
+        );
+        let record = self.record(RecordKind::NodeEmptied, None, text);
+        actions.record(record);
+        self.node_changes(node);
+    }
+
+    pub(crate) fn keep_node(&mut self, node: NodeId, why: &str, actions: &mut Actions) {
+        self.consolidation.end(node);
+        self.no_longer_moves(node);
+        let text = format!("node {} serves again: {why} (S3)", self.node_name(node));
+        let record = self.record(RecordKind::NodeEmptied, None, text);
+        actions.record(record);
+        self.node_changes(node);
     }
 
     pub(crate) fn node_drain_begins(

@@ -2,6 +2,7 @@
 
 pub(crate) mod agenda;
 pub(crate) mod closings;
+pub(crate) mod consolidation;
 pub(crate) mod demand_index;
 pub(crate) mod device;
 pub(crate) mod devices;

@@ -158,6 +158,9 @@ pub struct Model {
     pub(crate) replicas: BTreeSet<ReplicaId>,
     pub(crate) planned: BTreeSet<ReplicaId>,
     pub(crate) failures: u32,
+    /// The time of the last failure, and of the last replica that became ready.
+    pub(crate) failed_at: Option<Time>,
+    pub(crate) ready_at: Option<Time>,
     /// The number of failures that were crashes of engines that had become ready.
     pub(crate) crashes: u32,
     /// The last failure was permanent, so waiting does not help (L3).
@@ -205,6 +208,8 @@ impl Model {
             replicas: BTreeSet::new(),
             planned: BTreeSet::new(),
             failures: 0,
+            failed_at: None,
+            ready_at: None,
             crashes: 0,
             permanent_failure: false,
             last_failure: None,
@@ -241,6 +246,13 @@ impl Model {
     pub(crate) fn reload(&self) -> Span {
         let learned = self.load_times.expected().or(self.learned_load);
         learned.unwrap_or(self.spec.reload)
+    }
+
+    /// Returns true if a replica has become ready since the last failure and did not crash within `healthy_after`: the failures before
+    /// it are no longer in a row (L3).
+    pub(crate) fn has_served_since_failure(&self, now: Time, healthy_after: Span) -> bool {
+        let healthy = self.ready_at.filter(|at| *at + healthy_after <= now);
+        healthy.is_some() && healthy > self.failed_at
     }
 
     pub(crate) fn forget_failures(&mut self) {

@@ -15,9 +15,15 @@ impl Pool {
         self.nodes.any_moves() && self.nodes.moves(self.node_of(replica))
     }
 
-    /// The remaining time of the replica's node, if its models move.
+    /// Returns true if the replica's node is emptied because a cheaper place is free (S3).
+    pub(crate) fn is_emptied(&self, replica: &Replica) -> bool {
+        let current = self.consolidation.current();
+        current.is_some_and(|(node, _)| self.node_of(replica) == node)
+    }
+
+    /// The remaining time of the replica's node, if its models move because it ends.
     pub(crate) fn time_of(&self, replica: &Replica) -> Option<&NodeTime> {
-        if self.is_moving(replica) {
+        if self.is_moving(replica) && !self.is_emptied(replica) {
             self.nodes.time(self.node_of(replica))
         } else {
             None
@@ -67,9 +73,13 @@ impl Pool {
         if moving.peek().is_none() {
             return 0;
         }
+        let is_emptied = self
+            .moving_of(model)
+            .any(|replica| self.is_emptied(replica));
         let is_busy = !model.queue.is_empty() || moving.any(|replica| replica.in_flight > 0);
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
-        let needed = usize::from(is_busy || (self.is_protected(id) && !model.kept_away()));
+        let needed =
+            usize::from(is_emptied || is_busy || (self.is_protected(id) && !model.kept_away()));
         needed.max(wished).min(self.live(model))
     }
 
@@ -86,6 +96,19 @@ impl Pool {
         let replica = self.moving_of(self.models.get(&id)?).next()?;
         let node = self.node_of(replica);
         Some((node, self.node_lasts(node)))
+    }
+
+    /// The models of the node stay there. Copies that were loaded on other nodes leave as surplus (N8).
+    pub(crate) fn no_longer_moves(&mut self, node: NodeId) {
+        self.nodes.stops_moving(node);
+        for replica in self.replicas_on(node) {
+            let model = self.replicas[&replica].model;
+            let model = self
+                .models
+                .get_mut(&model)
+                .expect("a replica's model stays");
+            model.has_returned |= model.replicas.len() > 1;
+        }
     }
 
     /// The time at which the models of the node start to move. It leaves time for a successor node to join and load all of them.

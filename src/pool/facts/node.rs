@@ -49,6 +49,9 @@ impl Pool {
         if self.node_demand.is_releasing(node) {
             return Some(Away::Released);
         }
+        if self.consolidation.empties(node) {
+            return Some(Away::Emptied);
+        }
         if self.nodes.moves(node) {
             return Some(Away::Ends);
         }
@@ -67,6 +70,7 @@ impl Pool {
                 for_: self.silent_for(ledger.node),
             },
             Away::Released => NodeAway::Released { node },
+            Away::Emptied => NodeAway::Emptied { node },
             Away::Ends => NodeAway::Ends {
                 node,
                 left: self.node_lasts(ledger.node),

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::host::Host;
-use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
+use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Time};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, NodeTime, Presence};
 
@@ -171,6 +171,13 @@ impl Nodes {
         self.silent.insert(id, now);
     }
 
+    /// Returns true if the size of the requested node was unknown.
+    pub fn set_shape(&mut self, id: NodeId, shape: ShapeId) -> bool {
+        let requested = self.known.get_mut(&id);
+        let unsized_node = requested.filter(|node| node.demand.is_some() && node.shape.is_none());
+        unsized_node.map(|node| node.shape = Some(shape)).is_some()
+    }
+
     /// Returns the node's name; `None` if it had not joined or is silent already.
     pub fn falls_silent(&mut self, id: NodeId, now: Time) -> Option<String> {
         let node = self.known.get_mut(&id)?;
@@ -276,6 +283,11 @@ impl Nodes {
         time.moves = now;
         self.moving.insert(node);
         true
+    }
+
+    /// The node's models move although its end is not near (S3).
+    pub fn empties(&mut self, node: NodeId) {
+        self.moving.insert(node);
     }
 
     pub fn stops_moving(&mut self, node: NodeId) {

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 
 use crate::facts::agenda::Agenda;
 use crate::facts::closings::Closings;
+use crate::facts::consolidation::Consolidation;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
 use crate::facts::disks::Disks;
@@ -37,6 +38,7 @@ pub struct Pool {
     pub(crate) disks: Disks,
     /// The node sizes that a cluster can bring, and the pending request (S2).
     pub(crate) node_demand: NodeDemand,
+    pub(crate) consolidation: Consolidation,
     pub(crate) models: Models,
     pub(crate) replicas: Replicas,
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
@@ -69,6 +71,7 @@ impl Pool {
             nodes: Nodes::default(),
             disks: Disks::default(),
             node_demand: NodeDemand::default(),
+            consolidation: Consolidation::default(),
             models: Models::default(),
             replicas: Replicas::new(first),
             planned: BTreeMap::new(),

@@ -95,6 +95,7 @@ impl Pool {
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),
             Event::NodeEnds { node, at } => self.node_ends(node, at, false, actions),
             Event::NodeLeaves { node, at } => self.node_ends(node, at, true, actions),
+            Event::NodeSized { node, shape } => self.node_sized(node, shape),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
             Event::ShapesSet { shapes } => self.shapes_set(shapes),
             Event::NodesSpent { spent } => {
@@ -253,6 +254,7 @@ impl Pool {
             .expect("a replica's model stays");
         loaded.load_times.add(tier, took);
         loaded.retried_after_oom = false;
+        loaded.ready_at = Some(now);
         loaded.last_failure = None;
         loaded.cooling_until = None;
         self.read_ends(id);

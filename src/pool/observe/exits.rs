@@ -272,6 +272,10 @@ impl Pool {
         let (first, max) = (self.limits.cooldown_first, self.limits.cooldown_max);
         let now = self.now;
         let model = self.models.get_mut(&id).expect("a replica's model stays");
+        if model.has_served_since_failure(now, self.limits.healthy_after) {
+            model.forget_failures();
+        }
+        model.failed_at = Some(now);
         model.failures = model.failures.saturating_add(1);
         model.permanent_failure = remedy == Remedy::Change;
         let doubled = first.0.saturating_mul(1 << (model.failures - 1).min(20));

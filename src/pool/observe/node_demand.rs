@@ -53,6 +53,14 @@ impl Pool {
         self.node_demand.node_joins(demand?, node, self.now)
     }
 
+    /// A requested node from before a restart has this size.
+    pub(crate) fn node_sized(&mut self, node: NodeId, shape: ShapeId) {
+        let is_known = self.node_demand.shapes().contains_key(&shape);
+        if is_known && self.nodes.set_shape(node, shape) {
+            self.touch_everything();
+        }
+    }
+
     /// Settles requests once their node's devices are known, or refuses a request if the node has too few devices after the limit.
     pub(crate) fn devices_of_demand(&mut self, actions: &mut Actions) {
         self.sizes_are_tried_again();

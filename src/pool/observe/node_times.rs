@@ -31,7 +31,7 @@ impl Pool {
             return;
         }
         self.nodes.set_time(id, time);
-        if self.nodes.moves(id) {
+        if self.nodes.moves(id) && !self.consolidation.empties(id) {
             self.lasts_longer(id, time, actions);
         } else {
             self.schedule_moves(id);
@@ -41,7 +41,7 @@ impl Pool {
     /// The end of a node whose models move has changed. If it is so late that they would not move yet, they stay.
     fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Actions) {
         if self.moves_at(id, &time) > self.now {
-            self.nodes.stops_moving(id);
+            self.no_longer_moves(id);
             self.schedule_moves(id);
             let (name, left) = (self.node_name(id), self.node_lasts(id));
             let text = format!("node {name} has more time, {left}: it continues to serve (N7)");
@@ -56,7 +56,7 @@ impl Pool {
         let Some(before) = self.nodes.time(id).copied() else {
             return;
         };
-        if self.nodes.moves(id) {
+        if self.nodes.moves(id) && !self.consolidation.empties(id) {
             return;
         }
         let moves = self.moves_at(id, &before);

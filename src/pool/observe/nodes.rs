@@ -140,6 +140,7 @@ impl Pool {
             return;
         };
         self.node_demand.node_goes(id);
+        self.consolidation.node_goes(id);
         let is_its = |pending: &&PendingNode| pending.joined.is_some_and(|(node, _)| node == id);
         let of_demand = self.node_demand.pending().find(is_its);
         if let Some(demand) = of_demand.map(|pending| pending.demand) {

@@ -159,9 +159,13 @@ pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -
     let model = &pool.models[&rank.model];
     let moves =
         matches!(rank.class, Class::Standing | Class::Growth) && pool.moves_lacking(rank.model) > 0;
-    if let Some((node, left)) = pool.moves_from(rank.model).filter(|_| moves) {
-        let node = pool.node_name(node);
-        return LoadReason::Moves { node, left };
+    if let Some((id, left)) = pool.moves_from(rank.model).filter(|_| moves) {
+        let node = pool.node_name(id);
+        return if pool.consolidation.empties(id) {
+            LoadReason::Consolidates { node }
+        } else {
+            LoadReason::Moves { node, left }
+        };
     }
     match (rank.class, pending.order) {
         (Class::Order, Some(order)) => LoadReason::Order { order },

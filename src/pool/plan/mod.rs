@@ -3,6 +3,7 @@
 pub(crate) mod cheapest;
 pub(crate) mod claim;
 pub(crate) mod cleanup;
+pub(crate) mod consolidation;
 pub(crate) mod demands;
 pub(crate) mod explaining;
 pub(crate) mod fairness;

@@ -2,6 +2,7 @@
 //! its time if there is none. Part of `plan::next`; changes nothing.
 
 use crate::facts::state::Pool;
+use crate::plan::consolidation;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{ReplicaId, Time};
 use crate::types::node::NodeTime;
@@ -16,6 +17,9 @@ pub(crate) fn begins(pool: &Pool) -> Option<Decision> {
 
 pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     let replica = &pool.replicas[&id];
+    if pool.is_emptied(replica) {
+        return consolidation::leaves(pool, id);
+    }
     let time = pool.time_of(replica)?;
     let reason = |has_moved: bool| {
         let node = pool.node_of(replica);
@@ -71,7 +75,7 @@ pub(crate) fn due_at(pool: &Pool, replica: &Replica) -> Option<Time> {
 }
 
 /// Returns true if as many replicas as wanted are ready on other nodes, and at least one.
-fn has_moved(pool: &Pool, replica: &Replica) -> bool {
+pub(crate) fn has_moved(pool: &Pool, replica: &Replica) -> bool {
     let ready = pool.staying_ready(&pool.models[&replica.model]);
     ready >= pool.moves_wanted(replica.model).max(1)
 }

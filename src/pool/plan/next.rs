@@ -4,7 +4,9 @@
 
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::{counts_from_devices, keep_hot_ends};
-use crate::plan::{fetches, load_planning, moving, node_demand, orders, parking, stall, together};
+use crate::plan::{
+    consolidation, fetches, load_planning, moving, node_demand, orders, parking, stall, together,
+};
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
@@ -22,6 +24,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| promises(pool))
         .or_else(|| orders::next(pool))
         .or_else(|| fetches::next(pool))
+        .or_else(|| consolidation::next(pool))
         .or_else(|| node_demand::give_up(pool))
         .or_else(|| load_planning::make_room(pool))
         .or_else(|| node_demand::next(pool))
@@ -429,6 +432,7 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .chain(pool.demand_index.next_retry())
         .chain(pool.next_scaling())
         .chain(node_demand::wake(pool))
+        .chain(consolidation::wake(pool))
         .chain(orders::deadlines(pool))
         // A deadline that passed in this step is handled, or waits for a response.
         .filter(later)

@@ -290,6 +290,7 @@ pub enum RecordKind {
     NodeRequested,
     NodeRefused,
     NodeEnds,
+    NodeEmptied,
     NodeReleased,
 }
 
@@ -327,6 +328,7 @@ impl RecordKind {
             RecordKind::NodeRequested => "node_requested",
             RecordKind::NodeRefused => "node_refused",
             RecordKind::NodeEnds => "node_ends",
+            RecordKind::NodeEmptied => "node_emptied",
             RecordKind::NodeReleased => "node_released",
         }
     }

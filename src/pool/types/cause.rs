@@ -13,6 +13,7 @@ impl LoadReason {
             LoadReason::Growth { .. } => "growth",
             LoadReason::Adopted => "adopted",
             LoadReason::Moves { .. } => "moves",
+            LoadReason::Consolidates { .. } => "consolidates",
         }
     }
 }
@@ -43,6 +44,7 @@ impl StopReason {
             StopReason::DeviceFailed { .. } => "device_failed",
             StopReason::NodeDrained { .. } => "node_drained",
             StopReason::NodeEnds { .. } => "node_ends",
+            StopReason::Consolidated { .. } => "consolidated",
             StopReason::NodeLost { .. } => "node_lost",
             StopReason::NotAdopted { .. } => "not_adopted",
             StopReason::Crashed { .. } => "crashed",

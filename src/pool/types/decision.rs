@@ -191,6 +191,15 @@ pub(crate) enum Decision {
         model: ModelId,
         reason: StopReason,
     },
+    /// The pool has looked for a node whose models have a cheaper place, and empties it if it found one (S3).
+    Consolidate {
+        node: Option<NodeId>,
+    },
+    /// The emptied node serves again, for this reason.
+    KeepNode {
+        node: NodeId,
+        why: String,
+    },
     /// Demands that cannot be planned now, each with the next time at which that may change without an event.
     Block {
         demands: Vec<(DemandRank, Option<Time>)>,

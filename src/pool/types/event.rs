@@ -185,6 +185,11 @@ pub enum Event {
         node: NodeId,
         at: Time,
     },
+    /// The size of a requested node, as the cluster reports it.
+    NodeSized {
+        node: NodeId,
+        shape: ShapeId,
+    },
     /// The node has been ordered to end and will be gone by this time (N7).
     NodeLeaves {
         node: NodeId,

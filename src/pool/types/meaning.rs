@@ -4,7 +4,7 @@ use crate::types::action::RecordKind;
 
 impl RecordKind {
     /// In the order of a replica's life, then kinds that concern devices and nodes.
-    pub const ALL: [RecordKind; 32] = [
+    pub const ALL: [RecordKind; 33] = [
         RecordKind::Fetch,
         RecordKind::Fetched,
         RecordKind::FetchEnded,
@@ -36,6 +36,7 @@ impl RecordKind {
         RecordKind::NodeRequested,
         RecordKind::NodeRefused,
         RecordKind::NodeEnds,
+        RecordKind::NodeEmptied,
         RecordKind::NodeReleased,
     ];
 
@@ -100,6 +101,9 @@ impl RecordKind {
             RecordKind::NodeEnds => {
                 "The time of a node ends soon: nothing new is placed on it, and its replicas move (N7)."
             }
+            RecordKind::NodeEmptied => {
+                "A cheaper place is free for the models of a requested node: they move there, and the node is given back (S3). Or the node serves again; the reason says why."
+            }
             RecordKind::NodeReleased => "A node was given back to its cluster.",
         }
     }
@@ -117,6 +121,10 @@ pub const LOAD_CAUSES: &[(&str, &str)] = &[
     ),
     ("adopted", "It was running when the service started (D2)."),
     ("moves", "The node that has it ends soon (N7)."),
+    (
+        "consolidates",
+        "A cheaper place than its node is free (S3).",
+    ),
 ];
 
 /// The reasons for which a replica leaves.
@@ -168,6 +176,10 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ("device_failed", "Its device reported a failure (M7)."),
     ("node_drained", "Its node was taken out of service."),
     ("node_ends", "The time of its node ended (N7)."),
+    (
+        "consolidated",
+        "It has moved to a cheaper place, and its node is given back (S3).",
+    ),
     ("node_lost", "Its node is gone, or came back without it."),
     (
         "not_adopted",

@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub since: Time,
     /// The request of the pool that brought it.
     pub demand: Option<DemandId>,
-    /// The requested size, if this controller requested it.
+    /// The requested size, if it is known.
     pub shape: Option<ShapeId>,
 }
 
@@ -122,4 +122,6 @@ pub(crate) enum Away {
     Released,
     /// The node's time ends soon, and its replicas move (N7).
     Ends,
+    /// Its replicas move to a cheaper place (S3).
+    Emptied,
 }

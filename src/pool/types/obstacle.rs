@@ -62,6 +62,8 @@ pub enum NodeAway {
     Silent { node: String, for_: Span },
     /// The pool gives it back (S2).
     Released { node: String },
+    /// Its replicas move to a cheaper place (S3).
+    Emptied { node: String },
     /// Its time ends (N7).
     Ends { node: String, left: Span },
     /// It still has engines that the pool has given up (N4).
@@ -179,6 +181,12 @@ impl fmt::Display for NodeAway {
                 write!(f, "node {node} has not responded for {for_} (N2)")
             }
             NodeAway::Released { node } => write!(f, "node {node} is being given back (S2)"),
+            NodeAway::Emptied { node } => {
+                write!(
+                    f,
+                    "node {node} is emptied, because its models have a cheaper place (S3)"
+                )
+            }
             NodeAway::Ends { node, left } => {
                 write!(f, "node {node} ends in {left} (N7)")
             }

@@ -37,6 +37,10 @@ pub enum LoadReason {
         node: String,
         left: Span,
     },
+    /// A cheaper place than its node is free (S3).
+    Consolidates {
+        node: String,
+    },
 }
 
 /// The reason why a replica leaves.
@@ -134,6 +138,10 @@ pub enum StopReason {
         node: String,
         /// Another replica is ready.
         has_moved: bool,
+    },
+    /// It has moved to a cheaper place (S3).
+    Consolidated {
+        node: String,
     },
     /// Its node is gone, or came back without it (N3).
     NodeLost {
@@ -272,6 +280,12 @@ impl fmt::Display for LoadReason {
             LoadReason::Moves { node, left } => {
                 write!(f, "moves: its node {node} ends in {left} (N7)")
             }
+            LoadReason::Consolidates { node } => {
+                write!(
+                    f,
+                    "moves: a cheaper place than its node {node} is free (S3)"
+                )
+            }
         }
     }
 }
@@ -365,6 +379,12 @@ impl fmt::Display for StopReason {
             } => write!(f, "moved: the time of its node {node} ends (N7)"),
             StopReason::NodeEnds { node, .. } => {
                 write!(f, "the time of its node {node} ends (N7)")
+            }
+            StopReason::Consolidated { node } => {
+                write!(
+                    f,
+                    "moved to a cheaper place: its node {node} is given back (S3)"
+                )
             }
             StopReason::NodeLost { node, why } => write!(f, "node {node} {why} (N3)"),
             StopReason::NotAdopted { why } => {

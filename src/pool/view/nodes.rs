@@ -15,7 +15,7 @@ pub struct NodeView {
     pub devices: Vec<DeviceId>,
     /// The request of the pool that brought the node.
     pub demand: Option<DemandId>,
-    /// The requested size, if this controller requested the node.
+    /// The requested size, if it is known.
     pub shape: Option<ShapeId>,
     /// The time at which it must be gone, if known (N7).
     pub ends: Option<Time>,
@@ -34,7 +34,7 @@ pub enum NodeState {
     EndsOthers,
     /// The pool gives it back (S2).
     Released,
-    /// The node's time ends soon, and its replicas move (N7).
+    /// The node's time ends soon, or a cheaper place is free, and its replicas move (N7, S3).
     Ending,
     /// It takes nothing new (N5).
     Draining,
@@ -79,7 +79,9 @@ impl Pool {
             (Some(Away::Released), _) => (
                 NodeState::Released,
                 joined,
-                if self.nodes.moves(id) {
+                if self.consolidation.empties(id) {
+                    String::from("its models have moved to a cheaper place, and it is given back")
+                } else if self.nodes.moves(id) {
                     String::from("it is empty before its time ends, and given back")
                 } else {
                     String::from("it is idle and given back")
@@ -91,6 +93,12 @@ impl Pool {
                 let reason =
                     format!("it ends in {left}: what is in use moves, and nothing is placed on it");
                 (NodeState::Ending, since, reason)
+            }
+            (Some(Away::Emptied), _) => {
+                let current = self.consolidation.current();
+                let since = current.map_or(joined, |(_, since)| since);
+                let reason = "its models move to a cheaper place, and it is given back";
+                (NodeState::Ending, since, String::from(reason))
             }
             (_, Some(drain)) => (NodeState::Draining, drain.since, drain.reason.clone()),
             (Some(Away::EndsOthers), None) => {

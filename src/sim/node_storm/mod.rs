@@ -5,6 +5,7 @@
 
 mod adopting;
 mod cluster;
+mod emptied;
 mod limits;
 mod shell;
 mod truth;
@@ -17,6 +18,7 @@ use core::cmp::Reverse;
 use super::random::Random;
 use super::world::World;
 use cluster::{Leases, Report};
+use emptied::Emptied;
 use limits::TimeLimits;
 use pool::{
     Bytes, Command, DemandId, Event, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
@@ -63,6 +65,8 @@ pub struct NodeStormReport {
     pub given_back: u64,
     /// Replicas that closed because their node ends, with another one ready.
     pub moved: u64,
+    /// Replicas that closed because a cheaper place was free.
+    pub consolidated: u64,
     /// Machines that ended at their time limit.
     pub limits_over: u64,
     /// Findings of the checks; empty if all is well.
@@ -126,6 +130,7 @@ struct Play {
     links: BTreeMap<NodeId, Link>,
     leases: Leases,
     limits: TimeLimits,
+    emptied: Emptied,
     waiting: BTreeMap<Ticket, ModelId>,
     orders: u64,
     /// The node on which each replica was launched.
@@ -185,6 +190,7 @@ impl Play {
             links: truth.nodes().map(|node| (node, Link::default())).collect(),
             leases: Leases::default(),
             limits: TimeLimits::default(),
+            emptied: Emptied::default(),
             truth,
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -373,7 +379,8 @@ impl Play {
             self.report.broken.push(text);
         }
         for node in &view.nodes {
-            if node.state != pool::NodeState::Joined {
+            let is_emptied = node.state == pool::NodeState::Ending && node.ends.is_none();
+            if node.state != pool::NodeState::Joined && !is_emptied {
                 let text = format!("N1: {} is {} in peace", node.name, node.state.name());
                 self.report.broken.push(text);
             }

@@ -155,6 +155,7 @@ impl Play {
         self.not_begun.clear();
         self.limits.disturbed();
         self.leases.forget_open();
+        self.emptied.forget_chosen();
         for (node, link) in self.links.clone() {
             if link.has_ended || link.reported_gone {
                 continue;
@@ -286,7 +287,10 @@ impl Play {
                     }
                 }
             }
-            Action::Record(record) => self.check_record(at, record),
+            Action::Record(record) => {
+                self.check_record(at, record);
+                self.check_emptied(at, record);
+            }
             Action::RequestNode { demand, shape } => self.is_requested(at, *demand, *shape),
             Action::CancelNode { demand } => self.is_cancelled(at, *demand),
             Action::ReleaseNode { node } => self.is_given_back(at, *node),

@@ -7,7 +7,8 @@ mod used_rays;
 mod wishes;
 
 pub use nodes::{
-    NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NodeNumbers, NodePass, NodeToken, TokenRefusal,
+    NODE_DEVICES_KEPT_MAX, NODE_TOKEN_EXPIRES_SOON, NODES_KEPT_MAX, NodeNumbers, NodePass,
+    NodeToken, TokenRefusal,
 };
 pub use used_rays::KeptRay;
 pub use wishes::KeptWish;

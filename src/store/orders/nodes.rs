@@ -7,7 +7,7 @@ use crate::keys::{KeyHash, KeyText};
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
 use crate::sql::{Connection, Row, StoreError};
-use pool::Time;
+use pool::{Span, Time};
 
 /// Limit of one node's devices with a stored number, twice the number that a node may have. Former devices are forgotten first,
 /// oldest first.
@@ -16,6 +16,11 @@ pub const NODE_DEVICES_KEPT_MAX: usize = 512;
 pub const NODES_KEPT_MAX: i64 = 1024;
 /// Limit of expired and revoked tokens that stay in the list.
 const OLD_TOKENS_MAX: i64 = 100;
+
+/// A token with less time left is reported.
+pub const NODE_TOKEN_EXPIRES_SOON: Span = Span::from_secs(3 * 86_400);
+/// The fact with the id of this pool.
+const POOL_ID: &str = "pool_id";
 
 /// The numbers of a node and its devices, in the order of the requested names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,6 +280,15 @@ impl Store {
             .await
             .map_err(self.failed("read a token of nodes"))?;
         Ok(row.as_ref().map(token_of))
+    }
+
+    /// The id of this pool, if it has one. Two pools of one account with the same `cluster.name` differ in it.
+    pub async fn pool_id(&self) -> Result<Option<String>, StoreError> {
+        self.meta(POOL_ID).await
+    }
+
+    pub async fn save_pool_id(&self, id: &str) -> Result<(), StoreError> {
+        self.save_meta(POOL_ID, id).await
     }
 
     /// Revokes a token. Returns true if it exists. Nodes that have joined with it stay.

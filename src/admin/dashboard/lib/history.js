@@ -13,7 +13,7 @@ export const KINDS = {
   uncordon: ['Uncordon', 'good'], device_failed: ['Device failed', 'bad'], adopt: ['Adopted', ''],
   fetch: ['Download', ''], fetched: ['Downloaded', 'good'], fetch_ended: ['Download ended', ''], fetch_failed: ['Download failed', 'bad'], sleep: ['Sleep', ''],
   node_joined: ['Node joined', 'good'], node_silent: ['Node silent', 'bad'], node_gone: ['Node gone', 'going'], node_drain: ['Node drains', 'going'],
-  stay: ['Stays', ''], node_undrain: ['Node serves again', 'good'], node_requested: ['Node requested', ''], node_refused: ['Node refused', 'bad'], node_released: ['Node given back', ''], node_ends: ['Node ends soon', ''],
+  stay: ['Stays', ''], node_undrain: ['Node serves again', 'good'], node_requested: ['Node requested', ''], node_refused: ['Node refused', 'bad'], node_released: ['Node given back', ''], node_ends: ['Node ends soon', ''], node_emptied: ['Node emptied', ''],
 };
 export const kindWord = kind => KINDS[kind]?.[0] ?? kind;
 export const kindTone = kind => KINDS[kind]?.[1] ?? '';
