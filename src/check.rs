@@ -1,6 +1,7 @@
 //! `model-pool check`: reads configuration, catalogue, reference and the headers of weights as `serve` and a load do, and prints
 //! problems, the way models would run, and the keys that differ from the built-in defaults. Starts nothing and writes nothing.
 
+mod cluster_state;
 mod command;
 mod devices;
 mod findings;
@@ -65,6 +66,11 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
             }
         }
         Err(error) => report.error(format!("inventory: {error}")),
+    }
+    if is_whole {
+        for text in cluster_state::notices(&config) {
+            println!("notice: {text}");
+        }
     }
     let folder = [config.catalog.models_dir.clone()];
     let paths: &[PathBuf] = if is_whole { &folder } else { &args.models };

@@ -10,5 +10,9 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
             "cluster.kind is not kubernetes; write cluster: {kind: kubernetes, …} into the configuration (docs/guides/kubernetes.md), then check again".to_owned(),
         );
     }
-    super::findings::print("Kubernetes", Kubernetes::new(&config.cluster).inspect())
+    super::findings::print(
+        "Kubernetes",
+        (config, &config.cluster),
+        Kubernetes::new(&config.cluster).inspect(),
+    )
 }

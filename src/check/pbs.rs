@@ -10,5 +10,9 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
             "cluster.kind is not pbs; write cluster: {kind: pbs, …} into the configuration (docs/guides/pbs.md), then check again".to_owned(),
         );
     }
-    super::findings::print("PBS", Pbs::new(&config.cluster).inspect())
+    super::findings::print(
+        "PBS",
+        (config, &config.cluster),
+        Pbs::new(&config.cluster).inspect(),
+    )
 }

@@ -17,5 +17,5 @@ pub(super) fn run(config: &Config, address: &str) -> Result<(), String> {
             "cluster.kind is not ray; write cluster: {kind: ray, …} into the configuration (docs/guides/ray.md), or pass the address of Ray's dashboard to --ray".to_owned(),
         );
     }
-    super::findings::print("Ray", Ray::new(&section).inspect())
+    super::findings::print("Ray", (config, &section), Ray::new(&section).inspect())
 }

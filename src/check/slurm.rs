@@ -10,5 +10,9 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
             "cluster.kind is not slurm; write cluster: {kind: slurm, …} into the configuration (docs/guides/slurm.md), then check again".to_owned(),
         );
     }
-    super::findings::print("Slurm", Slurm::new(&config.cluster).inspect())
+    super::findings::print(
+        "Slurm",
+        (config, &config.cluster),
+        Slurm::new(&config.cluster).inspect(),
+    )
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use config::ClusterSection;
+use config::{ClusterSection, ShapeSection};
 
 use super::ClusterError;
 use super::program::ProgramResult;
@@ -27,6 +27,64 @@ impl Finding {
     pub(super) fn is_problem(&self) -> bool {
         matches!(self, Finding::Problem(_))
     }
+}
+
+/// The total memory in MiB that `nvidia-smi` shows for GPUs whose nominal memory is higher, by a part of their name and the nominal
+/// memory in GB. From the outputs of `nvidia-smi` that vendors and clouds publish.
+const SHOWN_MIB: [(&str, u64, u64); 13] = [
+    ("h100", 80, 81_559),
+    ("h800", 80, 81_559),
+    ("h100", 94, 95_830),
+    ("h200", 141, 143_771),
+    ("b200", 192, 183_359),
+    ("b200", 180, 183_359),
+    ("l40", 48, 46_068),
+    ("a40", 48, 46_068),
+    ("a6000", 48, 49_140),
+    ("a10", 24, 23_028),
+    ("l4", 24, 23_034),
+    ("t4", 16, 15_360),
+    ("4090", 24, 24_564),
+];
+
+/// Notes shapes whose memory is the nominal memory of a GPU that shows less. Models that need all of it would request nodes in vain.
+pub fn shape_memory(section: &ClusterSection) -> Vec<Finding> {
+    let note = |shape: &ShapeSection| {
+        let gib = shape.memory.0.0 as f64 / (1_u64 << 30) as f64;
+        let (name, _, shown) = SHOWN_MIB.into_iter().find(|(name, nominal, shown)| {
+            let is_nominal = (*nominal as f64 - gib).abs() < 0.5;
+            is_nominal && names(shape, name) && (*shown as f64) / 1024.0 < gib
+        })?;
+        let shown = shown as f64 / 1024.0;
+        Some(Finding::Note(format!(
+            "shape {}: memory is {}, and `nvidia-smi` shows about {shown:.1} GiB for {}; write what it shows on a node. The first node of the shape corrects it",
+            shape.name,
+            shape.memory,
+            name.to_ascii_uppercase()
+        )))
+    };
+    section.shapes.iter().filter_map(note).collect()
+}
+
+/// Returns true if a word of the shape's name, GPUs, constraint, resources or labels is the product.
+fn names(shape: &ShapeSection, product: &str) -> bool {
+    let texts = [&shape.gres, &shape.constraint, &shape.select];
+    let texts = texts.into_iter().flatten().chain([&shape.name]);
+    let texts = texts
+        .chain(shape.resources.keys())
+        .chain(shape.labels.values());
+    texts.into_iter().any(|text| {
+        let text = text.to_ascii_lowercase();
+        let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        // `a100x4` is four of them, and `l40s` is an `l40`.
+        words.any(|word| {
+            let rest = word.strip_prefix(product);
+            rest.is_some_and(|rest| {
+                let rest = rest.trim_start_matches(['s', 'g']);
+                rest.is_empty() || rest.starts_with('x')
+            })
+        })
+    })
 }
 
 /// Checks the join token as this machine sees it.
@@ -139,4 +197,41 @@ pub(super) fn on_a_node(section: &ClusterSection) -> String {
         token.display(),
         section.program
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn notes(name: &str, memory: &str, gres: Option<&str>) -> Vec<Finding> {
+        let shape =
+            json!({"name": name, "gpus": 1, "memory": memory, "time_limit": "1h", "gres": gres});
+        let section = json!({"kind": "slurm", "shapes": [shape]});
+        shape_memory(&serde_json::from_value(section).expect("a section"))
+    }
+
+    #[test]
+    fn only_a_nominal_memory_that_the_gpu_does_not_show_is_noted() {
+        for (name, memory, gres, is_noted) in [
+            ("h100x8", "80GiB", None, true),
+            ("large", "80GiB", Some("gpu:h100:8"), true),
+            ("large", "79GiB", Some("gpu:h100:8"), false),
+            ("h100x8", "81510MiB", None, false),
+            ("a100x4", "80GiB", None, false),
+            ("l40s", "48GiB", None, true),
+            ("a10g-x4", "24GiB", None, true),
+            ("a100x4", "24GiB", None, false),
+            ("t4", "16GiB", None, true),
+            ("gpu", "80GiB", None, false),
+        ] {
+            let found = notes(name, memory, gres);
+            assert_eq!(!found.is_empty(), is_noted, "{name} {memory}: {found:?}");
+        }
+        let [Finding::Note(text)] = &notes("h100x8", "80GiB", None)[..] else {
+            panic!("one note");
+        };
+        assert!(text.contains("about 79.6 GiB for H100"), "{text}");
+    }
 }

@@ -27,7 +27,7 @@ pub use any_cluster::OpenedCluster;
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
-pub use finding::Finding;
+pub use finding::{Finding, shape_memory};
 pub use follower::{ClusterNews, ClusterOrder, Follower, FollowerSettings};
 pub use kubernetes::Kubernetes;
 pub use lease::{LeaseId, LeaseState, NodeLease, Outlook, is_node_of};

@@ -131,12 +131,15 @@ struct Story {
     board: Board,
     orders: mpsc::UnboundedSender<ClusterOrder>,
     news: mpsc::UnboundedReceiver<ClusterNews>,
+    /// The sizes of nodes, which most stories leave unread.
+    sizes: mpsc::UnboundedReceiver<ClusterNews>,
 }
 
 impl Story {
     fn begin(board: Board) -> Story {
         let (orders, waiting) = mpsc::unbounded_channel();
         let (sender, news) = mpsc::unbounded_channel();
+        let (of_sizes, sizes) = mpsc::unbounded_channel();
         let follower = Follower::new(
             board.clone(),
             FollowerSettings {
@@ -144,7 +147,8 @@ impl Story {
                 ..FollowerSettings::default()
             },
             move |news| {
-                let _ = sender.send(news);
+                let is_size = matches!(news, ClusterNews::Sized { .. });
+                let _ = if is_size { &of_sizes } else { &sender }.send(news);
             },
         );
         let mut tasks = JoinSet::new();
@@ -154,6 +158,7 @@ impl Story {
             board,
             orders,
             news,
+            sizes,
         }
     }
 
@@ -389,4 +394,34 @@ async fn the_ends_of_leases_are_reported_when_their_nodes_join_and_when_they_cha
     story.order(ClusterOrder::Gone { node });
     story.pass(120).await;
     assert!(story.board.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_size_of_a_requested_node_is_reported_once_each_time_it_joins() {
+    let board = Board::default();
+    board.with(|scripted| {
+        scripted.leases = vec![lease("1", Some(7)), lease("2", None)];
+        for lease in &mut scripted.leases {
+            lease.state = running();
+        }
+    });
+    let mut story = Story::begin(board);
+    for _ in 0..2 {
+        for node in ["node-1", "node-2"] {
+            let node = node.to_owned();
+            story.order(ClusterOrder::Joined { node });
+        }
+        story.pass(120).await;
+        let (node, shape) = ("node-1".to_owned(), "a1".to_owned());
+        let size = story.sizes.try_recv().expect("a size");
+        assert_eq!(size, ClusterNews::Sized { node, shape });
+        assert!(
+            story.sizes.try_recv().is_err(),
+            "a person requested the other"
+        );
+        story.order(ClusterOrder::Gone {
+            node: "node-1".to_owned(),
+        });
+        story.pass(60).await;
+    }
 }
