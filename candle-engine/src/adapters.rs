@@ -207,7 +207,7 @@ impl Adapters {
 }
 
 fn text(fields: &mut Fields, name: &'static str) -> Result<String, ApiError> {
-    let value = fields.take_string(name)?;
+    let value = fields.text(name)?;
     value.ok_or_else(|| ApiError::field(name, format!("`{name}` is missing")))
 }
 

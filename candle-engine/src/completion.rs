@@ -9,7 +9,6 @@ use crate::conversation::{has_calls, render, template_of, tools_of};
 use crate::decoder_service::DecoderService;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
-use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
 use crate::prepared_request::{PreparedRequest, RequestGrammar};
 use crate::reasoning::ReasoningReader;
@@ -18,6 +17,7 @@ use crate::response_json::{Envelope, Route};
 use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
 use axum::http::StatusCode;
+use reading::IgnoredFields;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 use crate::api::TemplateSwitches;
 use crate::api_error::ApiError;
 use crate::chat_template::ChatTemplate;
-use crate::ignored_fields::IgnoredFields;
 use crate::loading::LoadedModel;
 use crate::tools::Tools;
+use reading::IgnoredFields;
 use serde_json::{Value, json};
 
 /// Returns the model's chat template.

@@ -24,7 +24,6 @@ mod exit_on_panic;
 mod fields;
 mod files;
 mod grammar;
-mod ignored_fields;
 mod kernels;
 mod loading;
 mod memory;

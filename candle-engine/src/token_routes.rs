@@ -5,19 +5,19 @@ use crate::api_error::ApiError;
 use crate::completion::{called, check_tokens};
 use crate::conversation::{render, template_of, tools_of};
 use crate::decoder_service::DecoderService;
-use crate::fields::Fields;
-use crate::ignored_fields::IgnoredFields;
+use crate::fields::{Fields, need_token_ids};
 use crate::tokenize_response::{TokenizeResponse, check_text};
+use reading::IgnoredFields;
 use serde_json::{Value, json};
 
 /// Handles `POST /tokenize`: a `prompt`, or `messages` and `tools` rendered with the chat template.
 pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeResponse, ApiError> {
     let mut fields = Fields::parse(body)?;
-    called(ready, fields.take_string("model")?.as_deref())?;
+    called(ready, fields.text("model")?.as_deref())?;
     let model = &ready.model;
-    let special = fields.take_bool("add_special_tokens")?;
-    let shows_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
-    let prompt = fields.take_string("prompt")?;
+    let special = fields.flag("add_special_tokens")?;
+    let shows_texts = fields.flag("return_token_strs")?.unwrap_or(false);
+    let prompt = fields.text("prompt")?;
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
@@ -26,7 +26,7 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
             let messages = take_messages(&mut fields, &mut ignored)?;
             let tools = take_tools(&mut fields, &mut ignored)?;
             let switches = take_switches(&mut fields, &mut ignored)?;
-            let begins_response = fields.take_bool("add_generation_prompt")?.unwrap_or(true);
+            let begins_response = fields.flag("add_generation_prompt")?.unwrap_or(true);
             let template = template_of(model)?;
             let tools = tools_of(template, tools, &mut ignored)?;
             let text = render(template, &messages, &tools, &switches, begins_response)?;
@@ -42,7 +42,7 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
             return Err(ApiError::field("prompt", message));
         }
     };
-    fields.finish("")?;
+    fields.finish()?;
     let context = model.generator.context_tokens;
     check_text(&text, context)?;
     let tokens = model.tokenizer.encode(&text, special)?;
@@ -58,9 +58,9 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
 /// Handles `POST /detokenize`: decodes `tokens`, including special tokens.
 pub(crate) fn detokenize(ready: &DecoderService, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
-    called(ready, fields.take_string("model")?.as_deref())?;
-    let tokens = fields.need_token_ids("tokens")?;
-    fields.finish("")?;
+    called(ready, fields.text("model")?.as_deref())?;
+    let tokens = need_token_ids(&mut fields, "tokens")?;
+    fields.finish()?;
     let tokenizer = &ready.model.tokenizer;
     check_tokens(&tokens, tokenizer.vocabulary, "tokens")?;
     Ok(json!({"prompt": tokenizer.text_of(&tokens)?}))

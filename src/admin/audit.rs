@@ -36,7 +36,7 @@ impl Strict for ListQuery {
     fn read(fields: &mut Fields) -> Result<ListQuery, Failure> {
         let before = fields.integer("before", 1..=i64::MAX.unsigned_abs())?;
         Ok(ListQuery {
-            limit: fields.count("limit", 1..=AuditQuery::LIMIT_MAX)?,
+            limit: fields.integer("limit", 1..=AuditQuery::LIMIT_MAX)?,
             before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
             of: fields.text("of")?,
             path: fields.text("path")?,

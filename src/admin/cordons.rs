@@ -10,7 +10,7 @@ use api_types::dto::{CordonResponse, Removed, UncordonResponse, Until};
 use api_types::error::{ErrorKind, Failure};
 use controller::Snapshot;
 use gateway::auth::Admin;
-use gateway::fields::{Body, Fields, Strict};
+use gateway::fields::{Body, Fields, OrderFields, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
 use pool::{Command, DeviceId};
@@ -181,7 +181,7 @@ mod tests {
     use pool::{Span, Time};
 
     fn read(json: &str) -> Result<CordonRequest, Failure> {
-        CordonRequest::read(&mut Fields::of_json(json.as_bytes())?)
+        CordonRequest::read(&mut Fields::parse(json.as_bytes())?)
     }
 
     #[test]

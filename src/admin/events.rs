@@ -103,7 +103,7 @@ impl Strict for EventsQuery {
         let causes: Vec<_> = pool::causes().map(|cause| (cause, cause)).collect();
         Ok(EventsQuery {
             after: after.map(|after| i64::try_from(after).unwrap_or(i64::MAX)),
-            limit: fields.count("limit", 1..=HistoryQuery::LIMIT_MAX)?,
+            limit: fields.integer("limit", 1..=HistoryQuery::LIMIT_MAX)?,
             model: fields.text("model")?,
             kind: fields.choice("kind", &kinds)?,
             reason: fields.choice("reason", &causes)?,

@@ -101,7 +101,7 @@ mod tests {
     fn since_accepts_a_duration_or_a_time() {
         let read = |text: &str| {
             let json = serde_json::json!({ "since": text }).to_string();
-            When::read(&mut Fields::of_json(json.as_bytes()).unwrap(), "since")
+            When::read(&mut Fields::parse(json.as_bytes()).unwrap(), "since")
         };
         let day = Span::from_secs(86_400);
         assert_eq!(read("1d").unwrap(), Some(When::Ago(day)));

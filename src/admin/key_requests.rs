@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use api_types::dto::{KeyRole, LimitChange, LimitView};
 use api_types::error::Failure;
 use config::Limit;
-use gateway::fields::{Fields, Strict};
+use gateway::fields::{Fields, OrderFields, Strict};
 use pool::{KeyId, Span};
 
 const NAME_MAX: usize = 100;
@@ -167,12 +167,19 @@ fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
 }
 
 fn limits(fields: &mut Fields) -> Result<Option<Limit>, Failure> {
-    let document = fields.object("limits")?.map(floats_to_integers);
+    let document = fields
+        .map("limits")?
+        .map(Value::Object)
+        .map(floats_to_integers);
     document.map(limit_of).transpose()
 }
 
 fn limit_change(fields: &mut Fields) -> Result<Option<LimitChange>, Failure> {
-    let Some(document) = fields.object("limits")?.map(floats_to_integers) else {
+    let Some(document) = fields
+        .map("limits")?
+        .map(Value::Object)
+        .map(floats_to_integers)
+    else {
         return Ok(None);
     };
     limit_of(document.clone())?;
@@ -229,7 +236,7 @@ impl Strict for ChangeKeyRequest {
     fn read(fields: &mut Fields) -> Result<ChangeKeyRequest, Failure> {
         Ok(ChangeKeyRequest {
             name: name(fields)?,
-            expires: fields.clearable("expires", Fields::length)?,
+            expires: fields.clearable("expires", OrderFields::length)?,
             models: fields
                 .clearable("models", some_patterns)?
                 .map(Option::unwrap_or_default),

@@ -10,7 +10,7 @@ use api_types::dto::{LoadResponse, PlanView, UnloadResponse};
 use api_types::error::Failure;
 use controller::Route;
 use gateway::auth::{Admin, Reader};
-use gateway::fields::{Body, Fields, Strict};
+use gateway::fields::{Body, Fields, OrderFields, Strict};
 use gateway::inference::request::hub_registration;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
@@ -56,9 +56,11 @@ impl Strict for LoadRequest {
     fn read(fields: &mut Fields) -> Result<LoadRequest, Failure> {
         Ok(LoadRequest {
             model: fields.needed_text("model", "\"tiny-chat\"; GET /admin/models lists them")?,
-            priority: fields.count("priority", 0..=Priority::MAX.0)?.map(Priority),
-            replicas: fields.count("replicas", 1..=REPLICAS_MAX)?,
-            gpus: fields.count("gpus", 1..=DEVICES_MAX)?,
+            priority: fields
+                .integer("priority", 0..=Priority::MAX.0)?
+                .map(Priority),
+            replicas: fields.integer("replicas", 1..=REPLICAS_MAX)?,
+            gpus: fields.integer("gpus", 1..=DEVICES_MAX)?,
             keep_hot: fields.length("keep_hot")?,
             lease: fields.length("lease")?,
             force: fields.flag("force")?.unwrap_or(false),
@@ -332,7 +334,7 @@ mod tests {
     use super::*;
 
     fn load(json: &str) -> Result<LoadRequest, Failure> {
-        LoadRequest::read(&mut Fields::of_json(json.as_bytes())?)
+        LoadRequest::read(&mut Fields::parse(json.as_bytes())?)
     }
 
     #[test]
@@ -374,8 +376,7 @@ mod tests {
 
     #[test]
     fn a_replica_is_named_in_the_form_of_responses() {
-        let unload =
-            |json: &str| UnloadRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        let unload = |json: &str| UnloadRequest::read(&mut Fields::parse(json.as_bytes()).unwrap());
         assert_eq!(
             unload(r#"{"model":"m","replica":"r3"}"#).unwrap().replica,
             Some(ReplicaId(3))

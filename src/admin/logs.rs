@@ -18,7 +18,7 @@ use api_types::dto::{LogLineView, LogList};
 use api_types::error::Failure;
 use controller::Snapshot;
 use gateway::auth::Reader;
-use gateway::fields::{Fields, Params, Strict};
+use gateway::fields::{Fields, OrderFields, Params, Strict};
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
@@ -49,7 +49,7 @@ impl Strict for LogsQuery {
         Ok(LogsQuery {
             model: fields.needed_text("model", "?model=tiny-chat")?,
             replica: fields.replica("replica")?,
-            tail: fields.count("tail", 0..=TAIL_MAX)?,
+            tail: fields.integer("tail", 0..=TAIL_MAX)?,
             follow: fields.flag("follow")?,
         })
     }

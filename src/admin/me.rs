@@ -137,7 +137,7 @@ pub(crate) struct UsageQuery {
 
 impl Strict for UsageQuery {
     fn read(fields: &mut Fields) -> Result<UsageQuery, Failure> {
-        let days = fields.count("days", 1..=DAYS_MAX)?;
+        let days = fields.integer("days", 1..=DAYS_MAX)?;
         Ok(UsageQuery {
             days: days.unwrap_or(DAYS),
         })

@@ -16,7 +16,7 @@ use config::{KeepHot, Length};
 use controller::{ChangeError, Snapshot};
 use dialect::shape::may_be_a_tree;
 use gateway::auth::{Admin, Reader};
-use gateway::fields::{Body, Fields, Params, Strict, read_body};
+use gateway::fields::{Body, Fields, OrderFields, Params, Strict, read_body};
 use gateway::inference::request::hub_registration;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
@@ -89,14 +89,15 @@ pub(crate) struct ModelPatch {
 
 impl Strict for ModelPatch {
     fn read(fields: &mut Fields) -> Result<ModelPatch, Failure> {
-        let priority =
-            |fields: &mut Fields, name| Ok(fields.count(name, 0..=Priority::MAX.0)?.map(Priority));
+        let priority = |fields: &mut Fields, name| {
+            Ok(fields.integer(name, 0..=Priority::MAX.0)?.map(Priority))
+        };
         let patch = ModelPatch {
             priority: fields.clearable("priority", priority)?,
-            keep_hot: fields.clearable("keep_hot", Fields::length)?,
-            lease: fields.clearable("lease", Fields::length)?,
+            keep_hot: fields.clearable("keep_hot", OrderFields::length)?,
+            lease: fields.clearable("lease", OrderFields::length)?,
         };
-        if patch == ModelPatch::default() && fields.is_empty() {
+        if patch == ModelPatch::default() && fields.unknown().is_empty() {
             Err(Failure::invalid(
                 None,
                 "nothing to change; set priority, keep_hot or lease",

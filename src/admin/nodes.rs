@@ -13,7 +13,7 @@ use api_types::dto::{
 use api_types::error::{ErrorKind, Failure};
 use controller::Snapshot;
 use gateway::auth::{Admin, Reader};
-use gateway::fields::{Body, Fields, Nothing, Params, Strict};
+use gateway::fields::{Body, Fields, Nothing, OrderFields, Params, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
 use pool::{Command, NodeId, Span};

@@ -193,8 +193,7 @@ mod tests {
 
     #[test]
     fn a_cleanup_without_a_body_is_not_a_preview() {
-        let read =
-            |json: &str| CleanupRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        let read = |json: &str| CleanupRequest::read(&mut Fields::parse(json.as_bytes()).unwrap());
         assert_eq!(read("{}").unwrap(), CleanupRequest::default());
         let all = read(r#"{"preview":true,"mode":"idle"}"#).unwrap();
         assert_eq!(

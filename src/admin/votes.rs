@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 use api_types::dto::{Leaderboard, VoteResponse, VotedModel};
 use api_types::error::{ErrorBody, ErrorKind, Failure};
 use gateway::auth::User;
-use gateway::fields::{Body, Fields, Strict};
+use gateway::fields::{Body, Fields, OrderFields, Strict};
 use gateway::inference::admission;
 use gateway::openapi::{ListingErrors, VoteErrors};
 use gateway::state::App;

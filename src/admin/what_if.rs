@@ -53,7 +53,7 @@ impl Strict for WhatIfRequest {
         };
         let cordoned = fields.texts("cordoned")?;
         let mut priorities = BTreeMap::new();
-        if let Some(serde_json::Value::Object(object)) = fields.object("priorities")? {
+        if let Some(object) = fields.map("priorities")? {
             for (model, value) in object {
                 let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
                 let number = number.filter(|number| *number <= Priority::MAX.0);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn assumptions_of_a_what_if_are_validated_strictly() {
-        let read = |json: &str| WhatIfRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        let read = |json: &str| WhatIfRequest::read(&mut Fields::parse(json.as_bytes()).unwrap());
         let good = read(r#"{"cordoned":["gpu1"],"priorities":{"m":2}}"#).unwrap();
         assert_eq!(good.priorities["m"], Some(Priority(2)));
         let cleared = read(r#"{"priorities":{"m":null}}"#).unwrap();

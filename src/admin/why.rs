@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn either_an_event_or_a_model_must_be_given() {
-        let read = |json: &str| WhyQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        let read = |json: &str| WhyQuery::read(&mut Fields::parse(json.as_bytes()).unwrap());
         assert_eq!(read(r#"{"event":5}"#).unwrap().event, Some(5));
         assert!(read(r#"{"model":"a"}"#).is_ok());
         for wrong in ["{}", r#"{"event":5,"model":"a"}"#, r#"{"event":0}"#] {

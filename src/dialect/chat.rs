@@ -10,12 +10,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::custom::{self, CustomTools, InputText};
-use super::taken::Taken;
-use super::translation::{Ignored, TranslatedRequest};
+use super::translation::TranslatedRequest;
 use crate::assembler::calls::{CallDelta, CallTable, arguments_text};
 use crate::body::{Scanned, write_json};
 use crate::events::data_of;
+use crate::fields::{RequestFields, parse_some};
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 const MARK: &[u8] = b"\"custom\"";
 
@@ -35,8 +36,8 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
     let names = ["tools", "tool_choice", "messages"];
     let names = names.map(|name| fields.get(name).is_some_and(has_mark).then_some(name));
     let names: Vec<&str> = names.into_iter().flatten().collect();
-    let mut request = Taken::some(&fields, &names)?;
-    let mut ignored = Ignored::default();
+    let mut request = parse_some(&fields, &names)?;
+    let mut ignored = IgnoredFields::default();
     let mut written = Written::default();
     if let Some(Value::Array(tools)) = request.take("tools") {
         let tools = written.tools(tools, &mut ignored)?;
@@ -86,16 +87,16 @@ struct Written {
 }
 
 impl Written {
-    fn tools(&mut self, tools: Vec<Value>, ignored: &mut Ignored) -> Result<Value, Failure> {
+    fn tools(&mut self, tools: Vec<Value>, ignored: &mut IgnoredFields) -> Result<Value, Failure> {
         let mut all = Vec::with_capacity(tools.len());
         for (nth, tool) in tools.into_iter().enumerate() {
             if tool["type"] != "custom" {
                 all.push(tool);
                 continue;
             }
-            let mut tool = Taken::new(format!("tools[{nth}]"), tool)?;
+            let mut tool = RequestFields::new(format!("tools[{nth}]"), tool)?;
             tool.take("type");
-            let mut custom = Taken::new(tool.path("custom"), tool.need("custom")?)?;
+            let mut custom = RequestFields::new(tool.path("custom"), tool.need("custom")?)?;
             tool.drop_rest(ignored);
             let name = custom.need_text("name")?;
             let made = custom::function(&mut custom, &name, &mut self.tools)?;
@@ -110,13 +111,13 @@ impl Written {
     }
 }
 
-fn chosen(choice: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
+fn chosen(choice: Value, ignored: &mut IgnoredFields) -> Result<Value, Failure> {
     if choice["type"] != "custom" {
         return Ok(choice);
     }
-    let mut choice = Taken::new("tool_choice", choice)?;
+    let mut choice = RequestFields::new("tool_choice", choice)?;
     choice.take("type");
-    let mut custom = Taken::new("tool_choice.custom", choice.need("custom")?)?;
+    let mut custom = RequestFields::new("tool_choice.custom", choice.need("custom")?)?;
     choice.drop_rest(ignored);
     let name = custom.need_text("name")?;
     custom.drop_rest(ignored);
@@ -124,7 +125,10 @@ fn chosen(choice: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
 }
 
 /// Rewrites calls of custom tools in earlier turns as function calls.
-fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
+fn messages_with_functions(
+    mut messages: Value,
+    ignored: &mut IgnoredFields,
+) -> Result<Value, Failure> {
     for (nth, message) in messages.as_array_mut().into_iter().flatten().enumerate() {
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
         for (at, call) in calls.into_iter().flatten().enumerate() {
@@ -132,11 +136,11 @@ fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result
                 continue;
             }
             let mut call_fields =
-                Taken::new(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
+                RequestFields::new(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
             call_fields.take("type");
             let id = call_fields.text("id")?;
             let place = call_fields.path("custom");
-            let mut custom = Taken::new(place, call_fields.need("custom")?)?;
+            let mut custom = RequestFields::new(place, call_fields.need("custom")?)?;
             call_fields.drop_rest(ignored);
             let function = json!({"name": custom.need_text("name")?,
                 "arguments": custom::arguments(&custom.need_text("input")?)});

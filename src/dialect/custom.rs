@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::grammar::{GrammarError, checked};
-use super::taken::Taken;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
 
 /// The function's only parameter.
@@ -45,7 +45,7 @@ impl CustomTools {
 
 /// Reads a tool's `description` and `format`, and writes the tool as a function named `name`.
 pub(super) fn function(
-    tool: &mut Taken,
+    tool: &mut RequestFields,
     name: &str,
     tools: &mut CustomTools,
 ) -> Result<CustomFunction, Failure> {
@@ -91,7 +91,7 @@ pub(super) fn function(
 }
 
 /// Reads a tool's format: `None` for `text`, or a grammar's syntax, definition and path.
-fn format_of(tool: &mut Taken) -> Result<Option<(&'static str, String, String)>, Failure> {
+fn format_of(tool: &mut RequestFields) -> Result<Option<(&'static str, String, String)>, Failure> {
     let Some(mut format) = tool.object("format")? else {
         return Ok(None);
     };

@@ -11,6 +11,7 @@ mod chunk;
 mod custom;
 pub mod damaged;
 pub mod events;
+mod fields;
 mod grammar;
 pub mod ollama;
 pub mod overflow;
@@ -20,7 +21,6 @@ pub mod responses;
 mod seal;
 pub mod shape;
 pub mod stored;
-pub mod taken;
 mod translation;
 pub mod usage;
 
@@ -28,10 +28,10 @@ use axum::body::Bytes;
 use serde_json::{Value, json};
 
 use self::chunk::{Chunk, ChunkReader};
+pub use self::fields::{RequestFields, parse_some, refuse_unknown};
 pub use self::reasoning::ReasoningRequest;
 pub use self::seal::Sealer;
 pub use self::seal::{Seal, SealError};
-pub use self::taken::{Taken, has_effect, refuse_unknown};
 use self::translation::Tell;
 pub use self::translation::{Hints, Reading, TranslatedRequest, error_in};
 use crate::as_chat::AsChat;

@@ -4,9 +4,9 @@
 use catalog::{Effort, ReasoningWish, WishPart};
 use serde_json::Value;
 
-use super::taken::Taken;
-use super::translation::Ignored;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 /// Reasoning options with the client's field names.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct ReasoningRequest {
     effort: &'static str,
     budget: &'static str,
     /// Fields with unknown values.
-    unknown: Option<Box<Ignored>>,
+    unknown: Option<Box<IgnoredFields>>,
 }
 
 const CHAT_EFFORT: &str = "reasoning_effort";
@@ -60,7 +60,7 @@ impl ReasoningRequest {
     }
 
     /// Reads Anthropic's `thinking`, which other services also accept. Returns true if the client wants the text.
-    pub(crate) fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
+    pub(crate) fn set_thinking(&mut self, mut thinking: RequestFields) -> Result<bool, Failure> {
         let kinds = ["enabled", "adaptive", "auto", "disabled"];
         if !thinking.has("type") {
             return Err(thinking.missing("type"));
@@ -95,9 +95,11 @@ impl ReasoningRequest {
                 None => Err(wrong("enable_thinking", "true or false")),
             },
             "thinking_budget" => self.set_budget("thinking_budget", &value),
-            "thinking" => self.set_thinking(Taken::new("thinking", value)?).map(drop),
+            "thinking" => self
+                .set_thinking(RequestFields::new("thinking", value)?)
+                .map(drop),
             _ => {
-                let mut reasoning = Taken::new("reasoning", value)?;
+                let mut reasoning = RequestFields::new("reasoning", value)?;
                 if let Some(effort) = reasoning.take("effort") {
                     self.set_effort("reasoning.effort", &effort)?;
                 }
@@ -123,7 +125,7 @@ impl ReasoningRequest {
     }
 
     /// Boxed because it is rare and every request's future contains it.
-    fn unknown(&mut self) -> &mut Ignored {
+    fn unknown(&mut self) -> &mut IgnoredFields {
         self.unknown.get_or_insert_default()
     }
 

@@ -30,25 +30,6 @@ pub struct Hints {
     pub names: Vec<(&'static str, &'static str)>,
 }
 
-/// Maximum number of names to keep: a client can send any number of fields.
-const IGNORED_MAX: usize = 64;
-
-/// Names of ignored fields, without duplicates.
-#[derive(Clone, Debug, Default)]
-pub struct Ignored(Vec<String>);
-
-impl Ignored {
-    pub fn add(&mut self, name: impl AsRef<str> + Into<String>) {
-        if self.0.len() < IGNORED_MAX && !self.0.iter().any(|known| known == name.as_ref()) {
-            self.0.push(name.into());
-        }
-    }
-
-    pub fn names(self) -> Vec<String> {
-        self.0
-    }
-}
-
 /// A request in OpenAI's form, and the writer of its response.
 #[derive(Debug)]
 pub struct TranslatedRequest<T> {

@@ -1,7 +1,11 @@
 //! Parses YAML and JSON into types. Errors give the line, the problem and the probable correction; they never
 //! quote the surrounding lines, which may contain secrets.
 
+mod fields;
+mod ignored_fields;
 mod path_tracker;
+#[cfg(feature = "record-fields")]
+pub mod record;
 mod salvage;
 mod wording;
 
@@ -13,6 +17,8 @@ use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Error as YamlError;
 
+pub use fields::{FieldErrors, Fields, has_effect, shortened, unknown_fields};
+pub use ignored_fields::IgnoredFields;
 use path_tracker::Tracker;
 pub use salvage::{Format, Salvaged, SkippedPaths, WrongValue, parse_skipping, salvage};
 use wording::{number_wanted, of_parser, of_value};

@@ -52,18 +52,15 @@ fn take_structured_outputs(
     fields: &mut Fields,
 ) -> Result<Option<(Grammar, &'static str)>, ApiError> {
     const NAME: &str = "structured_outputs";
-    let object = match fields.take(NAME) {
-        None => return Ok(None),
-        Some(Value::Object(object)) => object,
-        Some(other) => return Err(expected(NAME, "an object", &other)),
+    let Some(mut parts) = fields.object(NAME)? else {
+        return Ok(None);
     };
-    let mut parts = Fields::from(object);
     let mut found: Option<(Grammar, &'static str)> = None;
     for part in ["json", "regex", "choice", "grammar", "json_object"] {
         let Some(value) = parts.take(part) else {
             continue;
         };
-        let place = format!("{NAME}.{part}");
+        let place = parts.path(part);
         let grammar = match part {
             "json" => parse_json(&place, value)?,
             "choice" => parse_choice(&place, value)?,
@@ -88,16 +85,13 @@ fn take_structured_outputs(
         }
         found = Some((grammar, NAME));
     }
-    parts.finish("structured_outputs.")?;
+    parts.finish()?;
     Ok(found)
 }
 
 fn parse_format(value: Value) -> Result<Option<Grammar>, ApiError> {
     const NAME: &str = "response_format";
-    let Value::Object(object) = value else {
-        return Err(expected(NAME, "an object", &value));
-    };
-    let mut fields = Fields::from(object);
+    let mut fields = Fields::new(NAME, value)?;
     let kind = fields.take("type").unwrap_or_default();
     let grammar = match kind.as_str() {
         Some("text") => None,
@@ -106,7 +100,10 @@ fn parse_format(value: Value) -> Result<Option<Grammar>, ApiError> {
             lenient: false,
         }),
         Some("json_schema") => match fields.take("json_schema") {
-            Some(Value::Object(object)) => Some(parse_named_schema(Fields::from(object))?),
+            Some(Value::Object(object)) => {
+                let place = fields.path("json_schema");
+                Some(parse_named_schema(Fields::at(place, object))?)
+            }
             other => {
                 return Err(expected(
                     "response_format.json_schema",
@@ -123,22 +120,22 @@ fn parse_format(value: Value) -> Result<Option<Grammar>, ApiError> {
             ));
         }
     };
-    fields.finish("response_format.")?;
+    fields.finish()?;
     Ok(grammar)
 }
 
 fn parse_named_schema(mut fields: Fields) -> Result<Grammar, ApiError> {
-    let place = "response_format.json_schema.";
     let name = fields.take("name").unwrap_or_default();
     if !name.as_str().is_some_and(is_name) {
-        return Err(expected(&format!("{place}name"), NAME_WANTED, &name));
+        return Err(expected(&fields.path("name"), NAME_WANTED, &name));
     }
-    fields.take_string("description")?;
-    let strict = fields.take_bool("strict")?.unwrap_or(false);
+    fields.text("description")?;
+    let strict = fields.flag("strict")?.unwrap_or(false);
     let schema = fields.take("schema").unwrap_or(json!({"type": "object"}));
-    fields.finish(place)?;
+    let place = fields.path("schema");
+    fields.finish()?;
     Ok(Grammar::Json {
-        schema: checked_schema(&format!("{place}schema"), schema)?,
+        schema: checked_schema(&place, schema)?,
         // OpenAI promises less without `strict`: keywords that cannot be enforced are ignored.
         lenient: !strict,
     })
@@ -276,7 +273,7 @@ mod tests {
     fn take(body: Value) -> Result<Option<(Grammar, &'static str)>, ApiError> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
         let grammar = take_grammar(&mut fields)?;
-        fields.finish("")?;
+        fields.finish()?;
         Ok(grammar)
     }
 

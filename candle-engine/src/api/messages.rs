@@ -1,8 +1,8 @@
 //! Parses the messages of a conversation into the form that chat templates take: roles, contents, tool calls and their results.
 
 use crate::api_error::ApiError;
-use crate::fields::{Fields, expected, has_effect};
-use crate::ignored_fields::IgnoredFields;
+use crate::fields::{Fields, expected};
+use reading::{IgnoredFields, has_effect};
 use serde_json::{Map, Value, json};
 
 const MESSAGES_MAX: usize = 2048;
@@ -136,7 +136,7 @@ fn parse_message(
     object.retain(|name, value| {
         let is_known = KNOWN.contains(&name.as_str());
         if !is_known && has_effect(value) {
-            ignored.add_unknown("messages.", name);
+            ignored.add_unknown("messages", name);
         }
         is_known
     });
@@ -154,7 +154,7 @@ fn take_openais_own(
     for name in ["annotations", "audio", "refusal"] {
         let value = object.shift_remove(name).unwrap_or_default();
         if role != "assistant" && has_effect(&value) {
-            ignored.add_unknown("messages.", name);
+            ignored.add_unknown("messages", name);
         }
     }
     let [own, other] = [REASONING, "reasoning"].map(|name| match object.shift_remove(name) {
@@ -162,7 +162,7 @@ fn take_openais_own(
         Some(Value::String(text)) => Some(Value::String(text)),
         Some(other) => {
             if has_effect(&other) {
-                ignored.add_unknown("messages.", name);
+                ignored.add_unknown("messages", name);
             }
             None
         }
@@ -237,7 +237,7 @@ fn parse_part(place: &str, part: &Value, ignored: &mut IgnoredFields) -> Result<
     let is_known = |key: &str| matches!(key, "type" | "text" | "refusal" | "cache_control");
     for (key, value) in part.as_object().into_iter().flatten() {
         if !is_known(key) && has_effect(value) {
-            ignored.add_unknown("messages.content.", key);
+            ignored.add_unknown("messages.content", key);
         }
     }
     match (part["type"].as_str(), part["text"].as_str()) {

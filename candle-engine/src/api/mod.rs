@@ -12,9 +12,9 @@ use crate::batch::Ending;
 use crate::decoding::Strategy;
 use crate::fields::{Fields, expected};
 use crate::grammar::Grammar;
-use crate::ignored_fields::IgnoredFields;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;
+use reading::IgnoredFields;
 use serde_json::Value;
 
 pub(crate) use messages::take_messages;
@@ -104,8 +104,8 @@ impl ChatRequest {
         let mut fields = Fields::parse(body)?;
         let mut ignored = IgnoredFields::default();
         let messages = take_messages(&mut fields, &mut ignored)?;
-        let shows_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
-        let top = fields.take_integer("top_logprobs", 0..=LOGPROBS_MAX)?;
+        let shows_logprobs = fields.flag("logprobs")?.unwrap_or(false);
+        let top = fields.integer("top_logprobs", 0..=LOGPROBS_MAX)?;
         if top.is_some_and(|top| top > 0) && !shows_logprobs {
             return Err(ApiError::field(
                 "top_logprobs",
@@ -114,8 +114,8 @@ impl ChatRequest {
         }
         let logprobs = shows_logprobs.then(|| top.unwrap_or(0) as usize);
         let limits = [
-            fields.take_integer("max_completion_tokens", 1..=TOKENS_MAX)?,
-            fields.take_integer("max_tokens", 1..=TOKENS_MAX)?,
+            fields.integer("max_completion_tokens", 1..=TOKENS_MAX)?,
+            fields.integer("max_tokens", 1..=TOKENS_MAX)?,
         ];
         let max_tokens = limits
             .into_iter()
@@ -129,7 +129,7 @@ impl ChatRequest {
         if tools.demanded().is_some() {
             settings.grammar = None;
         }
-        fields.finish("")?;
+        fields.finish()?;
         Ok(Self {
             messages,
             tools,
@@ -150,14 +150,14 @@ impl CompletionRequest {
             None => return Err(ApiError::field("prompt", "`prompt` is required")),
         };
         let logprobs = fields
-            .take_integer("logprobs", 0..=LOGPROBS_MAX)?
+            .integer("logprobs", 0..=LOGPROBS_MAX)?
             .map(|count| count as usize);
-        let echo = fields.take_bool("echo")?.unwrap_or(false);
-        let best_of = fields.take_integer("best_of", 1..=BEST_OF_MAX)?;
+        let echo = fields.flag("echo")?.unwrap_or(false);
+        let best_of = fields.integer("best_of", 1..=BEST_OF_MAX)?;
         // A request that only scores its prompt needs no completion.
         let least = if echo { 0 } else { 1 };
         let max_tokens = fields
-            .take_integer("max_tokens", least..=TOKENS_MAX)?
+            .integer("max_tokens", least..=TOKENS_MAX)?
             .map_or(COMPLETION_TOKENS_DEFAULT, |limit| limit as usize);
         let mut settings = parse_settings(&mut fields, Some(max_tokens), logprobs, defaults)?;
         let is_search = matches!(settings.strategy, Strategy::Beams(_));
@@ -193,7 +193,7 @@ impl CompletionRequest {
                 "`echo` cannot be combined with beam search; put the prompt before the completion yourself",
             ));
         }
-        fields.finish("")?;
+        fields.finish()?;
         Ok(Self {
             prompts,
             echo,
@@ -242,8 +242,8 @@ fn parse_settings(
 ) -> Result<Settings, ApiError> {
     refuse_unsupported(fields)?;
     // Identifies the end user for abuse reports; it has no effect.
-    fields.take_string("user")?;
-    let stream = fields.take_bool("stream")?.unwrap_or(false);
+    fields.text("user")?;
+    let stream = fields.flag("stream")?.unwrap_or(false);
     let (include_usage, continuous_usage) = match fields.take("stream_options") {
         None => (false, false),
         Some(_) if !stream => {
@@ -253,17 +253,17 @@ fn parse_settings(
             ));
         }
         Some(Value::Object(options)) => {
-            let mut options = Fields::from(options);
-            let include_usage = options.take_bool("include_usage")?.unwrap_or(false);
-            let continuous = options.take_bool("continuous_usage_stats")?;
+            let mut options = Fields::at("stream_options", options);
+            let include_usage = options.flag("include_usage")?.unwrap_or(false);
+            let continuous = options.flag("continuous_usage_stats")?;
             // Chunks are never padded, so it has no effect.
-            options.take_bool("include_obfuscation")?;
-            options.finish("stream_options.")?;
+            options.flag("include_obfuscation")?;
+            options.finish()?;
             (include_usage, include_usage && continuous.unwrap_or(false))
         }
         Some(other) => return Err(expected("stream_options", "an object", &other)),
     };
-    let choices = fields.take_integer("n", 1..=CHOICES_MAX)?.unwrap_or(1) as usize;
+    let choices = fields.integer("n", 1..=CHOICES_MAX)?.unwrap_or(1) as usize;
     let (sampling, strategy) = strategy::take_strategy(fields, defaults)?;
     if let Strategy::Beams(settings) = strategy {
         if choices > settings.beams {
@@ -281,7 +281,7 @@ fn parse_settings(
         }
     }
     Ok(Settings {
-        model: fields.take_string("model")?,
+        model: fields.text("model")?,
         max_tokens,
         choices,
         best_of: choices,

@@ -2,7 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::ignored_fields::IgnoredFields;
+use reading::IgnoredFields;
 use serde_json::{Map, Value};
 
 /// Levels of OpenAI and of other services. Other values have no effect.
@@ -54,7 +54,7 @@ pub(crate) fn take_switches(
     ignored: &mut IgnoredFields,
 ) -> Result<TemplateSwitches, ApiError> {
     let mut values = Map::new();
-    let effort = fields.take_string(EFFORT)?;
+    let effort = fields.text(EFFORT)?;
     let is_known = |effort: &&String| EFFORTS.contains(&effort.as_str());
     let known = effort.as_ref().filter(is_known);
     if effort.is_some() && known.is_none() {

@@ -17,9 +17,9 @@ pub(super) fn take_sampling(
     fields: &mut Fields,
     defaults: &SamplingSettings,
 ) -> Result<SamplingSettings, ApiError> {
-    let mut number = |name: &str, range, default: f32| {
+    let mut number = |name: &'static str, range, default: f32| {
         fields
-            .take_number(name, range)
+            .number_in(name, range)
             .map(|value| value.map_or(default, |value| value as f32))
     };
     Ok(SamplingSettings {
@@ -35,12 +35,12 @@ pub(super) fn take_sampling(
             defaults.repetition_penalty,
         )?,
         // Other engines write -1 or 0 for all tokens.
-        top_k: match fields.take_integer("top_k", -1..=i64::from(u32::MAX))? {
+        top_k: match fields.integer("top_k", -1..=i64::from(u32::MAX))? {
             None => defaults.top_k,
             Some(count) => usize::try_from(count).ok().filter(|count| *count > 0),
         },
         seed: fields
-            .take_integer("seed", i64::MIN..=i64::MAX)?
+            .integer("seed", i64::MIN..=i64::MAX)?
             .map(|seed| seed as u64),
         logit_bias: parse_logit_bias(fields.take("logit_bias"))?,
     })
@@ -52,9 +52,9 @@ pub(super) fn take_ending(fields: &mut Fields) -> Result<Ending, ApiError> {
         stop: parse_stop(fields.take("stop"))?,
         stop_tokens: parse_stop_tokens(fields.take("stop_token_ids"))?,
         min_tokens: fields
-            .take_integer("min_tokens", 0..=TOKENS_MAX)?
+            .integer("min_tokens", 0..=TOKENS_MAX)?
             .map_or(0, |count| count as usize),
-        ignores_end: fields.take_bool("ignore_eos")?.unwrap_or(false),
+        ignores_end: fields.flag("ignore_eos")?.unwrap_or(false),
     })
 }
 

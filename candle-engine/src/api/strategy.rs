@@ -23,19 +23,17 @@ pub(super) fn take_strategy(
     fields: &mut Fields,
     defaults: &SamplingSettings,
 ) -> Result<(SamplingSettings, Strategy), ApiError> {
-    let name = fields.take_string("decoding_strategy")?;
-    let temperature = fields.number("temperature");
+    let name = fields.text("decoding_strategy")?;
+    let temperature = fields.get("temperature").and_then(Value::as_f64);
     for (names, strategy) in [
         (&BEAMS_ALONE[..], "beam_search"),
         (&CONTRASTIVE_ALONE, "contrastive_search"),
     ] {
-        // Null counts as absent.
-        for absent in names
-            .iter()
-            .filter(|field| !fields.has(field))
-            .collect::<Vec<_>>()
-        {
-            fields.take(absent);
+        // Absent names become known, for suggestions.
+        for name in names {
+            if !fields.has(name) {
+                fields.take(name);
+            }
         }
         if let Some(field) = names.iter().find(|field| fields.has(field))
             && name.as_deref() != Some(strategy)
@@ -69,7 +67,11 @@ pub(super) fn take_strategy(
         }
         Some("beam_search") => {
             refuse_drawing(fields, "beam_search")?;
-            if fields.number("top_k").is_some_and(|count| count > 0.0) {
+            if fields
+                .get("top_k")
+                .and_then(Value::as_f64)
+                .is_some_and(|count| count > 0.0)
+            {
                 return Err(excluded("top_k", "beam_search", "leave it out"));
             }
             let settings = take_beams(fields)?;
@@ -77,8 +79,8 @@ pub(super) fn take_strategy(
         }
         Some("contrastive_search") => {
             refuse_drawing(fields, "contrastive_search")?;
-            let candidates = fields.take_integer("top_k", 1..=CANDIDATES_MAX as i64)?;
-            let penalty_alpha = fields.take_number("penalty_alpha", 0.0..=1.0)?;
+            let candidates = fields.integer("top_k", 1..=CANDIDATES_MAX as i64)?;
+            let penalty_alpha = fields.number_in("penalty_alpha", 0.0..=1.0)?;
             let settings = ContrastiveSettings {
                 penalty_alpha: penalty_alpha.map_or(PENALTY_ALPHA_DEFAULT, |alpha| alpha as f32),
                 candidates: candidates.map_or(CANDIDATES_DEFAULT, |count| count as usize),
@@ -95,8 +97,8 @@ pub(super) fn take_strategy(
 }
 
 fn take_beams(fields: &mut Fields) -> Result<BeamSettings, ApiError> {
-    let beams = fields.take_integer("num_beams", 2..=8)?;
-    let length_penalty = fields.take_number("length_penalty", -10.0..=10.0)?;
+    let beams = fields.integer("num_beams", 2..=8)?;
+    let length_penalty = fields.number_in("length_penalty", -10.0..=10.0)?;
     let early_stopping = match fields.take("early_stopping") {
         None | Some(Value::Bool(false)) => EarlyStopping::WhenWorse,
         Some(Value::Bool(true)) => EarlyStopping::AtOnce,
@@ -125,7 +127,8 @@ fn refuse_drawing(fields: &Fields, strategy: &str) -> Result<(), ApiError> {
         ("typical_p", &[1.0]),
     ] {
         if fields
-            .number(name)
+            .get(name)
+            .and_then(Value::as_f64)
             .is_some_and(|value| !neutral.contains(&value))
         {
             return Err(excluded(name, strategy, "leave it out"));

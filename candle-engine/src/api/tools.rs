@@ -3,8 +3,8 @@
 use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
-use crate::ignored_fields::IgnoredFields;
 use crate::tools::{Tool, ToolChoice, Tools};
+use reading::IgnoredFields;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ pub(crate) fn take_tools(
     Ok(Tools {
         list,
         choice,
-        parallel: fields.take_bool("parallel_tool_calls")?.unwrap_or(true),
+        parallel: fields.flag("parallel_tool_calls")?.unwrap_or(true),
     })
 }
 
@@ -88,23 +88,22 @@ fn parse_tool(
         let wanted = "an object with `type` \"function\" and an object `function`";
         return Err(expected(&place, wanted, &definition));
     };
-    let mut rest = Fields::from(parts.clone());
+    let mut rest = Fields::at("tools", parts.clone());
     rest.take("type");
     rest.take("function");
-    rest.drop_rest("tools.", ignored);
-    let place = format!("{place}.function.");
-    let mut fields = Fields::from(function.clone());
+    rest.drop_rest(ignored);
+    let mut fields = Fields::at(format!("{place}.function"), function.clone());
     let name = fields.take("name").unwrap_or_default();
     let Some(name) = name.as_str().filter(|name| is_name(name)) else {
-        return Err(expected(&format!("{place}name"), NAME_WANTED, &name));
+        return Err(expected(&fields.path("name"), NAME_WANTED, &name));
     };
-    fields.take_string("description")?;
+    fields.text("description")?;
     let parameters = match fields.take("parameters") {
         None => None,
-        Some(schema) => Some(checked_schema(&format!("{place}parameters"), schema)?),
+        Some(schema) => Some(checked_schema(&fields.path("parameters"), schema)?),
     };
-    let strict = fields.take_bool("strict")?.unwrap_or(false);
-    fields.drop_rest("tools.function.", ignored);
+    let strict = fields.flag("strict")?.unwrap_or(false);
+    fields.drop_rest(ignored);
     let known = |(key, _): &(&String, &Value)| FUNCTION.contains(&key.as_str());
     let function: Map<String, Value> = function
         .iter()

@@ -54,7 +54,7 @@ impl EmbeddingsRequest {
         };
         let texts = &service.model.texts;
         let inputs = take_inputs(fields)?;
-        let is_base64 = match fields.take_string("encoding_format")?.as_deref() {
+        let is_base64 = match fields.text("encoding_format")?.as_deref() {
             None | Some("float") => false,
             Some("base64") => true,
             Some(other) => {
@@ -62,12 +62,12 @@ impl EmbeddingsRequest {
                 return Err(expected("encoding_format", "float or base64", &found));
             }
         };
-        let dimensions = fields.take_integer("dimensions", 1..=width as i64)?;
-        let normalises = fields.take_bool("normalize")?.unwrap_or(normalises);
+        let dimensions = fields.integer("dimensions", 1..=width as i64)?;
+        let normalises = fields.flag("normalize")?.unwrap_or(normalises);
         // Names the client's end user; it has no effect.
-        fields.take_string("user")?;
-        let adds_special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
-        let name = fields.take_string("prompt_name")?;
+        fields.text("user")?;
+        let adds_special = fields.flag("add_special_tokens")?.unwrap_or(true);
+        let name = fields.text("prompt_name")?;
         let prompt = texts.prompts.named(name.as_deref())?;
         let cut = service.take_cut(fields)?;
         let several = inputs.len() > 1;

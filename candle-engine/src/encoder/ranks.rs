@@ -68,10 +68,10 @@ fn cosine(first: &[f32], second: &[f32]) -> f32 {
 
 /// Reads the fields that select raw or normalised scores, as named by Text Embeddings Inference and vLLM.
 fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiError> {
-    let raw = fields.take_bool("raw_scores")?;
+    let raw = fields.flag("raw_scores")?;
     let mut activates = raw.map(|raw| !raw);
     for word in ["use_activation", "activation"] {
-        activates = fields.take_bool(word)?.or(activates);
+        activates = fields.flag(word)?.or(activates);
     }
     Ok(match &service.model.gives {
         OutputKind::Vectors { .. } => Scoring::Cosine { firsts: 1 },
@@ -123,7 +123,7 @@ fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
 
 /// Reads the instruction for the prompt, if the model has one.
 fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<String>, ApiError> {
-    let instruction = fields.take_string("instruction")?;
+    let instruction = fields.text("instruction")?;
     match &service.model.gives {
         OutputKind::Scores { wording, .. } if wording.takes_instruction() => Ok(instruction),
         _ if instruction.is_some() => Err(ApiError::field(
@@ -229,13 +229,13 @@ impl RerankRequest {
         }
         let is_tei = name == "texts";
         let documents = texts_of(list, name)?;
-        let most = fields.take_integer("top_n", 0..=i64::from(u32::MAX))?;
+        let most = fields.integer("top_n", 0..=i64::from(u32::MAX))?;
         // Clients of vLLM and Jina send 0 for all documents.
         let most = most.filter(|most| *most > 0);
-        let returns = fields.take_bool("return_documents")?;
-        let returns_text = fields.take_bool("return_text")?;
+        let returns = fields.flag("return_documents")?;
+        let returns_text = fields.flag("return_text")?;
         // Names the client's end user; it has no effect.
-        fields.take_string("user")?;
+        fields.text("user")?;
         let cut = service.take_cut(fields)?;
         let instruction = take_instruction(service, fields)?;
         let texts = &service.model.texts;
@@ -318,7 +318,7 @@ impl ScoreRequest {
         ];
         let known_names = names.into_iter().find(|names| fields.has(names.0));
         let (first_name, second_name) = known_names.unwrap_or(names[0]);
-        let mut list = |name: &str| {
+        let mut list = |name: &'static str| {
             let value = fields.take(name);
             let value =
                 value.ok_or_else(|| ApiError::field(name, format!("`{name}` is required")))?;
@@ -336,7 +336,7 @@ impl ScoreRequest {
         if let Scoring::Cosine { firsts: count } = &mut scoring {
             *count = firsts.len();
         }
-        fields.take_string("user")?;
+        fields.text("user")?;
         let cut = service.take_cut(fields)?;
         let instruction = take_instruction(service, fields)?;
         let prompt = service.model.texts.prompts.named(None)?;

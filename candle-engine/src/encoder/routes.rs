@@ -74,13 +74,13 @@ impl Service {
 
     fn read(&self, route: Route, body: &[u8]) -> Result<ParsedRequest, ApiError> {
         let mut fields = Fields::parse(body)?;
-        self.check_model(fields.take_string("model")?.as_deref())?;
+        self.check_model(fields.text("model")?.as_deref())?;
         let parsed = match route {
             Route::Embeddings => EmbeddingsRequest::read(self, &mut fields)?,
             Route::Rerank => RerankRequest::read(self, &mut fields)?,
             Route::Score => ScoreRequest::read(self, &mut fields)?,
         };
-        fields.finish("")?;
+        fields.finish()?;
         Ok(parsed)
     }
 }

@@ -166,14 +166,14 @@ impl Service {
     /// Reads the truncation fields, as named by Text Embeddings Inference and vLLM.
     pub(super) fn take_cut(&self, fields: &mut Fields) -> Result<Cut, ApiError> {
         let limit = self.model.texts.limit;
-        let truncates = fields.take_bool("truncate")?.unwrap_or(false);
-        let tokens = fields.take_integer("truncate_prompt_tokens", -1..=limit as i64)?;
+        let truncates = fields.flag("truncate")?.unwrap_or(false);
+        let tokens = fields.integer("truncate_prompt_tokens", -1..=limit as i64)?;
         if tokens == Some(0) {
             let message =
                 "`truncate_prompt_tokens` must be at least 1, or -1 for as many as the model takes";
             return Err(ApiError::field("truncate_prompt_tokens", message));
         }
-        let direction = fields.take_string("truncation_direction")?;
+        let direction = fields.text("truncation_direction")?;
         let from_left = match direction.as_deref() {
             None | Some("right" | "Right") => false,
             Some("left" | "Left") => true,

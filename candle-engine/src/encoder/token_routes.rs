@@ -3,7 +3,7 @@
 use super::service::Service;
 use super::texts::Cut;
 use crate::api_error::ApiError;
-use crate::fields::Fields;
+use crate::fields::{Fields, need_token_ids};
 use crate::tokenize_response::{TokenizeResponse, check_text};
 use serde_json::{Value, json};
 
@@ -11,16 +11,16 @@ impl Service {
     /// Handles `POST /tokenize` with a `prompt`.
     pub fn tokenize(&self, body: &[u8]) -> Result<TokenizeResponse, ApiError> {
         let mut fields = Fields::parse(body)?;
-        self.check_model(fields.take_string("model")?.as_deref())?;
-        let special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
-        let shows_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
+        self.check_model(fields.text("model")?.as_deref())?;
+        let special = fields.flag("add_special_tokens")?.unwrap_or(true);
+        let shows_texts = fields.flag("return_token_strs")?.unwrap_or(false);
         if fields.has("messages") {
             return Err(self.is_for_something_else("chats"));
         }
-        let Some(prompt) = fields.take_string("prompt")? else {
+        let Some(prompt) = fields.text("prompt")? else {
             return Err(ApiError::field("prompt", "`prompt` is required"));
         };
-        fields.finish("")?;
+        fields.finish()?;
         let texts = &self.model.texts;
         check_text(&prompt, texts.limit)?;
         let cut = Cut {
@@ -44,9 +44,9 @@ impl Service {
     /// Handles `POST /detokenize`: decodes `tokens`, including special tokens.
     pub fn detokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
         let mut fields = Fields::parse(body)?;
-        self.check_model(fields.take_string("model")?.as_deref())?;
-        let tokens = fields.need_token_ids("tokens")?;
-        fields.finish("")?;
+        self.check_model(fields.text("model")?.as_deref())?;
+        let tokens = need_token_ids(&mut fields, "tokens")?;
+        fields.finish()?;
         let texts = &self.model.texts;
         texts.check_tokens(&tokens, "tokens")?;
         Ok(json!({"prompt": texts.text_of(&tokens)?}))

@@ -17,7 +17,7 @@ fn the_last_event_id_is_parsed_and_invalid_ids_are_refused() {
 
 #[test]
 fn an_unknown_event_kind_is_refused_with_the_existing_kinds() {
-    let read = |json: &str| EventsQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+    let read = |json: &str| EventsQuery::read(&mut Fields::parse(json.as_bytes()).unwrap());
     for kind in RecordKind::ALL.map(RecordKind::name) {
         let query = format!(r#"{{"kind":"{kind}"}}"#);
         assert_eq!(read(&query).unwrap().kind, Some(kind));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_key_needs_a_name_and_a_role() {
-    let read = |json: &str| NewKeyRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+    let read = |json: &str| NewKeyRequest::read(&mut Fields::parse(json.as_bytes()).unwrap());
     assert!(read(r#"{"name":"a","role":"admin","expires":"30d"}"#).is_ok());
     for (json, field) in [
         (r#"{"role":"admin"}"#, "name"),

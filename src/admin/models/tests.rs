@@ -4,7 +4,7 @@ use super::*;
 use pool::{Override, Span};
 
 fn patch(json: &str) -> Result<ModelPatch, Failure> {
-    ModelPatch::read(&mut Fields::of_json(json.as_bytes())?)
+    ModelPatch::read(&mut Fields::parse(json.as_bytes())?)
 }
 
 #[test]

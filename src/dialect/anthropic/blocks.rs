@@ -4,9 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::super::seal::Sealer;
-use super::super::taken::Taken;
-use super::super::translation::{Ignored, arguments_of};
+use super::super::translation::arguments_of;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 /// Image types that the API accepts.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
@@ -26,20 +27,20 @@ const OF_A_SERVER: [&str; 9] = [
 
 /// State collected while messages are read.
 pub(super) struct Notes {
-    pub ignored: Ignored,
+    pub ignored: IgnoredFields,
     sealer: Sealer,
 }
 
 impl Notes {
     pub fn new(sealer: Sealer) -> Notes {
         Notes {
-            ignored: Ignored::default(),
+            ignored: IgnoredFields::default(),
             sealer,
         }
     }
 
     /// Accepts a `cache_control` hint on any block and notes it as ignored.
-    pub(crate) fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
+    pub(crate) fn cache_control(&mut self, block: &mut RequestFields) -> Result<(), Failure> {
         if let Some(mut hint) = block.object("cache_control")? {
             hint.text("type")?;
             self.ignored.add("cache_control");
@@ -57,7 +58,7 @@ pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<Strin
     };
     let mut texts = Vec::new();
     for (nth, block) in blocks.into_iter().enumerate() {
-        let mut block = Taken::new(format!("{at}[{nth}]"), block)?;
+        let mut block = RequestFields::new(format!("{at}[{nth}]"), block)?;
         let kind = block.need_text("type")?;
         if kind != "text" {
             return Err(block.not_here(
@@ -75,7 +76,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
     let mut turns: Vec<Turn> = Vec::new();
     for (nth, message) in items.into_iter().enumerate() {
         let at = format!("messages[{nth}]");
-        let mut message = Taken::new(at, message)?;
+        let mut message = RequestFields::new(at, message)?;
         let role = message.need_text("role")?;
         let is_user = match role.as_str() {
             "user" => true,
@@ -96,7 +97,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
             Value::String(text) => turn.text(text),
             Value::Array(blocks) => {
                 for (nth, block) in blocks.into_iter().enumerate() {
-                    turn.block(Taken::new(format!("{at}[{nth}]"), block)?, notes)?;
+                    turn.block(RequestFields::new(format!("{at}[{nth}]"), block)?, notes)?;
                 }
             }
             _ => return Err(wrong(&at, "a string or a list of blocks")),
@@ -117,7 +118,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
 /// instructions are added to the user's text with a mark.
 fn instructions(
     turns: &mut Vec<Turn>,
-    mut message: Taken,
+    mut message: RequestFields,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
     let at = message.path("content");
@@ -162,7 +163,7 @@ impl Turn {
         self.parts.push(json!({"type": "text", "text": text}));
     }
 
-    fn block(&mut self, mut block: Taken, notes: &mut Notes) -> Result<(), Failure> {
+    fn block(&mut self, mut block: RequestFields, notes: &mut Notes) -> Result<(), Failure> {
         let kind = block.need_text("type")?;
         match (kind.as_str(), self.is_user) {
             ("text", _) => self.text(text(block, notes)?),
@@ -190,7 +191,7 @@ impl Turn {
     }
 
     /// Reads a tool result. Tool messages of a chat cannot contain images, so images follow in a user message.
-    fn result(&mut self, mut block: Taken, notes: &mut Notes) -> Result<(), Failure> {
+    fn result(&mut self, mut block: RequestFields, notes: &mut Notes) -> Result<(), Failure> {
         let id = block.need_text("tool_use_id")?;
         let at = block.path("content");
         let blocks = match block.take("content") {
@@ -201,7 +202,7 @@ impl Turn {
         };
         let (mut texts, mut pictures) = (Vec::new(), Vec::new());
         for (nth, inner) in blocks.into_iter().enumerate() {
-            let mut inner = Taken::new(format!("{at}[{nth}]"), inner)?;
+            let mut inner = RequestFields::new(format!("{at}[{nth}]"), inner)?;
             match inner.need_text("type")?.as_str() {
                 "text" => texts.push(text(inner, notes)?),
                 "image" => pictures.push(picture(inner, notes)?),
@@ -272,7 +273,7 @@ fn content(parts: Vec<Value>) -> Value {
     }
 }
 
-fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
+fn text(mut block: RequestFields, notes: &mut Notes) -> Result<String, Failure> {
     let text = block.need_text("text")?;
     notes.cache_control(&mut block)?;
     // Citations of an earlier response, with their sources.
@@ -286,9 +287,9 @@ fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
+fn picture(mut block: RequestFields, notes: &mut Notes) -> Result<Value, Failure> {
     let at = block.path("source");
-    let mut source = Taken::new(at, block.need("source")?)?;
+    let mut source = RequestFields::new(at, block.need("source")?)?;
     let kind = source.need_text("type")?;
     if kind != "base64" {
         return Err(source.not_here(
@@ -309,7 +310,11 @@ fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
 }
 
 /// Reads the model's reasoning, if this pool wrote it for this key. Other reasoning is unreadable and is dropped.
-fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<String>, Failure> {
+fn thinking(
+    kind: &str,
+    mut block: RequestFields,
+    notes: &mut Notes,
+) -> Result<Option<String>, Failure> {
     notes.cache_control(&mut block)?;
     let known = match kind {
         "thinking" => {
@@ -331,9 +336,9 @@ fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<St
 }
 
 /// Reads a text document.
-fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
+fn document(mut block: RequestFields, notes: &mut Notes) -> Result<String, Failure> {
     let at = block.path("source");
-    let mut source = Taken::new(at, block.need("source")?)?;
+    let mut source = RequestFields::new(at, block.need("source")?)?;
     if source.need_text("type")? != "text" {
         return Err(source.not_here(
             "type",
@@ -356,7 +361,7 @@ fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     Ok(parts.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }
 
-fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
+fn call(mut block: RequestFields, notes: &mut Notes) -> Result<Value, Failure> {
     let id = block.need_text("id")?;
     let name = block.need_text("name")?;
     let input = arguments_of(block.take("input"));

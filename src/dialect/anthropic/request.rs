@@ -5,11 +5,11 @@ use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::super::reasoning::ReasoningRequest;
-use super::super::taken::Taken;
 use super::super::translation::{Hints, Reading, TranslatedRequest};
 use super::Message;
 use super::blocks::{Notes, messages, text_of};
 use super::errors::NO_THREADS;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
 
 /// Chat fields and their names in the client's request.
@@ -28,7 +28,7 @@ const OF_THEIR_MODELS: [&str; 4] = ["bash_", "computer_", "memory_", "text_edito
 
 /// Reads `POST /v1/messages`.
 pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Message>, Failure> {
-    let mut request = Taken::body(body)?;
+    let mut request = RequestFields::parse(body)?;
     let mut notes = Notes::new(reading.sealer.clone());
     let mut chat = Map::new();
     let conversation = conversation(&mut request, &mut chat, &mut notes)?;
@@ -97,7 +97,7 @@ pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Message
 
 /// Reads `POST /v1/messages/count_tokens` and returns the chat whose prompt is counted.
 pub fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Failure> {
-    let mut request = Taken::body(body)?;
+    let mut request = RequestFields::parse(body)?;
     let mut chat = Map::new();
     let mut notes = Notes::new(reading.sealer.clone());
     conversation(&mut request, &mut chat, &mut notes)?;
@@ -117,7 +117,7 @@ struct Conversation {
 
 /// Reads the fields that both routes share.
 fn conversation(
-    request: &mut Taken,
+    request: &mut RequestFields,
     chat: &mut Map<String, Value>,
     notes: &mut Notes,
 ) -> Result<Conversation, Failure> {
@@ -185,7 +185,7 @@ fn conversation(
 }
 
 fn output_config(
-    mut output: Taken,
+    mut output: RequestFields,
     chat: &mut Map<String, Value>,
     reasoning: &mut ReasoningRequest,
     notes: &mut Notes,
@@ -201,7 +201,7 @@ fn output_config(
 }
 
 fn output_format(
-    mut format: Taken,
+    mut format: RequestFields,
     chat: &mut Map<String, Value>,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
@@ -217,7 +217,7 @@ fn output_format(
 
 /// Translates a tool into a function. Returns `None` for a server-side tool.
 fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Failure> {
-    let mut tool = Taken::new(at, value)?;
+    let mut tool = RequestFields::new(at, value)?;
     let kind = tool.text("type")?.unwrap_or_else(|| "custom".to_owned());
     let known = OF_A_SERVER
         .into_iter()
@@ -274,7 +274,7 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
 }
 
 fn choice(
-    request: &mut Taken,
+    request: &mut RequestFields,
     chat: &mut Map<String, Value>,
     has_tools: bool,
     notes: &mut Notes,

@@ -3,7 +3,7 @@
 use super::*;
 
 fn parse(tool: Value) -> Result<CustomFunction, Failure> {
-    let mut tool = Taken::new("tools[0]", tool)?;
+    let mut tool = RequestFields::new("tools[0]", tool)?;
     let made = function(&mut tool, "edit", &mut CustomTools::default())?;
     tool.finish()?;
     Ok(made)
@@ -90,7 +90,7 @@ fn a_custom_tool_becomes_a_function_with_one_text_argument() {
 fn a_request_has_a_bounded_number_of_custom_tools() {
     let mut tools = CustomTools::default();
     let mut add = || {
-        let mut tool = Taken::new("tools[0]", json!({})).unwrap();
+        let mut tool = RequestFields::new("tools[0]", json!({})).unwrap();
         function(&mut tool, "edit", &mut tools)
     };
     assert!((0..TOOLS_MAX).all(|_| add().is_ok()));
@@ -103,7 +103,7 @@ fn the_patterns_of_a_request_have_a_bounded_length() {
     let mut tools = CustomTools::default();
     let format = json!({"type": "grammar", "syntax": "regex", "definition": "a".repeat(10_000)});
     let mut is_unheld = || {
-        let mut tool = Taken::new("tools[0]", json!({"format": format})).unwrap();
+        let mut tool = RequestFields::new("tools[0]", json!({"format": format})).unwrap();
         function(&mut tool, "edit", &mut tools).unwrap().is_unheld
     };
     let held = (0..100).filter(|_| !is_unheld()).count();

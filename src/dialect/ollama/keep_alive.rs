@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::taken::Taken;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
 
 /// Time that a model stays loaded after a request.
@@ -29,7 +29,7 @@ const UNITS: [(&str, f64); 8] = [
 /// Maximum length of the text.
 const TEXT_MAX: usize = 64;
 
-pub fn read(request: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
+pub fn read(request: &mut RequestFields) -> Result<Option<KeepAlive>, Failure> {
     let Some(value) = request.take("keep_alive") else {
         return Ok(None);
     };
@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     fn keep(value: Value) -> Result<Option<KeepAlive>, Failure> {
-        read(&mut Taken::new("", json!({"keep_alive": value})).unwrap())
+        read(&mut RequestFields::new("", json!({"keep_alive": value})).unwrap())
     }
 
     #[test]

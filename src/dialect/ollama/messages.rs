@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::super::taken::Taken;
 use super::super::translation::arguments_of;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -77,14 +77,14 @@ pub(super) fn messages(
     let mut open = CallsWithoutResponse::default();
     let items = items.into_iter().enumerate();
     let read = items.map(|(nth, value)| {
-        let message = Taken::new(format!("messages[{nth}]"), value)?;
+        let message = RequestFields::new(format!("messages[{nth}]"), value)?;
         translate(message, &mut open, ignored)
     });
     read.collect()
 }
 
 fn translate(
-    mut message: Taken,
+    mut message: RequestFields,
     open: &mut CallsWithoutResponse,
     ignored: &mut Vec<String>,
 ) -> Result<Value, Failure> {
@@ -105,7 +105,7 @@ fn translate(
         .enumerate()
     {
         let at = format!("{}[{nth}]", message.path("tool_calls"));
-        calls.push(self::call(Taken::new(at, call)?, open)?);
+        calls.push(self::call(RequestFields::new(at, call)?, open)?);
     }
     if !calls.is_empty() {
         translated.insert("tool_calls".to_owned(), json!(calls));
@@ -143,7 +143,7 @@ fn push_once(ignored: &mut Vec<String>, name: &str) {
 }
 
 /// Translates a tool call. OpenAI's form has its arguments as a string.
-fn call(mut call: Taken, open: &mut CallsWithoutResponse) -> Result<Value, Failure> {
+fn call(mut call: RequestFields, open: &mut CallsWithoutResponse) -> Result<Value, Failure> {
     let id = call.text("id")?;
     let function = call.object("function")?;
     let mut function = function.ok_or_else(|| call.missing("function"))?;
@@ -155,7 +155,7 @@ fn call(mut call: Taken, open: &mut CallsWithoutResponse) -> Result<Value, Failu
 }
 
 /// Reads the images of a message or a prompt as data: URLs.
-pub(super) fn pictures(request: &mut Taken) -> Result<Vec<String>, Failure> {
+pub(super) fn pictures(request: &mut RequestFields) -> Result<Vec<String>, Failure> {
     let items = request.list("images")?.unwrap_or_default();
     let items = items.into_iter().enumerate();
     let read = items.map(|(nth, value)| match value {
@@ -165,7 +165,7 @@ pub(super) fn pictures(request: &mut Taken) -> Result<Vec<String>, Failure> {
     read.collect()
 }
 
-fn wrong_picture(request: &Taken, nth: usize) -> Failure {
+fn wrong_picture(request: &RequestFields, nth: usize) -> Failure {
     let place = format!("images[{nth}]");
     request.wrong(&place, "a PNG, JPEG, GIF or WebP image in base64")
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::taken::Taken;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
 use catalog::Recipe;
 
@@ -48,7 +48,7 @@ const OTHERS: [&str; 11] = [
 
 /// Writes the options as fields of `chat`. `recipe` is the model's recipe, if the model exists.
 pub(super) fn read(
-    request: &mut Taken,
+    request: &mut RequestFields,
     recipe: Option<&Recipe>,
     chat: &mut Map<String, Value>,
     ignored: &mut Vec<String>,
@@ -84,7 +84,10 @@ pub(super) fn read(
 }
 
 /// Checks the options of an embeddings request. None changes the result.
-pub fn for_embeddings(request: &mut Taken, ignored: &mut Vec<String>) -> Result<(), Failure> {
+pub fn for_embeddings(
+    request: &mut RequestFields,
+    ignored: &mut Vec<String>,
+) -> Result<(), Failure> {
     let Some(mut options) = request.object("options")? else {
         return Ok(());
     };
@@ -100,7 +103,7 @@ pub fn for_embeddings(request: &mut Taken, ignored: &mut Vec<String>) -> Result<
 }
 
 /// Checks the types of known options and reports all remaining options as ignored.
-fn without_effect(mut options: Taken, ignored: &mut Vec<String>) -> Result<(), Failure> {
+fn without_effect(mut options: RequestFields, ignored: &mut Vec<String>) -> Result<(), Failure> {
     for name in SWITCHES {
         if options.flag(name)?.is_some() {
             ignored.push(options.path(name));
@@ -116,7 +119,7 @@ fn without_effect(mut options: Taken, ignored: &mut Vec<String>) -> Result<(), F
 }
 
 /// Reads an integer, which may be written as `40.0`.
-fn integer(options: &mut Taken, name: &str) -> Result<Option<i64>, Failure> {
+fn integer(options: &mut RequestFields, name: &'static str) -> Result<Option<i64>, Failure> {
     let Some(value) = options.take(name) else {
         return Ok(None);
     };
@@ -130,7 +133,7 @@ fn integer(options: &mut Taken, name: &str) -> Result<Option<i64>, Failure> {
     }
 }
 
-fn stops(options: &mut Taken) -> Result<Vec<String>, Failure> {
+fn stops(options: &mut RequestFields) -> Result<Vec<String>, Failure> {
     let wanted = "a string or a list of strings, none of them empty";
     let texts = match options.take("stop") {
         None => return Ok(Vec::new()),
@@ -161,7 +164,7 @@ mod tests {
 
     fn fields(engine: &str, options: Value) -> (Value, Vec<String>) {
         let (mut chat, mut ignored) = (Map::new(), Vec::new());
-        let mut request = Taken::new("", json!({"options": options})).unwrap();
+        let mut request = RequestFields::new("", json!({"options": options})).unwrap();
         let recipe = recipe(engine);
         read(&mut request, Some(&recipe), &mut chat, &mut ignored).unwrap();
         (Value::Object(chat), ignored)
@@ -217,7 +220,7 @@ mod tests {
             (json!({"use_mmap": 1}), "options.use_mmap"),
             (json!([1]), "options"),
         ] {
-            let mut request = Taken::new("", json!({"options": options})).unwrap();
+            let mut request = RequestFields::new("", json!({"options": options})).unwrap();
             let failure = read(&mut request, None, &mut Map::new(), &mut Vec::new()).unwrap_err();
             assert_eq!(failure.body.error.param.as_deref(), Some(named));
         }
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn embeddings_report_every_option_as_ignored() {
         let options = json!({"temperature": 0, "num_ctx": 512, "stop": ["a"], "seed": 1});
-        let mut request = Taken::new("", json!({"options": options})).unwrap();
+        let mut request = RequestFields::new("", json!({"options": options})).unwrap();
         let mut ignored = Vec::new();
         for_embeddings(&mut request, &mut ignored).unwrap();
         let named = ["temperature", "seed", "stop", "num_ctx"];

@@ -7,12 +7,12 @@ use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::super::reasoning::ReasoningRequest;
-use super::super::taken::Taken;
 use super::keep_alive::{self, KeepAlive};
 use super::messages::{content, messages, pictures};
 use super::names::bare_name;
 use super::options;
 use super::response::Ask;
+use crate::fields::RequestFields;
 use crate::{CHAT, COMPLETIONS};
 use api_types::error::Failure;
 use catalog::{Entry, Recipe};
@@ -26,7 +26,7 @@ pub struct OllamaRequest {
     pub model: String,
     pub keep_alive: Option<KeepAlive>,
     pub work: Work,
-    /// Ignored fields.
+    /// IgnoredFields fields.
     pub ignored: Vec<String>,
     pub reasoning: ReasoningRequest,
 }
@@ -42,7 +42,7 @@ pub enum Work {
 }
 
 /// Reads the model's name from `model` or `name`.
-pub fn name_of(fields: &mut Taken) -> Result<String, Failure> {
+pub fn name_of(fields: &mut RequestFields) -> Result<String, Failure> {
     let (model, name) = (fields.text("model")?, fields.text("name")?);
     let named = model.or(name).filter(|name| !name.is_empty());
     named.ok_or_else(|| fields.missing("model"))
@@ -54,7 +54,7 @@ pub fn read(
     ask: Ask,
     entry_of: &dyn Fn(&str) -> Option<Arc<Entry>>,
 ) -> Result<OllamaRequest, Failure> {
-    let mut fields = Taken::body(body)?;
+    let mut fields = RequestFields::parse(body)?;
     let named = name_of(&mut fields)?;
     let own = entry_of(&named).map(|entry| (named.as_str(), entry));
     let known = own.or_else(|| Some((bare_name(&named), entry_of(bare_name(&named))?)));
@@ -126,7 +126,7 @@ impl<'a> Request<'a> {
     }
 
     /// Reads a chat and returns the engine's route; `None` for an empty request.
-    fn chat(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
+    fn chat(&mut self, fields: &mut RequestFields) -> Result<Option<&'static str>, Failure> {
         let items = fields.list("messages")?.unwrap_or_default();
         for name in ["prompt", "system", "suffix", "template"] {
             let why = "it is a field of /api/generate; /api/chat takes `messages`";
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
         self.set("messages", json!(items));
         let tools = fields.list("tools")?.unwrap_or_default();
         let tools = tools.into_iter().enumerate().map(|(nth, tool)| {
-            let mut tool = Taken::new(format!("tools[{nth}]"), tool)?;
+            let mut tool = RequestFields::new(format!("tools[{nth}]"), tool)?;
             let function = tool.need("function")?;
             if function["name"].is_string() {
                 Ok(json!({"type": "function", "function": function}))
@@ -153,7 +153,7 @@ impl<'a> Request<'a> {
     }
 
     /// Reads a prompt, as a chat of one turn or as raw text.
-    fn generate(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
+    fn generate(&mut self, fields: &mut RequestFields) -> Result<Option<&'static str>, Failure> {
         let why = "it is a field of /api/chat; /api/generate takes `prompt`";
         fields.refuse("messages", &[json!([])], why)?;
         let why = "templates come from the model; send the complete prompt with `raw`, or change the model's file";
@@ -197,7 +197,11 @@ impl<'a> Request<'a> {
         Ok(Some(CHAT))
     }
 
-    fn common(&mut self, fields: &mut Taken, path: Option<&'static str>) -> Result<(), Failure> {
+    fn common(
+        &mut self,
+        fields: &mut RequestFields,
+        path: Option<&'static str>,
+    ) -> Result<(), Failure> {
         let is_chat = path != Some(COMPLETIONS);
         if fields.flag("stream")?.unwrap_or(true) {
             self.set("stream", json!(true));
@@ -217,7 +221,7 @@ impl<'a> Request<'a> {
             Some(_) => return Err(fields.wrong("format", "\"json\" or a JSON schema, an object")),
         }
         self.think(fields, is_chat)?;
-        let top = fields.count_from_0("top_logprobs", 20)?;
+        let top = fields.integer("top_logprobs", 0..=20)?;
         if fields.flag("logprobs")?.unwrap_or(false) {
             if !is_chat {
                 let why =
@@ -241,7 +245,7 @@ impl<'a> Request<'a> {
     }
 
     /// Reads the reasoning options. The engine's fields are chosen once the model is known.
-    fn think(&mut self, fields: &mut Taken, is_chat: bool) -> Result<(), Failure> {
+    fn think(&mut self, fields: &mut RequestFields, is_chat: bool) -> Result<(), Failure> {
         let Some(value) = fields.take("think") else {
             return Ok(());
         };

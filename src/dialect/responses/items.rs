@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use super::super::custom;
 use super::super::seal::Sealer;
-use super::super::taken::Taken;
-use super::super::translation::{Ignored, arguments_of, data_url};
+use super::super::translation::{arguments_of, data_url};
 use super::tools::ToolNames;
+use crate::fields::RequestFields;
 use crate::stored::{Earlier, no_item, not_stored};
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 /// Items left by server-side tools in an earlier conversation. They are not passed to the model.
 const OF_A_SERVER: [&str; 7] = [
@@ -28,7 +29,7 @@ pub(super) fn messages(
     input: Value,
     names: &ToolNames,
     sealer: &Sealer,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<Vec<Value>, Failure> {
     let mut chat = Chat {
         messages: Vec::new(),
@@ -52,7 +53,7 @@ pub(super) fn messages(
         }
         Value::Array(items) => {
             for (nth, item) in items.into_iter().enumerate() {
-                chat.item(Taken::new(format!("input[{nth}]"), item)?)?;
+                chat.item(RequestFields::new(format!("input[{nth}]"), item)?)?;
             }
         }
         _ => return Err(wrong("input", "a string or a list of items")),
@@ -71,7 +72,7 @@ struct Chat<'a> {
     earlier: Option<&'a Earlier>,
     names: &'a ToolNames,
     sealer: &'a Sealer,
-    ignored: &'a mut Ignored,
+    ignored: &'a mut IgnoredFields,
 }
 
 impl Chat<'_> {
@@ -139,10 +140,10 @@ impl Chat<'_> {
     /// Adds an item of an earlier request or response.
     fn stored(&mut self, at: String, item: &str) -> Result<(), Failure> {
         let item: Value = serde_json::from_str(item).unwrap_or_default();
-        self.item(Taken::new(at, item)?)
+        self.item(RequestFields::new(at, item)?)
     }
 
-    fn item(&mut self, mut item: Taken) -> Result<(), Failure> {
+    fn item(&mut self, mut item: RequestFields) -> Result<(), Failure> {
         // Fields that responses return and clients send back.
         let id = item.text("id")?;
         item.text("status")?;
@@ -178,7 +179,7 @@ impl Chat<'_> {
         }
     }
 
-    fn message(&mut self, mut item: Taken) -> Result<(), Failure> {
+    fn message(&mut self, mut item: RequestFields) -> Result<(), Failure> {
         let role = item.need_text("role")?;
         // The response phase; chat templates have no place for it.
         item.text("phase")?;
@@ -213,7 +214,7 @@ impl Chat<'_> {
     }
 
     /// Calls belong to the assistant message before them.
-    fn call(&mut self, mut item: Taken, arguments: String) -> Result<(), Failure> {
+    fn call(&mut self, mut item: RequestFields, arguments: String) -> Result<(), Failure> {
         let id = item.need_text("call_id")?;
         let name = item.need_text("name")?;
         let namespace = item.text("namespace")?;
@@ -228,7 +229,7 @@ impl Chat<'_> {
         Ok(())
     }
 
-    fn output(&mut self, mut item: Taken) -> Result<(), Failure> {
+    fn output(&mut self, mut item: RequestFields) -> Result<(), Failure> {
         let id = item.need_text("call_id")?;
         // Some clients repeat the tool's name.
         item.text("name")?;
@@ -258,7 +259,7 @@ impl Chat<'_> {
 
     /// Reads reasoning of an earlier turn: sealed by this pool for this key, or plain text. Other reasoning is unreadable and is
     /// dropped.
-    fn reasoning(&mut self, mut item: Taken) -> Result<(), Failure> {
+    fn reasoning(&mut self, mut item: RequestFields) -> Result<(), Failure> {
         let summary = item.list("summary")?.unwrap_or_default();
         let at = item.path("content");
         let parts = item.list("content")?.unwrap_or_default();
@@ -266,7 +267,7 @@ impl Chat<'_> {
         item.drop_rest(self.ignored);
         let mut texts = Vec::new();
         for (nth, part) in parts.into_iter().enumerate() {
-            let mut part = Taken::new(format!("{at}[{nth}]"), part)?;
+            let mut part = RequestFields::new(format!("{at}[{nth}]"), part)?;
             part.text("type")?;
             texts.push(part.need_text("text")?);
             part.drop_rest(self.ignored);
@@ -325,7 +326,7 @@ fn content(
     at: &str,
     content_in: Value,
     side: Side,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<Value, Failure> {
     let content_in = match content_in {
         Value::String(text) => return Ok(json!(text)),
@@ -335,7 +336,7 @@ fn content(
     let mut parts = Vec::new();
     for (nth, part) in content_in.into_iter().enumerate() {
         parts.push(content_part(
-            Taken::new(format!("{at}[{nth}]"), part)?,
+            RequestFields::new(format!("{at}[{nth}]"), part)?,
             side,
             ignored,
         )?);
@@ -347,7 +348,11 @@ fn content(
     })
 }
 
-fn content_part(mut part: Taken, side: Side, ignored: &mut Ignored) -> Result<Value, Failure> {
+fn content_part(
+    mut part: RequestFields,
+    side: Side,
+    ignored: &mut IgnoredFields,
+) -> Result<Value, Failure> {
     let kind = part.need_text("type")?;
     let translated = match (kind.as_str(), side) {
         ("input_text", Side::User) => json!({"type": "text", "text": part.need_text("text")?}),

@@ -5,15 +5,16 @@ use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::super::reasoning::ReasoningRequest;
-use super::super::taken::Taken;
-use super::super::translation::{Hints, Ignored, Reading, TranslatedRequest};
+use super::super::translation::{Hints, Reading, TranslatedRequest};
 use super::Response;
 use super::items::messages;
 use super::kept::items_of;
 use super::response::Shows;
 use super::tools::Tools;
+use crate::fields::RequestFields;
 use crate::stored::{Desk, Earlier, Ticket, not_stored};
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 const NO_CONVERSATIONS: &str =
     "only responses are stored here; name the last one in `previous_response_id`";
@@ -33,8 +34,8 @@ const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
 /// Reads `POST /v1/responses`.
 pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Response>, Failure> {
-    let mut request = Taken::body(body)?;
-    let mut ignored = Ignored::default();
+    let mut request = RequestFields::parse(body)?;
+    let mut ignored = IgnoredFields::default();
     let mut chat = Map::new();
     // Request fields that the response repeats.
     let mut echo = Map::new();
@@ -118,8 +119,8 @@ pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Respons
 
 /// Reads `POST /v1/responses/input_tokens` and returns the chat whose prompt is counted.
 pub fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Failure> {
-    let mut request = Taken::body(body)?;
-    let mut ignored = Ignored::default();
+    let mut request = RequestFields::parse(body)?;
+    let mut ignored = IgnoredFields::default();
     let (mut chat, mut unused) = (Map::new(), Map::new());
     request.need_text("model")?;
     request.refuse("conversation", &[], NO_CONVERSATIONS)?;
@@ -159,7 +160,7 @@ pub fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Fa
 
 /// The stored items that the request continues. Uses only those looked up before.
 fn earlier<'a>(
-    request: &mut Taken,
+    request: &mut RequestFields,
     reading: &'a Reading,
     echo: &mut Map<String, Value>,
 ) -> Result<Option<&'a Earlier>, Failure> {
@@ -177,7 +178,7 @@ fn earlier<'a>(
 }
 
 /// Refuses unsupported fields, except with values that request nothing.
-fn refused(request: &mut Taken) -> Result<(), Failure> {
+fn refused(request: &mut RequestFields) -> Result<(), Failure> {
     let off = [json!(false)];
     request.refuse("conversation", &[], NO_CONVERSATIONS)?;
     request.refuse(
@@ -199,9 +200,9 @@ fn refused(request: &mut Taken) -> Result<(), Failure> {
 
 /// Reads hints that a server may disregard. Hints that a remote engine may support are passed on.
 fn hints(
-    request: &mut Taken,
+    request: &mut RequestFields,
     chat: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<(), Failure> {
     let tiers = ["auto", "default", "flex", "scale", "priority"];
     match request.hint("service_tier", &tiers, ignored)? {
@@ -240,7 +241,7 @@ fn hints(
 }
 
 /// Returns true if the response must contain sealed reasoning.
-fn included(request: &mut Taken, ignored: &mut Ignored) -> Result<bool, Failure> {
+fn included(request: &mut RequestFields, ignored: &mut IgnoredFields) -> Result<bool, Failure> {
     let mut is_sealed = false;
     for part in request.list("include")?.unwrap_or_default() {
         match part.as_str() {
@@ -262,10 +263,10 @@ fn included(request: &mut Taken, ignored: &mut Ignored) -> Result<bool, Failure>
 }
 
 fn reasoning(
-    request: &mut Taken,
+    request: &mut RequestFields,
     shows: &mut Shows,
     echo: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<ReasoningRequest, Failure> {
     let mut wish = ReasoningRequest::default();
     let mut effort = None;
@@ -290,11 +291,11 @@ fn reasoning(
 }
 
 fn choose(
-    request: &mut Taken,
+    request: &mut RequestFields,
     tools: &mut Tools,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<(), Failure> {
     let choice = tools.choose(request, chat, ignored)?;
     let parallel = request.flag("parallel_tool_calls")?;
@@ -311,9 +312,9 @@ fn choose(
 }
 
 fn stream(
-    request: &mut Taken,
+    request: &mut RequestFields,
     chat: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<(), Failure> {
     let is_stream = request.flag("stream")? == Some(true);
     if is_stream {
@@ -334,10 +335,10 @@ fn stream(
 }
 
 fn format(
-    request: &mut Taken,
+    request: &mut RequestFields,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
-    ignored: &mut Ignored,
+    ignored: &mut IgnoredFields,
 ) -> Result<(), Failure> {
     let mut repeated = json!({"format": {"type": "text"}});
     if let Some(mut text) = request.object("text")? {
@@ -349,7 +350,7 @@ fn format(
         text.drop_rest(ignored);
         if let Some(format_in) = format_in {
             repeated["format"] = format_in.clone();
-            let mut format = Taken::new("text.format", format_in)?;
+            let mut format = RequestFields::new("text.format", format_in)?;
             let response_format = match format.need_text("type")?.as_str() {
                 "text" => None,
                 "json_object" => Some(json!({"type": "json_object"})),
@@ -379,7 +380,7 @@ fn format(
 }
 
 /// Reads `metadata`, which is only repeated in the response.
-fn metadata(request: &mut Taken) -> Result<Value, Failure> {
+fn metadata(request: &mut RequestFields) -> Result<Value, Failure> {
     let wanted = "an object of at most 16 strings";
     match request.take("metadata") {
         None => Ok(json!({})),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::custom::{self, CustomTools};
-use super::super::taken::Taken;
-use super::super::translation::Ignored;
+use crate::fields::RequestFields;
 use api_types::error::Failure;
+use reading::IgnoredFields;
 
 /// Types of tools that run on the model's server or in OpenAI's own programs. Some have a date suffix.
 const OF_A_SERVER: [&str; 12] = [
@@ -80,7 +80,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    pub fn read(list: Vec<Value>, ignored: &mut Ignored) -> Result<Tools, Failure> {
+    pub fn read(list: Vec<Value>, ignored: &mut IgnoredFields) -> Result<Tools, Failure> {
         let mut reader = Reader::default();
         // Tools outside namespaces keep their names.
         for tool in &list {
@@ -91,7 +91,11 @@ impl Tools {
         }
         for (nth, tool) in list.into_iter().enumerate() {
             let repeated = tool.clone();
-            if reader.tool(Taken::new(format!("tools[{nth}]"), tool)?, None, ignored)? {
+            if reader.tool(
+                RequestFields::new(format!("tools[{nth}]"), tool)?,
+                None,
+                ignored,
+            )? {
                 reader.tools.echo.push(repeated);
             }
         }
@@ -102,9 +106,9 @@ impl Tools {
     /// Reads `tool_choice`, and writes it and the tools into the chat. Returns the choice that the response repeats.
     pub fn choose(
         &mut self,
-        request: &mut Taken,
+        request: &mut RequestFields,
         chat: &mut Map<String, Value>,
-        ignored: &mut Ignored,
+        ignored: &mut IgnoredFields,
     ) -> Result<Value, Failure> {
         let choice_in = request.take("tool_choice");
         let choice = match &choice_in {
@@ -112,9 +116,10 @@ impl Tools {
             Some(Value::String(word)) if ["auto", "none", "required"].contains(&word.as_str()) => {
                 Some(json!(word))
             }
-            Some(choice_in) => {
-                self.chosen(Taken::new("tool_choice", choice_in.clone())?, ignored)?
-            }
+            Some(choice_in) => self.chosen(
+                RequestFields::new("tool_choice", choice_in.clone())?,
+                ignored,
+            )?,
         };
         let repeated = choice_in.unwrap_or_else(|| json!("auto"));
         if self.functions.is_empty() {
@@ -135,8 +140,8 @@ impl Tools {
 
     fn chosen(
         &mut self,
-        mut choice: Taken,
-        ignored: &mut Ignored,
+        mut choice: RequestFields,
+        ignored: &mut IgnoredFields,
     ) -> Result<Option<Value>, Failure> {
         let kind = choice.need_text("type")?;
         match kind.as_str() {
@@ -154,7 +159,7 @@ impl Tools {
                 choice.drop_rest(ignored);
                 let mut allowed = BTreeSet::new();
                 for (nth, tool) in list.into_iter().enumerate() {
-                    let mut tool = Taken::new(format!("tool_choice.tools[{nth}]"), tool)?;
+                    let mut tool = RequestFields::new(format!("tool_choice.tools[{nth}]"), tool)?;
                     // Server-side tools are not among the functions.
                     if let Some(name) = tool.text("name")? {
                         let namespace = tool.text("namespace")?;
@@ -193,9 +198,9 @@ impl Reader {
     /// Adds a tool. Returns true if the model receives it.
     fn tool(
         &mut self,
-        mut tool: Taken,
+        mut tool: RequestFields,
         namespace: Option<&str>,
-        ignored: &mut Ignored,
+        ignored: &mut IgnoredFields,
     ) -> Result<bool, Failure> {
         let kind = tool.need_text("type")?;
         match kind.as_str() {
@@ -221,7 +226,7 @@ impl Reader {
                 let at = tool.path("tools");
                 let inner = tool.list("tools")?;
                 for (nth, inner) in inner.unwrap_or_default().into_iter().enumerate() {
-                    let inner = Taken::new(format!("{at}[{nth}]"), inner)?;
+                    let inner = RequestFields::new(format!("{at}[{nth}]"), inner)?;
                     self.tool(inner, Some(&name), ignored)?;
                 }
             }
@@ -243,10 +248,10 @@ impl Reader {
 
     fn function(
         &mut self,
-        tool: &mut Taken,
+        tool: &mut RequestFields,
         name: String,
         namespace: Option<&str>,
-        ignored: &mut Ignored,
+        ignored: &mut IgnoredFields,
     ) -> Result<Value, Failure> {
         let description = tool.text("description")?;
         let strict = tool.flag("strict")?;
@@ -296,7 +301,7 @@ impl Reader {
 }
 
 /// Notes a deferred tool, which tool search would find. Without tool search the model receives it from the start.
-fn defer(tool: &mut Taken, ignored: &mut Ignored) -> Result<(), Failure> {
+fn defer(tool: &mut RequestFields, ignored: &mut IgnoredFields) -> Result<(), Failure> {
     if tool.flag("defer_loading")? == Some(true) {
         ignored.add("tools.defer_loading");
     }

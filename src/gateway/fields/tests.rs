@@ -16,16 +16,16 @@ impl Strict for All {
     fn read(fields: &mut Fields) -> Result<All, Failure> {
         Ok(All(
             fields.text("model")?,
-            fields.count("replicas", 1..=64)?,
+            fields.integer("replicas", 1..=64)?,
             fields.length("keep_hot")?,
             fields.flag("wait")?,
-            fields.clearable("lease", Fields::length)?,
+            fields.clearable("lease", OrderFields::length)?,
         ))
     }
 }
 
 fn parse(json: &str) -> Result<All, Failure> {
-    read(Fields::of_json(json.as_bytes())?)
+    read(Fields::parse(json.as_bytes())?)
 }
 
 /// The field and the message of the error.
@@ -86,6 +86,7 @@ fn every_invalid_value_is_refused_by_field_with_the_allowed_range() {
         (r#"{"model":""}"#, "model", "is empty"),
         (r#"{"model":[1]}"#, "model", "a text"),
         (r#"{"keephot":"10m"}"#, "keephot", "did you mean keep_hot?"),
+        (r#"{"keephot":null}"#, "keephot", "did you mean keep_hot?"),
     ] {
         let (blamed, message) = refusal(json);
         assert_eq!(blamed, field, "{json}");
@@ -115,7 +116,7 @@ fn a_body_that_is_not_a_json_object_is_refused_with_its_position() {
     }
     let deep = format!("{{\"model\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
     assert!(refusal(&deep).1.contains("nested deeper than 64 levels"));
-    assert!(String::from_utf8(vec![0xff]).is_err() && Fields::of_json(&[0xff]).is_err());
+    assert!(String::from_utf8(vec![0xff]).is_err() && Fields::parse(&[0xff]).is_err());
 }
 
 #[test]
@@ -126,16 +127,10 @@ fn a_long_invalid_value_is_quoted_only_in_part() {
 
 #[test]
 fn numbers_and_booleans_in_a_query_are_parsed_from_text() {
-    let text = |text: &str| Value::String(text.to_owned());
-    let entries = vec![
-        ("replicas".to_owned(), text("7")),
-        ("wait".to_owned(), text("true")),
-    ];
-    let all: All = read(Fields::new(entries, From::Query).unwrap()).unwrap();
+    let entry = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let entries = vec![entry("replicas", "7"), entry("wait", "true")];
+    let all: All = read(query_fields(entries).unwrap()).unwrap();
     assert_eq!(all, All(None, Some(7), None, Some(true), None));
-    let twice = vec![
-        ("wait".to_owned(), text("true")),
-        ("wait".to_owned(), text("false")),
-    ];
-    assert!(Fields::new(twice, From::Query).is_err());
+    let twice = vec![entry("wait", "true"), entry("wait", "false")];
+    assert!(query_fields(twice).is_err());
 }

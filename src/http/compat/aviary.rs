@@ -202,9 +202,9 @@ async fn models(State(app): State<App>, user: User) -> Json<Vec<String>> {
 async fn read(app: &App, body: Bytes) -> Result<Prompt, Failure> {
     let length = body.len();
     let read = move || {
-        let mut fields = Fields::of_json(&body)?;
+        let mut fields = Fields::parse(&body)?;
         let parsed = Prompt::read(&mut fields)?;
-        fields.end()?;
+        fields.finish()?;
         Ok(parsed)
     };
     app.reading.run(length, read).await

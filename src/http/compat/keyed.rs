@@ -32,9 +32,9 @@ impl<T: Strict> Keyed<T> {
         let bytes = body.clone();
         let fields = move || {
             if bytes.trim_ascii().is_empty() {
-                Fields::of_json(b"{}")
+                Fields::parse(b"{}")
             } else {
-                Fields::of_json(&bytes)
+                Fields::parse(&bytes)
             }
         };
         let mut fields = app.reading.run(body.len(), fields).await?;
@@ -48,7 +48,7 @@ impl<T: Strict> Keyed<T> {
         }
         let admin = Admin::from_request_parts(parts, app).await?;
         let parsed = T::read(&mut fields)?;
-        fields.end()?;
+        fields.finish()?;
         Ok(Keyed {
             admin,
             body: parsed,

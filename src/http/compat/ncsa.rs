@@ -22,7 +22,7 @@ use api_types::schemas::older_systems::{
 };
 use dialect::body::Scanned;
 use gateway::auth::Admin;
-use gateway::fields::{self, Fields, Nothing, Params, Strict, read_body};
+use gateway::fields::{self, Fields, Nothing, OrderFields, Params, Strict, read_body};
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
@@ -75,9 +75,11 @@ impl Strict for GetModel {
         }
         Ok(GetModel {
             model,
-            replicas: fields.count("num_replicas", 0..=REPLICAS_MAX)?,
-            devices: fields.count("gpus_per_replica", 1..=DEVICES_MAX)?,
-            priority: fields.count("priority", 0..=Priority::MAX.0)?.map(Priority),
+            replicas: fields.integer("num_replicas", 0..=REPLICAS_MAX)?,
+            devices: fields.integer("gpus_per_replica", 1..=DEVICES_MAX)?,
+            priority: fields
+                .integer("priority", 0..=Priority::MAX.0)?
+                .map(Priority),
         })
     }
 }
@@ -101,7 +103,7 @@ struct LoadModel {
 impl Strict for LoadModel {
     fn read(fields: &mut Fields) -> Result<LoadModel, Failure> {
         let model = model_name(fields)?;
-        let replicas = fields.count("num_replicas", 0..=REPLICAS_MAX)?;
+        let replicas = fields.integer("num_replicas", 0..=REPLICAS_MAX)?;
         let missing = || {
             let message = format!("num_replicas: is missing; allowed: 0 to {REPLICAS_MAX}");
             Failure::invalid("num_replicas".to_owned(), message)

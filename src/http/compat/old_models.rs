@@ -17,7 +17,7 @@ use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::older_systems::{OldModels, TestModelRequest};
 use catalog::{Entry, ExtraRoute};
 use gateway::auth::User;
-use gateway::fields::{self, Fields, Strict};
+use gateway::fields::{self, Fields, OrderFields, Strict};
 use gateway::inference::routes::completions;
 use gateway::inference::understood;
 use gateway::openapi::{InferenceErrors, ListingErrors};
@@ -166,7 +166,7 @@ impl Strict for Test {
     fn read(fields: &mut Fields) -> Result<Test, Failure> {
         let model = fields.needed_text("model", "\"org/model\"; GET /v1/models lists them")?;
         for name in ["num_replicas", "gpus_per_replica", "priority"] {
-            fields.count(name, 0..=1_000_000)?;
+            fields.integer(name, 0..=1_000_000)?;
         }
         Ok(Test { model })
     }

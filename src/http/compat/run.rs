@@ -16,7 +16,7 @@ use dialect::assembler::ANSWER_MAX;
 use dialect::body::Scanned;
 use edge::record;
 use gateway::auth::User;
-use gateway::fields::{Fields, Strict};
+use gateway::fields::{Fields, OrderFields, Strict};
 use gateway::inference::admission;
 use gateway::inference::admission::RequestContext;
 use gateway::inference::request::hub_registration;
@@ -43,7 +43,7 @@ impl Strict for Run {
         Ok(Run {
             data: fields.needed_text("data", "\"Roman emperor Trajan ruled from\"")?,
             tokens: fields
-                .count("num_tokens", 1..=TOKENS_MAX)?
+                .integer("num_tokens", 1..=TOKENS_MAX)?
                 .unwrap_or(TOKENS),
             strategy: fields
                 .text("decoding_strategy")?
@@ -85,10 +85,10 @@ pub(super) async fn run(
         .await
         .map_err(|(_, failure)| failure)?;
     let (bytes, share) = (body.len(), record::share());
-    let fields = move || Fields::of_json(&body);
+    let fields = move || Fields::parse(&body);
     let mut fields = app.reading.run(bytes, fields).await?;
     let parsed = Run::read(&mut fields)?;
-    fields.end()?;
+    fields.finish()?;
     let name = model_of(&app, &user, parsed.model)?;
     let route = match app.handle.route(&name) {
         Some(route) => route,

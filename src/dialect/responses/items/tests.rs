@@ -20,7 +20,7 @@ fn with(
     input: Value,
     names: &ToolNames,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    let mut ignored = Ignored::default();
+    let mut ignored = IgnoredFields::default();
     let all = super::messages(instructions, None, input, names, &sealer(1), &mut ignored)?;
     Ok((all, ignored.names()))
 }
@@ -167,7 +167,7 @@ fn custom_and_namespaced_calls_are_renamed_for_the_model() {
         {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "wait"}]},
     ]);
     let list = tools.as_array().unwrap().clone();
-    let names = super::super::tools::Tools::read(list, &mut Ignored::default());
+    let names = super::super::tools::Tools::read(list, &mut IgnoredFields::default());
     let input = json!([
         {"role": "user", "content": "Go."},
         {"type": "custom_tool_call", "call_id": "c1", "name": "edit", "input": "a\n\"b\""},

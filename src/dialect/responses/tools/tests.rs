@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(tools: Value) -> Result<(Tools, Vec<String>), Failure> {
-    let mut ignored = Ignored::default();
+    let mut ignored = IgnoredFields::default();
     let tools = Tools::read(tools.as_array().unwrap().clone(), &mut ignored)?;
     Ok((tools, ignored.names()))
 }
@@ -68,9 +68,9 @@ fn an_allowed_tools_choice_removes_the_others() {
     .unwrap();
     let choice = json!({"type": "allowed_tools", "mode": "required", "tools": [
         {"type": "custom", "name": "b"}, {"type": "web_search"}]});
-    let mut request = Taken::new("", json!({"tool_choice": choice})).unwrap();
+    let mut request = RequestFields::new("", json!({"tool_choice": choice})).unwrap();
     let mut chat = Map::new();
-    let chosen = tools.choose(&mut request, &mut chat, &mut Ignored::default());
+    let chosen = tools.choose(&mut request, &mut chat, &mut IgnoredFields::default());
     assert_eq!(chosen.unwrap(), choice);
     assert_eq!(function_names(&tools), ["b"]);
     assert_eq!(chat["tool_choice"], "required");
@@ -98,8 +98,8 @@ fn a_choice_of_a_server_side_tool_is_refused() {
         ),
     ] {
         let (mut tools, _) = read(tools).unwrap();
-        let mut request = Taken::new("", json!({"tool_choice": choice})).unwrap();
-        let mut ignored = Ignored::default();
+        let mut request = RequestFields::new("", json!({"tool_choice": choice})).unwrap();
+        let mut ignored = IgnoredFields::default();
         let chosen = tools.choose(&mut request, &mut Map::new(), &mut ignored);
         let failure = chosen.unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(field));

@@ -15,8 +15,9 @@ use crate::inference::request::strategies::Strategy;
 use api_types::error::Failure;
 use catalog::{Ask, Entry, TEMPLATE_SWITCHES, is_hint_of_another_service, never};
 use config::UnknownFields;
+use dialect::ReasoningRequest;
 use dialect::shape::may_be_a_tree;
-use dialect::{ReasoningRequest, has_effect};
+use reading::has_effect;
 use reading::nearest;
 
 /// The decision about a field.

@@ -31,8 +31,9 @@ use api_types::schemas::audio::{
     SpeechRequest, Transcription, TranscriptionRequest, TranslationRequest,
 };
 use catalog::{Entry, ExtraRoute};
-use dialect::{Taken, has_effect};
+use dialect::RequestFields;
 use edge::record;
+use reading::has_effect;
 
 /// Fields of OpenAI's speech request.
 const SPEECH_FIELDS: [&str; 7] = [
@@ -238,7 +239,7 @@ fn speech_request(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), F
 
 /// Checks the fields of OpenAI's request.
 fn check_text(body: &Bytes) -> Result<(), Failure> {
-    let mut fields_in = Taken::body(body)?;
+    let mut fields_in = RequestFields::parse(body)?;
     fields_in.need_text("model")?;
     if fields_in.need_text("input")?.is_empty() {
         return Err(fields_in.wrong("input", "a non-empty text"));

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use api_types::error::Failure;
 use catalog::Entry;
 use dialect::{CHAT, COMPLETIONS};
-use gateway::fields::{Fields, Strict};
+use gateway::fields::{Fields, OrderFields, Strict};
 
 #[derive(Debug)]
 pub(super) struct Prompt {
@@ -16,12 +16,8 @@ pub(super) struct Prompt {
 
 impl Strict for Prompt {
     fn read(fields: &mut Fields) -> Result<Prompt, Failure> {
-        let parameters = fields.object("parameters")?;
+        let mut parameters = fields.map("parameters")?.unwrap_or_default();
         let stops = fields.texts("stopping_sequences")?;
-        let mut parameters = match parameters {
-            Some(Value::Object(parameters)) => parameters,
-            _ => Map::new(),
-        };
         // Aviary accepted both places; the parameters take precedence.
         if !stops.is_empty() {
             let own = parameters.entry("stopping_sequences");
@@ -48,8 +44,8 @@ pub(super) fn several(body: &[u8], most: usize) -> Result<Vec<Prompt>, Failure> 
         )));
     }
     let one = |(nth, part): (usize, &serde_json::value::RawValue)| {
-        let mut fields = Fields::of_json(part.get().as_bytes())?;
-        let read = Prompt::read(&mut fields).and_then(|parsed| fields.end().map(|()| parsed));
+        let mut fields = Fields::parse(part.get().as_bytes())?;
+        let read = Prompt::read(&mut fields).and_then(|parsed| fields.finish().map(|()| parsed));
         read.map_err(|mut failure| {
             let error = &mut failure.body.error;
             error.message = format!("[{nth}].{}", error.message);

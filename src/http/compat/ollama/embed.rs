@@ -15,7 +15,7 @@ use super::keep;
 use api_types::error::Failure;
 use api_types::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
 use catalog::ExtraRoute;
-use dialect::Taken;
+use dialect::RequestFields;
 use dialect::assembler::ANSWER_MAX;
 use dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_alive, name_of};
 use edge::record;
@@ -159,7 +159,7 @@ fn read(
     form: Form,
     is_known: &dyn Fn(&str) -> bool,
 ) -> Result<EmbedRequest, Failure> {
-    let mut parsed = Taken::body(body)?;
+    let mut parsed = RequestFields::parse(body)?;
     let named = name_of(&mut parsed)?;
     let bare = bare_name(&named);
     let model = if is_known(&named) || !(is_known(bare) || bare.contains('/')) {

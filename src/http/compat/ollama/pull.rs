@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::show::{Found, find};
 use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::ollama::OllamaPullRequest;
-use dialect::Taken;
+use dialect::RequestFields;
 use dialect::ollama::{STREAM_TYPE, name_of, tagged};
 use gateway::auth::User;
 use gateway::inference::request::receiving;
@@ -38,7 +38,7 @@ pub(super) async fn pull(
     let body = body.map_err(|(_, failure)| failure)?;
     let bytes = body.len();
     let read = move || {
-        let mut body_fields = Taken::body(&body)?;
+        let mut body_fields = RequestFields::parse(&body)?;
         let stream = body_fields.flag("stream")?.unwrap_or(true);
         Ok((name_of(&mut body_fields)?, stream))
     };

@@ -14,7 +14,7 @@ use super::listing::modified_at;
 use api_types::error::Failure;
 use api_types::schemas::ollama::OllamaModelRequest;
 use catalog::{Entry, ExtraRoute, ModelCard};
-use dialect::Taken;
+use dialect::RequestFields;
 use dialect::ollama::{bare_name, name_of, tagged};
 use gateway::auth::User;
 use gateway::inference::admission;
@@ -47,7 +47,7 @@ pub(super) async fn show(
     let body = receiving::read(&app, request.into_body()).await;
     let body = body.map_err(|(_, failure)| failure)?;
     let bytes = body.len();
-    let name = move || name_of(&mut Taken::body(&body)?);
+    let name = move || name_of(&mut RequestFields::parse(&body)?);
     let named = app.reading.run(bytes, name).await?;
     let found = find(&app, &user, &named)?;
     let started = app.started_unix_seconds;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::complete;
 use catalog::Ask;
-use dialect::taken::fields_read_during;
 use dialect::{Reading, Seal, Sealer, anthropic, responses};
 use pool::KeyId;
+use reading::record::fields_read_during;
 
 /// Fields that the gateway always refuses.
 const REFUSED: [&str; 5] = [

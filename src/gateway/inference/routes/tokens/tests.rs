@@ -2,28 +2,27 @@
 
 use super::*;
 
-fn read_of(body: Value) -> Result<Asking, Failure> {
-    Asking::read(&body.to_string().into())
+fn read_of(body: Value) -> Result<TokenInput, Failure> {
+    TokenInput::read(&body.to_string().into())
 }
 
-fn sent(asking: &Asking) -> Value {
-    serde_json::from_slice(&asking.body("theirs")).unwrap()
+fn sent(input: &TokenInput) -> Value {
+    serde_json::from_slice(&input.body("theirs")).unwrap()
 }
 
 #[test]
 fn a_text_or_chat_to_tokenize_is_sent_in_vllms_form() {
-    let asking =
+    let input =
         read_of(json!({"model": "m", "prompt": "Hi", "add_special_tokens": false})).unwrap();
     assert_eq!(
-        sent(&asking),
+        sent(&input),
         json!({"model": "theirs", "prompt": "Hi", "add_special_tokens": false})
     );
     let messages = json!([{"role": "user", "content": "Hi"}]);
-    let asking =
-        read_of(json!({"model": "m", "messages": messages, "add_generation_prompt": true}))
-            .unwrap();
+    let input = read_of(json!({"model": "m", "messages": messages, "add_generation_prompt": true}))
+        .unwrap();
     assert_eq!(
-        sent(&asking),
+        sent(&input),
         json!({"model": "theirs", "messages": messages, "add_generation_prompt": true})
     );
 }
