@@ -53,7 +53,7 @@ pub use types::link::Link;
 pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, KeepHotScope, Layout, Limits, LoadWish, Loader, ModelSpec,
-    Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
+    NodeSpan, Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
 pub use types::node_demand::{
     NodeAmounts, NodeBudget, NodeOutlook, NodeShape, NodeShapeView, NodeUse, NodesSpent,

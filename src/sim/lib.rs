@@ -7,6 +7,7 @@
 extern crate alloc;
 
 mod args;
+mod gang_storm;
 mod gate_keys;
 mod key_storm;
 mod narration;
@@ -22,6 +23,7 @@ mod story;
 mod story_setup;
 mod world;
 
+pub use gang_storm::{GangFault, GangStorm, GangStormReport};
 pub use key_storm::{KeyClients, KeyStorm, KeyStormReport};
 pub use node_storm::{NodeFault, NodeStorm, NodeStormReport};
 pub use persistence::{WishReport, WishStorm};

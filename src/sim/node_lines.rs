@@ -126,20 +126,21 @@ impl StoryRunner {
         })
     }
 
-    /// `adopts 1 NAME d0=30GiB`: a ready engine of an earlier controller.
+    /// `adopts 1 NAME d0=30GiB,d1=30GiB`: a ready engine of an earlier controller.
     pub(super) fn adopts(&self, rest: &[&str]) -> Result<Event, String> {
-        let (device, size) = rest
-            .get(2)
-            .and_then(|share| share.split_once('='))
-            .ok_or("where is it, as in d0=30GiB?")?;
-        let share = Share {
-            device: self.device_named(Some(&device))?,
-            bytes: bytes(size)?,
+        let shares = rest.get(2).ok_or("where is it, as in d0=30GiB?")?;
+        let share = |text: &str| {
+            let (device, size) = text.split_once('=').ok_or("how much is there?")?;
+            Ok(Share {
+                device: self.device_named(Some(&device))?,
+                bytes: bytes(size)?,
+            })
         };
+        let placement: Result<Vec<Share>, String> = shares.split(',').map(share).collect();
         Ok(Event::ReplicaAdopted {
             replica: ReplicaId(number(rest.first())?),
             model: self.named(rest.get(1))?,
-            placement: vec![share],
+            placement: placement?,
             ready_for: Span::from_secs(60),
             in_flight: 0,
             last_end: None,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
-//! model NAME 40GiB [x4] [priority 1] [keep_hot 10m|until_needed] [scope device] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
+//! model NAME 40GiB [x4] [nodes 2|needed] [priority 1] [keep_hot 10m|until_needed] [scope device] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [grace 10s] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
 //!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
@@ -17,6 +17,7 @@
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h|none / cleanup [idle] [begun 1m] / reopen / reset / shutdown
 //! 6s   why NAME                  what was compared for the last record of the model that has it
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
+//! 7s   member 1 on 2 exits / member 1 on 2 crash WORDS     the process of replica r1 on node 2
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / unwoken 1 WORDS / memory 30GiB [node 1]    what the host has left
@@ -24,7 +25,7 @@
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
-//! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB     after a restart; the replica's number
+//! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB,d1=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
@@ -270,6 +271,21 @@ impl StoryRunner {
             "lost" => Event::ReplicaLost {
                 replica: replica()?,
             },
+            "member" => {
+                let node = number(rest.get(2)).map(|node| NodeId(node as u32))?;
+                let message = rest.get(4..).unwrap_or_default().join(" ");
+                let remedy = Remedy::Time;
+                let exit = match rest.get(3) {
+                    Some(&"exits") => Exit::Requested,
+                    Some(&"crash") => Exit::Failed { message, remedy },
+                    _ => return Err("how does it end, as in member 1 on 2 exits?".to_owned()),
+                };
+                Event::MemberExited {
+                    replica: replica()?,
+                    node,
+                    exit,
+                }
+            }
             "crash" | "hopeless" | "unlucky" => {
                 let message = rest.get(1..).unwrap_or_default().join(" ");
                 let remedy = match what {

@@ -9,8 +9,8 @@ use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KeepHotScope, KindId, Layout,
-    Link, Loader, LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId,
-    Scaling, Span, Time, UNTIL_NEEDED,
+    Link, Loader, LoaderId, ModelId, ModelSpec, NodeId, NodeSpan, Parking, Priority, Remedy,
+    ReplicaId, Scaling, Span, Time, UNTIL_NEEDED,
 };
 
 impl StoryRunner {
@@ -93,6 +93,14 @@ impl StoryRunner {
             name: name.to_owned(),
             priority: Priority(options.number("priority")?.unwrap_or(0) as u32),
             devices_per_replica: options.times.unwrap_or(1),
+            nodes: match options.get("nodes") {
+                Some("needed") => NodeSpan::AsNeeded,
+                Some(_) => {
+                    let count = options.number("nodes")?.unwrap_or(1);
+                    NodeSpan::Exactly(count as u32)
+                }
+                None => NodeSpan::One,
+            },
             bytes_per_device: size,
             need_is_fixed: options.has("fixed"),
             wider: match wider {

@@ -5,6 +5,7 @@ mod book;
 mod config;
 mod engine_claims;
 mod engine_keys;
+mod gang_storms;
 mod estimates;
 mod gpus;
 mod inventory;

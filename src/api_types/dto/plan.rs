@@ -320,16 +320,15 @@ fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
     order
         .map(|nth| {
             let is_chosen = chosen == Some(nth);
-            candidate(&plan.candidates[nth], is_chosen, plan.devices, snapshot)
+            candidate(&plan.candidates[nth], is_chosen, plan, snapshot)
         })
         .collect()
 }
 
-/// `needed` is the number of devices of a replica.
 fn candidate(
     candidate: &Candidate,
     chosen: bool,
-    needed: u32,
+    plan: &Plan,
     snapshot: &Snapshot,
 ) -> CandidateView {
     let names: Vec<String> = candidate
@@ -349,7 +348,7 @@ fn candidate(
                 .collect();
             format!("{mark}evicts {}, {} in all", names.join(", "), cost.bytes)
         }
-        Verdict::Blocked { obstacles } => pool::blocked(obstacles, needed),
+        Verdict::Blocked { obstacles } => pool::blocked(obstacles, plan.devices, plan.nodes),
         Verdict::Unfit(unfit) => unfit.to_string(),
     };
     CandidateView { place, verdict }

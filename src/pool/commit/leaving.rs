@@ -7,16 +7,25 @@ use crate::facts::state::Pool;
 use crate::types::action::{Action, GateMode, Record, RecordKind};
 use crate::types::decision::Drain;
 use crate::types::event::{Exit, Remedy};
-use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
+use crate::types::ids::{ModelId, NodeId, OrderId, ReplicaId, Span};
 use crate::types::reason::StopReason;
 use crate::types::replica::Phase;
 
 impl Pool {
     /// Ends a replica whose node is gone or came back without it. This is not a failure of the model unless its loads end this way
     /// repeatedly.
-    pub(crate) fn vanishes(&mut self, id: ReplicaId, node: &str, why: &str, actions: &mut Actions) {
+    pub(crate) fn vanishes(
+        &mut self,
+        id: ReplicaId,
+        node: NodeId,
+        why: &str,
+        actions: &mut Actions,
+    ) {
+        if self.replicas[&id].gang.is_some() {
+            return self.member_vanishes(id, node, why, actions);
+        }
         let reason = StopReason::NodeLost {
-            node: node.to_string(),
+            node: self.node_name(node),
             why: why.to_string(),
         };
         let exit = match self.replicas[&id].phase {
@@ -201,8 +210,14 @@ impl Pool {
         }
         self.touch_model(model);
         self.grows_at(id);
-        // A load has nothing to finish, so it ends immediately.
-        let grace = if was_launching {
+        // A load has nothing to finish, so it ends immediately, and neither has a replica that has lost one of its processes.
+        let gang = self.replicas[&id].gang.is_some();
+        let is_broken = gang
+            && matches!(
+                reason,
+                StopReason::MemberEnded { .. } | StopReason::NodeLost { .. }
+            );
+        let grace = if was_launching || is_broken {
             Span::ZERO
         } else {
             self.models[&model].spec.stop_grace

@@ -11,7 +11,7 @@ use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
 use crate::types::event::LoadOrder;
 use crate::types::explanation::Explanation;
-use crate::types::ids::{Bytes, KeyId, ModelId, OrderId, ReplicaId};
+use crate::types::ids::{Bytes, KeyId, ModelId, NodeId, OrderId, ReplicaId};
 use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::LoadWish;
 use crate::types::occupancy::Seats;
@@ -242,14 +242,17 @@ impl Pool {
             may_be_spared: false,
             parked: None,
             leaves_with: None,
+            gang: self.gang_of(&planned.shares),
             entered_at: now,
         };
+        let nodes: Vec<NodeId> = self.nodes_of(&replica).collect();
         self.replicas.insert(load, replica);
         self.schedule_moves_of(load);
         self.launched_enough(planned.model);
         if let Some(loader) = loader {
-            let node = self.devices[&planned.shares[0].device].node;
-            self.disks.begins(node, loader.loader, load);
+            for node in nodes {
+                self.disks.begins(node, loader.loader, load);
+            }
         }
         self.agenda.touch_replicas(&planned.victims);
         self.touch_model(planned.model);

@@ -3,6 +3,7 @@
 pub(crate) mod actions;
 pub(crate) mod decisions;
 pub(crate) mod fetching;
+pub(crate) mod gangs;
 pub(crate) mod leaving;
 pub(crate) mod loads;
 pub(crate) mod nodes;

@@ -204,8 +204,8 @@ impl Pool {
     /// Returns true if the disk or link of a planned load is in use.
     pub(crate) fn loader_busy(&self, load: ReplicaId) -> bool {
         let planned = &self.planned[&load];
-        let node = self.devices[&planned.shares[0].device].node;
-        self.reads_on(planned.model, node)
+        let mut shares = planned.shares.iter();
+        shares.any(|share| self.reads_on(planned.model, self.devices[&share.device].node))
     }
 
     /// Returns true if the model's disk or link is in use on a node.

@@ -12,7 +12,18 @@ const BRINGS_MARGIN: u64 = 2;
 impl Pool {
     /// Returns true if the models of the replica's node move.
     pub(crate) fn is_moving(&self, replica: &Replica) -> bool {
-        self.nodes.any_moves() && self.nodes.moves(self.node_of(replica))
+        self.moving_node_of(replica).is_some()
+    }
+
+    /// The first of the replica's nodes to end, if its models move.
+    pub(crate) fn moving_node_of(&self, replica: &Replica) -> Option<NodeId> {
+        if !self.nodes.any_moves() {
+            return None;
+        }
+        let moving = self
+            .nodes_of(replica)
+            .filter(|node| self.nodes.moves(*node));
+        moving.min_by_key(|node| self.nodes.time(*node).map(NodeTime::ends))
     }
 
     /// Returns true if the replica's node is emptied because a cheaper place is free (S3).
@@ -23,11 +34,10 @@ impl Pool {
 
     /// The remaining time of the replica's node, if its models move because it ends.
     pub(crate) fn time_of(&self, replica: &Replica) -> Option<&NodeTime> {
-        if self.is_moving(replica) && !self.is_emptied(replica) {
-            self.nodes.time(self.node_of(replica))
-        } else {
-            None
+        if self.is_emptied(replica) {
+            return None;
         }
+        self.nodes.time(self.moving_node_of(replica)?)
     }
 
     pub(crate) fn node_lasts(&self, node: NodeId) -> Span {
@@ -94,7 +104,7 @@ impl Pool {
     /// The node that the model moves from, and the remaining time.
     pub(crate) fn moves_from(&self, id: ModelId) -> Option<(NodeId, Span)> {
         let replica = self.moving_of(self.models.get(&id)?).next()?;
-        let node = self.node_of(replica);
+        let node = self.moving_node_of(replica)?;
         Some((node, self.node_lasts(node)))
     }
 

@@ -1,13 +1,17 @@
 //! Determines whether nodes are reachable, and what keeps the pool from placing replicas on them. Read-only.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::types::gang::Gang;
 use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Away, Presence};
 use crate::types::obstacle::NodeAway;
 use crate::types::replica::Replica;
+use crate::types::share::Share;
 
 impl Pool {
     pub(crate) fn node_name(&self, id: NodeId) -> String {
@@ -20,7 +24,10 @@ impl Pool {
 
     /// Returns true if the replica's node is silent.
     pub(crate) fn is_silent(&self, replica: &Replica) -> bool {
-        !self.nodes.silent().is_empty() && self.nodes.is_silent(self.node_of(replica))
+        !self.nodes.silent().is_empty()
+            && self
+                .nodes_of(replica)
+                .any(|node| self.nodes.is_silent(node))
     }
 
     /// Returns true if the node has been silent for so long that demand may load the model on another node.
@@ -28,7 +35,8 @@ impl Pool {
         if self.nodes.silent().is_empty() {
             return false;
         }
-        let since = self.nodes.silent().get(&self.node_of(replica));
+        let silent = |node: NodeId| self.nodes.silent().get(&node);
+        let since = self.nodes_of(replica).filter_map(silent).min();
         since.is_some_and(|since| *since + self.limits.silent_grace <= self.now)
     }
 
@@ -117,14 +125,43 @@ impl Pool {
         }
     }
 
-    pub(crate) fn replicas_on(&self, node: NodeId) -> alloc::vec::Vec<ReplicaId> {
-        let on = |replica: &Replica| self.node_of(replica) == node;
-        let all = self.replicas.iter().filter(|(_, replica)| on(replica));
+    pub(crate) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
+        let all = self.replicas.iter();
+        let all = all.filter(|(_, replica)| self.is_on(replica, node));
         all.map(|(&id, _)| id).collect()
     }
 
+    /// The node of a replica; of its leader if it spans several.
     pub(crate) fn node_of(&self, replica: &Replica) -> NodeId {
         self.devices[&replica.shares[0].device].node
+    }
+
+    /// The nodes on which the replica holds memory, in the order of its members' ranks.
+    pub(crate) fn nodes_of(&self, replica: &Replica) -> impl Iterator<Item = NodeId> {
+        let single = replica.gang.is_none().then(|| self.node_of(replica));
+        let members = replica.gang.iter().flat_map(|gang| gang.members.clone());
+        let members = members.filter(|member| !member.ended);
+        single.into_iter().chain(members.map(|member| member.node))
+    }
+
+    /// Returns true if the replica holds memory on the node.
+    pub(crate) fn is_on(&self, replica: &Replica, node: NodeId) -> bool {
+        match &replica.gang {
+            None => self.node_of(replica) == node,
+            Some(gang) => gang.rank_on(node).is_some(),
+        }
+    }
+
+    /// The members of a replica with these shares; `None` if they are on one node.
+    pub(crate) fn gang_of(&self, shares: &[Share]) -> Option<Box<Gang>> {
+        let mut nodes: Vec<NodeId> = Vec::new();
+        for share in shares {
+            let node = self.devices[&share.device].node;
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        Gang::new(nodes, shares.len()).map(Box::new)
     }
 
     /// The drain of a node, as a cordon of its devices.

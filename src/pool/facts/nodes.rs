@@ -30,7 +30,7 @@ pub(crate) struct Nodes {
     /// Nodes whose models move.
     moving: BTreeSet<NodeId>,
     /// Engines on nodes that are not, or no longer, replicas, until they have ended or are adopted (N4).
-    given_up: BTreeMap<ReplicaId, NodeId>,
+    given_up: BTreeSet<(ReplicaId, NodeId)>,
     /// Drains by node name, including nodes that are not present (N5).
     drains: BTreeMap<String, Cordon>,
     /// The models whose weights each node reports to have (N6).
@@ -46,6 +46,11 @@ impl Nodes {
     /// The devices of a node; none if it is gone.
     pub fn devices_of(&self, node: NodeId) -> impl Iterator<Item = &DeviceId> {
         self.devices.get(&node).into_iter().flatten()
+    }
+
+    /// The devices of a node that has some.
+    pub fn device_set(&self, node: NodeId) -> Option<&BTreeSet<DeviceId>> {
+        self.devices.get(&node)
     }
 
     /// The devices of each node that has some.
@@ -110,11 +115,12 @@ impl Nodes {
     }
 
     pub fn has_given_up(&self, engine: ReplicaId) -> bool {
-        self.given_up.contains_key(&engine)
+        let on_any = (engine, NodeId(0))..=(engine, NodeId(u32::MAX));
+        self.given_up.range(on_any).next().is_some()
     }
 
     pub fn given_up_on(&self, node: NodeId) -> usize {
-        self.given_up.values().filter(|on| **on == node).count()
+        self.given_up.iter().filter(|(_, on)| *on == node).count()
     }
 
     pub fn any_drains(&self) -> bool {
@@ -240,17 +246,28 @@ impl Nodes {
     }
 
     pub fn gives_up(&mut self, engine: ReplicaId, node: NodeId) {
-        self.given_up.insert(engine, node);
+        self.given_up.insert((engine, node));
     }
 
-    /// The engine has ended or was adopted. Returns its node if the pool had given it up.
-    pub fn has_ended(&mut self, engine: ReplicaId) -> Option<NodeId> {
-        self.given_up.remove(&engine)
+    /// The engine has ended or was adopted. Returns the nodes on which the pool had given it up.
+    pub fn has_ended(&mut self, engine: ReplicaId) -> Vec<NodeId> {
+        let on_any = (engine, NodeId(0))..=(engine, NodeId(u32::MAX));
+        let found: Vec<(ReplicaId, NodeId)> = self.given_up.range(on_any).copied().collect();
+        let nodes = found.into_iter().map(|known| {
+            self.given_up.remove(&known);
+            known.1
+        });
+        nodes.collect()
+    }
+
+    /// The engine has ended on this node. Returns true if the pool had given it up there.
+    pub fn has_ended_on(&mut self, engine: ReplicaId, node: NodeId) -> bool {
+        self.given_up.remove(&(engine, node))
     }
 
     /// Forgets the node's engines that the pool has given up.
     pub fn has_ended_others(&mut self, node: NodeId) {
-        self.given_up.retain(|_, on| *on != node);
+        self.given_up.retain(|(_, on)| *on != node);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::facts::state::Pool;
 use crate::types::action::{MemoryChange, RecordKind};
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
 use crate::types::keep_alive::KeepAliveState;
+use crate::types::model::NodeSpan;
 use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
@@ -95,6 +96,7 @@ impl Pool {
                 after: device.committed(),
             });
         }
+        let gang = self.gang_of(&shares);
         let replica = Replica {
             model: found.model,
             shares,
@@ -116,6 +118,7 @@ impl Pool {
             may_be_spared: false,
             parked: None,
             leaves_with: None,
+            gang,
             entered_at: self.now,
         };
         self.replicas.insert(id, replica);
@@ -173,22 +176,29 @@ impl Pool {
                 ));
             }
         }
-        (nodes.len() != 1).then(|| "its devices are of several nodes now (M5)".to_owned())
+        match model.spec.nodes {
+            NodeSpan::One if nodes.len() > 1 => {
+                Some("its devices are of several nodes now (M5)".to_owned())
+            }
+            NodeSpan::Exactly(count) if nodes.len() != count as usize => Some(format!(
+                "it is on {} nodes, and its model file sets {count} (M8)",
+                nodes.len()
+            )),
+            NodeSpan::One | NodeSpan::AsNeeded | NodeSpan::Exactly(_) => None,
+        }
     }
 
     /// Reserves this memory until the engine is gone, clamped to what is free: reservations never exceed the capacity (M3).
     fn clamp_to_free(&self, placement: &[Share]) -> Vec<Share> {
         let mut shares: Vec<Share> = Vec::new();
-        let mut node = None;
         for share in placement {
             let Some(device) = self.devices.get(&share.device) else {
                 continue;
             };
             let known = shares.iter().any(|known| known.device == share.device);
-            if known || node.is_some_and(|node| node != device.node) {
+            if known {
                 continue;
             }
-            node = Some(device.node);
             let bytes: Bytes = share.bytes.min(device.unreserved());
             shares.push(Share {
                 device: share.device,

@@ -45,6 +45,11 @@ impl Pool {
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaLost { replica } => self.replica_lost(replica),
             Event::ReplicaExited { replica, exit } => self.replica_exited(replica, exit, actions),
+            Event::MemberExited {
+                replica,
+                node,
+                exit,
+            } => self.member_exited(replica, node, exit, actions),
             Event::ReplicaAsleep { replica } => self.replica_asleep(replica, actions),
             Event::SleepFailed { replica, message } => {
                 self.sleep_failed(replica, &message, actions);

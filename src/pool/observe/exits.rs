@@ -8,7 +8,7 @@ use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::{MemoryChange, RecordKind};
 use crate::types::event::{Exit, Remedy};
-use crate::types::ids::{Bytes, ModelId, ReplicaId, Span};
+use crate::types::ids::{Bytes, ModelId, NodeId, ReplicaId, Span};
 use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
 
@@ -55,7 +55,10 @@ impl Pool {
             return self.is_off_the_node(id);
         };
         let memory = self.take_back(id, &replica);
-        self.schedule_moves(self.node_of(&replica));
+        let nodes: Vec<NodeId> = self.nodes_of(&replica).collect();
+        for node in nodes {
+            self.schedule_moves(node);
+        }
         if let Some(parked) = &replica.parked {
             let returning = matches!(replica.phase, Phase::Stopping { .. });
             self.leaves_host(self.node_of(&replica), parked, returning);
@@ -102,6 +105,13 @@ impl Pool {
                 },
                 _,
             ) => (RecordKind::LoadFailed, reason.to_string()),
+            (phase, Exit::OutOfMemory { needed, .. }) if ended_in_load(phase) => {
+                let learned = self.learn_from_oom(&replica, *needed);
+                (RecordKind::LoadFailed, format!("{message}{learned}"))
+            }
+            (phase, Exit::Failed { .. }) if ended_in_load(phase) => {
+                (RecordKind::LoadFailed, message.clone())
+            }
             // The shell reports the end of an engine whose node ends, too, as requested.
             (
                 Phase::Ready { .. }
@@ -109,7 +119,7 @@ impl Pool {
                 | Phase::Parking { .. }
                 | Phase::Asleep { .. }
                 | Phase::Stopping {
-                    reason: StopReason::Crashed { .. },
+                    reason: StopReason::Crashed { .. } | StopReason::MemberEnded { .. },
                     ..
                 },
                 Exit::Requested,
@@ -119,7 +129,7 @@ impl Pool {
             ),
             (
                 Phase::Stopping {
-                    reason: StopReason::Crashed { .. },
+                    reason: StopReason::Crashed { .. } | StopReason::MemberEnded { .. },
                     ..
                 },
                 _,
@@ -177,7 +187,8 @@ impl Pool {
             Phase::Ready { since } => now.since(since),
             Phase::Draining { ready_since, .. } => now.since(ready_since),
             Phase::Stopping {
-                reason: StopReason::Crashed { ready_for },
+                reason:
+                    StopReason::Crashed { ready_for } | StopReason::MemberEnded { ready_for, .. },
                 ..
             } => ready_for,
             _ => Span::ZERO,
@@ -189,7 +200,8 @@ impl Pool {
         // If waking fails, no request is refused: the next replica is loaded instead.
         let woken = replica.parked.is_some();
         // The last output of an engine that was being stopped says nothing about the next load.
-        let was_stopped = matches!(replica.phase, Phase::Stopping { .. });
+        let was_stopped =
+            matches!(replica.phase, Phase::Stopping { .. }) && !ended_in_load(&replica.phase);
         let again = match exit {
             _ if woken || was_stopped || kind != RecordKind::LoadFailed => false,
             Exit::OutOfMemory { .. } => self.plans_again(replica.model),
@@ -241,7 +253,8 @@ impl Pool {
 
     /// Raises the model's figure after a load ran out of memory (M1).
     fn learn_from_oom(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
-        let devices = replica.shares.len() as u32;
+        let gang = replica.gang.as_ref().map(|gang| gang.devices);
+        let devices = gang.unwrap_or(replica.shares.len() as u32);
         let model = self.models.get_mut(&replica.model).expect("stays");
         if model.spec.need_is_fixed {
             return "; its memory figure was set by an administrator and stays (M1)".into();
@@ -285,6 +298,18 @@ impl Pool {
         model.retried_after_oom = false;
         self.look_again(until, id);
     }
+}
+
+/// Returns true if a process of the replica on one of its nodes ended during the load, and the others were stopped.
+fn ended_in_load(phase: &Phase) -> bool {
+    matches!(
+        phase,
+        Phase::Stopping {
+            reason: StopReason::MemberEnded { .. } | StopReason::NodeLost { .. },
+            was_launching: true,
+            ..
+        }
+    )
 }
 
 #[cfg(test)]

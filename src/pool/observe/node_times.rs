@@ -1,5 +1,7 @@
 //! The remaining time of nodes, as the cluster reports it or as they are ordered to end (N7). Facts only.
 
+use alloc::vec::Vec;
+
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
@@ -74,11 +76,12 @@ impl Pool {
         if !self.nodes.any_has_time() {
             return;
         }
-        if let Some(node) = self
-            .replicas
-            .get(&replica)
-            .map(|replica| self.node_of(replica))
-        {
+        let replica = self.replicas.get(&replica);
+        let nodes: Vec<NodeId> = replica
+            .into_iter()
+            .flat_map(|replica| self.nodes_of(replica))
+            .collect();
+        for node in nodes {
             self.schedule_moves(node);
         }
     }

@@ -67,7 +67,7 @@ impl Pool {
         let record = self.record(RecordKind::NodeJoined, None, text);
         actions.record(record);
         for &replica in &lost {
-            self.vanishes(replica, &name, "came back without it", actions);
+            self.vanishes(replica, id, "came back without it", actions);
         }
         for &replica in known.iter().filter(|id| running.contains(id)) {
             self.orders_again(replica, silent_for.unwrap_or(Span::ZERO), actions);
@@ -82,12 +82,14 @@ impl Pool {
         }
         self.nodes.has_ended_others(id);
         for replica in running {
-            if self.replicas.contains_key(&replica) {
+            let known = self.replicas.get(&replica);
+            if known.is_some_and(|known| self.is_on(known, id)) {
                 continue;
             }
             self.nodes.gives_up(replica, id);
+            let is_known = known.is_some();
             // The shell adopts or ends an engine of an earlier controller.
-            let is_own = self.has_given(replica);
+            let is_own = is_known || self.has_given(replica);
             self.replicas.takes_id(replica);
             if is_own {
                 self.disown(id, replica, actions);
@@ -154,7 +156,7 @@ impl Pool {
         let record = self.record(RecordKind::NodeGone, None, text);
         actions.record(record);
         for replica in held {
-            self.vanishes(replica, &name, &why, actions);
+            self.vanishes(replica, id, &why, actions);
         }
         let devices = self.nodes.take_devices(id, name, why);
         let on = |device: &DeviceId| devices.contains(device);
@@ -178,7 +180,14 @@ impl Pool {
 
     /// An engine that the pool had given up has ended or was adopted.
     pub(crate) fn is_off_the_node(&mut self, replica: ReplicaId) {
-        if let Some(node) = self.nodes.has_ended(replica) {
+        for node in self.nodes.has_ended(replica) {
+            self.node_changes(node);
+        }
+    }
+
+    /// The same for the process on one of its nodes.
+    pub(crate) fn is_off_this_node(&mut self, replica: ReplicaId, node: NodeId) {
+        if self.nodes.has_ended_on(replica, node) {
             self.node_changes(node);
         }
     }

@@ -39,13 +39,15 @@ impl Pool {
         Some(numbers)
     }
 
-    /// The nodes on which the model has ready replicas, one number for each replica.
+    /// The nodes on which the model has ready replicas, one number for each replica and node.
     fn places_of(&self, model: &Model) -> Vec<u64> {
         let serves = |replica: &&Replica| {
             matches!(replica.phase, Phase::Ready { .. } | Phase::Draining { .. })
         };
         let replicas = model.replicas.iter().map(|id| &self.replicas[id]);
-        let nodes = replicas.filter(serves).map(|replica| self.node_of(replica));
+        let nodes = replicas
+            .filter(serves)
+            .flat_map(|replica| self.nodes_of(replica));
         let others = nodes.filter(|node| self.nodes.known(*node).is_some());
         others.map(|node| u64::from(node.0)).collect()
     }

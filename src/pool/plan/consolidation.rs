@@ -149,6 +149,7 @@ fn may_move(pool: &Pool, id: ReplicaId) -> bool {
     let ordered = pool.unfinished_load(replica.model).is_some();
     matches!(&replica.phase, Phase::Ready { since } if is_old(since))
         && is_only
+        && replica.gang.is_none()
         && lasts
         && !(changes || fails || leaves || ordered)
 }

@@ -1,4 +1,4 @@
-//! Groups of devices on one node, for a replica that spans several (M5). Grows a group from each device by adding the devices that
+//! Groups of devices on one node, for a replica or its part on one node that spans several (M5). Grows a group from each device by adding the devices that
 //! are cheapest to free and best connected. On a node with few devices, it also tries every other group that would cost less (P5).
 //! This file only proposes groups; their ranks decide.
 
@@ -70,6 +70,19 @@ pub(crate) fn choices<'a>(
             found
         });
     with_room.into_iter().chain(with_victims)
+}
+
+/// The best group on this node, without evictions if possible.
+pub(crate) fn best_on(
+    pool: &Pool,
+    requirements: &Requirements,
+    node: &BTreeSet<DeviceId>,
+) -> Option<Choice> {
+    let mut found = without_eviction(pool, requirements, node);
+    if found.is_empty() {
+        found = with_eviction(pool, requirements, node, false, None);
+    }
+    found.into_iter().min_by_key(|choice| choice.rank)
 }
 
 fn members<'a>(

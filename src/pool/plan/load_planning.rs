@@ -280,7 +280,8 @@ struct Least {
     evicts_from: EvictsFrom,
     /// Replicas leave sooner for a key that has been served less (P9).
     served: u64,
-    devices: u32,
+    nodes: u32,
+    devices_per_node: u32,
     bytes: Bytes,
 }
 
@@ -307,7 +308,8 @@ impl Least {
             served: requirements
                 .least_served
                 .map_or(u64::MAX, |least| least.level),
-            devices: requirements.devices,
+            nodes: requirements.nodes,
+            devices_per_node: requirements.devices_per_node(),
             bytes: requirements.bytes,
         })
     }
@@ -346,7 +348,8 @@ impl Blocking {
                 && least.crowd >= demand.crowd
                 && least.evicts_from.is_no_later_than(demand.evicts_from)
                 && (is_same || least.served <= demand.served)
-                && least.devices <= demand.devices
+                && least.nodes <= demand.nodes
+                && least.devices_per_node <= demand.devices_per_node
                 && least.bytes <= demand.bytes
         })
     }

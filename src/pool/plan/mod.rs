@@ -9,6 +9,7 @@ pub(crate) mod explaining;
 pub(crate) mod fairness;
 pub(crate) mod fetches;
 pub(crate) mod free_devices;
+pub(crate) mod gang;
 pub(crate) mod group;
 pub(crate) mod holders;
 pub(crate) mod keep_hot;

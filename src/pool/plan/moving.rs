@@ -22,7 +22,8 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     }
     let time = pool.time_of(replica)?;
     let reason = |has_moved: bool| {
-        let node = pool.node_of(replica);
+        let node = pool.moving_node_of(replica);
+        let node = node.unwrap_or_else(|| pool.node_of(replica));
         StopReason::NodeEnds {
             node: pool.node_name(node),
             has_moved,

@@ -327,7 +327,7 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
         may && requirements.bytes_on(device.kind) <= device.capacity()
     };
     let devices = pool.nodes.devices_of(node);
-    devices.filter(fits).count() >= requirements.devices as usize
+    devices.filter(fits).count() >= requirements.devices_per_node() as usize
 }
 
 /// Returns true if an empty node of this size holds all of them. Places the largest first, each where it fits best.
@@ -364,6 +364,7 @@ fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
     let model = &pool.models[&requirements.model];
     // A new node has none of the devices that a model's file names.
     model.spec.allowed.is_none()
+        && requirements.nodes == 1
         && requirements.devices <= shape.devices
         && requirements.bytes_on(shape.kind) <= shape.bytes_per_device
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
+use crate::plan::gang;
 use crate::plan::holders;
 use crate::plan::holders::{FullDevice, Holder};
 use crate::plan::keep_hot::keep_hot_ends;
@@ -171,18 +172,36 @@ pub(crate) fn prospect(
     claim: &Claim,
     full: &[FullDevice],
 ) -> (Prospect, Option<Time>) {
-    let enough = claim.requirements.devices;
+    let requirements = claim.requirements;
+    let enough = requirements.devices_per_node();
     let mut retry: Option<Time> = None;
-    let mut best = Reach::default();
-    for node in pool.nodes.device_sets() {
+    let mut of_node = |node: &BTreeSet<DeviceId>| {
         let (mut soon, mut later) = (0, 0);
         for &device in node {
             let reach = reach(pool, claim, device, looked_at(full, device), &mut retry);
             soon += u32::from(reach.soon);
             later += u32::from(reach.later);
         }
-        best.soon |= soon >= enough;
-        best.later |= later >= enough;
+        (soon >= enough, later >= enough)
+    };
+    let mut best = Reach::default();
+    if requirements.nodes > 1 {
+        for nodes in gang::alike(pool, requirements.nodes).values() {
+            let (mut soon, mut later) = (0, 0);
+            for node in nodes {
+                let (is_soon, is_later) = of_node(node);
+                soon += u32::from(is_soon);
+                later += u32::from(is_later);
+            }
+            best.soon |= soon >= requirements.nodes;
+            best.later |= later >= requirements.nodes;
+        }
+    } else {
+        for node in pool.nodes.device_sets() {
+            let (soon, later) = of_node(node);
+            best.soon |= soon;
+            best.later |= later;
+        }
     }
     best.soon |= pool.unknown_node_may_return();
     let prospect = match (best.soon, best.later) {
@@ -205,7 +224,9 @@ pub(crate) fn retry_on(
     let mut look = |device: &DeviceId| {
         reach(pool, &claim, *device, None, &mut retry);
     };
-    if requirements.devices > 1 {
+    if requirements.nodes > 1 {
+        pool.devices.iter().map(|(id, _)| id).for_each(&mut look);
+    } else if requirements.devices > 1 {
         let nodes = pool.nodes.device_sets();
         let concerned = nodes.filter(|node| !node.is_disjoint(devices));
         concerned.flatten().for_each(&mut look);

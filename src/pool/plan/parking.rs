@@ -53,6 +53,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
             .any(|order| order.targets.contains(&id))
         || replica.shares.iter().any(cordoned)
         || pool.is_moving(replica)
+        || replica.gang.is_some()
         || model.replicas.iter().any(sleeps);
     if barred {
         return None;

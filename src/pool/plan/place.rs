@@ -10,7 +10,7 @@ use crate::plan::claim::Claim;
 use crate::plan::free_devices::FreeDevices;
 use crate::plan::holders::FullDevice;
 use crate::plan::requirements::never_fits;
-use crate::plan::{free_devices, group, obstacles, parking, together, victims};
+use crate::plan::{free_devices, gang, group, obstacles, parking, together, victims};
 use crate::types::choice::{Choice, Evictable};
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use crate::types::ids::{DeviceId, ReplicaId, Span};
@@ -38,6 +38,11 @@ pub(crate) fn fits_on(
     let on = |choice: Choice| choice.devices.iter().any(|device| devices.contains(device));
     if parking::wake_choice(pool, requirements).is_some_and(on) {
         return true;
+    }
+    if requirements.nodes > 1 {
+        return gang::choices(pool, requirements, Some(devices))
+            .next()
+            .is_some();
     }
     if requirements.devices > 1 {
         return group::choices(pool, requirements, Some(devices))
@@ -233,7 +238,12 @@ fn several_devices(
     candidates: &mut Vec<Candidate>,
 ) -> Option<Choice> {
     let mut best: Option<Choice> = None;
-    for choice in group::choices(pool, requirements, None) {
+    let choices: Vec<Choice> = if requirements.nodes > 1 {
+        gang::choices(pool, requirements, None).collect()
+    } else {
+        group::choices(pool, requirements, None).collect()
+    };
+    for choice in choices {
         candidates.push(choice.candidate());
         if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
             best = Some(choice);
@@ -297,6 +307,7 @@ impl Plan {
             name: pool.name(requirements.model),
             priority: requirements.priority,
             devices: requirements.devices,
+            nodes: requirements.nodes,
             bytes: requirements.bytes,
             placement: Vec::new(),
             victims: Vec::new(),

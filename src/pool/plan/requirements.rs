@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
+use crate::plan::gang;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
 use crate::types::objective::EvictsFrom;
@@ -45,6 +46,7 @@ impl Requirements {
             model,
             priority: pool.priority(model),
             devices: layout.devices.max(1),
+            nodes: gang::nodes_for(pool, known, layout.devices.max(1)),
             bytes: layout.bytes_per_device,
             by_kind,
             forced_by: None,
@@ -159,14 +161,27 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
             .fits_empty(model, *id, &pool.devices[id])
             .is_ok()
     };
-    let enough = requirements.devices as usize;
+    let enough = requirements.devices_per_node() as usize;
     let mut most = 0;
-    for node in pool.nodes.device_sets() {
-        let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
-        if fitting >= enough {
-            return None;
+    if requirements.nodes > 1 {
+        for nodes in gang::alike(pool, requirements.nodes).values() {
+            let hold = |node: &&BTreeSet<DeviceId>| {
+                node.iter().filter(|id| fits(id)).take(enough).count() >= enough
+            };
+            let holding = nodes.iter().copied().filter(hold).count();
+            if holding >= requirements.nodes as usize {
+                return None;
+            }
+            most = most.max(holding * enough);
         }
-        most = most.max(fitting);
+    } else {
+        for node in pool.nodes.device_sets() {
+            let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
+            if fitting >= enough {
+                return None;
+            }
+            most = most.max(fitting);
+        }
     }
     let allowed = model.spec.allowed.as_ref();
     let usable: Vec<Bytes> = pool
@@ -182,6 +197,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
             .min()
             .unwrap_or(requirements.bytes),
         devices: requirements.devices,
+        nodes: requirements.nodes,
         largest: usable.iter().copied().max().unwrap_or_default(),
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
         devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
@@ -190,6 +206,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
 
 /// The number of replicas that the serving devices could hold if they were empty, counted up to `most`.
 pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32) -> u32 {
+    let enough = requirements.devices_per_node();
     let on_node = |node: &BTreeSet<DeviceId>| {
         let parts: Vec<u64> = node
             .iter()
@@ -203,11 +220,26 @@ pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32
         let holds = |count: &u32| {
             let each = u64::from(*count);
             let parts: u64 = parts.iter().map(|part| (*part).min(each)).sum();
-            parts >= each * u64::from(requirements.devices)
+            parts >= each * u64::from(enough)
         };
         (1..=most).take_while(holds).count()
     };
-    let all: usize = pool.nodes.device_sets().map(on_node).sum();
+    let all: usize = if requirements.nodes > 1 {
+        let nodes = requirements.nodes as usize;
+        let alike = gang::alike(pool, requirements.nodes);
+        let of_kind = |alike: &Vec<&BTreeSet<DeviceId>>| {
+            let parts: Vec<usize> = alike.iter().copied().map(on_node).collect();
+            // The members of a replica are on different nodes, so a node holds at most one member of each replica.
+            let holds = |count: &usize| {
+                let members: usize = parts.iter().map(|part| (*part).min(*count)).sum();
+                members >= count * nodes
+            };
+            (1..=most as usize).take_while(holds).count()
+        };
+        alike.values().map(of_kind).sum()
+    } else {
+        pool.nodes.device_sets().map(on_node).sum()
+    };
     u32::try_from(all).unwrap_or(most).min(most)
 }
 

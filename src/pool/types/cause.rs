@@ -48,6 +48,7 @@ impl StopReason {
             StopReason::NodeLost { .. } => "node_lost",
             StopReason::NotAdopted { .. } => "not_adopted",
             StopReason::Crashed { .. } => "crashed",
+            StopReason::MemberEnded { .. } => "member_ended",
         }
     }
 }

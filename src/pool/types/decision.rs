@@ -23,6 +23,8 @@ pub struct Plan {
     pub name: String,
     pub priority: Priority,
     pub devices: u32,
+    /// The number of nodes over which the devices are spread.
+    pub nodes: u32,
     /// The bytes on each device.
     pub bytes: Bytes,
     pub placement: Vec<Share>,
@@ -108,12 +110,15 @@ pub enum Verdict {
 }
 
 /// The reason why a device is not used, as text. Without an obstacle there, the device alone is not enough.
-pub fn blocked(obstacles: &[Obstacle], devices: u32) -> String {
+pub fn blocked(obstacles: &[Obstacle], devices: u32, nodes: u32) -> String {
     let all: Vec<String> = obstacles
         .iter()
         .map(|obstacle| format!("{} {}", obstacle.bytes, obstacle.what))
         .collect();
     match (all.is_empty(), devices) {
+        (true, _) if nodes > 1 => {
+            format!("room for one part, and {devices} devices on {nodes} nodes are needed")
+        }
         (true, 0..=1) => "not free yet: the replicas on it are leaving".to_owned(),
         (true, _) => format!("room for one part, and {devices} devices of one node are needed"),
         (false, _) => format!("no room can be made: {}", all.join("; ")),

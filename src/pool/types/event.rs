@@ -91,6 +91,13 @@ pub enum Event {
         replica: ReplicaId,
         exit: Exit,
     },
+    /// The process of a replica on one of its nodes has ended, and its memory there is free. The replica ends with its first member
+    /// (M8); of a replica on a single node the same as `ReplicaExited`.
+    MemberExited {
+        replica: ReplicaId,
+        node: NodeId,
+        exit: Exit,
+    },
     /// The replica sleeps: its device memory is free except for what its engine cannot move.
     ReplicaAsleep {
         replica: ReplicaId,

@@ -182,6 +182,10 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ),
     ("node_lost", "Its node is gone, or came back without it."),
     (
+        "member_ended",
+        "One of its processes on several nodes ended, so the others ended too (M8).",
+    ),
+    (
         "not_adopted",
         "It was found after a restart and could not stay (D2).",
     ),

@@ -12,6 +12,7 @@ pub(crate) mod demand;
 pub(crate) mod event;
 pub(crate) mod explanation;
 pub(crate) mod fetch;
+pub(crate) mod gang;
 pub(crate) mod ids;
 pub(crate) mod keep_alive;
 pub(crate) mod key_seats;

@@ -17,8 +17,10 @@ pub struct ModelSpec {
     pub name: String,
     /// From the model's own file, `model_reference.json`, or 0 (P1). An administrator's override is stored separately.
     pub priority: Priority,
-    /// Devices per replica, all on one node (M5). At least 1.
+    /// Devices per replica (M5). At least 1.
     pub devices_per_replica: u32,
+    /// The nodes over which the devices of a replica are spread (M8).
+    pub nodes: NodeSpan,
     /// The maximum number of devices over which its engine spreads a replica. At least 1.
     pub devices_max: u32,
     /// The bytes that a replica reserves on each of its devices (M1, M3).
@@ -88,6 +90,16 @@ pub struct Parking {
     pub resident_per_device: Bytes,
     /// An estimate, used until waking has been measured.
     pub wakes_in: Span,
+}
+
+/// The number of nodes of a replica. A replica on several nodes has the same number of devices on each of them (M8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeSpan {
+    #[default]
+    One,
+    /// One node, or the fewest nodes that have enough devices.
+    AsNeeded,
+    Exactly(u32),
 }
 
 /// A number of devices, and the bytes that a replica reserves on each.
@@ -167,6 +179,7 @@ impl Default for ModelSpec {
             name: String::new(),
             priority: Priority(0),
             devices_per_replica: 1,
+            nodes: NodeSpan::One,
             devices_max: u32::MAX,
             bytes_per_device: Bytes(Bytes::GIB),
             need_is_fixed: false,

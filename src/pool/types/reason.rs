@@ -156,6 +156,14 @@ pub enum StopReason {
     Crashed {
         ready_for: Span,
     },
+    /// One of its processes has ended, so the others on other nodes end too (M8).
+    MemberEnded {
+        node: String,
+        rank: u32,
+        /// The exit of the process.
+        why: String,
+        ready_for: Span,
+    },
 }
 
 /// The reason why a request, order or load is refused.
@@ -177,6 +185,8 @@ pub enum Refusal {
     NeverFits {
         needs: Bytes,
         devices: u32,
+        /// The number of nodes over which the devices are spread.
+        nodes: u32,
         largest: Bytes,
         devices_that_fit: u32,
         /// The number of devices that the model's file allows.
@@ -396,6 +406,14 @@ impl fmt::Display for StopReason {
                     "its engine exited unexpectedly after it was ready for {ready_for}"
                 )
             }
+            StopReason::MemberEnded {
+                node, rank, why, ..
+            } => {
+                write!(
+                    f,
+                    "its process of rank {rank} on node {node} ended, and the others end with it (M8): {why}"
+                )
+            }
         }
     }
 }
@@ -418,6 +436,7 @@ impl fmt::Display for Refusal {
             Refusal::NeverFits {
                 needs,
                 devices,
+                nodes,
                 largest,
                 devices_that_fit,
                 devices_allowed,
@@ -436,6 +455,11 @@ impl fmt::Display for Refusal {
                     write!(
                         f,
                         "needs {needs} on one device, and the largest device can give {largest} even when the pool is empty (M6)"
+                    )
+                } else if *nodes > 1 {
+                    write!(
+                        f,
+                        "needs {devices} devices with {needs} each on {nodes} joined nodes of one kind, and at most {devices_that_fit} can give that even when the pool is empty; the largest can give {largest} (M6, M8)"
                     )
                 } else {
                     write!(

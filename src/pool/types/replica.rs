@@ -1,11 +1,13 @@
 //! The life of an engine instance, and a load that waits for memory. Facts only; `plan` decides which replica leaves and which
 //! stays.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::action::GateMode;
+use crate::types::gang::Gang;
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Span, Time};
 use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::Tier;
@@ -110,6 +112,8 @@ pub struct Replica {
     pub(crate) parked: Option<Parked>,
     /// Set while it serves on as a victim of a load whose other victims have not finished. Its memory counts as leaving (P8).
     pub(crate) leaves_with: Option<LeavesWith>,
+    /// Set if it spans several nodes.
+    pub(crate) gang: Option<Box<Gang>>,
 }
 
 /// The exit of a victim that waits for the others of its load.
@@ -166,7 +170,7 @@ impl Replica {
         matches!(
             self.phase,
             Phase::Stopping {
-                reason: StopReason::Crashed { .. },
+                reason: StopReason::Crashed { .. } | StopReason::MemberEnded { .. },
                 ..
             }
         )

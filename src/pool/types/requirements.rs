@@ -11,8 +11,10 @@ use crate::types::objective::EvictsFrom;
 pub struct Requirements {
     pub model: ModelId,
     pub priority: Priority,
-    /// The number of devices, all on one node.
+    /// The number of devices, on all nodes together.
     pub devices: u32,
+    /// The number of nodes over which the devices are spread evenly (M8). At least 1.
+    pub nodes: u32,
     /// The bytes on each of them, unless `by_kind` has a figure.
     pub bytes: Bytes,
     /// The bytes measured on kinds of devices.
@@ -31,4 +33,20 @@ pub struct Requirements {
     pub(crate) evicts_from: EvictsFrom,
     /// The time the wait began. A replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
+}
+
+impl Requirements {
+    /// The number of devices on each node.
+    pub(crate) fn devices_per_node(&self) -> u32 {
+        self.devices / self.nodes.max(1)
+    }
+
+    /// The part of the replica on one of its nodes.
+    pub(crate) fn of_one_node(&self) -> Requirements {
+        Requirements {
+            devices: self.devices_per_node(),
+            nodes: 1,
+            ..self.clone()
+        }
+    }
 }

@@ -47,7 +47,7 @@ impl Pool {
                     )
                 }
                 Verdict::Blocked { obstacles } => {
-                    format!("{device}: {}", blocked(obstacles, plan.devices))
+                    format!("{device}: {}", blocked(obstacles, plan.devices, plan.nodes))
                 }
                 Verdict::Unfit(unfit) => format!("{device}: {unfit}"),
             }

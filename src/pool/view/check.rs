@@ -39,6 +39,8 @@ pub enum Violation {
     LoadedTwice(ModelId),
     /// M5: a replica spread over nodes, or with the same device twice.
     BadPlacement(ReplicaId),
+    /// M8: a replica continues although one of its processes has ended.
+    HalfGang(ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),
     /// A decision is due but missing from the agenda.
@@ -151,8 +153,22 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
             .iter()
             .map(|device| pool.devices[device].node)
             .collect();
+        nodes.sort();
         nodes.dedup();
-        if devices.len() != replica.shares.len() || nodes.len() != 1 {
+        let gang = replica.gang.as_ref();
+        let is_right = match gang {
+            None => nodes.len() == 1,
+            Some(gang) => {
+                nodes.len() == gang.running()
+                    && nodes.iter().all(|node| gang.rank_on(*node).is_some())
+            }
+        };
+        if gang.is_some_and(|gang| gang.running() < gang.members.len())
+            && !matches!(replica.phase, Phase::Stopping { .. })
+        {
+            found.push(Violation::HalfGang(id));
+        }
+        if devices.len() != replica.shares.len() || !is_right {
             found.push(Violation::BadPlacement(id));
         }
         if !pool.models[&replica.model].replicas.contains(&id) {
@@ -185,8 +201,11 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
 
 /// Its node fell silent while it was loading and has returned. The model was loaded on another node in the meantime (N2).
 fn returned(pool: &Pool, replica: &Replica) -> bool {
-    let node = pool.nodes.known(pool.node_of(replica));
-    node.is_some_and(|node| node.since > replica.launched)
+    let mut nodes = pool.nodes_of(replica);
+    nodes.any(|node| {
+        let known = pool.nodes.known(node);
+        known.is_some_and(|node| node.since > replica.launched)
+    })
 }
 
 fn queues(pool: &Pool, found: &mut Vec<Violation>) {
@@ -243,7 +262,10 @@ impl fmt::Display for Violation {
                 write!(f, "L1: {model} is being loaded twice without an order")
             }
             Violation::BadPlacement(replica) => {
-                write!(f, "M5: {replica} is not on distinct devices of one node")
+                write!(f, "M5: {replica} is not on distinct devices of its nodes")
+            }
+            Violation::HalfGang(replica) => {
+                write!(f, "M8: {replica} continues without one of its processes")
             }
             Violation::Missed(decision) => write!(f, "a decision was missed: {decision}"),
             Violation::IndexWrong(what) => write!(f, "the index of {what} is wrong"),

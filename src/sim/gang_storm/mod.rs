@@ -1,0 +1,442 @@
+//! Storms of replicas that span several nodes (M8): their processes crash one by one, nodes are cut off, die, are given up and return,
+//! and the controller restarts. Smaller models compete for the same devices. `shell` carries orders and reports; the checks here state
+//! what must never happen.
+
+mod shell;
+
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::random::Random;
+use super::world::World;
+use pool::{
+    Action, Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, NodeId,
+    NodeSpan, Pool, Priority, ReplicaId, ReplicaState, Share, Span, Ticket, Time, check,
+};
+
+/// A planted fault around the core that the checks must detect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GangFault {
+    /// The end of one process is reported as the end of the replica.
+    OneEndsAll,
+    /// Only the leader is ordered to end.
+    OthersRunOn,
+}
+
+#[derive(Clone, Debug)]
+pub struct GangStorm {
+    pub seed: u64,
+    pub fault: Option<GangFault>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangStormReport {
+    pub steps: u64,
+    pub responded: u64,
+    /// Launches of replicas on several nodes, and of all others.
+    pub gangs: u64,
+    pub others: u64,
+    /// Gangs that were ready and gave their places to others.
+    pub evicted: u64,
+    /// Processes that ended on their own.
+    pub crashes: u64,
+    pub gone: u64,
+    pub restarts: u64,
+    pub adopted: u64,
+    /// Gangs that did not return completely after a restart.
+    pub incomplete: u64,
+    pub broken: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Arrival(Ticket, ModelId),
+    Served(Ticket),
+    Ready(ReplicaId),
+    Crash(ReplicaId, NodeId),
+    Ended(ReplicaId, NodeId),
+    Cut(NodeId),
+    /// The number identifies the cut.
+    Silent(NodeId, u64),
+    Gone(NodeId, u64),
+    Back(NodeId, u64),
+    Restart,
+    Peace,
+    End,
+}
+
+/// A process that really runs, whatever the pool believes.
+#[derive(Clone, Debug)]
+struct Process {
+    model: ModelId,
+    shares: Vec<Share>,
+    is_ordered_to_end: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Link {
+    is_cut: bool,
+    cuts: u64,
+    is_known_cut: bool,
+}
+
+struct Play {
+    random: Random,
+    world: World,
+    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
+    sequence: u64,
+    devices: BTreeMap<DeviceId, DeviceReading>,
+    specs: BTreeMap<ModelId, ModelSpec>,
+    links: BTreeMap<NodeId, Link>,
+    processes: BTreeMap<(ReplicaId, NodeId), Process>,
+    /// The nodes of each replica, in the order of the ranks.
+    nodes_of: BTreeMap<ReplicaId, Vec<NodeId>>,
+    /// The time each replica became ready.
+    ready: BTreeMap<ReplicaId, Time>,
+    /// Replicas of which the pool knows that a process has ended.
+    known_ended: BTreeSet<ReplicaId>,
+    /// Processes of an earlier controller that have returned.
+    returned: BTreeSet<(ReplicaId, NodeId)>,
+    waiting: BTreeMap<Ticket, ModelId>,
+    first: u64,
+    newest: u64,
+    peace: bool,
+    fault: Option<GangFault>,
+    report: GangStormReport,
+    done: bool,
+}
+
+const STEPS_MAX: u64 = 50_000;
+const TICKETS: u64 = 80;
+const LENGTH: u64 = 3_600_000;
+const TOTAL: Bytes = Bytes(80 * Bytes::GIB);
+
+impl GangStorm {
+    pub fn new(seed: u64) -> GangStorm {
+        GangStorm { seed, fault: None }
+    }
+
+    pub fn run(&self) -> GangStormReport {
+        let mut play = Play::new(self);
+        while play.report.steps < STEPS_MAX && play.report.broken.is_empty() && !play.done {
+            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
+            match (play.world.next_turn(), next) {
+                (None, None) => break,
+                (Some(wake), next) if next.is_none_or(|next| wake < next) => {
+                    play.feed(wake, Event::TimerFired);
+                }
+                _ => {
+                    let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
+                    play.happens(at, due);
+                }
+            }
+        }
+        if play.report.broken.is_empty() {
+            play.ends();
+        }
+        play.report
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        nodes_may_join: true,
+        ..Limits::default()
+    }
+}
+
+impl Play {
+    fn new(storm: &GangStorm) -> Play {
+        let mut random = Random::new(storm.seed ^ 0x6761_6e67);
+        let (nodes, per_node) = (random.between(3, 5) as u32, random.between(1, 2) as u32);
+        let device = |number: u32| {
+            let reading = DeviceReading {
+                name: format!("gpu{number}"),
+                node: NodeId(1 + number / per_node),
+                total: TOTAL,
+                ..DeviceReading::default()
+            };
+            (DeviceId(number), reading)
+        };
+        let devices = (0..nodes * per_node).map(device).collect();
+        let count = random.between(3, 5);
+        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth, per_node)));
+        let specs = specs.collect();
+        let mut play = Play {
+            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
+            devices,
+            specs,
+            links: (1..=nodes)
+                .map(|node| (NodeId(node), Link::default()))
+                .collect(),
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            processes: BTreeMap::new(),
+            nodes_of: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            known_ended: BTreeSet::new(),
+            returned: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            first: 1,
+            newest: 0,
+            peace: false,
+            fault: storm.fault,
+            report: GangStormReport::default(),
+            done: false,
+            random,
+        };
+        play.begin();
+        play
+    }
+
+    fn begin(&mut self) {
+        self.starts(Time(0));
+        for ticket in 0..TICKETS {
+            let at = Time(self.random.below(LENGTH));
+            let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
+            self.push(at, Due::Arrival(Ticket(ticket), model));
+        }
+        for node in self.links.keys().copied().collect::<Vec<_>>() {
+            for _ in 0..self.random.between(0, 3) {
+                let at = Time(self.random.below(LENGTH));
+                self.push(at, Due::Cut(node));
+            }
+        }
+        if self.random.chance(500) {
+            let at = Time(self.random.below(LENGTH));
+            self.push(at, Due::Restart);
+        }
+        self.push(Time(LENGTH), Due::Peace);
+        self.push(Time(LENGTH * 2), Due::End);
+    }
+
+    fn push(&mut self, at: Time, due: Due) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, due)));
+    }
+
+    fn breaks(&mut self, text: String) {
+        self.report.broken.push(text);
+    }
+
+    /// Passes an event to the pool and carries out the resulting actions.
+    fn feed(&mut self, at: Time, event: Event) {
+        self.report.steps += 1;
+        match &event {
+            Event::MemberExited { replica, .. } | Event::ReplicaExited { replica, .. } => {
+                self.known_ended.insert(*replica);
+            }
+            Event::ReplicaAdopted { replica, .. } => {
+                self.known_ended.remove(replica);
+            }
+            _ => {}
+        }
+        let actions = self.world.feed(at, event);
+        for action in &actions {
+            self.carry_out(at, action);
+        }
+        let violations = check(&self.world.pool);
+        let violations = violations.iter().map(ToString::to_string);
+        self.report.broken.extend(violations);
+    }
+
+    /// A launch takes the same number of devices on as many nodes as the model's file sets, all of them within reach.
+    fn check_launch(&mut self, replica: ReplicaId, model: ModelId, placement: &[Share]) {
+        let spec = &self.specs[&model];
+        let mut on: BTreeMap<NodeId, BTreeSet<DeviceId>> = BTreeMap::new();
+        for share in placement {
+            let node = self.devices[&share.device].node;
+            on.entry(node).or_default().insert(share.device);
+        }
+        let wanted = match spec.nodes {
+            NodeSpan::Exactly(nodes) => nodes,
+            NodeSpan::One | NodeSpan::AsNeeded => 1,
+        };
+        let each = (spec.devices_per_replica / wanted) as usize;
+        if on.len() != wanted as usize || on.values().any(|devices| devices.len() != each) {
+            let text = format!("M8: {replica} of {wanted} nodes with {each} devices is on {on:?}");
+            self.breaks(text);
+        }
+        let away = |node: &&NodeId| self.links[*node].is_known_cut;
+        if let Some(node) = on.keys().find(away) {
+            let text = format!("N2: {replica} is placed on {node}, which is not in reach");
+            self.breaks(text);
+        }
+    }
+
+    /// No device has two owners.
+    fn check_memory(&mut self, replica: ReplicaId) {
+        let mut held: BTreeMap<DeviceId, u64> = BTreeMap::new();
+        for share in self.processes.values().flat_map(|process| &process.shares) {
+            *held.entry(share.device).or_default() += share.bytes.0;
+        }
+        if let Some((device, held)) = held.iter().find(|(_, held)| **held > TOTAL.0) {
+            let text = format!(
+                "N4: {device} has two owners: {} with {replica}",
+                Bytes(*held)
+            );
+            self.breaks(text);
+        }
+    }
+
+    /// A request gets a seat only on a replica whose processes all run, as far as the pool knows.
+    fn check_grant(&mut self, ticket: Ticket, replica: ReplicaId) {
+        if self.known_ended.contains(&replica) {
+            self.breaks(format!(
+                "M8: {ticket} gets a seat on {replica}, which has ended in part"
+            ));
+        }
+    }
+
+    fn ends(&mut self) {
+        for ticket in self.waiting.clone().into_keys() {
+            self.breaks(format!("Q4: {ticket} was never answered"));
+        }
+        let view = self.world.pool.view(self.world.now);
+        let replicas = view.models.iter().flat_map(|model| &model.replicas);
+        let replicas = replicas.filter(|replica| replica.state != ReplicaState::Planned);
+        let mut believed: BTreeSet<(ReplicaId, NodeId)> = BTreeSet::new();
+        for replica in replicas {
+            if replica.state == ReplicaState::Stopping {
+                let text = format!("M8: {} has been ending for an hour", replica.replica);
+                self.report.broken.push(text);
+            }
+            let nodes = replica
+                .shares
+                .iter()
+                .map(|share| self.devices[&share.device].node);
+            believed.extend(nodes.map(|node| (replica.replica, node)));
+        }
+        let real: BTreeSet<(ReplicaId, NodeId)> = self.processes.keys().copied().collect();
+        for (replica, node) in real.symmetric_difference(&believed) {
+            let text = if real.contains(&(*replica, *node)) {
+                format!("N1: {replica} runs on {node}, and the pool has forgotten it")
+            } else {
+                format!("N1: the pool believes in {replica} on {node}, where it does not run")
+            };
+            self.report.broken.push(text);
+        }
+    }
+
+    fn happens(&mut self, at: Time, due: Due) {
+        match due {
+            Due::Arrival(ticket, model) => self.arrives(at, ticket, model),
+            Due::Served(ticket) => {
+                if let Some(event) = self.world.end(ticket, at) {
+                    self.feed(at, event);
+                }
+            }
+            Due::Ready(replica) => self.becomes_ready(at, replica),
+            Due::Crash(replica, node) => {
+                if self.processes.contains_key(&(replica, node)) {
+                    self.report.crashes += 1;
+                    self.process_ends(at, replica, node, true);
+                }
+            }
+            Due::Ended(replica, node) => self.process_ends(at, replica, node, false),
+            Due::Cut(node) => self.cut(at, node),
+            Due::Silent(node, nth) if self.is_cut(node, nth) => {
+                self.is_away(node);
+                self.feed(at, Event::NodeSilent { node });
+            }
+            Due::Gone(node, nth) if self.is_cut(node, nth) => self.is_gone(at, node),
+            Due::Back(node, nth) if self.is_cut(node, nth) => self.joins(at, node),
+            Due::Silent(..) | Due::Gone(..) | Due::Back(..) => {}
+            Due::Restart => self.restarts(at),
+            Due::Peace => {
+                self.peace = true;
+                for node in self.links.keys().copied().collect::<Vec<_>>() {
+                    if self.links[&node].is_cut {
+                        self.joins(at, node);
+                    }
+                }
+            }
+            Due::End => self.done = true,
+        }
+    }
+
+    fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId) {
+        let seats = self.specs[&model].seats_per_replica;
+        self.world.now = self.world.now.max(at);
+        for replica in self.replicas_of(model) {
+            if self.world.enter((ticket, KeyId(0)), replica, seats, at) {
+                self.report.responded += 1;
+                return self.is_served(at, ticket);
+            }
+        }
+        self.waiting.insert(ticket, model);
+        let key = KeyId(0);
+        self.feed(at, Event::RequestArrived { ticket, model, key });
+    }
+
+    fn is_served(&mut self, at: Time, ticket: Ticket) {
+        let took = self.random.between(20, 120_000);
+        self.push(at + Span(took), Due::Served(ticket));
+    }
+
+    fn replicas_of(&self, model: ModelId) -> BTreeSet<ReplicaId> {
+        let of = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.model == model);
+        of.map(|((replica, _), _)| *replica).collect()
+    }
+
+    fn carry_out(&mut self, at: Time, action: &Action) {
+        match action {
+            Action::Grant { ticket, replica } => {
+                self.check_grant(*ticket, *replica);
+                self.report.responded += 1;
+                self.waiting.remove(ticket);
+                self.is_served(at, *ticket);
+            }
+            Action::Refuse { ticket, .. } => {
+                self.report.responded += 1;
+                self.waiting.remove(ticket);
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => self.launches(at, *replica, *model, placement),
+            Action::Stop { replica, .. } => self.stops(at, *replica),
+            Action::Disown { node, replica } => self.ends_soon(at, *replica, *node),
+            Action::Record(record) if record.kind == pool::RecordKind::Evict => {
+                let nodes = record
+                    .replica
+                    .and_then(|replica| self.nodes_of.get(&replica));
+                self.report.evicted += u64::from(nodes.is_some_and(|nodes| nodes.len() > 1));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The first models span two or three nodes.
+fn spec(random: &mut Random, nth: u64, per_node: u32) -> ModelSpec {
+    let nodes = random.between(2, 3) as u32;
+    let is_gang = nth < 2;
+    ModelSpec {
+        name: format!("model-{nth}"),
+        priority: Priority([0, 0, 1, 2][random.below(if is_gang { 4 } else { 3 }) as usize]),
+        devices_per_replica: if is_gang {
+            nodes * random.between(1, u64::from(per_node)) as u32
+        } else {
+            1
+        },
+        nodes: if is_gang {
+            NodeSpan::Exactly(nodes)
+        } else {
+            NodeSpan::One
+        },
+        bytes_per_device: Bytes(random.between(20, 70) * Bytes::GIB),
+        keep_hot: Span::from_secs(random.between(60, 900)),
+        seats_per_replica: random.between(1, 4) as u32,
+        reload: Span::from_secs(random.between(1, 60)),
+        queue_timeout: Span::from_secs(random.between(30, 300)),
+        ..ModelSpec::default()
+    }
+}
