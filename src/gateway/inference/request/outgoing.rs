@@ -1,6 +1,7 @@
 //! Rewrites a request for the model's engine: the engine's name for the model, the prompt as text if the model file has a prompt
 //! format, and the model's default values and stop strings. Fields that the pool does not read are copied unparsed.
-//! One file because adding, renaming and removing fields is one pass over the body.
+
+mod written;
 
 use axum::body::Bytes;
 use serde_json::value::RawValue;
@@ -18,6 +19,7 @@ use dialect::ReasoningRequest;
 use dialect::body::{Fields, STREAM_OPTIONS, write_json};
 use dialect::shape::may_be_a_tree;
 use dialect::{CHAT, COMPLETIONS};
+use written::Written;
 
 /// A request as sent to the engine.
 #[derive(Debug)]
@@ -426,53 +428,6 @@ fn stops(
         ));
     }
     Ok([("stop", texts), ("stop_token_ids", tokens)])
-}
-
-/// A JSON object under construction.
-struct Written(Vec<u8>);
-
-impl Written {
-    fn new(near: usize) -> Written {
-        let mut text = Vec::with_capacity(near + 128);
-        text.push(b'{');
-        Written(text)
-    }
-
-    fn name(&mut self, name: &str) {
-        write_json(&mut self.0, name);
-        self.0.push(b':');
-    }
-
-    fn raw(&mut self, name: &str, value: &RawValue) {
-        self.name(name);
-        self.0.extend_from_slice(value.get().as_bytes());
-        self.0.push(b',');
-    }
-
-    fn value(&mut self, name: &str, value: &Value) {
-        self.name(name);
-        self.0.extend_from_slice(value.to_string().as_bytes());
-        self.0.push(b',');
-    }
-
-    fn finish(mut self, model: &str, is_continuous: bool) -> Vec<u8> {
-        self.name("model");
-        write_json(&mut self.0, model);
-        self.0.extend_from_slice(STREAM.as_bytes());
-        if is_continuous {
-            self.0
-                .extend_from_slice(b",\"continuous_usage_stats\":true");
-        }
-        self.0.extend_from_slice(b"}}");
-        self.0
-    }
-
-    fn finish_plain(mut self, model: &str) -> Vec<u8> {
-        self.name("model");
-        write_json(&mut self.0, model);
-        self.0.push(b'}');
-        self.0
-    }
 }
 
 #[cfg(test)]
