@@ -70,42 +70,28 @@ async fn a_connection_is_reused_after_its_response_has_been_read() {
 }
 
 #[tokio::test]
-async fn a_truncated_response_is_an_error_after_the_data_received() {
-    let (endpoint, _serving) =
-        engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
-    let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("a response");
-    let mut body = response.into_body();
-    let mut received = Vec::new();
-    let error = loop {
-        match body.frame().await.expect("no end") {
-            Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(received, b"hello");
-    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-    assert!(body.frame().await.is_none());
-}
-
-#[tokio::test]
-async fn data_before_a_broken_chunk_is_delivered_before_the_error() {
-    let (endpoint, _serving) = engine(&[&[
-        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nno size\r\n",
-    ]]);
-    let pool = Arc::new(ConnectionPool::default());
-    let response = ask(&pool, &endpoint).await.expect("a response");
-    let mut body = response.into_body();
-    let mut received = Vec::new();
-    let error = loop {
-        match body.frame().await.expect("no end") {
-            Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(received, b"hello");
-    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-    assert!(body.frame().await.is_none());
+async fn a_truncated_or_broken_response_is_an_error_after_the_data_received() {
+    const HELLO: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    const TRUNCATED: &[&[&str]] = &[&[HELLO]];
+    const BROKEN: &[&[&str]] = &[&[HELLO, "no size\r\n"]];
+    for (response, kind) in [
+        (TRUNCATED, io::ErrorKind::UnexpectedEof),
+        (BROKEN, io::ErrorKind::InvalidData),
+    ] {
+        let (endpoint, _serving) = engine(response);
+        let pool = Arc::new(ConnectionPool::default());
+        let response = ask(&pool, &endpoint).await.expect("a response");
+        let mut body = response.into_body();
+        let mut received = Vec::new();
+        let error = loop {
+            match body.frame().await.expect("no end") {
+                Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((received.as_slice(), error.kind()), (&b"hello"[..], kind));
+        assert!(body.frame().await.is_none());
+    }
 }
 
 #[tokio::test]
