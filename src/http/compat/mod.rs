@@ -21,7 +21,7 @@ use gateway::state::App;
 pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let config = app.config();
     let compat = &config.compat;
-    let mut router = beside_openai(router, app);
+    let mut router = with_shared(router, app);
     if compat.aviary && !compat.ncsa {
         router = router.merge(aviary::listing());
     }
@@ -41,7 +41,7 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
 
 /// Adds the routes at the root.
 pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
-    let router = beside_openai(router, app);
+    let router = with_shared(router, app);
     if app.config().compat.aviary {
         router.merge(aviary::listing())
     } else {
@@ -50,8 +50,7 @@ pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<Ap
 }
 
 /// Adds the routes that exist both with and without the base path.
-pub(super) fn beside_openai(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
-    let mut router = router;
+fn with_shared(mut router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     if app.config().compat.aviary {
         router = router.merge(aviary::routes());
     }

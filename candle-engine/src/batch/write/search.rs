@@ -122,13 +122,13 @@ impl Search {
         ending.ban(&self.ends, self.tokens, logits);
         self.rows.push(logits.to_vec());
         if self.rows.len() == self.running.len() {
-            self.go_on(tokenizer)
+            self.advance(tokenizer)
         } else {
             Ok(RowOutcome::Wait)
         }
     }
 
-    fn go_on(&mut self, tokenizer: &ModelTokenizer) -> Result<RowOutcome, ApiError> {
+    fn advance(&mut self, tokenizer: &ModelTokenizer) -> Result<RowOutcome, ApiError> {
         let rows = std::mem::take(&mut self.rows);
         let sums: Vec<f64> = self.running.iter().map(|beam| beam.sum).collect();
         self.tokens += 1;

@@ -74,7 +74,7 @@ fn every_request_ends_exactly_once_and_in_order_under_random_load() {
                 world.end(request);
             }
             if let Some(plan) = world.step() {
-                world.go_on(&plan, &mut random);
+                world.advance(&plan, &mut random);
             } else {
                 assert!(world.schedule.is_empty());
             }

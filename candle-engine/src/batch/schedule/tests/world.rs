@@ -214,7 +214,7 @@ impl World {
     }
 
     /// Advances or ends every request that has its deciding rows.
-    pub(super) fn go_on(&mut self, plan: &Plan, random: &mut StdRng) {
+    pub(super) fn advance(&mut self, plan: &Plan, random: &mut StdRng) {
         let deciding = plan.parts.iter().filter(|part| part.decides);
         let mut requests: Vec<RequestId> = deciding.map(|part| part.request).collect();
         requests.dedup();
@@ -271,7 +271,7 @@ impl World {
     /// Runs one step, then advances every request.
     pub(super) fn once(&mut self) -> Plan {
         let plan = self.step().expect("a step");
-        self.go_on(&plan, &mut StdRng::seed_from_u64(0));
+        self.advance(&plan, &mut StdRng::seed_from_u64(0));
         plan
     }
 
@@ -286,7 +286,7 @@ impl World {
                 assert_eq!(self.schedule.held_pages(), 0);
                 return;
             };
-            self.go_on(&plan, &mut random);
+            self.advance(&plan, &mut random);
         }
         panic!("not all have ended after {steps_max} steps");
     }
