@@ -81,17 +81,11 @@ impl Control {
     }
 
     pub(crate) fn end_fetch(&mut self, model: ModelId) {
-        if let Some(running) = self.fetches.running.get_mut(&model) {
-            running.end = None;
-        }
+        self.fetches.cancel(model);
     }
 
     pub(crate) fn fetch_progressed(&mut self, model: ModelId) {
-        let now = self.clock.now();
-        let Some(running) = self.fetches.running.get_mut(&model) else {
-            return;
-        };
-        if let Some(left) = running.sample(now) {
+        if let Some(left) = self.fetches.sample(model, self.clock.now()) {
             self.turn(Event::FetchProgressed { model, left });
         }
     }
@@ -138,15 +132,9 @@ impl Control {
     }
 
     pub(crate) fn fetch_ended(&mut self, model: ModelId, nth: u64, outcome: FetchEnd) {
-        if self
-            .fetches
-            .running
-            .get(&model)
-            .is_none_or(|running| running.nth != nth)
-        {
+        if !self.fetches.finish(model, nth) {
             return;
         }
-        self.fetches.running.remove(&model);
         match (&outcome, self.models.facts.get(&model)) {
             (FetchEnd::Complete, Some(facts)) => {
                 let name = facts.entry.name.clone();

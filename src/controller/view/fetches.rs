@@ -14,19 +14,19 @@ const SAMPLES_MAX: usize = 15;
 #[derive(Debug)]
 pub(crate) struct Fetches {
     pub sources: Arc<Sources>,
-    pub running: BTreeMap<ModelId, RunningFetch>,
+    running: BTreeMap<ModelId, RunningFetch>,
     /// The number of the latest fetch.
     last: u64,
 }
 
 /// A fetch in progress.
 #[derive(Debug)]
-pub(crate) struct RunningFetch {
-    pub facts: FetchFacts,
+struct RunningFetch {
+    facts: FetchFacts,
     /// Distinguishes fetches of the same model.
-    pub nth: u64,
+    nth: u64,
     /// Dropped to end the fetch.
-    pub end: Option<oneshot::Sender<()>>,
+    end: Option<oneshot::Sender<()>>,
     /// Total bytes present, sampled once a second.
     samples: VecDeque<(Time, u64)>,
 }
@@ -76,6 +76,28 @@ impl Fetches {
         (self.last, progress)
     }
 
+    /// Cancels a fetch, which then ends.
+    pub fn cancel(&mut self, model: ModelId) {
+        if let Some(running) = self.running.get_mut(&model) {
+            running.end = None;
+        }
+    }
+
+    /// Records the progress of a fetch at `now`. Returns its remaining time.
+    pub fn sample(&mut self, model: ModelId, now: Time) -> Option<Span> {
+        self.running.get_mut(&model)?.sample(now)
+    }
+
+    /// Removes a fetch that has ended. Returns false if this is not the model's latest fetch.
+    pub fn finish(&mut self, model: ModelId, nth: u64) -> bool {
+        let running = self.running.get(&model);
+        let is_latest = running.is_some_and(|running| running.nth == nth);
+        if is_latest {
+            self.running.remove(&model);
+        }
+        is_latest
+    }
+
     pub fn facts(&self) -> BTreeMap<ModelId, FetchFacts> {
         let facts = self.running.iter();
         facts
@@ -86,7 +108,7 @@ impl Fetches {
 
 impl RunningFetch {
     /// Records the progress at `now`. Returns the remaining time.
-    pub fn sample(&mut self, now: Time) -> Option<Span> {
+    fn sample(&mut self, now: Time) -> Option<Span> {
         self.samples.push_back((now, self.facts.progress.done()));
         if self.samples.len() > SAMPLES_MAX {
             self.samples.pop_front();
