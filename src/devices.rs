@@ -38,7 +38,7 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
             })
             .collect(),
         command: section.command.clone(),
-        environment: inventory::VISIBILITY_VARIABLES
+        environment: inventory::DEVICE_VARIABLES
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
             .collect(),

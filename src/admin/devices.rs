@@ -20,7 +20,7 @@ use gateway::state::App;
         (status = 200, description = "The devices", body = DeviceList, example = json!({
             "provider": "nvml", "devices": [{
             "device": "gpu0", "name": "NVIDIA H100 80GB HBM3", "accelerator": "nvidia", "node": "gpu-1",
-            "uuid": "GPU-6b5c0a3e-0000-0000-0000-000000000000", "total_bytes": 85899345920_u64,
+            "uuid": "GPU-6b5c0a3e-0000-0000-0000-000000000000", "unified": false, "mps": false, "total_bytes": 85899345920_u64,
             "headroom_bytes": 4294967296_u64, "foreign_bytes": 536870912, "excess_bytes": 0, "settling_bytes": 0, "reserved_bytes": 17179869184_u64,
             "free_bytes": 63887638528_u64, "used_bytes": 15569256448_u64, "utilisation_percent": 71,
             "temperature_celsius": 54,

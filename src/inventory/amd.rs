@@ -10,7 +10,8 @@
 //! an equal part of what no process holds.
 //!
 //! **APUs** whose memory is mostly the machine's (GTT) share it. With more carved out for graphics than GTT has, that part is the
-//! device.
+//! device. Only they have the voltage `vddnb` of a northbridge (`amdgpu_hwmon_show_vddnb` in `amdgpu_pm.c`); KFD's properties do not
+//! tell them apart. An MI300A reports no VRAM (`gmc_v9_0_mc_init`): its device is its memory bank.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::deadline::{Driver, Readers, within};
-use super::device_files::closed;
+use super::device_files::closed_drm;
 use super::fdinfo::Clients;
 use super::kfd::{KfdNode, KfdProcesses, nodes};
 use super::machine::MachineMemory;
@@ -33,12 +34,6 @@ const AMDGPU: Driver = Driver {
     name: "the amdgpu driver",
     tool: "rocm-smi",
 };
-
-/// Processors with a GPU ("APU" in the table of LLVM's "User Guide for AMDGPU Backend").
-const APUS: [&str; 12] = [
-    "gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150",
-    "gfx1151", "gfx1152", "gfx1153",
-];
 
 #[derive(Debug)]
 struct Amd(Arc<State>);
@@ -77,20 +72,25 @@ fn list(root: Root, with_apus: bool) -> Result<FoundDevices, InventoryError> {
         .collect();
     let mut last_error = errors.last().map(ToString::to_string);
     let (mut devices, mut used) = (Vec::new(), BTreeMap::new());
-    for (node, index) in all.iter().zip(0_u32..) {
+    let mut counted = 0_u32;
+    for node in &all {
         let parts = all.iter().filter(|other| other.pci == node.pci).count();
         let file = node
             .render_minor
             .map(|minor| format!("/dev/dri/renderD{minor}"));
-        let problem = file.and_then(|file| closed(&root, &file));
+        let problem = file.and_then(|file| closed_drm(&root, &file));
         if let Some(problem) = problem {
             excluded.push(format!(
-                "{problem}, so the pool does not use AMD GPU {index}"
+                "{problem}, so the pool does not use the AMD GPU at {}",
+                node.pci
             ));
             last_error = Some(problem);
             continue;
         }
-        if !with_apus && APUS.contains(&node.isa.as_str()) {
+        // HIP counts every GPU that it can open.
+        let index = counted;
+        counted += 1;
+        if !with_apus && is_apu(&root, node) {
             excluded.push(format!(
                 "AMD GPU {index} ({}) is part of the processor: the pool uses it only with inventory.provider amd",
                 node.isa
@@ -139,8 +139,10 @@ fn device(root: &Root, node: &KfdNode, index: u32, parts: usize) -> Result<Devic
         .number(format!("{card}/mem_info_gtt_total"))
         .unwrap_or(0);
     let machine = MachineMemory::read(root);
-    let is_unified = vram < gtt && (vram == 0 || APUS.contains(&node.isa.as_str()));
+    let is_unified = vram < gtt && (vram == 0 || is_apu(root, node));
     let memory = match machine {
+        // A machine has several MI300A, each with its own part of the memory.
+        Some(machine) if vram == 0 && node.memory > Bytes::ZERO => machine.total.min(node.memory),
         Some(machine) if is_unified => machine.total.min(Bytes(gtt)),
         _ if parts > 1 => node.memory,
         _ => Bytes(vram),
@@ -169,6 +171,15 @@ fn device(root: &Root, node: &KfdNode, index: u32, parts: usize) -> Result<Devic
         info.product_name = Some(product);
     }
     Ok(info)
+}
+
+/// Returns true for the GPU of a processor that has other memory than the card's.
+fn is_apu(root: &Root, node: &KfdNode) -> bool {
+    let folder = format!("{}/hwmon", card(node));
+    root.names(&folder).iter().any(|name| {
+        let label = root.text(format!("{folder}/{name}/in1_label"));
+        label.is_ok_and(|label| label.trim() == "vddnb")
+    })
 }
 
 fn card(node: &KfdNode) -> String {

@@ -29,6 +29,8 @@ pub struct DeviceInfo {
     pub installed: Bytes,
     /// The GPU has no separate memory and shares the machine's, as GB10, Jetson and AMD's APUs do.
     pub is_unified: bool,
+    /// A daemon of NVIDIA's Multi-Process Service ran at the start: engines on the GPU share a server process.
+    pub has_mps: bool,
     pub headroom: Bytes,
     /// For example `NVIDIA H100 80GB HBM3`.
     pub product_name: Option<String>,
@@ -58,6 +60,7 @@ impl DeviceInfo {
             total: memory,
             installed: memory,
             is_unified: false,
+            has_mps: false,
             headroom: Bytes::ZERO,
             product_name: None,
             product: 0,

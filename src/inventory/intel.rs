@@ -4,8 +4,9 @@
 //! of the card where Intel's own driver packages are installed. The memory of processes comes from `fdinfo`, in the regions `vramN`
 //! of xe and `localN` of i915. xe reports no sum: what processes of other accounts hold is unknown without the right to read them.
 //!
-//! Each tile is a device, as Level Zero counts them with `ZE_FLAT_DEVICE_HIERARCHY=FLAT` and `ZE_ENABLE_PCI_ID_DEVICE_ORDER=1`
-//! (Level Zero, "Environment Variables"): in the order of the PCI bus, a GPU of the processor included.
+//! Each tile is a device, as Level Zero counts them with `ZE_FLAT_DEVICE_HIERARCHY=FLAT` and without
+//! `ZE_ENABLE_PCI_ID_DEVICE_ORDER` (`comparePciIdBusNumber` in Intel's compute-runtime): in the order of the PCI bus, with the GPU of
+//! the processor last. GPUs whose file cannot be opened are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::deadline::{Driver, Readers, lock, within};
-use super::device_files::closed;
+use super::device_files::closed_drm;
 use super::fdinfo::Clients;
 use super::ownership::{Figures, Ownership, ProcessList};
 use super::source::{DeviceSource, FoundDevices};
@@ -71,19 +72,25 @@ fn list(root: Root) -> Result<FoundDevices, InventoryError> {
             continue;
         }
         let found = tiles_of(&root, &pci);
-        let first = index;
-        // A GPU of the processor has no memory and one index.
-        index += u32::try_from(found.len().max(1)).unwrap_or(1);
         let drm = root.names(format!("{folder}/drm"));
         let render = drm.iter().find(|name| name.starts_with("renderD"));
-        let problem = render.and_then(|name| closed(&root, &format!("/dev/dri/{name}")));
+        let problem = render.and_then(|name| closed_drm(&root, &format!("/dev/dri/{name}")));
         if let Some(problem) = problem {
             excluded.push(format!(
-                "{problem}, so the pool does not use Intel GPU {first}"
+                "{problem}, so the pool does not use the Intel GPU at {pci}"
             ));
             last_error = Some(problem);
             continue;
         }
+        let first = index;
+        // The GPU of a processor, always on bus 0, is counted last. One without a known memory is counted.
+        let is_of_processor = pci.starts_with("0000:00:");
+        let counted = if is_of_processor {
+            0
+        } else {
+            found.len().max(1)
+        };
+        index += u32::try_from(counted).unwrap_or(1);
         let several = found.len() > 1;
         for ((tile, part), index) in found.into_iter().zip(0..).zip(first..) {
             match root.number(&tile.size) {

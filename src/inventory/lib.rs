@@ -33,6 +33,7 @@ mod intel;
 mod kfd;
 mod links;
 mod machine;
+mod mps;
 mod nvml;
 mod opening;
 mod ownership;
@@ -56,7 +57,7 @@ pub use events::Watch;
 pub use fixed_devices::FixedDevice;
 pub use machine::{MachineMemory, device_root, machine_memory};
 pub use sysfs::{FileError, ROOT_VARIABLE};
-pub use visible::{VISIBILITY_VARIABLES, VISIBLE_DEVICES};
+pub use visible::{DEVICE_VARIABLES, VISIBLE_DEVICES};
 pub use xid_errors::{DeviceEvent, DeviceTrouble, ErrorScope};
 
 use config::MemoryPart;
@@ -89,7 +90,7 @@ pub struct InventorySettings {
     pub choices: Vec<DeviceChoice>,
     /// The program of provider `command`, with its arguments.
     pub command: Vec<String>,
-    /// The values of [`VISIBILITY_VARIABLES`] that are set. They limit the devices if `choices` is empty.
+    /// The values of [`DEVICE_VARIABLES`] that are set. They limit the devices if `choices` is empty.
     pub environment: BTreeMap<String, String>,
     /// The path of an NVML library to use instead of the system's.
     pub nvml_library: Option<PathBuf>,

@@ -17,6 +17,7 @@ use super::device_files::closed;
 use super::events::{self, Watch};
 use super::links::{self, find};
 use super::machine::MachineMemory;
+use super::mps;
 use super::ownership::{Figures, Ownership, ProcessList};
 use super::source::{DeviceSource, FoundDevices, Tell};
 use super::sysfs::Root;
@@ -37,6 +38,7 @@ struct Gpus {
     /// Devices with contradictory figures, which are logged only once.
     warned: Arc<Mutex<BTreeSet<DeviceId>>>,
     root: Root,
+    environment: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for Gpus {
@@ -49,11 +51,12 @@ impl std::fmt::Debug for Gpus {
 pub(super) fn open(
     library: Option<&Path>,
     root: &Root,
+    environment: &BTreeMap<String, String>,
     deadline: Duration,
 ) -> Result<FoundDevices, InventoryError> {
     let library: Option<PathBuf> = library.map(Path::to_owned);
     let files = root.clone();
-    let (devices, excluded, connection) = within(deadline, NVML, move || {
+    let (mut devices, excluded, connection) = within(deadline, NVML, move || {
         let connection = Connection::open(library.as_deref())?;
         let nvml = connection
             .get()
@@ -61,12 +64,16 @@ pub(super) fn open(
         let (devices, excluded) = list(&nvml, &files)?;
         Ok::<_, InventoryError>((devices, excluded, connection))
     })??;
+    if mps::daemon(root, environment).is_some() {
+        devices.iter_mut().for_each(|device| device.has_mps = true);
+    }
     let gpus = Gpus {
         connection: Arc::new(connection),
         readers: Arc::default(),
         ownership: Arc::default(),
         warned: Arc::default(),
         root: root.clone(),
+        environment: environment.clone(),
     };
     Ok(FoundDevices {
         excluded,
@@ -192,6 +199,11 @@ impl DeviceSource for Gpus {
         Ok(())
     }
 
+    fn notice(&self, devices: &[DeviceInfo]) -> Option<String> {
+        let has_mps = devices.iter().any(|device| device.has_mps);
+        has_mps.then(|| mps::NOTICE.to_owned())
+    }
+
     fn watch(&self, devices: &[DeviceInfo], tell: Tell) -> Option<Watch> {
         Some(events::watch(&self.connection, devices, &tell))
     }
@@ -229,7 +241,8 @@ impl Gpus {
         ours: &BTreeSet<u32>,
     ) -> Result<Reading, NvmlError> {
         let gpu = find(nvml, device)?;
-        let listed = ProcessList::of_gpu(&gpu);
+        let has_mps = mps::daemon(&self.root, &self.environment).is_some();
+        let listed = ProcessList::of_gpu(&gpu, has_mps);
         let mut figures = Figures {
             total: device.installed,
             used: Bytes::ZERO,
@@ -259,14 +272,16 @@ impl Gpus {
 }
 
 impl ProcessList {
-    /// The processes that NVML reports.
-    fn of_gpu(gpu: &nvml_wrapper::Device<'_>) -> ProcessList {
+    /// The processes that NVML reports, in up to three lists.
+    fn of_gpu(gpu: &nvml_wrapper::Device<'_>, has_mps: bool) -> ProcessList {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
-        for list in [
+        let of_mps = has_mps.then(|| gpu.mps_running_compute_processes());
+        let lists = [
             gpu.running_compute_processes(),
             gpu.running_graphics_processes(),
-        ] {
+        ];
+        for list in lists.into_iter().chain(of_mps) {
             let Ok(list) = list else {
                 complete = false;
                 continue;
@@ -276,7 +291,7 @@ impl ProcessList {
                     UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
                     UsedGpuMemory::Unavailable => None,
                 };
-                // A process in both lists has the same bytes in each.
+                // A process in several lists has the same bytes in each.
                 let known = processes.entry(process.pid).or_insert(None);
                 *known = (*known).max(held);
             }

@@ -60,7 +60,10 @@ impl Opening<'_> {
             Provider::Amd => amd::open(root, deadline, is_only)?,
             Provider::Intel => intel::open(root, deadline)?,
             Provider::Command => command_devices::open(&settings.command, deadline)?,
-            _ => nvml::open(settings.nvml_library.as_deref(), root, deadline)?,
+            _ => {
+                let library = settings.nvml_library.as_deref();
+                nvml::open(library, root, &settings.environment, deadline)?
+            }
         };
         self.excluded.append(&mut found.excluded);
         let all = std::mem::take(&mut found.devices);

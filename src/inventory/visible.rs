@@ -3,17 +3,19 @@
 //!
 //! | variable | read for | format |
 //! |---|---|---|
-//! | `CUDA_VISIBLE_DEVICES` | NVIDIA; AMD, if no other variable and no NVIDIA GPU exists, as HIP does | CUDA C++ Programming Guide, "CUDA Environment Variables": indices, UUIDs, UUIDs of MIG slices |
+//! | `CUDA_VISIBLE_DEVICES` | NVIDIA; AMD as `HIP_VISIBLE_DEVICES`, if that is empty and no NVIDIA GPU is in use | CUDA C++ Programming Guide, "CUDA Environment Variables": indices, UUIDs, UUIDs of MIG slices |
 //! | `NVIDIA_VISIBLE_DEVICES` | NVIDIA, without the first | NVIDIA Container Toolkit, "GPU Enumeration": also `all`, `none`, `void`, and `0:1` for a slice |
-//! | `ROCR_VISIBLE_DEVICES` | AMD | ROCm, "GPU isolation techniques": indices and UUIDs |
-//! | `HIP_VISIBLE_DEVICES` | AMD, within the former | the same page: indices |
-//! | `ZE_AFFINITY_MASK` | Intel | Level Zero, "Environment Variables": indices |
+//! | `ROCR_VISIBLE_DEVICES` | AMD; an empty value hides all | ROCm, "GPU isolation techniques": indices and UUIDs |
+//! | `HIP_VISIBLE_DEVICES` | AMD; indices count what the former leaves | the same page, and `Device::init` in `rocdevice.cpp` of ROCm's clr: indices and UUIDs |
+//! | `ZE_AFFINITY_MASK` | Intel | Level Zero, "Environment Variables", and `parseAffinityMask` in Intel's compute-runtime: indices |
 //!
-//! Indices count in the order of the driver: for CUDA in that of the PCI bus, as in `nvidia-smi`.
+//! Indices count in the order of the driver: for CUDA in that of the PCI bus, as in `nvidia-smi`. Level Zero counts tiles unless
+//! `ZE_FLAT_DEVICE_HIERARCHY` is `COMPOSITE`, and GPUs of the processor last unless `ZE_ENABLE_PCI_ID_DEVICE_ORDER` is 1.
 
 use std::collections::BTreeMap;
 
 use super::choice::list;
+use super::mps::PIPE_DIRECTORY;
 use super::{DeviceInfo, DeviceKind, InventoryError, Provider};
 use pool::DeviceId;
 
@@ -23,9 +25,21 @@ const NVIDIA: &str = "NVIDIA_VISIBLE_DEVICES";
 const ROCR: &str = "ROCR_VISIBLE_DEVICES";
 const HIP: &str = "HIP_VISIBLE_DEVICES";
 const LEVEL_ZERO: &str = "ZE_AFFINITY_MASK";
+const LEVEL_ZERO_TILES: &str = "ZE_FLAT_DEVICE_HIERARCHY";
+const LEVEL_ZERO_ORDER: &str = "ZE_ENABLE_PCI_ID_DEVICE_ORDER";
 
-/// The variables that decide which devices are used.
-pub const VISIBILITY_VARIABLES: [&str; 6] = [CUDA, CUDA_ORDER, NVIDIA, ROCR, HIP, LEVEL_ZERO];
+/// The variables that decide which devices are used, and how they are shared.
+pub const DEVICE_VARIABLES: [&str; 9] = [
+    CUDA,
+    CUDA_ORDER,
+    NVIDIA,
+    ROCR,
+    HIP,
+    LEVEL_ZERO,
+    LEVEL_ZERO_TILES,
+    LEVEL_ZERO_ORDER,
+    PIPE_DIRECTORY,
+];
 
 /// The variable of a Slurm job whose GPUs are found in another way.
 pub const VISIBLE_DEVICES: &str = CUDA;
@@ -63,6 +77,16 @@ pub(super) fn visible(
     let Some(last) = limits.last() else {
         return Ok(None);
     };
+    if let Some(problem) = other_count(found, environment) {
+        return Err(InventoryError::NotVisible {
+            variable: last.variable,
+            value: last.value.into(),
+            name: last.value.into(),
+            problem,
+            known: list(found),
+            provider: provider.name(),
+        });
+    }
     let by: Vec<&str> = limits.iter().map(|limit| limit.variable).collect();
     let mut devices = found.to_vec();
     for limit in &limits {
@@ -97,7 +121,7 @@ fn limits<'a>(
             by_position,
         })
     };
-    // HIP and Level Zero take an empty value for none.
+    // HIP and Level Zero take an empty value for an unset variable, and Level Zero also `default`.
     let filled = |limit: &Limit<'_>| !limit.value.trim().is_empty();
     match found.first().map(|device| device.kind) {
         Some(DeviceKind::Nvidia) => {
@@ -110,16 +134,39 @@ fn limits<'a>(
         Some(DeviceKind::Amd) => {
             let rocr = limit(ROCR, false);
             let hip = limit(HIP, rocr.is_some()).filter(filled);
-            let cuda = limit(CUDA, false).filter(filled);
-            let cuda = cuda.filter(|_| rocr.is_none() && hip.is_none() && !with_nvidia);
+            let cuda = limit(CUDA, rocr.is_some()).filter(filled);
+            // Slurm without AutoDetect sets ROCR_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES to the same list, which counts once.
+            let is_same =
+                |cuda: &Limit<'_>| rocr.as_ref().is_some_and(|rocr| rocr.value == cuda.value);
+            let cuda = cuda.filter(|cuda| hip.is_none() && !with_nvidia && !is_same(cuda));
             [rocr, hip, cuda].into_iter().flatten().collect()
         }
         Some(DeviceKind::Intel) => {
             let mask = limit(LEVEL_ZERO, false).filter(filled);
+            let mask = mask.filter(|mask| mask.value != "default");
             mask.into_iter().collect()
         }
         Some(DeviceKind::Host | DeviceKind::Other) | None => Vec::new(),
     }
+}
+
+/// The reason why the indices of Level Zero's mask do not count these devices.
+fn other_count(found: &[DeviceInfo], environment: &BTreeMap<String, String>) -> Option<String> {
+    let is = |name: &str, value: &str| environment.get(name).is_some_and(|set| set == value);
+    let first = found.first()?;
+    if first.kind != DeviceKind::Intel {
+        return None;
+    }
+    if is(LEVEL_ZERO_TILES, "COMPOSITE") && found.iter().any(|tile| tile.partition.is_some()) {
+        return Some(format!(
+            "it counts cards with {LEVEL_ZERO_TILES}=COMPOSITE, and the pool counts tiles; remove that variable, and write the indices of tiles"
+        ));
+    }
+    is(LEVEL_ZERO_ORDER, "1").then(|| {
+        format!(
+            "it counts GPUs of the processor among the others with {LEVEL_ZERO_ORDER}=1, and the pool counts them last; remove that variable, and write indices in Level Zero's own order"
+        )
+    })
 }
 
 /// Returns true if the value of `NVIDIA_VISIBLE_DEVICES` still limits these GPUs. A container runtime applies it before this

@@ -34,6 +34,9 @@ pub struct NodeDevice {
     /// The GPU shares the machine's memory. Missing from earlier versions.
     #[serde(default)]
     pub is_unified: bool,
+    /// NVIDIA's Multi-Process Service runs. Missing from earlier versions.
+    #[serde(default)]
+    pub has_mps: bool,
     pub headroom: u64,
     pub product_name: Option<String>,
     pub product: u32,
@@ -75,6 +78,7 @@ impl NodeDevice {
                 total: info.total.0,
                 installed: info.installed.0,
                 is_unified: info.is_unified,
+                has_mps: info.has_mps,
                 headroom: info.headroom.0,
                 product_name: info.product_name.clone(),
                 product: info.product,
@@ -109,6 +113,7 @@ impl NodeDevice {
             total: Bytes(self.total),
             installed: Bytes(self.installed),
             is_unified: self.is_unified,
+            has_mps: self.has_mps,
             headroom: Bytes(self.headroom),
             product_name: self.product_name.clone(),
             product: self.product,

@@ -14,10 +14,12 @@ use model_pool::pool::{Bytes, DeviceId, NodeId};
 use support::machine::{Machine, state};
 
 mod amd;
+mod bad_input;
 mod command_devices;
 mod intel;
 mod lent_gpus;
 mod mig;
+mod mps;
 mod unified_memory;
 
 const GIB: u64 = Bytes::GIB;

@@ -29,6 +29,8 @@ pub struct AmdCard<'a> {
     pub gtt: u64,
     /// The number of partitions.
     pub parts: u32,
+    /// It is the GPU of a processor.
+    pub is_apu: bool,
 }
 
 impl AmdCard<'_> {
@@ -41,6 +43,7 @@ impl AmdCard<'_> {
             vram: 192 << 30,
             gtt: 512 << 30,
             parts,
+            is_apu: false,
         }
     }
 }
@@ -101,6 +104,9 @@ impl DeviceTree {
         self.write(&format!("{folder}/mem_info_gtt_total"), card.gtt);
         self.write(&format!("{folder}/gpu_busy_percent"), 7);
         self.write(&format!("{folder}/hwmon/hwmon3/temp1_input"), 41_500);
+        if card.is_apu {
+            self.write(&format!("{folder}/hwmon/hwmon3/in1_label"), "vddnb");
+        }
         let (before, parts) = (self.nodes(), u64::from(card.parts));
         let last = card.pci.replace([':', '.'], "");
         self.write(&format!("{folder}/unique_id"), format_args!("{last:0>16}"));
@@ -132,6 +138,7 @@ impl DeviceTree {
                 ),
             );
             self.write(&format!("{NODES}/{node}/gpu_id"), gpu_id);
+            self.write(&format!("dev/dri/renderD{}", 127 + node), "");
             self.write(
                 &format!("{NODES}/{node}/mem_banks/0/properties"),
                 format_args!("heap_type 1\nsize_in_bytes {}", card.vram / parts),

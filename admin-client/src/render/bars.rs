@@ -153,6 +153,9 @@ fn heading(device: &DeviceView, style: Style) -> String {
             .map(|node| format!("on {}", clean_line(node))),
     );
     parts.push(bytes(device.total_bytes));
+    let shared = device.unified.then(|| "shared with the machine".to_owned());
+    parts.extend(shared);
+    parts.extend(device.mps.then(|| "CUDA MPS".to_owned()));
     parts.extend(
         device
             .used_bytes

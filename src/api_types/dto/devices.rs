@@ -49,6 +49,10 @@ pub struct DeviceView {
     #[schema(example = "gpu-2")]
     pub node: String,
     pub uuid: Option<String>,
+    /// The device has no separate memory and shares the machine's.
+    pub unified: bool,
+    /// NVIDIA's Multi-Process Service runs: an error of one engine on the device ends all engines there.
+    pub mps: bool,
     pub total_bytes: u64,
     /// Bytes kept free as a safety margin.
     pub headroom_bytes: u64,
@@ -197,6 +201,8 @@ impl DeviceView {
                 None => name_of(device.node, snapshot),
             },
             uuid: info.and_then(|info| info.uuid.clone()),
+            unified: info.is_some_and(|info| info.is_unified),
+            mps: info.is_some_and(|info| info.has_mps),
             total_bytes: device.total.0,
             headroom_bytes: device.headroom.0,
             foreign_bytes: device.foreign.0,
@@ -307,7 +313,7 @@ mod tests {
         let devices = serde_json::to_value(DeviceList::from_snapshot(&of_pool(&pool))).unwrap();
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
-                "device": "gpu0", "name": "Test GPU", "accelerator": "nvidia", "node": "here", "uuid": null, "total_bytes": 24 * GIB,
+                "device": "gpu0", "name": "Test GPU", "accelerator": "nvidia", "node": "here", "uuid": null, "unified": false, "mps": false, "total_bytes": 24 * GIB,
                 "headroom_bytes": 0, "foreign_bytes": 0, "excess_bytes": 0, "settling_bytes": 0,
                 "reserved_bytes": 10 * GIB, "free_bytes": 14 * GIB,
                 "used_bytes": null, "utilisation_percent": null, "temperature_celsius": null,

@@ -230,6 +230,7 @@ mod snapshots {
             total: Bytes(24 * GIB),
             installed: Bytes(24 * GIB),
             is_unified: false,
+            has_mps: false,
             headroom: Bytes::ZERO,
             product_name: Some("Test GPU".to_owned()),
             product: 0,

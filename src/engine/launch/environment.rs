@@ -61,6 +61,7 @@ const HIP: &str = "HIP_VISIBLE_DEVICES";
 const LEVEL_ZERO: &str = "ZE_AFFINITY_MASK";
 /// The setting with which each tile of a card has its own index.
 const LEVEL_ZERO_TILES: &str = "ZE_FLAT_DEVICE_HIERARCHY";
+/// Unset for engines: Level Zero then counts GPUs of the processor last, as the inventory does.
 const LEVEL_ZERO_ORDER: &str = "ZE_ENABLE_PCI_ID_DEVICE_ORDER";
 
 /// Marks every process of an engine, even in another session.
@@ -139,7 +140,6 @@ fn placed(devices: &[DeviceAddress]) -> BTreeMap<String, String> {
     if let Some(indices) = indices(DeviceKind::Intel) {
         set(LEVEL_ZERO, indices);
         set(LEVEL_ZERO_TILES, "FLAT".to_owned());
-        set(LEVEL_ZERO_ORDER, "1".to_owned());
     }
     for device in of(DeviceKind::Other) {
         if let Some(name) = &device.variable {
@@ -246,7 +246,7 @@ mod tests {
         );
         assert_eq!(
             of_kind(DeviceKind::Intel, None),
-            "CUDA_VISIBLE_DEVICES= ZE_AFFINITY_MASK=1,4 ZE_ENABLE_PCI_ID_DEVICE_ORDER=1 ZE_FLAT_DEVICE_HIERARCHY=FLAT"
+            "CUDA_VISIBLE_DEVICES= ZE_AFFINITY_MASK=1,4 ZE_FLAT_DEVICE_HIERARCHY=FLAT"
         );
         assert_eq!(
             of_kind(DeviceKind::Other, Some("NPU_VISIBLE")),

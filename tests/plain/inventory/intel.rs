@@ -41,9 +41,9 @@ fn each_tile_with_memory_is_a_device_in_the_order_of_level_zero() {
         assert_eq!(
             seen,
             [
-                ("intel1", None, 12),
-                ("intel2", Some(0), 64),
-                ("intel3", Some(1), 64)
+                ("intel0", None, 12),
+                ("intel1", Some(0), 64),
+                ("intel2", Some(1), 64)
             ]
         );
         assert!(
@@ -109,15 +109,34 @@ fn the_mask_limits_them_and_a_processors_gpu_alone_is_none() {
         let names = inventory.devices().iter().map(|device| device.name.clone());
         Ok::<_, String>(names.collect::<Vec<_>>().join(" "))
     };
-    assert_eq!(seen("3,1").unwrap(), "intel3 intel1");
-    assert_eq!(seen("").unwrap(), "intel1 intel2 intel3");
-    let refused = seen("0").unwrap_err();
+    assert_eq!(seen("2,0").unwrap(), "intel2 intel0");
+    for mask in ["", "default"] {
+        assert_eq!(seen(mask).unwrap(), "intel0 intel1 intel2", "{mask}");
+    }
+    let refused = seen("3").unwrap_err();
     assert!(refused.contains("no such GPU exists"), "{refused}");
-    let refused = seen("2.1").unwrap_err();
+    let refused = seen("1.1").unwrap_err();
     assert!(
         refused.contains("ZE_FLAT_DEVICE_HIERARCHY=FLAT"),
         "{refused}"
     );
+    for (name, value, words) in [
+        ("ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE", "it counts cards"),
+        (
+            "ZE_ENABLE_PCI_ID_DEVICE_ORDER",
+            "1",
+            "it counts GPUs of the processor among the others",
+        ),
+    ] {
+        let settings = |mask: &[(&str, &str)]| InventorySettings {
+            environment: environment(&[&[(name, value)], mask].concat()),
+            ..with(&tree, Provider::Intel)
+        };
+        let refused = Inventory::open(&settings(&[("ZE_AFFINITY_MASK", "0")])).unwrap_err();
+        assert!(refused.to_string().contains(words), "{refused}");
+        let all = Inventory::open(&settings(&[])).unwrap();
+        assert_eq!(all.devices().len(), 3, "without a mask nothing is counted");
+    }
 
     let folder = tempfile::tempdir().unwrap();
     let tree = DeviceTree::new(folder.path());

@@ -67,8 +67,9 @@ pub extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut MemoryTwo)
 }
 
 /// Memory of an ended process that is not yet free is on no list, unless the file specifies it.
-fn is_listed(line: &Line, graphics: bool) -> bool {
-    line.says("graphics") == graphics && (line.figure("dead").is_none() || line.says("listed"))
+fn is_listed(line: &Line, list: &str) -> bool {
+    let own = ["graphics", "mps"].into_iter().find(|list| line.says(list));
+    own.unwrap_or("compute") == list && (line.figure("dead").is_none() || line.says("listed"))
 }
 
 fn give_processes(
@@ -76,14 +77,14 @@ fn give_processes(
     device: Device,
     count: *mut c_uint,
     to: *mut Process,
-    graphics: bool,
+    list: &str,
 ) -> c_int {
     let listed = gpu(name, device).and_then(|(index, state, line)| {
         if line.says("nolists") {
             return Err(NOT_SUPPORTED);
         }
         let here = state.processes(index).cloned();
-        let here = here.filter(|line| is_listed(line, graphics));
+        let here = here.filter(|line| is_listed(line, list));
         Ok(here.collect::<Vec<Line>>())
     });
     let listed = match listed {
@@ -115,7 +116,7 @@ pub extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     to: *mut Process,
 ) -> c_int {
     let name = "nvmlDeviceGetComputeRunningProcesses_v3";
-    give_processes(name, device, count, to, false)
+    give_processes(name, device, count, to, "compute")
 }
 
 #[unsafe(no_mangle)]
@@ -125,7 +126,17 @@ pub extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     to: *mut Process,
 ) -> c_int {
     let name = "nvmlDeviceGetGraphicsRunningProcesses_v3";
-    give_processes(name, device, count, to, true)
+    give_processes(name, device, count, to, "graphics")
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    device: Device,
+    count: *mut c_uint,
+    to: *mut Process,
+) -> c_int {
+    let name = "nvmlDeviceGetMPSComputeRunningProcesses_v3";
+    give_processes(name, device, count, to, "mps")
 }
 
 #[unsafe(no_mangle)]

@@ -15,6 +15,7 @@
 //! gpu total=5000 mig_of=0 uuid=MIG-…            a slice of the first GPU; slices follow all GPUs
 //! process gpu=0 pid=12 bytes=1000               without bytes=: not available
 //! process gpu=0 pid=13 bytes=500 graphics
+//! process gpu=0 pid=13 bytes=500 mps             a client of the Multi-Process Service
 //! process gpu=0 pid=14 bytes=500 born=88 release=300     an engine's, which ends when it does: its
 //!                                               memory comes back 300 ms later; `leak`: never;
 //!                                               `listed`: it stays on the list until then

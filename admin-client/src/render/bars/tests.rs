@@ -104,3 +104,13 @@ fn a_device_with_few_known_facts_is_still_shown() {
     assert_eq!(devices(&list, noon(), WATCHED), "d0  0 B\n  \n");
     assert!(devices(&DeviceList::default(), noon(), WATCHED).contains("no device"));
 }
+
+#[test]
+fn a_shared_device_is_named_in_its_heading() {
+    let mut list = gpu();
+    list.devices[0].mps = true;
+    list.devices[0].unified = true;
+    let text = devices(&list, noon(), Style::terminal(100));
+    let heading = "gpu0  H200 · on n0 · 100.0 GiB · shared with the machine · CUDA MPS · 61.0 GiB measured in use";
+    assert!(text.starts_with(heading), "{text}");
+}
