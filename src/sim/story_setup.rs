@@ -102,6 +102,7 @@ impl StoryRunner {
                 None => NodeSpan::One,
             },
             bytes_per_device: size,
+            host_bytes: options.get("part").map_or(Ok(Bytes::ZERO), bytes)?,
             need_is_fixed: options.has("fixed"),
             wider: match wider {
                 Some(all) => all.collect::<Result<_, _>>()?,
@@ -139,7 +140,7 @@ impl StoryRunner {
         Ok(())
     }
 
-    /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: the memory that sleepers may use.
+    /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB] [total 512GiB]`: the memory that sleepers may use, and the machine's.
     pub(super) fn host(&mut self, args: &[&str]) -> Result<(), String> {
         let capacity = bytes(args.get(1).ok_or("a size is missing")?)?;
         let options = Options::from_args(&args[2..])?;
@@ -149,6 +150,7 @@ impl StoryRunner {
             capacity,
             reserve: or("reserve", Bytes::ZERO)?,
             available: or("available", Bytes(capacity.0 * 2))?,
+            total: or("total", Bytes::ZERO)?,
         };
         self.hosts.insert(node, reading);
         self.world

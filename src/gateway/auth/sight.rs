@@ -93,7 +93,8 @@ impl Sight {
                     Blocker::Foreign
                     | Blocker::Settling
                     | Blocker::Cordoned { .. }
-                    | Blocker::NodeAway(_) => {}
+                    | Blocker::NodeAway(_)
+                    | Blocker::Host => {}
                 }
             }
         }

@@ -1,8 +1,11 @@
-//! The ledger of a node's host memory for sleeping engines: the limit for all sleepers, the bytes they hold, and the bytes that the
-//! system reports as available. Makes no choices.
+//! The ledger of a node's host memory: the limit for all sleepers, the bytes they hold, and the bytes that the system reports as
+//! available to them and to loads that keep a part of their model there. Makes no choices.
 
 use crate::types::event::HostReading;
-use crate::types::ids::Bytes;
+use crate::types::ids::{Bytes, Span, Time};
+
+/// Readings show a load's part of the host after this time at the latest.
+const SEEN_AFTER: Span = Span::from_secs(3);
 
 /// ```text
 /// room = min( capacity − what stays asleep , available + returning − unseen − reserve )
@@ -21,15 +24,21 @@ pub struct Host {
     pub(crate) returning: Bytes,
     /// Bytes given to sleepers that `available` does not reflect yet.
     unseen: Bytes,
+    /// The system's memory; zero if it is unknown.
+    pub(crate) total: Bytes,
+    /// The time of the last reading.
+    pub(crate) read_at: Time,
 }
 
 impl Host {
     /// `falling_asleep` is the memory given to engines that have not taken all of it yet.
-    pub(crate) fn read(&mut self, reading: &HostReading, falling_asleep: Bytes) {
+    pub(crate) fn read(&mut self, reading: &HostReading, falling_asleep: Bytes, now: Time) {
         self.capacity = reading.capacity;
         self.reserve = reading.reserve;
         self.available = reading.available;
         self.unseen = falling_asleep;
+        self.total = reading.total;
+        self.read_at = now;
     }
 
     pub(crate) fn give(&mut self, bytes: Bytes) {
@@ -67,7 +76,12 @@ impl Host {
         self.reserve.saturating_sub(self.left()).max(over)
     }
 
-    fn left(&self) -> Bytes {
+    /// Returns true if the last reading shows what a replica launched at this time takes.
+    pub(crate) fn shows(&self, launched: Time) -> bool {
+        launched + SEEN_AFTER <= self.read_at
+    }
+
+    pub(crate) fn left(&self) -> Bytes {
         (self.available + self.returning).saturating_sub(self.unseen)
     }
 }

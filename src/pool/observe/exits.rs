@@ -229,6 +229,7 @@ impl Pool {
 
     fn take_back(&mut self, id: ReplicaId, replica: &Replica) -> Vec<MemoryChange> {
         let now = self.now;
+        self.host_returns(replica);
         let mut memory = Vec::new();
         for share in replica.keeps() {
             let device = self.devices.get_mut(&share.device).expect("held");

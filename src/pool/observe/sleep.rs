@@ -2,13 +2,14 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
 use crate::types::event::HostReading;
-use crate::types::ids::{Bytes, NodeId, ReplicaId};
-use crate::types::replica::{Parked, Phase};
+use crate::types::ids::{Bytes, DeviceId, NodeId, ReplicaId};
+use crate::types::replica::{Parked, Phase, Replica};
 
 impl Pool {
     pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
@@ -25,7 +26,35 @@ impl Pool {
             .filter(|replica| matches!(replica.phase, Phase::Parking { .. }))
             .filter_map(|replica| replica.parked.as_ref().map(|parked| parked.host))
             .sum();
-        self.nodes.host_of_reading(node).read(reading, falling);
+        let now = self.now;
+        let host = self.nodes.host_of_reading(node);
+        let before = host.left();
+        host.read(reading, falling, now);
+        let grows = host.left() > before;
+        let mut models = self.models.values();
+        if !models.any(|model| model.spec.host_bytes > Bytes::ZERO) {
+            return;
+        }
+        self.agenda.promises_change();
+        if grows {
+            let devices: Vec<DeviceId> = self.nodes.devices_of(node).copied().collect();
+            devices.into_iter().for_each(|device| self.grows_on(device));
+        }
+    }
+
+    /// Counts the host memory of an ended replica as available. Its node's last reading shows less than is available now.
+    pub(crate) fn host_returns(&mut self, replica: &Replica) {
+        let bytes = self.models[&replica.model].spec.host_bytes;
+        let Some(first) = replica.shares.first().filter(|_| bytes > Bytes::ZERO) else {
+            return;
+        };
+        let node = self.devices[&first.device].node;
+        if let Some(host) = self.nodes.host_mut(node)
+            && replica.parked.is_none()
+            && host.shows(replica.launched)
+        {
+            host.available = host.available + bytes;
+        }
     }
 
     pub(crate) fn replica_asleep(&mut self, id: ReplicaId, actions: &mut Actions) {

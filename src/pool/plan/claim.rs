@@ -4,6 +4,7 @@
 use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
+use crate::plan::host_room;
 use crate::types::ids::{Bytes, DeviceId, OrderId, Span, Time};
 use crate::types::obstacle::Unfit;
 use crate::types::requirements::Requirements;
@@ -17,6 +18,8 @@ pub(crate) struct Claim<'a> {
     pub waits_since: Time,
     /// The time that its requests may wait for an idle model.
     pub patience: Span,
+    /// The time to the first token that its requests should have.
+    pub target: Option<Span>,
     /// The administrator's forced load for whose end an additional replica waits (S1).
     pub waits_for: Option<OrderId>,
 }
@@ -30,6 +33,7 @@ impl<'a> Claim<'a> {
             ready_in: pool.ready_in(model),
             waits_since: model.rent.since(requirements.since),
             patience: model.patience(),
+            target: pool.limits.targets.get(&requirements.priority).copied(),
             waits_for: pool.forced_load().filter(|_| requirements.is_gentle),
         }
     }
@@ -41,7 +45,11 @@ impl<'a> Claim<'a> {
         id: DeviceId,
         device: &Device,
     ) -> Result<Bytes, Unfit> {
-        self.requirements.needs_of(pool, self.model, id, device)
+        let needs = self.requirements.needs_of(pool, self.model, id, device)?;
+        match host_room::lacks(pool, self, device.node) {
+            Some(lacks) => Err(Unfit::HostFull { lacks }),
+            None => Ok(needs),
+        }
     }
 
     /// Returns true if the model's file allows the device.

@@ -40,6 +40,10 @@ impl FreeDevices {
 
     /// The same through the index. Omits devices that are neither the best nor listed in the history.
     pub(crate) fn tightest(pool: &Pool, claim: &Claim) -> FreeDevices {
+        // The index does not include host memory.
+        if claim.model.spec.host_bytes > Bytes::ZERO {
+            return FreeDevices::all(pool, claim);
+        }
         let mut found = FreeDevices::default();
         let nodes = OnceCell::new();
         let needs_on_kind = |kind| claim.requirements.bytes_on(kind);

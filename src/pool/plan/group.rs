@@ -90,10 +90,11 @@ fn members<'a>(
     requirements: &'a Requirements,
     node: &'a BTreeSet<DeviceId>,
 ) -> impl Iterator<Item = Member> + 'a {
-    node.iter().filter_map(|&device| {
+    let claim = Claim::new(pool, requirements);
+    node.iter().filter_map(move |&device| {
         let ledger = &pool.devices[&device];
         let (free, overrun) = pool.free_and_overrun(ledger);
-        let needs = requirements.needs_on(pool, device).ok()? + overrun;
+        let needs = claim.needs_on(pool, device, ledger).ok()? + overrun;
         Some(Member {
             device,
             needs,

@@ -12,6 +12,7 @@ pub(crate) mod free_devices;
 pub(crate) mod gang;
 pub(crate) mod group;
 pub(crate) mod holders;
+pub(crate) mod host_room;
 pub(crate) mod keep_hot;
 pub(crate) mod load_order;
 pub(crate) mod load_planning;

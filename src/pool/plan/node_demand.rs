@@ -362,8 +362,12 @@ fn hold_together<'a>(
 
 fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
     let model = &pool.models[&requirements.model];
-    // A new node has none of the devices that a model's file names.
-    model.spec.allowed.is_none()
+    // A new node has none of the devices that a model's file names, but may have devices of their maker.
+    let is_allowed = match &model.spec.allowed_shapes {
+        Some(shapes) => shapes.contains(&shape.shape),
+        None => model.spec.allowed.is_none(),
+    };
+    is_allowed
         && requirements.nodes == 1
         && requirements.devices <= shape.devices
         && requirements.bytes_on(shape.kind) <= shape.bytes_per_device

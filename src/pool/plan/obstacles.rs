@@ -8,6 +8,7 @@ use crate::plan::claim::Claim;
 use crate::plan::gang;
 use crate::plan::holders;
 use crate::plan::holders::{FullDevice, Holder};
+use crate::plan::host_room::HOST_READ_EVERY;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
@@ -34,6 +35,10 @@ pub(crate) fn find(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obsta
             Err(Unfit::NodeAway(away)) => {
                 found.push(all_of(pool, device, Blocker::NodeAway(away)));
             }
+            Err(Unfit::HostFull { lacks }) => found.push(Obstacle {
+                bytes: lacks,
+                ..all_of(pool, device, Blocker::Host)
+            }),
             Err(_) => {}
         }
         if found.len() >= OBSTACLES_MAX {
@@ -262,6 +267,14 @@ fn reach(
         Err(Unfit::NodeAway(away)) => {
             return Reach {
                 soon: !matches!(away, NodeAway::Released { .. } | NodeAway::Ends { .. }),
+                later: true,
+            };
+        }
+        // Other programs return host memory without an event.
+        Err(Unfit::HostFull { .. }) => {
+            look_at(pool.now + HOST_READ_EVERY);
+            return Reach {
+                soon: true,
                 later: true,
             };
         }

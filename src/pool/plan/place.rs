@@ -10,7 +10,7 @@ use crate::plan::claim::Claim;
 use crate::plan::free_devices::FreeDevices;
 use crate::plan::holders::FullDevice;
 use crate::plan::requirements::never_fits;
-use crate::plan::{free_devices, gang, group, obstacles, parking, together, victims};
+use crate::plan::{free_devices, gang, group, host_room, obstacles, parking, together, victims};
 use crate::types::choice::{Choice, Evictable};
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
 use crate::types::ids::{DeviceId, ReplicaId, Span};
@@ -124,6 +124,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
                 .iter()
                 .map(|victim| victim.describe(pool))
                 .collect();
+            host_room::add_victims(pool, &claim, &mut plan);
             let is_forced = requirements.forced_by.is_some();
             let waits = |victim| together::may_wait(pool, &plan, victim, is_forced);
             let serves_on: Vec<bool> = plan.victims.iter().map(waits).collect();
@@ -275,7 +276,7 @@ impl Choice {
 }
 
 impl Evictable {
-    fn describe(&self, pool: &Pool) -> Victim {
+    pub(crate) fn describe(&self, pool: &Pool) -> Victim {
         Victim {
             replica: self.replica,
             model: self.model,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
-use crate::plan::gang;
+use crate::plan::{gang, host_room};
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
 use crate::types::objective::EvictsFrom;
@@ -163,6 +163,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
     };
     let enough = requirements.devices_per_node() as usize;
     let mut most = 0;
+    let mut host = None;
     if requirements.nodes > 1 {
         for nodes in gang::alike(pool, requirements.nodes).values() {
             let hold = |node: &&BTreeSet<DeviceId>| {
@@ -178,7 +179,10 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         for node in pool.nodes.device_sets() {
             let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
             if fitting >= enough {
-                return None;
+                match host_room::never(pool, model, node) {
+                    None => return None,
+                    Some(most) => host = host.max(Some(most)),
+                }
             }
             most = most.max(fitting);
         }
@@ -201,6 +205,8 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         largest: usable.iter().copied().max().unwrap_or_default(),
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
         devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
+        allowed_by: model.spec.allowed_by.clone(),
+        host: host.map(|most| (model.spec.host_bytes, most)),
     })
 }
 

@@ -303,15 +303,17 @@ pub struct GateReading {
     pub idle_before: Option<Span>,
 }
 
-/// The host memory that sleepers may use, and the memory that the system has available.
+/// The host memory that sleepers may use, and the memory that the system has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostReading {
     /// The maximum for all sleepers together.
     pub capacity: Bytes,
     /// Memory that must stay available. Below it, sleepers are dropped.
     pub reserve: Bytes,
-    /// Available now, without swapping.
+    /// Available now, without swapping. Excludes the parts of running engines on the host, used or not.
     pub available: Bytes,
+    /// The machine's memory, or the part that its control groups leave; zero if it is unknown.
+    pub total: Bytes,
 }
 
 /// The inventory's reading of a device.

@@ -2,11 +2,11 @@
 //! configuration.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, ShapeId, Span, Time};
 use crate::types::node_demand::NodeBudget;
 use crate::types::objective::Objective;
 use crate::types::policy::Policy;
@@ -25,12 +25,18 @@ pub struct ModelSpec {
     pub devices_max: u32,
     /// The bytes that a replica reserves on each of its devices (M1, M3).
     pub bytes_per_device: Bytes,
+    /// The bytes of a replica in its node's host memory, in addition to its devices.
+    pub host_bytes: Bytes,
     /// The figure was given by an administrator: neither measurements nor failures change it (M1).
     pub need_is_fixed: bool,
     /// Other numbers of devices, fewest first, for when the first does not fit into an empty pool (M5).
     pub wider: Vec<Layout>,
     /// The only devices it may use; `None` for all.
     pub allowed: Option<BTreeSet<DeviceId>>,
+    /// The keys of the model's file that restrict `allowed`, for messages.
+    pub allowed_by: String,
+    /// The only sizes of requested nodes that it may use. `None`: all if `allowed` is `None`, otherwise none.
+    pub allowed_shapes: Option<BTreeSet<ShapeId>>,
     /// The time a replica stays after its last request ended (L2).
     pub keep_hot: Span,
     /// The bounds, if the time is chosen from the model's gaps instead.
@@ -182,9 +188,12 @@ impl Default for ModelSpec {
             nodes: NodeSpan::One,
             devices_max: u32::MAX,
             bytes_per_device: Bytes(Bytes::GIB),
+            host_bytes: Bytes::ZERO,
             need_is_fixed: false,
             wider: Vec::new(),
             allowed: None,
+            allowed_by: String::new(),
+            allowed_shapes: None,
             keep_hot: Span::from_secs(600),
             adaptive_keep_hot: None,
             keep_hot_scope: KeepHotScope::Model,
@@ -337,6 +346,8 @@ pub struct Limits {
     pub policy: Policy,
     /// The weight of a second of loading relative to a second of waiting (P3).
     pub objective: Objective,
+    /// The time to the first token that requests for models of a priority should have (P3).
+    pub targets: BTreeMap<Priority, Span>,
 }
 
 /// The rule by which an idle replica below always-hot leaves for a requested model of lower priority (P6).
@@ -375,6 +386,7 @@ impl Default for Limits {
             idle_yields: IdleYields::Auto,
             policy: Policy::ADAPTIVE,
             objective: Objective::WAIT,
+            targets: BTreeMap::new(),
         }
     }
 }

@@ -32,6 +32,8 @@ pub enum Blocker {
         priority: Priority,
         why: Protection,
     },
+    /// The memory that the node's host lacks for the model's part there (M3).
+    Host,
     /// A planned load that waits for memory.
     Planned {
         model: String,
@@ -53,6 +55,10 @@ pub enum Unfit {
         reason: String,
     },
     NodeAway(NodeAway),
+    /// The node's host lacks memory for the model's part there, and no eviction frees enough (M3).
+    HostFull {
+        lacks: Bytes,
+    },
 }
 
 /// The temporary reason why nothing is placed on a node.
@@ -145,6 +151,10 @@ impl fmt::Display for Blocker {
             Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
             Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
             Blocker::NodeAway(away) => write!(f, "out of reach: {away}"),
+            Blocker::Host => write!(
+                f,
+                "missing in the machine's memory for the model's part there (M3)"
+            ),
             Blocker::Replica {
                 replica,
                 model,
@@ -170,6 +180,10 @@ impl fmt::Display for Unfit {
             }
             Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
             Unfit::NodeAway(away) => write!(f, "{away}"),
+            Unfit::HostFull { lacks } => write!(
+                f,
+                "{lacks} are missing in the machine's memory for the model's part there (M3)"
+            ),
         }
     }
 }

@@ -191,6 +191,10 @@ pub enum Refusal {
         devices_that_fit: u32,
         /// The number of devices that the model's file allows.
         devices_allowed: u32,
+        /// The keys of its file that restrict them.
+        allowed_by: String,
+        /// The host memory that it needs and the most that a node's host has, if only that is too little.
+        host: Option<(Bytes, Bytes)>,
     },
     /// Every node has left, or none has joined yet.
     NoDevices {
@@ -440,11 +444,18 @@ impl fmt::Display for Refusal {
                 largest,
                 devices_that_fit,
                 devices_allowed,
+                allowed_by,
+                host,
             } => {
-                if *devices_allowed == 0 {
+                if let Some((needs, total)) = host {
                     write!(
                         f,
-                        "may use none of the pool's devices; pool_config.devices and pool_config.accelerator in its model file say which (M6)"
+                        "needs {needs} of the machine's memory in addition to its devices, and the machine can give {total} even when the pool is empty (M6)"
+                    )
+                } else if *devices_allowed == 0 {
+                    write!(
+                        f,
+                        "may use none of the pool's devices, by {allowed_by} in its model file (M6)"
                     )
                 } else if *largest == Bytes(0) {
                     write!(

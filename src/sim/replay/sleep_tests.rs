@@ -13,6 +13,7 @@ fn host(gibibytes: u64) -> HostReading {
         capacity: Bytes(gibibytes * GIB),
         reserve: Bytes::ZERO,
         available: Bytes(100 * GIB),
+        ..HostReading::default()
     }
 }
 

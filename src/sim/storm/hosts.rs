@@ -39,6 +39,7 @@ impl Play {
             capacity,
             reserve,
             available,
+            ..HostReading::default()
         };
         self.feed(at, Event::HostRead { node, reading });
         let later = Span(self.random.between(1_000, HOUR_MS / 20));

@@ -66,6 +66,7 @@ mod tests {
             capacity: gib(50),
             reserve: gib(10),
             available: gib(100),
+            ..HostReading::default()
         };
         assert_eq!(own, expected);
         let shared = reading(2, true);
