@@ -112,7 +112,17 @@ pub struct ReplicaView {
     pub leased_until_at: Option<String>,
     pub measured_bytes: Option<u64>,
     pub pid: Option<u64>,
+    /// The processes of a replica that spans several nodes, by rank.
+    pub members: Vec<MemberView>,
     pub reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MemberView {
+    pub node: String,
+    pub pid: Option<u64>,
+    pub has_ended: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,6 +138,8 @@ pub struct DeviceView {
     pub device: String,
     pub name: Option<String>,
     pub node: Option<String>,
+    pub unified: bool,
+    pub mps: bool,
     pub total_bytes: u64,
     pub headroom_bytes: Option<u64>,
     pub foreign_bytes: Option<u64>,

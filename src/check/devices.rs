@@ -6,9 +6,10 @@ use crate::devices::unused;
 use catalog::{DeviceFacts, DeviceSize, Entry, PlacedDevice, UnknownDevice};
 use config::{ClusterKind, Config, Provider};
 use controller::{facts_of, may_use, restriction, size_of};
-use inventory::{DeviceInfo, DeviceKind, FixedDevice, Inventory, InventorySettings};
+use inventory::{DeviceInfo, FixedDevice, Inventory, InventorySettings};
 use pool::{
-    Bytes, DeviceId, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId, Time,
+    Bytes, DeviceId, Event, HostReading, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId,
+    Time,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -21,6 +22,8 @@ pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
     /// The devices of one node of each size that the cluster brings.
     of_cluster: Vec<DeviceInfo>,
+    /// The machine's memory next to its devices, without other programs.
+    host: Option<HostReading>,
     provider: String,
     left_out: Option<String>,
     /// A notice about a probable mistake in the devices.
@@ -40,7 +43,13 @@ impl Devices {
     pub fn open(config: &Config) -> Result<Devices, String> {
         let found = Inventory::open(&crate::devices::settings(config));
         let inventory = found.map_err(|error| error.to_string())?;
+        let nodes: BTreeSet<_> = inventory.devices().iter().map(|info| info.node).collect();
+        let host = inventory.memory_for_sleepers().map(|machine| {
+            let total = machine.total;
+            config.parking.host_reading(total, total, nodes.len(), true)
+        });
         Ok(Devices {
+            host,
             infos: inventory.devices().to_vec(),
             of_cluster: devices_of_cluster(config)?,
             provider: inventory.providers(),
@@ -84,8 +93,7 @@ impl Devices {
 
     /// The largest device that the model may use, or the largest device if it may use none.
     pub fn largest_for(&self, entry: &Entry) -> Option<DeviceSize> {
-        let of_cluster = self.of_cluster.iter().filter(|_| entry.devices.is_empty());
-        let largest = self.allowed(entry).chain(of_cluster);
+        let largest = self.allowed(entry).chain(self.of_cluster_for(entry));
         let largest = largest.max_by_key(|info| info.total);
         let largest = largest.or_else(|| self.infos.iter().max_by_key(|info| info.total));
         largest.map(size_of)
@@ -93,7 +101,8 @@ impl Devices {
 
     /// Entries in the model's file for devices that do not exist.
     pub fn unknown(&self, entry: &Entry) -> Vec<UnknownDevice> {
-        let facts: Vec<DeviceFacts<'_>> = self.infos.iter().map(facts_of).collect();
+        let all = self.infos.iter().chain(self.of_cluster_for(entry));
+        let facts: Vec<DeviceFacts<'_>> = all.map(facts_of).collect();
         entry.devices.unknown(&facts)
     }
 
@@ -105,15 +114,17 @@ impl Devices {
         config: &Config,
     ) -> Result<Placement, (&'static str, String)> {
         let here = self.place_here(entry, spec, config);
-        // A new node has none of the devices that a model's file names.
-        if here.is_ok() || !entry.devices.is_empty() || self.of_cluster.is_empty() {
+        // A new node has none of the devices that a model's file names, but may have devices of their maker.
+        let may_use_nodes = entry.devices.is_empty() || entry.devices.only_maker().is_some();
+        if here.is_ok() || !may_use_nodes || self.of_cluster.is_empty() {
             return here;
         }
+        let of_cluster: Vec<DeviceInfo> = self.of_cluster_for(entry).cloned().collect();
         let spec = ModelSpec {
             allowed: None,
             ..spec.clone()
         };
-        let on_node = place_on(&self.of_cluster, &spec, config);
+        let on_node = place_on(&of_cluster, None, &spec, config);
         let on_node = on_node.map(|held| Placement {
             place: format!(
                 "a node of size {}, which the cluster brings",
@@ -150,7 +161,7 @@ impl Devices {
             allowed: Some(allowed).filter(|allowed| allowed.len() < self.infos.len()),
             ..spec.clone()
         };
-        let held = place_on(&self.infos, &spec, config);
+        let held = place_on(&self.infos, self.host, &spec, config);
         held.map(|held| held.placement())
             .map_err(|why| (MEMORY, why))
     }
@@ -165,6 +176,14 @@ impl Devices {
         } else {
             some
         }
+    }
+
+    /// The devices of new nodes that the model may use: all, or only devices of the maker in its file.
+    fn of_cluster_for<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {
+        let maker = entry.devices.only_maker();
+        let is_restricted = !entry.devices.is_empty();
+        let devices = self.of_cluster.iter();
+        devices.filter(move |info| !is_restricted || Some(info.kind) == maker)
     }
 
     fn allowed<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {
@@ -190,9 +209,10 @@ impl HeldDevices<'_> {
     }
 }
 
-/// Places one replica on these devices, alone in the pool and without loading it automatically.
+/// Places one replica on these devices and in this host memory, alone in the pool and without loading it automatically.
 fn place_on<'a>(
     infos: &'a [DeviceInfo],
+    host: Option<HostReading>,
     spec: &ModelSpec,
     config: &Config,
 ) -> Result<HeldDevices<'a>, String> {
@@ -206,8 +226,13 @@ fn place_on<'a>(
         device: info.id,
         reading: unused(info),
     });
+    let nodes: BTreeSet<_> = infos.iter().map(|info| info.node).collect();
+    let hosts = nodes.into_iter().filter_map(|node| {
+        let reading = host?;
+        Some(Event::HostRead { node, reading })
+    });
     let model = Event::ModelSet { model: MODEL, spec };
-    let _ = pool.step_all(Time(0), devices.chain([model]));
+    let _ = pool.step_all(Time(0), devices.chain(hosts).chain([model]));
     let load = LoadOrder {
         model: MODEL,
         replicas: Some(1),
@@ -242,7 +267,7 @@ fn devices_of_cluster(config: &Config) -> Result<Vec<DeviceInfo>, String> {
                 memory: shape.memory.0,
                 node: shape.name.clone(),
                 product: None,
-                kind: DeviceKind::Nvidia,
+                kind: shape.maker(),
                 labels: Vec::new(),
             }));
         }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use catalog::{Entry, MemorySplit, ModelTask, NeedSource, Prompt, Recipe, Source, Warning};
+use catalog::{Entry, ModelTask, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
 use engine::CudaProgram;
-use pool::ModelSpec;
+use pool::{ModelSpec, NodeSpan};
 
 use super::command;
 use super::devices::Devices;
@@ -142,7 +142,6 @@ fn need(
             ));
             if let Some(split) = entry.memory_split(largest) {
                 checked.lines.push(format!("estimated by place: {split}"));
-                checked.warnings.extend(host_memory(entry, &split));
             }
             // Broken files are already reported.
             if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {
@@ -168,23 +167,6 @@ fn need(
     }
 }
 
-/// A warning if the part of a model on the host exceeds the machine's memory.
-fn host_memory(entry: &Entry, split: &MemorySplit) -> Option<Warning> {
-    let machine = inventory::machine_memory()?;
-    if split.host <= machine.total {
-        return None;
-    }
-    let key = match &entry.recipe {
-        Recipe::Command(_) => "engine_config.command",
-        _ => "engine_config.engine_kwargs",
-    };
-    let message = format!(
-        "{} of the model stay on the host, and this machine has {}: weights would be read from disk for every token; put more layers on GPUs, or take a smaller quantisation",
-        split.host, machine.total
-    );
-    Some(at(entry, key, message))
-}
-
 /// Reports whether the model fits, and the command for that placement.
 fn place(
     entry: &Entry,
@@ -194,8 +176,18 @@ fn place(
     config: &Config,
     checked: &mut ModelFindings,
 ) {
-    let placed = devices.place(entry, spec, config);
-    let (on, bytes) = match placed {
+    let nodes = match spec.nodes {
+        NodeSpan::Exactly(nodes) => nodes,
+        NodeSpan::One | NodeSpan::AsNeeded => 1,
+    };
+    let (on, bytes) = match devices.place(entry, spec, config) {
+        _ if nodes > 1 => {
+            let each = spec.devices_per_replica / nodes;
+            checked.lines.push(format!(
+                "spans {nodes} nodes with {each} of the devices each; the pool places it on nodes that have joined (M8)"
+            ));
+            (devices.example(entry, each), spec.bytes_per_device)
+        }
         Ok(placement) => {
             let line = if is_known {
                 format!("fits on {} of an empty pool", placement.place)

@@ -15,6 +15,7 @@ pub(super) fn shape(name: &str, gpus: u32, time_limit_seconds: u64) -> ShapeSect
         name: name.to_owned(),
         gpus,
         memory: Size(Bytes(80 * Bytes::GIB)),
+        accelerator: None,
         time_limit: Length::from_secs(time_limit_seconds),
         max_nodes: None,
         cost_per_hour: None,

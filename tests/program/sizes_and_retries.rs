@@ -131,7 +131,7 @@ fn a_model_that_may_use_no_device_is_refused_with_the_key_to_change() {
     let config =
         "inventory: {provider: fixed, devices: [{name: gpu0, memory: 8GiB, type: NVIDIA A10G}]}\n";
     let pool = Pool::with_devices(&[model], config);
-    let words = "may use none of the pool's devices; pool_config.devices and pool_config.accelerator in its model file say which (M6)";
+    let words = "may use none of the pool's devices, by pool_config.devices in its model file (M6)";
     let (status, refused) = pool.admin_text("POST", "/llm/admin/plan", r#"{"model": "nowhere"}"#);
     assert!(refused.to_string().contains(words), "{status} {refused}");
     let (status, text, _) = pool.request(

@@ -41,6 +41,15 @@ impl DeviceConstraint {
         *self == DeviceConstraint::default()
     }
 
+    /// The maker, if the file states it and no other property of the devices.
+    pub fn only_maker(&self) -> Option<DeviceKind> {
+        let lists = DeviceConstraint {
+            accelerator: None,
+            ..self.clone()
+        };
+        self.accelerator.filter(|_| lists.is_empty())
+    }
+
     pub fn allows(&self, device: DeviceFacts<'_>) -> bool {
         let product = device.product.unwrap_or_default().to_lowercase();
         let met = |is_set: bool, any: bool| !is_set || any;

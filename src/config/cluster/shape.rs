@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::section::{ClusterKind, ClusterSection, NODES_MAX};
 use super::text::{argument_problem, is_name};
 use super::{pbs as cluster_pbs, ray as cluster_ray};
+use crate::DeviceKind;
 use crate::problems::Problem;
 use crate::values::{Length, Size};
 use pool::Span;
@@ -28,6 +29,10 @@ pub struct ShapeSection {
     pub gpus: u32,
     /// The memory of each GPU.
     pub memory: Size,
+    /// The maker of its GPUs, for models that state one in `pool_config.accelerator`: `nvidia`, `amd`, `intel` or `other`; null:
+    /// `nvidia`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<DeviceKind>,
     /// Time for which the cluster grants a node, 1m to 366 days. Required, except with Kubernetes, whose pods have no limit.
     #[serde(default = "no_limit", skip_serializing_if = "is_no_limit")]
     pub time_limit: Length,
@@ -59,6 +64,13 @@ pub struct ShapeSection {
     /// With Ray: labels, added to `cluster.ray`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+impl ShapeSection {
+    /// The maker of its GPUs.
+    pub fn maker(&self) -> DeviceKind {
+        self.accelerator.unwrap_or(DeviceKind::Nvidia)
+    }
 }
 
 fn no_limit() -> Length {
@@ -96,6 +108,10 @@ pub(crate) fn problems(section: &ClusterSection) -> Vec<Problem> {
                 shape.name
             );
             wrong("name", message);
+        }
+        if shape.accelerator == Some(DeviceKind::Host) {
+            let message = "is host; allowed: nvidia, amd, intel, other";
+            wrong("accelerator", message.to_owned());
         }
         if shape.gpus > GPUS_MAX {
             let message = format!("is {}; allowed: 0 to {GPUS_MAX}", shape.gpus);

@@ -1,11 +1,13 @@
 //! Section `pool`: rules for sharing the devices between models, and `parking`: engines that sleep in host memory. The doc
 //! comments are the descriptions in the schema.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::values::{IdleProbe, IdleYields, KeepHot, Length, MaxTurn, MemoryPart, MinResident};
-use pool::{Bytes, HostReading};
+use pool::{Bytes, HostReading, Priority, Span};
 
 /// Rules for sharing the devices between models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +36,9 @@ pub struct PoolSection {
     /// two more seconds of waiting, and `reload` as eight. With these, a load that evicts a model of equal priority begins once the
     /// total waiting time of its requests is that multiple of the load time, and after at most a quarter of `queue_timeout` (P3).
     pub objective: PoolObjective,
+    /// The time to the first token that requests for models of a priority should have, up to a day, as `{0: 30s, 1: 10s}` (P3). Loads
+    /// begin and turns end in time for it where that is possible. Without a target, the waits of all requests together count.
+    pub targets: BTreeMap<String, Length>,
     /// The idle time after which a replica of higher priority, below always-hot, makes room for a lower one with waiting requests
     /// (P6): `auto` for three times the measured time to stop and reload it, a duration, or `never`.
     pub idle_yields: IdleYields,
@@ -77,6 +82,7 @@ impl Default for PoolSection {
             max_turn: MaxTurn::Auto,
             policy: PoolPolicy::Adaptive,
             objective: PoolObjective::Wait,
+            targets: BTreeMap::new(),
             idle_yields: IdleYields::Auto,
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
@@ -91,6 +97,22 @@ impl Default for PoolSection {
             on_restart: OnRestart::Adopt,
             adopt_within: Length::from_secs(120),
         }
+    }
+}
+
+impl PoolSection {
+    /// The priority that a name in `targets` stands for. `None` if the name is not a priority.
+    pub fn priority_of_target(name: &str) -> Option<Priority> {
+        let number = name.parse().ok().map(Priority);
+        number.filter(|priority| *priority <= Priority::MAX && priority.0.to_string() == name)
+    }
+
+    /// The targets by priority.
+    pub fn targets(&self) -> BTreeMap<Priority, Span> {
+        let targets = self.targets.iter();
+        let known = targets
+            .filter_map(|(name, target)| Some((PoolSection::priority_of_target(name)?, target.0)));
+        known.collect()
     }
 }
 
@@ -188,6 +210,7 @@ impl ParkingSection {
             },
             reserve: each(self.reserve.resolve(total)),
             available: each(available),
+            total: each(total),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::mpsc;
 
+use catalog::Entry;
 use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
 use pool::{DemandId, Event, KindId, NodeShape, ShapeId, Time};
@@ -197,6 +198,14 @@ pub(crate) fn shapes(config: &Config) -> Vec<NodeShape> {
     all.iter().zip(0..).map(shape).collect()
 }
 
+/// The shapes that a model may use whose file names a maker and no other property of devices.
+pub(crate) fn allowed_shapes(entry: &Entry, config: &Config) -> Option<BTreeSet<ShapeId>> {
+    let maker = entry.devices.only_maker()?;
+    let shapes = config.cluster.shapes.iter().zip(0..);
+    let of_maker = shapes.filter(|(shape, _)| shape.maker() == maker);
+    Some(of_maker.map(|(_, number)| ShapeId(number)).collect())
+}
+
 /// The traits that make shapes comparable. A cluster without machines of one kind may still have machines of another.
 fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
     // Drops the number of GPUs, which comes last.
@@ -212,7 +221,7 @@ fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
         slurm,
         pbs,
         (&shape.resources, &shape.labels),
-        shape.memory.0,
+        (shape.memory.0, shape.maker()),
     )
 }
 

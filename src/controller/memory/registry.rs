@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::control::Control;
+use crate::control::cluster_nodes::allowed_shapes;
 use crate::control::model_needs::figure;
 use crate::gates::Routes;
 use crate::messages::{
     CatalogFigures, Change, ChangeError, FigureInputs, Figures, Message, Specs, Terms,
 };
+use crate::view::device_facts::restriction;
 use crate::view::{ModelFacts, remote_device};
 use catalog::{Catalog, Changes, Entry, Source, Warning};
 use config::Config;
@@ -40,6 +42,8 @@ impl Control {
                     spec.no_program = spec.no_program.filter(|_| self.runs_alone());
                     let known = &catalog.entries()[&name];
                     spec.allowed = remote_device::allowed(known).or_else(|| self.allowed(known));
+                    spec.allowed_by = restriction(known);
+                    spec.allowed_shapes = allowed_shapes(known, &self.config);
                     if let Some(warning) = source.warning() {
                         tracing::warn!(model = name, "{warning}");
                     }

@@ -12,16 +12,17 @@ use serde_json::{Value, json};
 use support::family::{chat, stub};
 use support::service::{Pool, wait_for};
 
-use super::{NO_ROOM, Node, node, requested_node, token};
+use super::{NO_ROOM, Node, node, one_device, requested_node, token};
 
 const SCALE_UP: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 input=$(cat)
 [ -e full ] && { echo "the quota of the lab is used up" >&2; exit 1; }
 demand=$(echo "$input" | sed 's/.*"demand":\([0-9]*\).*/\1/')
+shape=$(echo "$input" | sed 's/.*"shape":{[^}]*"name":"\([^"]*\)".*/\1/')
 count=$(ls leases | wc -l)
 id="vm-$((count + 1))"
-echo "{\"id\": \"$id\", \"shape\": \"one\", \"state\": \"pending\", \"reason\": \"no machine is free\", \"demand\": $demand}" > leases/$id
+echo "{\"id\": \"$id\", \"shape\": \"$shape\", \"state\": \"pending\", \"reason\": \"no machine is free\", \"demand\": $demand}" > leases/$id
 echo "{\"id\": \"$id\"}"
 "#;
 const SCALE_DOWN: &str = r#"#!/bin/sh
@@ -92,8 +93,12 @@ impl Cluster {
         fs::read_dir(self.path("leases")).unwrap().count()
     }
 
-    /// Starts the machine of this lease with its node.
+    /// Starts the machine of this lease with its node, which has one device of 4 GiB.
     fn starts(&self, pool: &Pool, id: &'static str) -> Node {
+        self.starts_with(pool, id, "4GiB")
+    }
+
+    fn starts_with(&self, pool: &Pool, id: &'static str, memory: &str) -> Node {
         let mut lease = self.lease(id).unwrap();
         let demand = lease["demand"].to_string();
         lease["state"] = json!("running");
@@ -105,6 +110,7 @@ impl Cluster {
         let url = format!("http://{}", pool.address());
         let token = token(pool, json!({}));
         let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("node.yaml"), one_device(memory)).unwrap();
         Node::start_at(folder, &url, id, &token, &["--demand", &demand])
     }
 }
@@ -323,4 +329,79 @@ fn a_token_that_expires_soon_is_reported_at_the_start() {
             assert!(!reported(&pool), "{}", pool.log());
         }
     }
+}
+
+/// The memory for replicas on each GPU of the first size.
+fn bytes_per_gpu(pool: &Pool) -> u64 {
+    let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
+    let list: Value = serde_json::from_str(&text).unwrap();
+    list["shapes"][0]["bytes_per_gpu"].as_u64().unwrap()
+}
+
+/// Returns when everything that the pool has decided before is on disk: an order is acknowledged once it is.
+fn kill_and_restart_when_written(pool: &mut Pool) {
+    let key = pool.admin_key();
+    for what in ["cordon", "uncordon"] {
+        let path = format!("/llm/admin/devices/{what}");
+        let (status, text, _) = pool.request("POST", &path, r#"{"device": "small"}"#, Some(&key));
+        assert_eq!(status, 200, "{text}");
+    }
+    pool.kill_and_restart();
+}
+
+#[test]
+fn s2_the_measured_memory_of_a_size_survives_a_kill_and_is_forgotten_at_a_reset() {
+    let cluster = Cluster::new();
+    let mut pool = cluster.pool();
+    let configured = bytes_per_gpu(&pool);
+    let machine = thread::scope(|scope| {
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        let machine = cluster.starts_with(&pool, "vm-1", "3GiB");
+        let (status, text) = response.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+        machine
+    });
+    let measured = bytes_per_gpu(&pool);
+    assert!(measured < configured, "{measured} of {configured}");
+    // The node does not return to the next controller.
+    drop(machine);
+    kill_and_restart_when_written(&mut pool);
+    assert_eq!(bytes_per_gpu(&pool), measured);
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request("POST", "/llm/admin/reset", "", Some(&key));
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(bytes_per_gpu(&pool), configured);
+    kill_and_restart_when_written(&mut pool);
+    assert_eq!(bytes_per_gpu(&pool), configured);
+}
+
+#[test]
+fn s2_a_model_that_states_a_maker_requests_only_nodes_with_its_gpus() {
+    let cluster = Cluster::new();
+    let of_maker = |name: &str, maker: &str| {
+        let (file, text) = stub(name, &[]);
+        let keys = format!("accelerator: {maker}, memory_gib:");
+        (file, text.replace("memory_gib:", &keys))
+    };
+    // The first size is larger and cheaper, and its GPUs are NVIDIA's.
+    let shapes = "shapes: [{name: cheap, gpus: 8, memory: 80GiB, time_limit: 1h, cost_per_hour: 0.01}, \
+                  {name: instinct, accelerator: amd, cost_per_hour: 9, ";
+    let config = cluster.config().replace("shapes: [{name: one, ", shapes);
+    let models = [of_maker("a", "amd"), of_maker("b", "intel")];
+    let pool = Pool::with_devices(&models, &config);
+    let (status, text) = pool.post("/v1/chat/completions", &chat("b", false));
+    assert_eq!(status, 503, "{text}");
+    let words = "may use none of the pool's devices, by pool_config.accelerator intel";
+    assert!(text.contains(words), "{text}");
+    assert_eq!(cluster.leases(), 0, "no size has GPUs of Intel");
+    thread::scope(|scope| {
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        assert_eq!(cluster.lease("vm-1").unwrap()["shape"], "instinct");
+        let machine = cluster.starts_with(&pool, "vm-1", "4GiB, accelerator: amd");
+        let (status, text) = response.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+        assert_eq!(cluster.leases(), 1, "one is enough");
+    });
 }
