@@ -133,7 +133,7 @@ fn stays(pool: &Pool, node: NodeId) -> bool {
     !is_drained && pool.away(node).is_none() && time.is_none_or(|time| time.moves > until)
 }
 
-/// Returns true if the replica is the only one of its model, has been ready for `scale_down_after`, and would stay for as long.
+/// Returns true if the replica is the only one of its model, on one node, has been ready for `scale_down_after`, and would stay for as long.
 fn may_move(pool: &Pool, id: ReplicaId) -> bool {
     let within = pool.limits.node_scale_down_after;
     let Some(replica) = pool.replicas.get(&id) else {
