@@ -178,6 +178,7 @@ impl SimulatedNode {
             devices: machine::devices(self.nth),
             demand: None,
             generation: None,
+            runs_members: false,
         }
     }
 

@@ -20,7 +20,7 @@ pub use documents::{
 pub use engines::{
     ADAPTER_ROUTES, AdapterRoutes, ArgumentContext, Call, CheckedFlags, ChosenParser, ENGINES,
     Effort, EffortField, Engine, EngineAddress, ExtraRoute, Failure, FailureClass, FlagError,
-    Flags, LaunchContext, Metrics, NeedsWeightSize, OptionFate, Parking, PlacedDevice,
+    Flags, GangMember, LaunchContext, Metrics, NeedsWeightSize, OptionFate, Parking, PlacedDevice,
     PythonPackage, ReasoningFields, ReasoningSwitch, ReasoningWish, RerankApi, ServerCommand,
     ServerRecipe, Stage, TemplateForms, ThinkForm, TokenApi, ToolForm, WishPart, barred_variable,
     find as find_engine,

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use catalog::{
-    ComputeDevice, EngineAddress, Entry, LaunchContext, LaunchValues, Listen, PlacedDevice, Recipe,
-    ServerCommand, find_program,
+    ComputeDevice, EngineAddress, Entry, GangMember, LaunchContext, LaunchValues, Listen,
+    PlacedDevice, Recipe, ServerCommand, find_program,
 };
 use engine::CudaProgram;
-use pool::Bytes;
+use pool::{Bytes, NodeSpan};
 
 const PORT: u16 = 8000;
 const SOCKET: &str = "data/run/replica.sock";
@@ -27,6 +27,12 @@ pub(super) fn command(
     bytes: Bytes,
     cuda: &CudaProgram,
 ) -> Result<Option<CommandDisplay>, String> {
+    let nodes = match entry.nodes {
+        NodeSpan::Exactly(nodes) => nodes,
+        NodeSpan::One | NodeSpan::AsNeeded => 1,
+    };
+    // The command of the first of several nodes.
+    let member = (nodes > 1).then(|| GangMember::example(nodes));
     match &entry.recipe {
         Recipe::Remote(_) | Recipe::RayServe(_) => Ok(None),
         Recipe::Candle(recipe) => {
@@ -91,6 +97,7 @@ pub(super) fn command(
                 socket: (recipe.listen == Listen::Socket).then_some(Path::new(SOCKET)),
                 devices: &indices,
                 memory: bytes,
+                member: member.as_ref(),
             };
             let rendered = recipe.render(&values).map_err(|error| error.to_string())?;
             let folder = rendered.working_dir;
@@ -113,7 +120,9 @@ pub(super) fn command(
                     Listen::Socket => EngineAddress::Socket(Path::new(SOCKET)),
                 },
                 devices,
-                weights: entry.weights_per_device(u32::try_from(devices.len()).unwrap_or(1).max(1)),
+                weights: entry
+                    .weights_per_device(u32::try_from(devices.len()).unwrap_or(1).max(1) * nodes),
+                member: member.as_ref(),
                 template: recipe.template_forms(),
                 ..LaunchContext::example(bytes)
             };

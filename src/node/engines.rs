@@ -57,6 +57,7 @@ impl Engines {
             log_dir,
         } = self.folders.clone();
         let mut launch = launch.here(executable, cuda, runtime_dir, log_dir);
+        launch.member = kept.member.clone();
         let replica = launch.replica.0;
         let (stop, mut stopped) = oneshot::channel();
         {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::devices::{NodeDevice, NodeReadings, TroubleForm};
 use super::weights::WeightsForm;
+use catalog::GangMember;
 use config::Provider;
 use engine::{
     ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Launch, LaunchFacts,
@@ -74,6 +75,9 @@ pub struct Hello {
     /// The highest generation of a controller that the node has obeyed (D4). Missing from earlier versions.
     #[serde(default)]
     pub generation: Option<u64>,
+    /// The node can run a process of a replica that spans several nodes (M8). Earlier versions would start a complete engine.
+    #[serde(default)]
+    pub runs_members: bool,
 }
 
 /// The node's listener, through which the gateway reaches its engines.
@@ -226,6 +230,7 @@ impl LaunchForm {
             bytes_per_device: Bytes(self.bytes_per_device),
             runtime_dir,
             log_dir,
+            member: None,
         }
     }
 }
@@ -237,6 +242,9 @@ pub struct KeptForm {
     pub arguments: String,
     pub served_model_name: Option<String>,
     pub stop_grace_ms: u64,
+    /// Set for a process of a replica that spans several nodes. `placement` is its own part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<GangMember>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,6 +267,7 @@ impl KeptForm {
             arguments: kept.arguments,
             served_model_name: kept.served_model_name,
             stop_grace_ms: milliseconds(kept.stop_grace),
+            member: None,
         }
     }
 

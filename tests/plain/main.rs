@@ -12,6 +12,7 @@ mod inventory;
 mod key_storms;
 mod model_files;
 mod node_storms;
+mod nodes_per_replica;
 mod old_generation;
 mod old_keys;
 mod packages;

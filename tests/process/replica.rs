@@ -211,6 +211,7 @@ pub fn launch(program: Program, home: &Path) -> Launch {
         runtime_dir: home.join("run"),
         log_dir: home.join("log"),
         watch: Watch::default(),
+        member: None,
     }
 }
 

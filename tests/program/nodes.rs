@@ -12,6 +12,7 @@ use support::family::{asks, chat, is_alive, shown, stub, told};
 use support::service::{Pool, engine_pids_in, wait_for};
 
 mod cluster_requests;
+mod gangs;
 mod hostile;
 mod joining;
 mod kubernetes;

@@ -344,9 +344,25 @@ fn replica_row(replica: &ReplicaView, clock: Clock) -> Row {
         replica.in_flight,
         replica.ready_at.as_deref().map(|at| clock.ago(at)),
         leaves.or_else(|| leased(replica, clock)),
-        replica.pid,
+        processes(replica),
         replica.reason.as_deref().unwrap_or_default(),
     ]
+}
+
+/// The process, or `gpu-1 4711, gpu-2 815` by rank for a replica that spans several nodes.
+fn processes(replica: &ReplicaView) -> Option<String> {
+    if replica.members.is_empty() {
+        return replica.pid.map(|pid| pid.to_string());
+    }
+    let members = replica.members.iter().map(|member| {
+        let process = match (member.has_ended, member.pid) {
+            (true, _) => "ended".to_owned(),
+            (false, Some(pid)) => pid.to_string(),
+            (false, None) => "starting".to_owned(),
+        };
+        format!("{} {process}", clean(&member.node))
+    });
+    Some(members.collect::<Vec<String>>().join(", "))
 }
 
 /// `gpu0 10.0 GiB, gpu1 10.0 GiB`.

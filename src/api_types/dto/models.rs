@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::values::{Needs, Share, at, shares};
 use super::weights::WeightsView;
 use catalog::BrokenModel;
-use controller::{ModelFacts, Snapshot};
+use controller::{MemberFacts, ModelFacts, Snapshot};
 use pool::{Bytes, Override, ReplicaId, ReplicaState, UNTIL_NEEDED};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -149,9 +149,24 @@ pub struct ReplicaView {
     #[schema(maximum = 1000)]
     pub engine_cache_per_mille: Option<u32>,
     pub pid: Option<u32>,
+    /// The processes of a replica that spans several nodes, by rank. The first is the leader, which takes the requests (M8).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberView>,
     /// Reason for the load, or for the replica's end.
     #[schema(example = "1 waiting")]
     pub reason: String,
+}
+
+/// One process of a replica that spans several nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MemberView {
+    #[schema(example = 0)]
+    pub rank: u32,
+    #[schema(example = "gpu-1")]
+    pub node: String,
+    pub pid: Option<u32>,
+    /// True if it has ended or its node is gone: the others are being stopped.
+    pub has_ended: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -341,8 +356,23 @@ impl ReplicaView {
             engine_waiting: load.waiting,
             engine_cache_per_mille: load.cache_per_mille,
             pid: process.and_then(|process| process.pid),
+            members: process
+                .map(|process| MemberView::all(&process.members))
+                .unwrap_or_default(),
             reason: replica.reason.clone(),
         }
+    }
+}
+
+impl MemberView {
+    fn all(members: &[MemberFacts]) -> Vec<MemberView> {
+        let view = |(rank, member): (u32, &MemberFacts)| MemberView {
+            rank,
+            node: member.node_name.clone(),
+            pid: member.pid,
+            has_ended: member.has_ended,
+        };
+        (0..).zip(members).map(view).collect()
     }
 }
 

@@ -3,8 +3,10 @@
 
 use pool::{Bytes, Priority};
 
-/// Maximum devices per replica; they belong to one machine (M5).
+/// Maximum devices per replica (M5).
 pub const DEVICES_MAX: u32 = 64;
+/// Maximum number of nodes of a replica (M8).
+pub const NODES_PER_REPLICA_MAX: u32 = 16;
 /// Maximum length of a model id in bytes.
 pub const MODEL_ID_MAX: usize = 200;
 /// Maximum characters of an invalid name shown in a message.

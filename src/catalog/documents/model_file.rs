@@ -201,6 +201,8 @@ optional_keys! {
         queue_timeout: Option<Length>,
         labels: BTreeMap<String, String>,
         gpus_per_replica: Option<i64>,
+        /// Nodes of one replica, with the same number of devices on each.
+        nodes: Option<i64>,
         /// RayServeEngine: maximum simultaneous applications.
         max_replicas: Option<i64>,
         /// Restricts the devices of its replicas.

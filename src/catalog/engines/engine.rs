@@ -38,6 +38,8 @@ pub struct Engine {
     pub needs_gpu: bool,
     /// Maximum number of devices of one replica.
     pub devices_max: u32,
+    /// A replica may span several nodes, with one process on each.
+    pub spans_nodes: bool,
     /// Simultaneous requests per replica, unless the model's file sets another number.
     pub seats: u32,
     /// The option that limits the sequences computed together.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pool::Bytes;
 
+use super::gang_member::GangMember;
 use super::parsers::TemplateForms;
 use crate::documents::Secret;
 
@@ -46,6 +47,8 @@ pub struct LaunchContext<'a> {
     pub sockets: &'a str,
     /// Formats found in the model's chat template.
     pub template: TemplateForms,
+    /// Set for a process of a replica that spans several nodes. The devices are those of its own node.
+    pub member: Option<&'a GangMember>,
 }
 
 impl LaunchContext<'_> {
@@ -60,6 +63,7 @@ impl LaunchContext<'_> {
             container: "model-pool-1-1",
             sockets: "/run/model-pool/r1-own",
             template: TemplateForms::default(),
+            member: None,
         }
     }
 }

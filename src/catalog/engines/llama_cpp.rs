@@ -33,6 +33,7 @@ pub const LLAMA_CPP: Engine = Engine {
     sockets: true,
     needs_gpu: false,
     devices_max: 16,
+    spans_nodes: false,
     seats: 4,
     sequences_key: None,
     share_key: None,

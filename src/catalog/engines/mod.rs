@@ -6,6 +6,7 @@
 
 mod engine;
 mod flags;
+mod gang_member;
 mod installed_version;
 mod kind;
 mod launch;
@@ -36,6 +37,7 @@ pub use engine::{
 };
 use flags::FlagReason;
 pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
+pub use gang_member::GangMember;
 pub use kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD, LLAMA_CPU_OVERHEAD};
 pub use launch::ServerRecipe;
 pub use launch_context::{EngineAddress, LaunchContext, PlacedDevice, ServerCommand};

@@ -5,6 +5,8 @@
 //! activations and CUDA graphs are added to it. The pool computes it from the device's total memory: on a device shared with other
 //! programs the result is smaller than reserved, never larger.
 
+use std::net::SocketAddr;
+
 use pool::Bytes;
 
 use super::engine::{
@@ -36,6 +38,7 @@ pub const SGLANG: Engine = Engine {
     sockets: false,
     needs_gpu: true,
     devices_max: 64,
+    spans_nodes: true,
     seats: 20,
     sequences_key: Some("max_running_requests"),
     share_key: Some("mem_fraction_static"),
@@ -125,7 +128,14 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
         "--served-model-name",
         recipe.served_name(inputs.place),
     );
-    pair(&mut argv, "--tp-size", inputs.devices());
+    let nodes = inputs.place.member.map_or(1, |member| member.nodes.len());
+    pair(&mut argv, "--tp-size", inputs.devices() * nodes);
+    if let Some(member) = inputs.place.member {
+        let leader = SocketAddr::new(member.leader_address, member.leader_port);
+        pair(&mut argv, "--nnodes", nodes);
+        pair(&mut argv, "--node-rank", member.rank);
+        pair(&mut argv, "--dist-init-addr", leader);
+    }
     pair(
         &mut argv,
         "--mem-fraction-static",
@@ -274,7 +284,7 @@ const BARRED: &[FlagReason] = &[
     reason(
         "pp_size dp_size attn_dp_size attn_cp_size moe_dp_size dwdp_size nnodes node_rank dist_init_addr use_ray \
          elastic_ep_join_mode elastic_ep_join_rank_offset elastic_ep_initial_size max_ep_size",
-        "is not used: the pool places a replica on GPUs of one machine with tensor parallelism, and starts more replicas instead of data parallel ranks",
+        "is set by the pool from the placement, or not used: pool_config.nodes spreads a replica over several machines, and the pool starts more replicas instead of data parallel ranks",
     ),
     reason(
         "enable_memory_saver enable_weights_cpu_backup",

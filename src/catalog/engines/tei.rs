@@ -29,6 +29,7 @@ pub const TEI: Engine = Engine {
     sockets: false,
     needs_gpu: false,
     devices_max: 1,
+    spans_nodes: false,
     seats: 64,
     sequences_key: None,
     share_key: None,

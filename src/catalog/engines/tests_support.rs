@@ -25,6 +25,7 @@ pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> LaunchContext<'_> {
         container: "model-pool-1-7",
         sockets: "/run/r7-own",
         template: TemplateForms::default(),
+        member: None,
     }
 }
 

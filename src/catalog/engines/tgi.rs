@@ -32,6 +32,7 @@ pub const TGI: Engine = Engine {
     sockets: false,
     needs_gpu: true,
     devices_max: 16,
+    spans_nodes: false,
     seats: 20,
     sequences_key: Some("max_batch_size"),
     share_key: Some("cuda_memory_fraction"),

@@ -32,6 +32,7 @@ pub const TRTLLM: Engine = Engine {
     sockets: false,
     needs_gpu: true,
     devices_max: 64,
+    spans_nodes: false,
     seats: 20,
     sequences_key: Some("max_batch_size"),
     share_key: None,

@@ -1,5 +1,6 @@
 //! vLLM: `vllm serve`.
-//! Tensor parallelism comes from the placement. `--gpu-memory-utilization` is the reserved share of the
+//! Tensor parallelism comes from the placement. On several nodes the GPUs of a node compute in parallel, and the nodes one after
+//! another (pipelined), with vLLM's own launcher: one process on each node, `--headless` on all but the first. `--gpu-memory-utilization` is the reserved share of the
 //! tightest device, minus the CUDA graphs that versions before 0.21 do not count. vLLM sleeps with
 //! `--enable-sleep-mode`; the routes for it exist only in its development mode.
 
@@ -38,6 +39,7 @@ pub const VLLM: Engine = Engine {
     sockets: true,
     needs_gpu: false,
     devices_max: 64,
+    spans_nodes: true,
     seats: 20,
     sequences_key: Some("max_num_seqs"),
     share_key: Some("gpu_memory_utilization"),
@@ -176,6 +178,17 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
         let (cache, _) = inputs.cache_beside_weights()?;
         pair(&mut arguments, "--kv-cache-memory-bytes", cache.0);
     }
+    if let Some(member) = inputs.place.member {
+        let nodes = member.nodes.len();
+        pair(&mut arguments, "--pipeline-parallel-size", nodes);
+        pair(&mut arguments, "--nnodes", nodes);
+        pair(&mut arguments, "--node-rank", member.rank);
+        pair(&mut arguments, "--master-addr", member.leader_address);
+        pair(&mut arguments, "--master-port", member.leader_port);
+        if member.follows() {
+            arguments.push("--headless".to_owned());
+        }
+    }
     if let Some(tokens) = recipe.context {
         pair(&mut arguments, "--max-model-len", tokens);
     }
@@ -196,6 +209,10 @@ fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let mut env = vec![("VLLM_NO_USAGE_STATS", on()), ("DO_NOT_TRACK", on())];
     if inputs.recipe.is_local && !drafts_by_a_model_of_the_hub(inputs.recipe) {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
+    }
+    if let Some(member) = inputs.place.member {
+        // A machine may have several addresses. The leader reaches this process at the one of its node.
+        env.push(("VLLM_HOST_IP", member.address.to_string()));
     }
     if inputs.recipe.sleep != Sleep::Off {
         // Without it /sleep does not exist, whatever the flags say.

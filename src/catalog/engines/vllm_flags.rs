@@ -46,7 +46,7 @@ pub(super) const BARRED: &[FlagReason] = &[
          data_parallel_external_lb data_parallel_multi_port_external_lb data_parallel_supervisor_port \
          dp_supervisor_probe_interval_s dp_supervisor_probe_timeout_s dp_supervisor_probe_failure_threshold \
          enable_elastic_ep elastic_ep_max_dp_size ray_workers_use_nsight",
-        "is not used: the pool places a replica on GPUs of one machine with tensor parallelism, and starts more replicas instead of data parallel ranks",
+        "is set by the pool from the placement, or not used: pool_config.nodes spreads a replica over several machines, and the pool starts more replicas instead of data parallel ranks",
     ),
     reason("enable_sleep_mode", "is set by pool_config.sleep"),
     reason(

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use super::entry::Entry;
 use crate::documents::DeviceConstraint;
 use config::DeviceKind;
+use pool::NodeSpan;
 
 const OF_REQUESTS: [&str; 3] = ["generation", "model_url", "model_description"];
 
@@ -60,7 +61,11 @@ impl Entry {
             "{} DeviceConstraint {{ names: {names:?}, indices: {indices:?}, kinds: {kinds:?}, labels: {labels:?} }}{maker}",
             self.devices_per_replica
         );
-        let rendered = format!("{} {devices}", self.arguments());
+        let nodes = match self.nodes {
+            NodeSpan::Exactly(nodes) => format!(" {nodes} nodes"),
+            NodeSpan::One | NodeSpan::AsNeeded => String::new(),
+        };
+        let rendered = format!("{} {devices}{nodes}", self.arguments());
         let digest = Sha256::digest(rendered.as_bytes());
         let first = digest.iter().take(BYTES);
         first.fold(0, |number, byte| number << 8 | u64::from(*byte))

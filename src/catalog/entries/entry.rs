@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use config::{Config, IdleProbe, KeepHot, MaxTurn, MinResident, UnknownFields};
-use pool::{Bytes, Priority, Scaling, Span};
+use pool::{Bytes, NodeSpan, Priority, Scaling, Span};
 
 use super::reference::Reference;
 use crate::documents::{
@@ -60,6 +60,8 @@ pub struct Entry {
     pub devices_per_replica: u32,
     /// The number set by the model's file, the reference or the command itself.
     pub devices_configured: Option<u32>,
+    /// The nodes over which the devices of a replica are spread (M8).
+    pub nodes: NodeSpan,
     /// Restricts the devices that the model may use.
     pub devices: DeviceConstraint,
     /// Adapters that are found by name.

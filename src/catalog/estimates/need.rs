@@ -163,6 +163,7 @@ impl Entry {
             name: self.name.clone(),
             priority: self.priority,
             devices_per_replica: self.devices_per_replica,
+            nodes: self.nodes,
             devices_max: self.recipe.devices_max(),
             bytes_per_device,
             keep_hot,

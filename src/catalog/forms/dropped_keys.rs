@@ -79,7 +79,7 @@ pub(crate) const RAYLLM: &[DroppedKeys] = &[
     dropped(
         DEPLOYMENT,
         "placement_group_bundles placement_group_strategy max_replicas_per_node",
-        "pool_config.gpus_per_replica says how many GPUs a replica takes, all of one machine",
+        "pool_config.gpus_per_replica says how many GPUs a replica takes, and pool_config.nodes on how many machines",
     ),
     dropped(
         SCALING,

@@ -78,7 +78,7 @@ pub(crate) fn recipe(
             Recipe::RayServe(Box::new(recipe))
         }
         Some(CANDLE) => candle(engine, around, config, notes).map(Recipe::Candle)?,
-        Some(COMMAND) => command(engine, notes).map(Recipe::Command)?,
+        Some(COMMAND) => command(engine, around.spans_nodes, notes).map(Recipe::Command)?,
         Some(other) => match engines::find(other) {
             Some(kind) => {
                 let recipe = server_config::server(kind, engine, around, notes)?;
@@ -147,7 +147,11 @@ pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -
     engine
 }
 
-fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandRecipe, CatalogError> {
+fn command(
+    engine: &EngineConfig,
+    spans_nodes: bool,
+    notes: &mut Diagnostics,
+) -> Result<CommandRecipe, CatalogError> {
     let keys = "program command_prefix revision lora_adapters";
     only_of_servers(engine, keys, notes)?;
     if !engine.engine_kwargs.is_empty() {
@@ -211,6 +215,7 @@ fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandReci
         working_dir,
         model_path: command_model(engine, notes)?,
         context: context(engine, 1, notes)?,
+        spans_nodes,
         sleep: sleep_commands(engine, notes)?,
     };
     recipe

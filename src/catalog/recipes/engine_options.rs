@@ -7,7 +7,7 @@ use super::command_line::{CommandLine, base};
 use super::llama_offload::Offload;
 use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
 use crate::documents::DEVICES_MAX;
-use crate::engines::{EngineKind, LaunchContext, PlacedDevice, ServerRecipe};
+use crate::engines::{EngineKind, GangMember, LaunchContext, PlacedDevice, ServerRecipe};
 use model_files::NumberWidth;
 
 /// Identifies the program that a command line starts.
@@ -80,12 +80,14 @@ impl CommandRecipe {
 
     fn command_line(&self, devices: u32, memory: Bytes) -> CommandLine {
         let indices: Vec<u32> = (0..devices).collect();
+        let example = Some(GangMember::example(2));
         let values = LaunchValues {
             model_name: "model",
             port: (self.listen != Listen::Socket).then_some(1),
             socket: (self.listen == Listen::Socket).then_some(std::path::Path::new("/socket")),
             devices: &indices,
             memory,
+            member: example.as_ref().filter(|_| self.spans_nodes),
         };
         // Templates that cannot be rendered are refused when the catalogue is read.
         let Ok(command) = self.render(&values) else {

@@ -193,6 +193,15 @@ impl Recipe {
         }
     }
 
+    /// Returns true if a replica may span several nodes.
+    pub fn spans_nodes(&self) -> bool {
+        match self {
+            Recipe::Server(server) => server.engine.spans_nodes,
+            Recipe::Command(_) => true,
+            Recipe::Candle(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
+        }
+    }
+
     /// The engine's sleep mode; `None` if it cannot or must not sleep.
     pub fn parking(&self) -> Option<&'static crate::engines::Parking> {
         match self {

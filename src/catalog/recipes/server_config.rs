@@ -19,6 +19,8 @@ pub(crate) struct EntryContext {
     pub devices_in_document: u32,
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
+    /// `pool_config.nodes` is more than 1.
+    pub spans_nodes: bool,
     /// Room for adapters loaded with the model or at run time.
     pub adapter_room: AdapterRoom,
     pub sleep: Sleep,

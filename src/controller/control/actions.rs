@@ -76,7 +76,7 @@ impl Control {
                     gate.cut(CutReason::Stopped(reason));
                 }
                 self.engines.stop(replica, Duration::from_millis(grace.0));
-                if let Some(node) = self.node_of(replica) {
+                for node in self.nodes_with(replica) {
                     self.stop_on(node, replica, grace);
                 }
             }

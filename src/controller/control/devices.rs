@@ -132,6 +132,19 @@ impl Devices {
         device.map_or(NodeId(0), |device| device.info.node)
     }
 
+    /// The parts of a placement on each node, in the order of the ranks.
+    pub fn by_node(&self, placement: &[Share]) -> Vec<(NodeId, Vec<Share>)> {
+        let mut parts: Vec<(NodeId, Vec<Share>)> = Vec::new();
+        for share in placement {
+            let node = self.node_of(std::slice::from_ref(share));
+            match parts.iter_mut().find(|(known, _)| *known == node) {
+                Some((_, part)) => part.push(*share),
+                None => parts.push((node, vec![*share])),
+            }
+        }
+        parts
+    }
+
     /// All existing devices.
     pub fn infos(&self) -> Vec<DeviceInfo> {
         let infos = self.known.values().map(|device| device.info.as_ref());

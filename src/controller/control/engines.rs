@@ -88,7 +88,7 @@ impl Engines {
 
     /// The replicas on this node.
     pub fn on_node(&self, node: NodeId) -> Vec<ReplicaId> {
-        let on = self.iter().filter(|(_, process)| process.node == node);
+        let on = self.iter().filter(|(_, process)| process.is_on(node));
         on.map(|(replica, _)| replica).collect()
     }
 
@@ -147,6 +147,13 @@ impl Engines {
 
     pub fn add_gate(&mut self, gate: Gate) {
         self.gates.insert(gate.replica, Arc::new(gate));
+    }
+
+    /// Marks the gates of a node's replicas, to tell their requests why connections end.
+    pub fn mark_away(&self, node: NodeId, is_away: bool) {
+        let on_node = self.on_node(node).into_iter();
+        let gates = on_node.filter_map(|replica| self.gate(replica));
+        gates.for_each(|gate| gate.set_away(is_away));
     }
 
     /// Replicas with requests inside and their number, by the last readings.

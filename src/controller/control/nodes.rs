@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::messages::NodeLink;
+use crate::nodes::ReturningGangs;
 use crate::view::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress, ReplicaLog};
@@ -46,6 +47,8 @@ pub(crate) struct Nodes {
     has_new_devices: bool,
     /// Cordons of devices that are absent.
     cordons: Vec<(String, Cordon)>,
+    /// Replicas of the last controller on several nodes, of which not all have returned.
+    pub returning: ReturningGangs,
 }
 
 /// A node that had joined when the last controller ended, and has not returned yet.
@@ -83,6 +86,8 @@ pub(crate) struct Node {
     pub drains: bool,
     /// `None` if the node does not report its weights.
     pub weights: Option<WeightsReport>,
+    /// The node's version can run a process of a replica that spans several nodes.
+    pub runs_members: bool,
 }
 
 impl Nodes {
@@ -97,6 +102,7 @@ impl Nodes {
             numbers,
             has_new_devices: false,
             cordons: Vec::new(),
+            returning: ReturningGangs::default(),
         }
     }
 
@@ -161,6 +167,12 @@ impl Nodes {
     pub fn find_expected(&self, name: &str) -> Option<NodeId> {
         let mut named = self.expected().filter(|(_, node)| node.name == name);
         named.next().map(|(id, _)| id)
+    }
+
+    /// Returns true if the node of this name has not listed its engines to this controller yet, and may still do so.
+    pub fn may_list(&self, name: &str) -> bool {
+        let is_it = |node: &Node| node.name == name && !node.counts_as_joined;
+        self.find_expected(name).is_some() || self.find(is_it).is_some()
     }
 
     pub fn expects_any(&self) -> bool {

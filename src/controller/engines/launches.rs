@@ -16,8 +16,8 @@ use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, Endpoint,
-    EngineLoad, Failure, Launch, LaunchFacts, LivenessLimits, Program, ReplicaLog, Report,
-    ServeProgram, ServerProgram, Stage, Watch,
+    EngineLoad, ExitReport, Failure, Launch, LaunchFacts, LivenessLimits, Program, ReplicaLog,
+    Report, ServeProgram, ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span, Tier};
 
@@ -48,6 +48,10 @@ impl Control {
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
+        let parts = self.devices.by_node(placement);
+        if parts.len() > 1 {
+            return self.launch_gang(replica, model, &launch, parts);
+        }
         let node = self.devices.node_of(placement);
         if self.nodes.is_remote(node) {
             self.launch_on(node, model, launch, kept);
@@ -62,7 +66,7 @@ impl Control {
     }
 
     /// The record of a launch that a later controller needs to adopt the engine.
-    fn kept_of(&self, model: ModelId, placement: &[Share]) -> LaunchFacts {
+    pub(crate) fn kept_of(&self, model: ModelId, placement: &[Share]) -> LaunchFacts {
         let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
         let grace = entry.and_then(|entry| entry.stop_grace);
         let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
@@ -122,6 +126,7 @@ impl Control {
             log: Arc::clone(log),
             model,
             node: self.devices.node_of(placement),
+            members: self.members_of(placement),
         };
         self.nodes.know_log(facts.node, replica, log);
         self.engines.add(replica, facts);
@@ -157,7 +162,7 @@ impl Control {
         });
     }
 
-    fn launch_of(
+    pub(crate) fn launch_of(
         &self,
         replica: ReplicaId,
         model: ModelId,
@@ -192,6 +197,7 @@ impl Control {
             runtime_dir: self.folders.runtime_dir.clone(),
             log_dir: self.folders.log_dir.clone(),
             watch: self.watch_of(&facts.entry),
+            member: None,
         })
     }
 
@@ -338,10 +344,10 @@ impl Control {
             Report::Exited(exit) => {
                 let (was_ready, requested) = (facts.ready, exit.requested);
                 let with_node = self.ends_with_its_node(replica);
-                let is_measured = self.provider_of(replica).measures_devices();
+                let message = exit.failure.tell(&exit.last_output, &exit.status);
+                let exit = self.exit_of(replica, &exit, with_node.is_some());
                 self.measured_to_the_end(replica, model);
                 self.engines.remove(replica);
-                let message = exit.failure.tell(&exit.last_output, &exit.status);
                 if let Some(gate) = self.engines.drop_gate(replica) {
                     gate.cut(
                         with_node
@@ -350,29 +356,6 @@ impl Control {
                     );
                 }
                 self.publishing.withdraw(replica, model);
-                let exit = match exit.oom {
-                    _ if (exit.requested || with_node.is_some()) && was_ready => Exit::Requested,
-                    _ if with_node.is_some() => Exit::Failed {
-                        message: "its node ended during the load".to_owned(),
-                        remedy: Remedy::Retry,
-                    },
-                    // A larger reservation on a GPU makes no room in host memory.
-                    Some(lack) if !exit.requested && lack.of_host && is_measured => Exit::Failed {
-                        message: format!(
-                            "{message}; the kernel killed it because the host's memory was full, not a GPU's"
-                        ),
-                        remedy: Remedy::Time,
-                    },
-                    Some(lack) if !exit.requested => Exit::OutOfMemory {
-                        message,
-                        needed: lack.needed,
-                    },
-                    // The last words of a load that was ended may still explain why it was slow.
-                    _ => Exit::Failed {
-                        message,
-                        remedy: remedy_of(exit.failure),
-                    },
-                };
                 self.turn(Event::ReplicaExited { replica, exit });
                 if !was_ready && !requested {
                     self.look_for_weights_again(model);
@@ -383,8 +366,38 @@ impl Control {
         }
     }
 
+    /// The exit of a process of this replica, for the pool.
+    pub(crate) fn exit_of(&self, replica: ReplicaId, exit: &ExitReport, with_node: bool) -> Exit {
+        let was_ready = self.engines.get(replica).is_some_and(|facts| facts.ready);
+        let is_measured = self.provider_of(replica).measures_devices();
+        let message = exit.failure.tell(&exit.last_output, &exit.status);
+        match &exit.oom {
+            _ if (exit.requested || with_node) && was_ready => Exit::Requested,
+            _ if with_node => Exit::Failed {
+                message: "its node ended during the load".to_owned(),
+                remedy: Remedy::Retry,
+            },
+            // A larger reservation on a GPU makes no room in host memory.
+            Some(lack) if !exit.requested && lack.of_host && is_measured => Exit::Failed {
+                message: format!(
+                    "{message}; the kernel killed it because the host's memory was full, not a GPU's"
+                ),
+                remedy: Remedy::Time,
+            },
+            Some(lack) if !exit.requested => Exit::OutOfMemory {
+                message,
+                needed: lack.needed,
+            },
+            // The last words of a load that was ended may still explain why it was slow.
+            _ => Exit::Failed {
+                message,
+                remedy: remedy_of(exit.failure),
+            },
+        }
+    }
+
     /// Stops giving seats, even if parts of the replica are still to be removed.
-    fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
+    pub(crate) fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
         let why = self
             .ends_with_its_node(replica)
             .unwrap_or(CutReason::Crashed(why));

@@ -79,6 +79,8 @@ impl Control {
         // Host memory does not show what an engine takes on a GPU, where NVML measures it instead.
         let peak = match self.provider_of(replica) {
             provider if provider.measures_devices() => process.device_peak?,
+            // The processes on other nodes do not report theirs.
+            _ if !process.members.is_empty() => return None,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
         };
         Some((peak, kind.clone(), devices))

@@ -73,6 +73,7 @@ pub(crate) struct JoiningNode {
     pub provider: Provider,
     pub devices: Vec<NodeDevice>,
     pub demand: Option<u64>,
+    pub runs_members: bool,
     pub peer: NodePeer,
     pub numbers: NodeNumbers,
     pub link: Arc<NodeLink>,

@@ -89,6 +89,7 @@ impl Control {
         let taken = before.as_ref().map_or(0, |node| node.taken);
         joining.link.taken.store(taken, Ordering::Release);
         for (replica, process) in self.engines.iter() {
+            // Only the leader's output reaches the controller.
             if process.node == id {
                 joining.link.logs.know(replica, &process.log);
             }
@@ -119,6 +120,7 @@ impl Control {
                 drains: before.as_ref().is_some_and(|node| node.drains),
                 // Set by its next reading.
                 weights: None,
+                runs_members: joining.runs_members,
             },
         );
         self.take_devices(id, &joining.name, &joining.devices);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::engines::adoption::arguments_problem;
 use crate::messages::{Message, ParkRequest, ParkingResult, Readings};
+use catalog::Entry;
 use engine::{Launch, LaunchFacts, LivenessLimits, ReplicaLog};
 use inventory::DeviceUse;
 use node_link::{KeptForm, LaunchForm, NodeReadings, Order, RunningEngine, Start};
@@ -28,6 +29,7 @@ impl Control {
         launch: Launch,
         kept: LaunchFacts,
     ) {
+        let member = launch.member.clone();
         let mut launch = LaunchForm::new(launch);
         let limits = &mut launch.limits;
         *limits = LivenessLimits {
@@ -37,7 +39,10 @@ impl Control {
         };
         let start = Start {
             launch,
-            kept: KeptForm::new(kept),
+            kept: KeptForm {
+                member,
+                ..KeptForm::new(kept)
+            },
             weights: self.weights_form(node, model),
         };
         self.nodes.order(node, Order::Start(Box::new(start)));
@@ -48,13 +53,13 @@ impl Control {
         &mut self,
         node: NodeId,
         engine: &RunningEngine,
-    ) -> Result<Event, String> {
+    ) -> Result<Option<Event>, String> {
         if engine.ending {
             return Err("it was ordered to stop".to_owned());
         }
-        let Some(ready_for_ms) = engine.ready_for_ms else {
+        if engine.ready_for_ms.is_none() {
             return Err("it was not ready".to_owned());
-        };
+        }
         if engine.asleep {
             return Err("it was asleep".to_owned());
         }
@@ -70,6 +75,35 @@ impl Control {
             return Err(problem);
         }
         let entry = Arc::clone(&facts.entry);
+        let placement = self.kept_placement(node, engine)?;
+        let replica = ReplicaId(engine.replica);
+        let Some(member) = &engine.kept.member else {
+            return self
+                .adopts(model, &entry, engine, (node, replica), placement)
+                .map(Some);
+        };
+        let whole =
+            self.nodes
+                .returning
+                .returns(replica, member, (node, engine.clone(), placement));
+        let Some(processes) = whole else {
+            return Ok(None);
+        };
+        let (leader, first, _) = processes.first().ok_or("it has no leader")?.clone();
+        let placement = processes
+            .iter()
+            .flat_map(|(.., part)| part)
+            .copied()
+            .collect();
+        let adopted = self.adopts(model, &entry, &first, (leader, replica), placement)?;
+        for (node, engine, _) in &processes {
+            self.member_started(*node, replica, engine.pid);
+        }
+        Ok(Some(adopted))
+    }
+
+    /// The devices that an engine of an earlier controller holds.
+    fn kept_placement(&self, node: NodeId, engine: &RunningEngine) -> Result<Vec<Share>, String> {
         let mut placement = Vec::new();
         for share in &engine.kept.placement {
             let of_node = self.nodes.devices(node);
@@ -81,13 +115,25 @@ impl Control {
             let bytes = Bytes(share.bytes);
             placement.push(Share { device, bytes });
         }
-        let replica = ReplicaId(engine.replica);
+        Ok(placement)
+    }
+
+    /// Adopts a running engine with these devices, which the gateway reaches on this node.
+    fn adopts(
+        &mut self,
+        model: ModelId,
+        entry: &Entry,
+        engine: &RunningEngine,
+        (node, replica): (NodeId, ReplicaId),
+        placement: Vec<Share>,
+    ) -> Result<Event, String> {
+        let ready_for_ms = engine.ready_for_ms.unwrap_or_default();
         let endpoint = self
             .nodes
             .endpoint(node, replica)
             .ok_or("its node is not there")?;
         let log = Arc::new(ReplicaLog::in_memory());
-        let watch = self.watch_of(&entry);
+        let watch = self.watch_of(entry);
         self.know(replica, model, &placement, &log, &watch.activity);
         if let Some(facts) = self.engines.get_mut(replica) {
             facts.arguments = engine.kept.arguments.clone();

@@ -112,6 +112,7 @@ mod tests {
             devices: Vec::new(),
             demand: None,
             generation,
+            runs_members: true,
         }
     }
 

@@ -142,6 +142,7 @@ impl NodeConnections {
             provider: hello.provider,
             devices: hello.devices.clone(),
             demand: hello.demand,
+            runs_members: hello.runs_members,
             peer,
             numbers,
             link: Arc::clone(&link),

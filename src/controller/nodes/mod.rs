@@ -3,10 +3,12 @@
 pub(crate) mod admission;
 mod cluster;
 mod engines;
+mod gangs;
 mod greeting;
 mod link;
 mod peers;
 mod presence;
 mod reports;
 
+pub(crate) use gangs::ReturningGangs;
 pub(crate) use link::{LinkEnd, NodeConnections};

@@ -115,17 +115,8 @@ impl Control {
         }
         tracing::warn!("node {} is silent: {why}", known.name);
         self.cluster.silent(&known.name);
-        self.mark_away(node, true);
+        self.engines.mark_away(node, true);
         Some(Event::NodeSilent { node })
-    }
-
-    /// Marks the gates of a node's replicas, to tell their requests why connections end.
-    pub(crate) fn mark_away(&self, node: NodeId, is_away: bool) {
-        for replica in self.engines.on_node(node) {
-            if let Some(gate) = self.engines.gate(replica) {
-                gate.set_away(is_away);
-            }
-        }
     }
 
     /// Handles a node that was ordered to end. Without a lease it drains immediately. With one, replicas in use move first, as far
@@ -170,7 +161,12 @@ impl Control {
 
     /// The reason for the end of an engine whose node leaves. A cluster that ends a job signals the engines too, which is not a crash.
     pub(crate) fn ends_with_its_node(&self, replica: ReplicaId) -> Option<CutReason> {
-        let known = self.nodes.get(self.node_of(replica)?)?;
+        self.ends_with_node(self.node_of(replica)?)
+    }
+
+    /// The same for the process of a replica on this node.
+    pub(crate) fn ends_with_node(&self, node: NodeId) -> Option<CutReason> {
+        let known = self.nodes.get(node)?;
         known.is_leaving.then(|| {
             CutReason::Stopped(StopReason::NodeEnds {
                 node: known.name.clone(),
@@ -189,6 +185,7 @@ impl Control {
             node,
             why: why.to_owned(),
         });
+        self.end_incomplete_gangs();
         self.publish();
         self.void_credential(expected.name);
     }
@@ -221,8 +218,9 @@ impl Control {
             self.node_order(Command::UndrainNode { node });
         }
         for replica in self.engines.on_node(node) {
-            self.forget_replica(replica, &format!("node {} {why}", known.name));
+            self.forget_replica(node, replica, &format!("node {} {why}", known.name));
         }
+        self.nodes.returning.node_goes(node);
         self.turn(Event::NodeGone {
             node,
             why: why.to_owned(),
@@ -233,6 +231,7 @@ impl Control {
         self.devices
             .remove(&known.devices.values().copied().collect());
         self.void_credential(known.name);
+        self.end_incomplete_gangs();
         true
     }
 }

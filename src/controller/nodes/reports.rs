@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::control::Control;
 use crate::gates::CutReason;
 use crate::messages::NodeMessage;
+use crate::view::ProcessFacts;
 use node_link::{EngineReport, NodeReport, Order, RunningEngine};
 use pool::{Command, Event, Exit, NodeId, ReplicaId};
 
@@ -80,9 +81,9 @@ impl Control {
             .filter(|replica| !ids.contains(replica))
             .collect();
         for replica in lost {
-            self.forget_replica(replica, &format!("node {name} came back without it"));
+            self.forget_replica(node, replica, &format!("node {name} came back without it"));
         }
-        self.mark_away(node, false);
+        self.engines.mark_away(node, false);
         let mut events = Vec::new();
         for id in self.nodes.devices(node) {
             if let Some(device) = self.devices.known.get(&id) {
@@ -101,7 +102,7 @@ impl Control {
                 continue;
             }
             match self.adopt_from(node, &engine) {
-                Ok(event) => events.push(event),
+                Ok(event) => events.extend(event),
                 Err(why) => {
                     tracing::warn!(
                         "{} ({replica}) on node {name} is stopped: {why} (D2)",
@@ -129,6 +130,7 @@ impl Control {
             events.push(Event::NodeEnds { node, at });
         }
         self.turn_all(events);
+        self.end_incomplete_gangs();
         if self.nodes.take_new_devices() {
             self.figure_for_devices();
         }
@@ -143,22 +145,23 @@ impl Control {
         match report {
             NodeReport::Engine { replica, report } => {
                 let replica = ReplicaId(replica);
-                let is_known = self
-                    .engines
-                    .get(replica)
-                    .is_some_and(|process| process.node == node);
+                let known = self.engines.get(replica);
+                let is_known = known.is_some_and(|process| process.is_on(node));
                 if is_known {
-                    if let Some(endpoint) = self.nodes.endpoint(node, replica) {
+                    if known.is_some_and(|process| !process.members.is_empty()) {
+                        self.member_report(node, replica, report);
+                    } else if let Some(endpoint) = self.nodes.endpoint(node, replica) {
                         self.report(replica, report.report(endpoint));
                     }
-                } else if matches!(report, EngineReport::Exited(_))
-                    && !self.engines.contains(replica)
-                {
+                } else if matches!(report, EngineReport::Exited(_)) {
                     // The pool had given this replica up. Its memory is free now.
-                    self.turn(Event::ReplicaExited {
+                    self.nodes.returning.ended(replica, node);
+                    self.turn(Event::MemberExited {
                         replica,
+                        node,
                         exit: Exit::Requested,
                     });
+                    self.end_incomplete_gangs();
                 }
             }
             NodeReport::Commanded {
@@ -191,8 +194,18 @@ impl Control {
         self.nodes.is_remote(node).then_some(node)
     }
 
-    /// Forgets a replica that ended without a report. The pool learns of it from the node's event.
-    pub(crate) fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
+    /// The nodes other than this machine on which the replica has a process.
+    pub(crate) fn nodes_with(&self, replica: ReplicaId) -> Vec<NodeId> {
+        let process = self.engines.get(replica).into_iter();
+        let nodes = process.flat_map(ProcessFacts::nodes);
+        nodes.filter(|node| self.nodes.is_remote(*node)).collect()
+    }
+
+    /// Forgets the process of a replica on a node that ended without a report. The pool learns of it from the node's event.
+    pub(crate) fn forget_replica(&mut self, node: NodeId, replica: ReplicaId, why: &str) {
+        if self.forgets_member(node, replica, why) {
+            return;
+        }
         let Some(process) = self.engines.remove(replica) else {
             return;
         };

@@ -14,7 +14,8 @@ pub(crate) use fetches::Fetches;
 pub use load_timeline::{LoadTimeline, LoadTimes};
 pub(crate) use remote_device::REMOTE_DEVICE;
 pub use snapshot::{
-    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, NodeUse, ProcessFacts, Snapshot, Staleness,
+    DeviceSnapshot, LoadStage, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts, Snapshot,
+    Staleness,
 };
 pub use watch::{Finding, LoadPath};
 pub(crate) use watch::{Observation, ReplicaSample, ServableReplica, Watchdog, WatchedState};

@@ -96,8 +96,36 @@ pub struct ProcessFacts {
     pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
-    /// The node it runs on.
+    /// The node it runs on; that of its leader if it spans several.
     pub node: NodeId,
+    /// The processes of a replica that spans several nodes, by rank; empty for other replicas (M8).
+    pub members: Vec<MemberFacts>,
+}
+
+impl ProcessFacts {
+    /// The nodes on which it has a process.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let members = self.members.iter();
+        let of_members = members
+            .filter(|member| !member.has_ended)
+            .map(|member| member.node);
+        let single = self.members.is_empty().then_some(self.node);
+        single.into_iter().chain(of_members)
+    }
+
+    pub fn is_on(&self, node: NodeId) -> bool {
+        self.nodes().any(|on| on == node)
+    }
+}
+
+/// One process of a replica that spans several nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberFacts {
+    pub node: NodeId,
+    pub node_name: String,
+    pub pid: Option<u32>,
+    /// Its engine has ended, or its node is gone.
+    pub has_ended: bool,
 }
 
 /// Facts of a node, in addition to the pool's.
@@ -130,7 +158,9 @@ impl NodeUse {
     ) -> BTreeMap<NodeId, NodeUse> {
         let mut all: BTreeMap<NodeId, NodeUse> = BTreeMap::new();
         for (&replica, process) in processes {
-            all.entry(process.node).or_default().replicas.push(replica);
+            for node in process.nodes() {
+                all.entry(node).or_default().replicas.push(replica);
+            }
         }
         for device in pool
             .devices

@@ -70,6 +70,7 @@ mod tests {
             working_dir: None,
             model_path: None,
             context: None,
+            spans_nodes: false,
             sleep: None,
         };
         missing_program("m", &Recipe::Command(recipe))

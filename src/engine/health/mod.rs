@@ -1,6 +1,7 @@
 //! The health of a running engine: probes, activity, liveness, sleep, and the stages of a load.
 
 mod activity;
+pub(crate) mod frozen;
 pub(crate) mod liveness;
 mod parking;
 pub(crate) mod probe;

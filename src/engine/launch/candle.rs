@@ -180,6 +180,7 @@ mod tests {
             bytes_per_device: pool::Bytes::ZERO,
             runtime_dir: "/run".into(),
             log_dir: "/log".into(),
+            member: None,
             watch: crate::health::Watch {
                 activity: Default::default(),
                 limits: crate::health::LivenessLimits::default(),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+use catalog::GangMember;
+
 use super::driver::{EngineDriver, PreparedCommand};
 use super::report::{CommandProgram, Launch, Program};
 use crate::connection::Endpoint;
@@ -124,6 +126,9 @@ fn values(
     set("devices", indices.join(",").into());
     set("device_count", (launch.devices.len() as u64).into());
     set("memory_bytes", launch.bytes_per_device.0.into());
+    for (name, value) in GangMember::names(launch.member.as_ref()) {
+        set(name, value);
+    }
     Ok(values)
 }
 
@@ -199,6 +204,7 @@ mod tests {
             runtime_dir: "run".into(),
             log_dir: "log".into(),
             watch: Default::default(),
+            member: None,
         }
     }
 
@@ -231,6 +237,24 @@ mod tests {
             ]
         );
         assert_eq!(prepared.env["WHERE"], "gpu 2,3");
+    }
+
+    #[test]
+    fn m8_a_process_of_several_nodes_receives_its_rank_and_its_leader() {
+        let words = ["serve", "{{ node_rank }}/{{ nodes }}"];
+        let alone = prepare(&words, &[]).unwrap();
+        assert_eq!(alone.argv, ["serve", "0/1"]);
+        let leader = "{{ leader_address }}:{{ leader_port }}";
+        let text = prepare(&["serve", leader], &[]).unwrap_err();
+        assert!(text.contains("node_rank"), "{text}");
+        let mut launch = launch(&["serve", "{{ node_rank }}/{{ nodes }}", leader], &[]);
+        launch.member = Some(GangMember {
+            rank: 1,
+            ..GangMember::example(2)
+        });
+        let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 4321).into());
+        let prepared = CommandDriver.prepare(&launch, &endpoint).unwrap();
+        assert_eq!(prepared.argv, ["serve", "1/2", "10.0.0.1:29500"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::failures::Failure;
 use crate::health::Watch;
 use crate::ray_serve::ServeProgram;
 pub use catalog::DeviceKind;
-use catalog::{RemoteRecipe, ServerRecipe};
+use catalog::{GangMember, RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
 
@@ -37,6 +37,15 @@ pub struct Launch {
     pub log_dir: PathBuf,
     /// Rules for watching the engine once it is ready.
     pub watch: Watch,
+    /// Set for a process of a replica that spans several nodes.
+    pub member: Option<GangMember>,
+}
+
+impl Launch {
+    /// Returns true for a process that takes no requests: the leader of its replica is on another node.
+    pub fn follows(&self) -> bool {
+        self.member.as_ref().is_some_and(GangMember::follows)
+    }
 }
 
 /// One device of a placement, as an engine addresses it.
@@ -231,7 +240,7 @@ pub enum CandleDevice {
 
 /// A command line with templates. `argv` and the values of `env` may use `{{ port }}`, `{{ socket }}`, `{{
 /// model_path }}`, `{{ model_name }}`, `{{ devices }}` (indices joined by commas), `{{ device_count }}`, `{{
-/// memory_bytes }}` and `{{ context }}`; a name without a value in this launch is an error, never an empty
+/// memory_bytes }}`, `{{ context }}`, `{{ node_rank }}`, `{{ nodes }}`, `{{ leader_address }}` and `{{ leader_port }}`; a name without a value in this launch is an error, never an empty
 /// string.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CommandProgram {

@@ -58,6 +58,7 @@ impl EngineDriver for ServerDriver {
             container: &container,
             sockets: &sockets,
             template: recipe.template_forms(),
+            member: launch.member.as_ref(),
         };
         let command = recipe
             .command(&place)
@@ -176,6 +177,7 @@ mod tests {
             runtime_dir: "run".into(),
             log_dir: "log".into(),
             watch: Watch::default(),
+            member: None,
         }
     }
 
@@ -250,6 +252,42 @@ mod tests {
             format!("docker rm -f model-pool-{}-7", std::process::id())
         );
         assert!(contained.install.is_none());
+    }
+
+    #[test]
+    fn m8_a_process_of_several_nodes_joins_its_leader() {
+        let words = |engine: &str, rank: u32| {
+            let mut launch = launch(&[]);
+            if let Program::Server(program) = &mut launch.program {
+                let engine = find_engine(engine).expect("an engine");
+                *program.recipe = ServerRecipe::new(engine, "/models/m");
+            }
+            launch.member = Some(catalog::GangMember {
+                rank,
+                ..catalog::GangMember::example(2)
+            });
+            let prepared = prepare(&launch).expect("prepared");
+            let words: Vec<_> = prepared
+                .argv
+                .iter()
+                .map(|word| word.to_string_lossy())
+                .collect();
+            (words.join(" "), prepared.env)
+        };
+        let vllm = "--pipeline-parallel-size 2 --nnodes 2 --node-rank";
+        let (leader, env) = words("VLLMEngine", 0);
+        let expected = format!("{vllm} 0 --master-addr 10.0.0.1 --master-port 29500");
+        assert!(
+            leader.contains(&expected) && !leader.contains("--headless"),
+            "{leader}"
+        );
+        assert_eq!(env["VLLM_HOST_IP"], "10.0.0.1");
+        let (follower, _) = words("VLLMEngine", 1);
+        let expected = format!("{vllm} 1 --master-addr 10.0.0.1 --master-port 29500 --headless");
+        assert!(follower.contains(&expected), "{follower}");
+        let (follower, _) = words("SGLangEngine", 1);
+        let expected = "--tp-size 2 --nnodes 2 --node-rank 1 --dist-init-addr 10.0.0.1:29500";
+        assert!(follower.contains(expected), "{follower}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::exit::find_lack_of_memory;
 use crate::guardians::{Guard, GuardianEnd, LogLine, ReplicaLog, container};
+use crate::health::frozen::until_frozen;
 use crate::health::liveness::until_dead;
 use crate::health::probe::until_ready;
 use crate::health::{HealthResponse, Watch};
@@ -43,6 +44,8 @@ pub(super) struct Engine {
     pub watch: Watch,
     /// The health route has responded, with any status.
     pub responds: bool,
+    /// It takes no requests and counts as ready once it runs: the leader of its replica is on another node.
+    pub follows: bool,
 }
 
 pub(super) struct End {
@@ -113,9 +116,27 @@ impl Engine {
             reason = "the start of this engine's own load"
         )]
         let started = tokio::time::Instant::now();
-        let mut ready = pin!(until_ready(&endpoint, &path, started, not_yet));
-        let mut living = pin!(until_dead(&endpoint, &path, &self.watch));
-        let mut scraping = pin!(scrape::follow(&endpoint, &self.watch, report));
+        let follows = self.follows;
+        let leader = guard.group.leader.pid;
+        let mut ready = pin!(async {
+            if !follows {
+                until_ready(&endpoint, &path, started, not_yet).await;
+            }
+        });
+        let mut living = pin!(async {
+            if follows {
+                until_frozen(leader, &self.watch.limits).await
+            } else {
+                until_dead(&endpoint, &path, &self.watch).await
+            }
+        });
+        let mut scraping = pin!(async {
+            if follows {
+                std::future::pending().await
+            } else {
+                scrape::follow(&endpoint, &self.watch, report).await
+            }
+        });
         let memory_path = kind.and_then(|kind| kind.driver.memory_path());
         let mut mapping = pin!(mapped.follow(&endpoint, memory_path, MEMORY_EVERY));
         let cleanup = guard.record.cleanup.clone();
@@ -156,7 +177,7 @@ impl Engine {
                     guard.ready_at(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
                 }
                 // Missed lines matter less than the next line.
-                Ok(line) = lines.recv(), if !is_ready => {
+                Ok(line) = lines.recv(), if !is_ready || follows => {
                     let progress = kind.and_then(|kind| kind.driver.progress_of_line(kind.launch, &line.text));
                     if progress != last_line_progress
                         && let Some((stage, percent)) = progress.clone()
@@ -190,7 +211,8 @@ impl Engine {
         };
         End {
             requested,
-            was_ready: is_ready,
+            // The exit of a process without a health route is explained by its output, as during a load.
+            was_ready: is_ready && !follows,
             dead,
             how,
         }

@@ -84,6 +84,7 @@ async fn run_logged(
                         is_ready: false,
                         watch: launch.watch.clone(),
                         responds: false,
+                        follows: launch.follows(),
                     };
                     let kind = Kind {
                         driver,
@@ -218,6 +219,7 @@ pub async fn run_adopted(
         is_ready: true,
         watch,
         responds: true,
+        follows: false,
     };
     let (exit, guard) = engine.live(None, &log, stop, &report).await;
     report(Report::Exited(exit));

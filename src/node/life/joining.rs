@@ -215,6 +215,7 @@ impl Node {
             devices: NodeDevice::all(inventory.devices()),
             demand: *demand,
             generation: self.engines.generations.highest(),
+            runs_members: true,
         }
     }
 }

@@ -29,6 +29,7 @@ impl Scene {
             arguments: String::new(),
             served_model_name: None,
             stop_grace_ms: 0,
+            member: None,
         };
         let (stop, _) = oneshot::channel();
         let mut state = EngineState::new("m".to_owned(), kept, stop, Arc::default());

@@ -45,6 +45,7 @@ fn templates_are_filled_in_with_values_of_the_launch() {
         socket: None,
         devices: &[2, 5],
         memory: Bytes(123_456),
+        member: None,
     };
     let rendered = recipe.render(&values).unwrap();
     assert_eq!(
@@ -91,6 +92,7 @@ fn a_socket_is_filled_in_when_the_engine_listens_on_one() {
         socket,
         devices: &[],
         memory: Bytes(1),
+        member: None,
     };
     assert_eq!(
         recipe.render(&values).unwrap().argv,

@@ -4,7 +4,7 @@ use config::{Config, UnknownFields};
 
 use super::checks::check_aliases;
 use super::settings::{self, Limits};
-use super::start::{Start, device_count, seats_per_replica};
+use super::start::{Start, device_count, nodes, seats_per_replica};
 use super::{Entry, PriorityFrom};
 use crate::documents::{
     CatalogError, DeviceConstraint, Diagnostics, ModelDocument, Source, limits, validation,
@@ -32,6 +32,7 @@ impl Entry {
         // The reference may describe a model of that name that runs on this machine.
         let here = !recipe.is_remote();
         let device_count = device_count(recipe, start.devices, notes);
+        let (nodes, device_count) = nodes(pool, recipe, device_count, notes)?;
         let seats_per_replica = seats_per_replica(recipe, start.seats);
         let has_adapters = start.dynamic_adapters.is_some();
         let parking = settings::parking(pool.sleep, recipe, has_adapters, notes)?;
@@ -73,6 +74,7 @@ impl Entry {
             priority_from,
             devices_per_replica: device_count.unwrap_or(1),
             devices_configured: device_count,
+            nodes,
             dynamic_adapters: start.dynamic_adapters,
             devices: DeviceConstraint {
                 accelerator: pool.accelerator,

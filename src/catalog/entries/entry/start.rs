@@ -3,12 +3,15 @@
 use config::{Config, Provider};
 
 use super::checks::{configured_seats, devices};
-use crate::documents::{CatalogError, Diagnostics, ModelDocument, Source};
+use crate::documents::{
+    CatalogError, Diagnostics, ModelDocument, PoolConfig, Sleep, Source, limits,
+};
 use crate::entries::reference::ReferenceEntry;
 use crate::recipes::{
     CANDLE, EntryContext, Recipe, dynamic_adapters, engine_config, ray_serve, remote,
 };
 use crate::weights::{AdapterRoom, DynamicAdapters, Fetch};
+use pool::NodeSpan;
 
 /// The default number of simultaneous requests for a command's replica.
 const COMMAND_SEATS: u32 = 20;
@@ -54,6 +57,7 @@ impl Start {
                 devices: devices.unwrap_or(1),
                 devices_in_document: in_document.unwrap_or(1),
                 seats,
+                spans_nodes: pool.nodes.is_some_and(|nodes| nodes > 1),
                 adapter_room,
                 sleep: pool.sleep,
                 has_memory_figure: pool.memory_gib.is_some() || known.memory.is_some(),
@@ -113,6 +117,60 @@ pub(super) fn device_count(
         );
     }
     count.map(|configured| configured.min(most))
+}
+
+/// The nodes of a replica, and its devices: a file that sets only the nodes has one device on each (M8).
+pub(super) fn nodes(
+    pool: &PoolConfig,
+    recipe: &Recipe,
+    devices: Option<u32>,
+    notes: &mut Diagnostics,
+) -> Result<(NodeSpan, Option<u32>), CatalogError> {
+    const KEY: &str = "pool_config.nodes";
+    let may_span = recipe.spans_nodes() && pool.sleep == Sleep::Off;
+    let Some(nodes) = pool.nodes else {
+        let is_larger = may_span && devices.is_some_and(|devices| devices > 1);
+        let as_needed = is_larger && matches!(recipe, Recipe::Server(_));
+        let span = if as_needed {
+            NodeSpan::AsNeeded
+        } else {
+            NodeSpan::One
+        };
+        return Ok((span, devices));
+    };
+    let nodes = notes.check(KEY, nodes, |nodes| {
+        limits::count(nodes, limits::NODES_PER_REPLICA_MAX)
+    })?;
+    if nodes == 1 {
+        return Ok((NodeSpan::One, devices));
+    }
+    if !recipe.spans_nodes() {
+        return Err(notes.refuse(
+            KEY,
+            format!(
+                "is {nodes}, and the {} engine runs on one node; VLLMEngine, SGLangEngine and CommandEngine can span several",
+                recipe.engine()
+            ),
+        ));
+    }
+    if pool.sleep != Sleep::Off {
+        return Err(notes.refuse(
+            KEY,
+            format!(
+                "is {nodes}, and a replica on several nodes cannot sleep; write pool_config.sleep: off"
+            ),
+        ));
+    }
+    let count = devices.unwrap_or(nodes);
+    if !count.is_multiple_of(nodes) {
+        return Err(notes.refuse(
+            KEY,
+            format!(
+                "is {nodes}, which does not divide the {count} GPUs of a replica (pool_config.gpus_per_replica): each node has the same number"
+            ),
+        ));
+    }
+    Ok((NodeSpan::Exactly(nodes), Some(count)))
 }
 
 pub(super) fn seats_per_replica(recipe: &Recipe, configured: Option<u32>) -> u32 {

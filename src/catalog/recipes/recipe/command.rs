@@ -7,6 +7,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::documents::template_problem::problem;
 use crate::documents::{Listen, LoopbackAddress, Secret};
+use crate::engines::GangMember;
 use pool::Bytes;
 
 /// Any program with an OpenAI API.
@@ -25,6 +26,8 @@ pub struct CommandRecipe {
     /// An absolute path, or the model's name on Hugging Face for engines that download it.
     pub model_path: Option<String>,
     pub context: Option<u32>,
+    /// A replica spans several nodes.
+    pub spans_nodes: bool,
     /// Commands for sleeping and waking, if configured.
     pub sleep: Option<SleepCommands>,
 }
@@ -67,6 +70,8 @@ pub struct LaunchValues<'a> {
     pub devices: &'a [u32],
     /// Memory the replica may use on each device.
     pub memory: Bytes,
+    /// Set for a process of a replica that spans several nodes.
+    pub member: Option<&'a GangMember>,
 }
 
 /// A fully rendered command. `Debug` hides the values of `env`.
@@ -98,7 +103,7 @@ impl TemplateError {
     }
 }
 
-const TEMPLATE_NAMES: [&str; 8] = [
+const TEMPLATE_NAMES: [&str; 12] = [
     "{{ port }} (with listen: port, or an address)",
     "{{ socket }} (with listen: socket)",
     "{{ model_path }} (with engine_config.model_path or hf_model_id)",
@@ -107,6 +112,10 @@ const TEMPLATE_NAMES: [&str; 8] = [
     "{{ device_count }}",
     "{{ memory_bytes }}",
     "{{ context }} (with engine_config.max_total_tokens)",
+    "{{ node_rank }}",
+    "{{ nodes }}",
+    "{{ leader_address }} (with pool_config.nodes)",
+    "{{ leader_port }} (with pool_config.nodes)",
 ];
 
 impl CommandRecipe {
@@ -158,6 +167,7 @@ impl CommandRecipe {
             ("device_count", Value::from(values.devices.len())),
             ("memory_bytes", Value::from(values.memory.0)),
         ]);
+        names.extend(GangMember::names(values.member));
         match self.listen {
             Listen::Port => {
                 names.extend(values.port.map(|port| ("port", Value::from(port))));
@@ -184,12 +194,14 @@ impl CommandRecipe {
     /// that the engine receives its address.
     pub(crate) fn check(&self) -> Result<(), TemplateError> {
         let socket = Path::new("/run/model-pool-listen-probe.sock");
+        let example = Some(GangMember::example(2));
         let values = LaunchValues {
             model_name: "organisation/model",
             port: Some(PROBE_PORT),
             socket: Some(socket),
             devices: &[0],
             memory: Bytes(Bytes::GIB),
+            member: example.as_ref().filter(|_| self.spans_nodes),
         };
         let rendered = self.render(&values)?;
         let (probe, name) = match self.listen {

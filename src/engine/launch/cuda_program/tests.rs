@@ -40,6 +40,7 @@ fn launch(program: &CandleProgram, kind: DeviceKind) -> Launch {
         bytes_per_device: Bytes::ZERO,
         runtime_dir: "/run".into(),
         log_dir: "/log".into(),
+        member: None,
         watch: Watch {
             activity: Default::default(),
             limits: LivenessLimits::default(),

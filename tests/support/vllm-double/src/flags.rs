@@ -37,6 +37,18 @@ pub struct Flags {
     /// True if adapters can be loaded and unloaded at run time.
     pub takes_adapters: bool,
     pub max_loras: i64,
+    /// The place among the processes of several nodes; `None` on one node.
+    pub gang: Option<GangPlace>,
+}
+
+/// The place of this process among those of several nodes.
+#[derive(Clone, Debug)]
+pub struct GangPlace {
+    pub nodes: i64,
+    pub rank: i64,
+    /// The address where the leader waits for the others.
+    pub leader: String,
+    pub headless: bool,
 }
 
 impl Flags {
@@ -117,6 +129,18 @@ impl Flags {
                 && std::env::var("VLLM_ALLOW_RUNTIME_LORA_UPDATING")
                     .is_ok_and(|value| ["1", "true"].contains(&value.to_lowercase().as_str())),
             max_loras: whole("max-loras").unwrap_or(1),
+            gang: whole("nnodes")
+                .filter(|nodes| *nodes > 1)
+                .map(|nodes| GangPlace {
+                    nodes,
+                    rank: whole("node-rank").unwrap_or(0),
+                    leader: format!(
+                        "{}:{}",
+                        text("master-addr").unwrap_or_default(),
+                        whole("master-port").unwrap_or(0)
+                    ),
+                    headless: all.get_flag("headless"),
+                }),
         }
     }
 
@@ -150,6 +174,7 @@ impl Flags {
             api_key: text("api-key"),
             takes_adapters: all.get_flag("enable-lora"),
             max_loras: whole("max-loaded-loras").unwrap_or(1),
+            gang: None,
         }
     }
 }

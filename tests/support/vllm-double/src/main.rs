@@ -1,7 +1,8 @@
 //! Stands in for `vllm serve` in tests: accepts its flags (from `tests/fixtures/vllm_flags.txt`, with types), prints its log,
 //! serves its routes, sleeps, and allocates memory of fake GPUs. It computes nothing: the response text is constant unless the
 //! request permits only one. It is independent of the pool. As `vllm-double -m sglang.launch_server …` it simulates SGLang's
-//! adapter routes.
+//! adapter routes. With `--nnodes` its processes meet before they load, as vLLM's do: a process waits until all others are there. If one of
+//! them ends later, the others notice nothing, as when a collective operation hangs.
 //!
 //! Environment variables set behaviour without a vLLM flag: `VLLM_DOUBLE_LOAD_MS` (load time, 200), `VLLM_DOUBLE_WEIGHTS_BYTES` (on
 //! all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (per response, 5), `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0),
@@ -10,6 +11,7 @@
 
 mod completions;
 mod flags;
+mod gang;
 mod gpu;
 mod log;
 mod metrics;
@@ -55,7 +57,14 @@ async fn run(flags: Flags) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let live = async {
         let gpu = Arc::new(Gpu::visible(&flags)?);
+        let _others = match &flags.gang {
+            Some(place) => Some(gang::meet(place).await?),
+            None => None,
+        };
         log::load(&flags, &gpu).await?;
+        if flags.gang.as_ref().is_some_and(|place| place.headless) {
+            return std::future::pending().await;
+        }
         let server = Server::new(flags.clone(), gpu);
         // vLLM listens only after loading.
         let router = routes::router(server);

@@ -1,0 +1,286 @@
+//! Replicas that span several nodes (M8): one process on each, with the requests at the leader. Their launch, their reports, and their
+//! return to a new controller.
+
+use std::collections::BTreeMap;
+
+use crate::control::Control;
+use crate::gates::CutReason;
+use crate::view::MemberFacts;
+use catalog::GangMember;
+use engine::{DeviceAddress, ExitReport, Launch};
+use node_link::{EngineReport, Order, RunningEngine};
+use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share};
+
+/// The ports of the leaders' nodes at which the processes of a replica meet. A replica's number selects its port, and a load that
+/// finds it taken is tried again under another number.
+const PORTS: std::ops::Range<u16> = 29_500..30_000;
+
+impl Control {
+    /// Starts a process on each of these nodes, or on none.
+    pub(crate) fn launch_gang(
+        &mut self,
+        replica: ReplicaId,
+        model: ModelId,
+        launch: &Launch,
+        parts: Vec<(NodeId, Vec<Share>)>,
+    ) -> Option<Event> {
+        let members = match self.gang_members(replica, &parts) {
+            Ok(members) => members,
+            Err(message) => {
+                self.engines.remove(replica);
+                let remedy = Remedy::Time;
+                let exit = Exit::Failed { message, remedy };
+                return Some(Event::ReplicaExited { replica, exit });
+            }
+        };
+        for (member, (node, part)) in members.into_iter().zip(parts) {
+            let is_own =
+                |device: &&DeviceAddress| part.iter().any(|share| share.device == device.id);
+            let launch = Launch {
+                devices: launch.devices.iter().filter(is_own).cloned().collect(),
+                member: Some(member),
+                ..launch.clone()
+            };
+            let kept = self.kept_of(model, &part);
+            self.launch_on(node, model, launch, kept);
+        }
+        None
+    }
+
+    /// The places of the processes, or the reason why they cannot reach each other.
+    fn gang_members(
+        &self,
+        replica: ReplicaId,
+        parts: &[(NodeId, Vec<Share>)],
+    ) -> Result<Vec<GangMember>, String> {
+        let mut nodes = Vec::new();
+        let mut addresses = Vec::new();
+        for (id, _) in parts {
+            let node = self.nodes.get(*id);
+            let node = node.ok_or_else(|| format!("node {id} has left"))?;
+            if !node.runs_members {
+                return Err(format!(
+                    "node {} runs version {}, which cannot run a part of a replica: update it",
+                    node.name, node.version
+                ));
+            }
+            nodes.push(node.name.clone());
+            addresses.push(node.relay.address.ip());
+        }
+        let leader_address = *addresses.first().ok_or("it has no node")?;
+        let is_here = |nth: usize| addresses[nth].is_loopback();
+        if let Some(other) = (0..nodes.len()).find(|nth| is_here(*nth) != is_here(0)) {
+            return Err(format!(
+                "nodes {} and {} cannot reach each other: one of them listens on a loopback address; start it with --listen at an address of its network",
+                nodes[0], nodes[other]
+            ));
+        }
+        let count = u64::from(PORTS.end - PORTS.start);
+        let offset = u16::try_from(replica.0 % count).unwrap_or_default();
+        let member = |(rank, address)| GangMember {
+            rank,
+            nodes: nodes.clone(),
+            leader_address,
+            leader_port: PORTS.start + offset,
+            address,
+        };
+        Ok((0..).zip(addresses.iter().copied()).map(member).collect())
+    }
+
+    /// The processes of a replica with this placement; none if it is on a single node.
+    pub(crate) fn members_of(&self, placement: &[Share]) -> Vec<MemberFacts> {
+        let parts = self.devices.by_node(placement);
+        if parts.len() < 2 {
+            return Vec::new();
+        }
+        let member = |(node, _): &(NodeId, Vec<Share>)| MemberFacts {
+            node: *node,
+            node_name: self.nodes.name(*node).unwrap_or_default().to_owned(),
+            pid: None,
+            has_ended: false,
+        };
+        parts.iter().map(member).collect()
+    }
+
+    /// Handles a report of one process of a replica. Requests, readiness and load are the leader's.
+    pub(super) fn member_report(&mut self, node: NodeId, replica: ReplicaId, report: EngineReport) {
+        let Some(facts) = self.engines.get(replica) else {
+            return;
+        };
+        let (model, is_ready) = (facts.model, facts.ready);
+        let Some((rank, place)) = place_of(&facts.members, node) else {
+            return;
+        };
+        match report {
+            EngineReport::Exited(exit) => self.member_exited(node, replica, &place, &exit),
+            EngineReport::Dead { reason: why } | EngineReport::Ended { message: why } => {
+                self.lost(replica, model, format!("{place}: {why}"));
+            }
+            EngineReport::Progress { .. } if is_ready => {}
+            EngineReport::Ready { .. }
+            | EngineReport::Memory { .. }
+            | EngineReport::Load(_)
+            | EngineReport::Contained { .. }
+                if rank > 0 => {}
+            EngineReport::Started { pid } if rank > 0 => {
+                self.member_started(node, replica, Some(pid));
+            }
+            report => {
+                if let EngineReport::Started { pid } = report {
+                    self.member_started(node, replica, Some(pid));
+                }
+                if let Some(endpoint) = self.nodes.endpoint(node, replica) {
+                    self.report(replica, report.report(endpoint));
+                }
+            }
+        }
+    }
+
+    pub(super) fn member_started(&mut self, node: NodeId, replica: ReplicaId, pid: Option<u32>) {
+        let facts = self.engines.get_mut(replica).into_iter();
+        let mut members = facts.flat_map(|facts| &mut facts.members);
+        if let Some(member) = members.find(|member| member.node == node) {
+            member.pid = pid;
+        }
+        self.publishing.outdated();
+    }
+
+    /// The process on this node has ended. The pool then orders the others to end.
+    fn member_exited(&mut self, node: NodeId, replica: ReplicaId, place: &str, exit: &ExitReport) {
+        let with_node = self.ends_with_node(node);
+        let message = exit.failure.tell(&exit.last_output, &exit.status);
+        let outcome = self.exit_of(replica, exit, with_node.is_some());
+        let why = with_node.unwrap_or_else(|| CutReason::Crashed(format!("{place}: {message}")));
+        self.member_is_gone(node, replica, why);
+        self.turn(Event::MemberExited {
+            replica,
+            node,
+            exit: outcome,
+        });
+        self.publish();
+        self.devices.look.notify_one();
+    }
+
+    /// Forgets the process on a node that is gone or has come back without it. Returns false for a replica on a single node.
+    pub(super) fn forgets_member(&mut self, node: NodeId, replica: ReplicaId, why: &str) -> bool {
+        let facts = self.engines.get(replica);
+        let Some(facts) = facts.filter(|facts| !facts.members.is_empty()) else {
+            return false;
+        };
+        if let Some((_, place)) = place_of(&facts.members, node) {
+            let why = CutReason::Crashed(format!("{place}: {why}"));
+            self.member_is_gone(node, replica, why);
+        }
+        true
+    }
+
+    /// Ends the replica's requests. Its facts stay until its last process has ended.
+    fn member_is_gone(&mut self, node: NodeId, replica: ReplicaId, why: CutReason) {
+        let Some(facts) = self.engines.get_mut(replica) else {
+            return;
+        };
+        let model = facts.model;
+        for member in &mut facts.members {
+            member.has_ended |= member.node == node;
+        }
+        let is_last = facts.members.iter().all(|member| member.has_ended);
+        if let Some(gate) = self.engines.gate(replica) {
+            gate.cut(why);
+        }
+        self.publishing.withdraw(replica, model);
+        if is_last {
+            self.measured_to_the_end(replica, model);
+            self.engines.remove(replica);
+            self.engines.drop_gate(replica);
+        }
+    }
+
+    /// Ends the replicas of the last controller of which a process has not returned and will not: its node has come back without it
+    /// or is gone (N8).
+    pub(super) fn end_incomplete_gangs(&mut self) {
+        let may_list = |name: &str| self.nodes.may_list(name);
+        let ending = self.nodes.returning.incomplete(may_list);
+        for (replica, missing) in ending {
+            let processes = self.nodes.returning.take(replica);
+            tracing::warn!(
+                "{replica} is stopped on {} nodes: its process on node {missing} has not returned (D2, M8)",
+                processes.len()
+            );
+            for (node, engine, _) in processes {
+                let grace_ms = engine.kept.stop_grace_ms;
+                let replica = engine.replica;
+                self.nodes.order(node, Order::Stop { replica, grace_ms });
+            }
+        }
+    }
+}
+
+/// The rank of the process on this node, and its place in words; `None` if it has ended.
+fn place_of(members: &[MemberFacts], node: NodeId) -> Option<(usize, String)> {
+    let mut all = members.iter().enumerate();
+    let is_it = |(_, member): &(usize, &MemberFacts)| member.node == node && !member.has_ended;
+    let (rank, member) = all.find(is_it)?;
+    Some((rank, format!("rank {rank} on node {}", member.node_name)))
+}
+
+/// A running process of the last controller, and its devices.
+type Process = (NodeId, RunningEngine, Vec<Share>);
+
+/// Replicas of the last controller on several nodes, of which not all processes have returned. Nothing is placed on the nodes of those
+/// that have.
+#[derive(Debug, Default)]
+pub(crate) struct ReturningGangs(BTreeMap<ReplicaId, Returning>);
+
+#[derive(Debug, Default)]
+struct Returning {
+    /// The names of all its nodes, in the order of the ranks.
+    nodes: Vec<String>,
+    by_rank: BTreeMap<u32, Process>,
+}
+
+impl ReturningGangs {
+    /// Adds a process. Returns all of them, in the order of their ranks, once all have returned.
+    pub fn returns(
+        &mut self,
+        replica: ReplicaId,
+        member: &GangMember,
+        process: Process,
+    ) -> Option<Vec<Process>> {
+        let known = self.0.entry(replica).or_default();
+        known.nodes.clone_from(&member.nodes);
+        known.by_rank.insert(member.rank, process);
+        if known.by_rank.len() < known.nodes.len() {
+            return None;
+        }
+        Some(self.take(replica))
+    }
+
+    /// The process on this node has ended.
+    pub fn ended(&mut self, replica: ReplicaId, node: NodeId) {
+        if let Some(known) = self.0.get_mut(&replica) {
+            known.by_rank.retain(|_, (on, ..)| *on != node);
+        }
+    }
+
+    pub fn node_goes(&mut self, node: NodeId) {
+        for known in self.0.values_mut() {
+            known.by_rank.retain(|_, (on, ..)| *on != node);
+        }
+    }
+
+    /// The replicas that lack a process whose node will not list it any more, with the node's name.
+    fn incomplete(&self, may_list: impl Fn(&str) -> bool) -> Vec<(ReplicaId, String)> {
+        let missing = |(&replica, known): (&ReplicaId, &Returning)| {
+            let ranks = (0..).zip(&known.nodes);
+            let mut missing = ranks.filter(|(rank, _)| !known.by_rank.contains_key(rank));
+            let (_, name) = missing.find(|(_, name)| !may_list(name))?;
+            Some((replica, name.clone()))
+        };
+        self.0.iter().filter_map(missing).collect()
+    }
+
+    fn take(&mut self, replica: ReplicaId) -> Vec<Process> {
+        let known = self.0.remove(&replica).unwrap_or_default();
+        known.by_rank.into_values().collect()
+    }
+}
