@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::events::unreadable;
 use super::history_filters::When;
-use api_types::dto::ReportView;
+use api_types::dto::{NodeUseView, ReportView};
 use api_types::error::Failure;
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
@@ -71,12 +71,14 @@ impl Strict for ReportQuery {
         (status = 200, description = "The report", content(
             (ReportView = "application/json", example = json!({
                 "from": "2026-01-24T20:15:00.000Z", "to": "2026-01-31T20:15:00.000Z",
-                "models": [{"model": "tiny-chat", "requests": 1280, "waited": 31, "waited_seconds": 190.5, "cold_starts": 14, "loads": 16,
+                "models": [{"model": "tiny-chat", "requests": 1280, "waited": 31, "waited_seconds": 190.5, "in_time": 1271, "late": 9, "cold_starts": 14, "loads": 16,
                     "load_seconds": 131.2, "load_seconds_longest": 12.1, "failed_loads": 0, "crashes": 0,
                     "evictions": {"preempted": 3}, "unloads": {"keep_hot": 12}, "refusals": {}}],
-                "total": {"model": "total", "requests": 1280, "waited": 31, "waited_seconds": 190.5, "cold_starts": 14, "loads": 16,
+                "total": {"model": "total", "requests": 1280, "waited": 31, "waited_seconds": 190.5, "in_time": 1271, "late": 9, "cold_starts": 14, "loads": 16,
                     "load_seconds": 131.2, "load_seconds_longest": 12.1, "failed_loads": 0, "crashes": 0,
-                    "evictions": {"preempted": 3}, "unloads": {"keep_hot": 12}, "refusals": {}}
+                    "evictions": {"preempted": 3}, "unloads": {"keep_hot": 12}, "refusals": {}},
+                "nodes": {"node_joined": 2, "node_released": 1},
+                "node_use": [{"period": "day", "gpu_hours": 3.5, "cost": 5.6, "gpu_hours_max": null, "cost_max": null}]
             })),
             (String = "text/csv", example = json!("model,requests,…")),
             (String = "text/html", example = json!("<!doctype html>…")),
@@ -107,7 +109,8 @@ pub(crate) async fn show(
     let store = app.handle.store();
     let events = store.count_events(from, to).await.map_err(unreadable)?;
     let uses = store.count_use(from, to).await.map_err(unreadable)?;
-    let report = ReportView::new(from, to, &events, &uses);
+    let mut report = ReportView::new(from, to, &events, &uses);
+    report.node_use = NodeUseView::all(&app.handle.snapshot());
     Ok(match query.format {
         Format::Json => Json(report).into_response(),
         Format::Csv => typed("text/csv; charset=utf-8", "csv", report.csv(), None),

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::nodes::NodeUseView;
 use super::values::at;
 use pool::Time;
 use store::{EventCount, UseCount};
@@ -27,6 +28,11 @@ pub struct ReportView {
     pub models: Vec<ModelReport>,
     /// Sums over all models, including events of the pool itself.
     pub total: ModelReport,
+    /// Events of nodes, by kind.
+    #[schema(example = json!({"node_requested": 2, "node_joined": 2, "node_released": 1}))]
+    pub nodes: BTreeMap<String, u64>,
+    /// The use of requested nodes in the current day and month, with its cost. Empty without a cluster.
+    pub node_use: Vec<NodeUseView>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
@@ -66,8 +72,12 @@ impl ReportView {
             model: "total".to_owned(),
             ..ModelReport::default()
         };
+        let mut nodes = BTreeMap::new();
         for count in events {
             total.count(count);
+            if count.kind.starts_with("node_") {
+                *nodes.entry(count.kind.clone()).or_default() += count.count;
+            }
             if let Some(model) = &count.model {
                 models.entry(model.clone()).or_default().count(count);
             }
@@ -84,6 +94,8 @@ impl ReportView {
             to: at(to),
             models: named.filter(ModelReport::has_any).collect(),
             total,
+            nodes,
+            node_use: Vec::new(),
         }
     }
 
@@ -137,12 +149,30 @@ impl ReportView {
             .collect();
         let rows: String = self.models.iter().map(row).collect();
         let (from, to, total) = (&self.from, &self.to, row(&self.total));
+        let nodes = self.nodes_line();
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
              <title>model-pool: {from} to {to}</title><style nonce=\"{nonce}\">{CSS}</style></head>\n\
              <body><h1>What the pool did</h1><p>{from} to {to}</p>\n\
-             <table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody>\n<tfoot>{total}</tfoot></table></body></html>\n"
+             <table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody>\n<tfoot>{total}</tfoot></table>{nodes}</body></html>\n"
         )
+    }
+
+    /// A paragraph about nodes, such as `Nodes: node_joined 2. Of this day: 3.5 GPU hours, cost 5.60.`
+    fn nodes_line(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.nodes.is_empty() {
+            parts.push(format!("Nodes: {}.", listed(&self.nodes)));
+        }
+        parts.extend(self.node_use.iter().map(|used| {
+            let (period, hours, cost) = (used.period, used.gpu_hours, used.cost);
+            format!("Of this {period}: {hours} GPU hours, cost {cost:.2}.")
+        }));
+        if parts.is_empty() {
+            String::new()
+        } else {
+            format!("\n<p>{}</p>", parts.join(" "))
+        }
     }
 }
 
@@ -273,6 +303,10 @@ mod tests {
             count("drain", "a", Some("keep_hot"), 1),
             count("load_failed", "<b>", None, 1),
             count("set", "quiet", None, 7),
+            EventCount {
+                model: None,
+                ..count("node_joined", "", None, 2)
+            },
         ];
         let uses = [UseCount {
             model: "=a()".to_owned(),
@@ -301,6 +335,8 @@ mod tests {
         assert_eq!((a.evictions["preempted"], a.unloads["keep_hot"]), (2, 1));
         let total = &report.total;
         assert_eq!((total.requests, total.waited_seconds), (10, 6.0));
+        assert_eq!((total.in_time, total.late), (9, 1));
+        assert_eq!(report().nodes["node_joined"], 2);
         assert_eq!(sum(&total.evictions), 3);
         assert_eq!(total.failed_loads, 1);
     }
@@ -313,6 +349,8 @@ mod tests {
             "{html}"
         );
         assert!(csv.contains("\"'=a()\""), "{csv}");
+        assert!(html.contains("<td>90.0 %</td>"), "{html}");
+        assert!(html.contains("<p>Nodes: node_joined 2.</p>"), "{html}");
         let quick = [UseCount {
             model: "a".to_owned(),
             requests: 2,
