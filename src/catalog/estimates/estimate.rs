@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pool::Bytes;
 
-use super::llama_cpp::{self, Room};
+use super::llama_cpp::Room;
 use crate::engines::EngineKind;
 use crate::recipes::EngineOptions;
 use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
@@ -58,7 +58,7 @@ pub(crate) struct CommandNeed {
 }
 
 impl CommandNeed {
-    fn fixed(wanted: Bytes) -> CommandNeed {
+    pub(super) fn fixed(wanted: Bytes) -> CommandNeed {
         CommandNeed {
             wanted,
             least: wanted,
@@ -75,24 +75,8 @@ pub(crate) fn command(
     context: Option<u32>,
     sequences: u32,
     devices: u32,
-    in_host_memory: bool,
 ) -> Result<CommandNeed, EstimateError> {
     let architecture = &files.architecture;
-    if options.kind == EngineKind::LlamaCpp && !files.tensors.is_empty() {
-        let room = Room::new(options, architecture, context)?;
-        let (bytes, guesses) = if in_host_memory {
-            let need = llama_cpp::on_host(options, files, room);
-            (need.host, need.guesses)
-        } else {
-            let need = llama_cpp::on_gpus(options, files, room, devices);
-            let most = need.devices.into_iter().max();
-            (most.unwrap_or(need.host), need.guesses)
-        };
-        return Ok(CommandNeed {
-            guesses,
-            ..CommandNeed::fixed(bytes)
-        });
-    }
     let context_tokens = context.map(u64::from);
     let weights = Bytes(held_by(files, options.kind).div_ceil(u64::from(devices.max(1))));
     let fixed = weights + options.kind.overhead_per_device(devices);

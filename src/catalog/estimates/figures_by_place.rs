@@ -1,15 +1,15 @@
 //! Computes the memory of a model by place, for engines with options that place its parts.
 
+use super::figures::Figures;
 use super::layouts::DeviceSize;
 use super::llama_cpp::{self, Room};
 use super::memory_split::MemorySplit;
-use super::need::Figures;
 use crate::engines::EngineKind;
 use crate::entries::Entry;
 use crate::recipes::{EngineOptions, Recipe};
 
 impl Entry {
-    /// The memory of a replica by place, for a llama.cpp model with a readable GGUF header that runs on GPUs. Blocking: reads the
+    /// The memory of a replica by place, for a llama.cpp model with a readable GGUF header that runs on GPUs with separate memory. Blocking: reads the
     /// header.
     pub fn memory_split(&self, device: Option<DeviceSize>) -> Option<MemorySplit> {
         Figures::on(self, device).split()
@@ -28,7 +28,7 @@ impl Entry {
 
 impl Figures<'_> {
     pub(super) fn split(&self) -> Option<MemorySplit> {
-        if self.in_host_memory {
+        if self.in_host_memory || self.in_unified_memory {
             return None;
         }
         let devices = self.entry.devices_per_replica;

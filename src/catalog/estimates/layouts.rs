@@ -7,7 +7,7 @@ use pool::Bytes;
 
 use super::candle_need;
 use super::estimate::EstimateError;
-use super::need::Figures;
+use super::figures::Figures;
 use super::need_source::MeasuredNeed;
 use crate::entries::Entry;
 use crate::recipes::Recipe;
@@ -21,6 +21,8 @@ pub struct DeviceSize {
     pub total: Bytes,
     /// The device is the machine's own memory: engines run without a GPU.
     pub is_host: bool,
+    /// The device is a GPU that shares the machine's memory.
+    pub is_unified: bool,
 }
 
 impl DeviceSize {
@@ -29,6 +31,7 @@ impl DeviceSize {
         DeviceSize {
             total,
             is_host: false,
+            is_unified: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod candle_activations;
 mod candle_need;
 mod estimate;
+mod figures;
 mod figures_by_place;
 mod layouts;
 mod llama_cpp;
@@ -10,6 +11,7 @@ mod llama_places;
 mod memory_split;
 mod need;
 mod need_source;
+mod weight_files;
 
 pub use estimate::EstimateError;
 pub use layouts::{Demand, DeviceShare, DeviceSize, Layout};

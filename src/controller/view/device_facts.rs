@@ -46,5 +46,6 @@ pub fn size_of(info: &DeviceInfo) -> DeviceSize {
     DeviceSize {
         total: info.total,
         is_host: info.kind == DeviceKind::Host,
+        is_unified: info.is_unified,
     }
 }

@@ -416,8 +416,8 @@ fn without_a_gpu_no_memory_of_one_is_counted() {
     let header = Header::named("llama-3.1-8b-q4_k_m");
     let entry = header.entry("-c 8192 -np 1 -ngl 99", json!({}));
     let host = DeviceSize {
-        total: Bytes(32 << 30),
         is_host: true,
+        ..DeviceSize::gpu(Bytes(32 << 30))
     };
     let (spec, source) = entry.spec_on(&Config::default(), None, Some(host)).unwrap();
     // llama-fit-params --device none: weights of 4685 MiB, a cache of 1024 and a buffer of 266.
@@ -426,6 +426,26 @@ fn without_a_gpu_no_memory_of_one_is_counted() {
     assert!(is_within(got, known, 50, 0), "{}", spec.bytes_per_device);
     assert_eq!(source.warning(), None);
     assert_eq!(entry.memory_split(Some(host)), None);
+}
+
+#[test]
+fn on_a_gpu_with_the_machines_memory_the_part_on_the_host_counts_on_the_gpu() {
+    let header = Header::named("qwen3-30b-a3b-q4_k_m");
+    let entry = header.entry("-c 8192 -np 1 --n-cpu-moe 20", json!({}));
+    let unified = DeviceSize {
+        is_unified: true,
+        ..DeviceSize::gpu(Bytes(128 << 30))
+    };
+    let split = entry.memory_split(None).expect("a split");
+    let of = |device| {
+        let figures = entry.spec_on(&Config::default(), None, Some(device));
+        let spec = figures.unwrap().0;
+        (spec.bytes_per_device, spec.host_bytes)
+    };
+    let gpu = DeviceSize::gpu(Bytes(128 << 30));
+    assert_eq!(of(gpu), (split.gpus[0], split.host));
+    assert_eq!(of(unified), (split.gpus[0] + split.host, Bytes::ZERO));
+    assert_eq!(entry.memory_split(Some(unified)), None, "counted once");
 }
 
 #[test]
