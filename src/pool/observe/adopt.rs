@@ -121,6 +121,15 @@ impl Pool {
             gang,
             entered_at: self.now,
         };
+        // A part of it may have fallen silent before the others returned.
+        let silent = self.nodes.silent();
+        let since = self.nodes_of(&replica).filter_map(|node| silent.get(&node));
+        let ends: Vec<Time> = since
+            .map(|since| *since + self.limits.silent_grace)
+            .collect();
+        for grace_ends in ends {
+            self.look_again(grace_ends, found.model);
+        }
         self.replicas.insert(id, replica);
         self.schedule_moves_of(id);
         if live {
