@@ -8,7 +8,6 @@ use pool::Bytes;
 
 use super::estimate::{CommandNeed, EstimateError};
 use super::layouts::{Demand, DeviceShare, DeviceSize};
-use super::llama_cpp::{self, Room};
 use super::need_source::{MeasuredNeed, NeedSource};
 use super::{candle_need, estimate};
 use crate::engines::{EngineKind, LLAMA_CPU_OVERHEAD};
@@ -233,31 +232,6 @@ impl<'a> Figures<'a> {
             return self.llama(options, files, context, devices);
         }
         estimate::command(options, files, context, seats, devices)
-    }
-
-    /// The memory of llama-server on the device that holds most of the model.
-    fn llama(
-        &self,
-        options: &EngineOptions,
-        files: &ModelFiles,
-        context: Option<u32>,
-        devices: u32,
-    ) -> Result<CommandNeed, EstimateError> {
-        let room = Room::new(options, &files.architecture, context)?;
-        let need = if self.in_host_memory {
-            llama_cpp::on_host(options, files, room)
-        } else {
-            llama_cpp::on_gpus(options, files, room, devices)
-        };
-        let bytes = match need.devices.into_iter().max() {
-            Some(most) if self.in_unified_memory => most + need.host,
-            Some(most) => most,
-            None => need.host,
-        };
-        Ok(CommandNeed {
-            guesses: need.guesses,
-            ..CommandNeed::fixed(bytes)
-        })
     }
 
     /// The engine's own memory on all devices of a replica.

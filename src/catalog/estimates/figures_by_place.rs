@@ -1,5 +1,6 @@
 //! Computes the memory of a model by place, for engines with options that place its parts.
 
+use super::estimate::{CommandNeed, EstimateError};
 use super::figures::Figures;
 use super::layouts::DeviceSize;
 use super::llama_cpp::{self, Room};
@@ -7,6 +8,7 @@ use super::memory_split::MemorySplit;
 use crate::engines::EngineKind;
 use crate::entries::Entry;
 use crate::recipes::{EngineOptions, Recipe};
+use model_files::ModelFiles;
 
 impl Entry {
     /// The memory of a replica by place, for a llama.cpp model with a readable GGUF header that runs on GPUs with separate memory. Blocking: reads the
@@ -43,6 +45,31 @@ impl Figures<'_> {
             gpus: need.devices,
             host: need.host,
             options: options.offload.words,
+        })
+    }
+
+    /// The memory of llama-server on the device that holds most of the model.
+    pub(super) fn llama(
+        &self,
+        options: &EngineOptions,
+        files: &ModelFiles,
+        context: Option<u32>,
+        devices: u32,
+    ) -> Result<CommandNeed, EstimateError> {
+        let room = Room::new(options, &files.architecture, context)?;
+        let need = if self.in_host_memory {
+            llama_cpp::on_host(options, files, room)
+        } else {
+            llama_cpp::on_gpus(options, files, room, devices)
+        };
+        let bytes = match need.devices.into_iter().max() {
+            Some(most) if self.in_unified_memory => most + need.host,
+            Some(most) => most,
+            None => need.host,
+        };
+        Ok(CommandNeed {
+            guesses: need.guesses,
+            ..CommandNeed::fixed(bytes)
         })
     }
 }
