@@ -144,6 +144,7 @@ mod tests {
             total: 1,
             installed: 1,
             is_unified: false,
+            has_mps: false,
             headroom: 0,
             product_name: None,
             product: 0,
