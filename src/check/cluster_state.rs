@@ -5,8 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster::{Cluster, Finding, NodeLease, OpenedCluster, shape_memory};
 use config::{ClusterKind, ClusterSection, Config};
-use pool::Time;
+use pool::{Span, Time};
 use store::{NODE_TOKEN_EXPIRES_SOON, Store, TokenRefusal};
+
+const DAY: Span = Span::from_secs(86_400);
 
 /// All findings. Without a state on this machine, a note replaces the checks.
 pub(super) async fn inspect(config: &Config, section: &ClusterSection) -> Vec<Finding> {
@@ -67,7 +69,8 @@ async fn token(store: &Store, config: &Config, section: &ClusterSection) -> Vec<
                         "cluster.token_file {shown}: token t{id} expires in {left}; write a new token there in time (admin-client nodes token --expires 90d)"
                     ))
                 } else {
-                    Finding::Good(format!("token t{id} is valid for {left}"))
+                    let days = left.0 / DAY.0;
+                    Finding::Good(format!("token t{id} is valid for {days} days"))
                 }
             }
             Err(refusal) => problem(match refusal {

@@ -145,13 +145,14 @@ fn may_move(pool: &Pool, id: ReplicaId) -> bool {
     let changes = model.removed || pool.is_outdated(id) || !model.queue.is_empty();
     let lasts = keep_hot_ends(pool, id).is_none_or(|at| at > pool.now + within);
     let fails = model.cooling_until.is_some() || pool.is_quarantined(model);
+    let lacks = model.spec.absent || model.spec.no_program.is_some();
     let leaves = replica.leaves_with.is_some() || replica.leave_when_served.is_some();
     let ordered = pool.unfinished_load(replica.model).is_some();
     matches!(&replica.phase, Phase::Ready { since } if is_old(since))
         && is_only
         && replica.gang.is_none()
         && lasts
-        && !(changes || fails || leaves || ordered)
+        && !(changes || fails || lacks || leaves || ordered)
 }
 
 /// The cost of the dearest idle node that could take one of the models; 0 if all places are on nodes that stay anyway. `None` if a

@@ -3,6 +3,7 @@
 
 mod ends;
 mod lab;
+mod pool_state;
 mod renewal;
 mod server;
 mod shapes;

@@ -135,5 +135,9 @@ fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
     wait_for("the idle nodes to be given back", || lab.nodes().is_empty());
     lab.wait_for_no_job();
     lab.step("no job is left");
+    let left = fs::read_dir(slurm.path().join("auto")).unwrap();
+    let mut left = left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let folder = left.find(|name| name.starts_with("node-"));
+    assert_eq!(folder, None, "each job removes the folder of its node");
     asks("here");
 }

@@ -377,6 +377,29 @@ fn s2_the_measured_memory_of_a_size_survives_a_kill_and_is_forgotten_at_a_reset(
 }
 
 #[test]
+fn s2_the_size_of_a_requested_node_is_known_after_a_restart() {
+    let cluster = Cluster::new();
+    let mut pool = cluster.pool();
+    // Nodes know the controller by its address.
+    let address = pool.address().to_owned();
+    pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
+    let machine = thread::scope(|scope| {
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        wait_for_lease(&cluster, "vm-1", "pending");
+        let machine = cluster.starts(&pool, "vm-1");
+        let (status, text) = response.join().unwrap();
+        assert_eq!(status, 200, "{text}; {}", machine.log());
+        machine
+    });
+    assert_eq!(node(&pool, "vm-1")["shape"], "one");
+    pool.kill_and_restart();
+    wait_for("the size to be known", || {
+        node(&pool, "vm-1")["shape"] == "one"
+    });
+    drop(machine);
+}
+
+#[test]
 fn s2_a_model_that_states_a_maker_requests_only_nodes_with_its_gpus() {
     let cluster = Cluster::new();
     let of_maker = |name: &str, maker: &str| {
