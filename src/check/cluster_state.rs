@@ -40,7 +40,7 @@ pub(super) fn notices(config: &Config) -> Vec<String> {
     findings.map(text).collect()
 }
 
-/// Compares the nodes' token with those that the pool knows. `Finding` for an unreadable file is part of the inspection.
+/// Looks up the nodes' token in the pool's state. The inspection reports a file that cannot be read.
 async fn token(store: &Store, config: &Config, section: &ClusterSection) -> Vec<Finding> {
     let Some(file) = &section.token_file else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Chooses a requested node whose models fit into cheaper places, so that it can be given back (S3). Part of `plan::next`; changes
-//! nothing.
+//! Chooses a requested node whose models fit into cheaper places, and decides when its replicas close (S3). An empty node is given
+//! back. Part of `plan::next`; changes nothing.
 //!
 //! Only replicas that have been ready for `cluster.scale_down_after` move, one node is emptied at a time, and each node is chosen at
 //! most once in that time. A model therefore moves at most once per `scale_down_after`.
@@ -133,7 +133,8 @@ fn stays(pool: &Pool, node: NodeId) -> bool {
     !is_drained && pool.away(node).is_none() && time.is_none_or(|time| time.moves > until)
 }
 
-/// Returns true if the replica is the only one of its model, on one node, has been ready for `scale_down_after`, and would stay for as long.
+/// Returns true if the model has no other replica, and this one is on a single node, has been ready for `scale_down_after` and would
+/// stay for as long.
 fn may_move(pool: &Pool, id: ReplicaId) -> bool {
     let within = pool.limits.node_scale_down_after;
     let Some(replica) = pool.replicas.get(&id) else {
@@ -155,7 +156,7 @@ fn may_move(pool: &Pool, id: ReplicaId) -> bool {
         && !(changes || fails || lacks || leaves || ordered)
 }
 
-/// The cost of the dearest idle node that could take one of the models; 0 if all places are on nodes that stay anyway. `None` if a
+/// The cost of the dearest idle node that has room for one of the models; 0 if all places are on nodes that stay anyway. `None` if a
 /// model has no free place, or one on a node that ends soon.
 fn rate_of_places(pool: &Pool, node: NodeId, mut all: Vec<Requirements>) -> Option<u64> {
     all.sort_by_key(|requirements| Reverse((requirements.devices, requirements.bytes)));
