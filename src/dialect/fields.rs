@@ -58,3 +58,8 @@ pub fn parse_some(all: &body::Fields<'_>, names: &[&str]) -> Result<RequestField
     }
     Ok(fields.into())
 }
+
+/// The error for a wrong value at a path.
+pub(crate) fn wrong(path: &str, wanted: &str) -> Failure {
+    Failure::invalid(path.to_owned(), format!("`{path}` must be {wanted}"))
+}

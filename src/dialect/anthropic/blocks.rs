@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::seal::Sealer;
 use super::super::translation::arguments_of;
-use crate::fields::RequestFields;
+use crate::fields::{RequestFields, wrong};
 use api_types::error::Failure;
 use reading::IgnoredFields;
 
@@ -375,10 +375,6 @@ fn call(mut block: RequestFields, notes: &mut Notes) -> Result<Value, Failure> {
     block.drop_rest(&mut notes.ignored);
     let function = json!({"name": name, "arguments": input});
     Ok(json!({"id": id, "type": "function", "function": function}))
-}
-
-fn wrong(path: &str, wanted: &str) -> Failure {
-    Failure::invalid(path.to_owned(), format!("`{path}` must be {wanted}"))
 }
 
 #[cfg(test)]

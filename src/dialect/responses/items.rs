@@ -6,7 +6,7 @@ use super::super::custom;
 use super::super::seal::Sealer;
 use super::super::translation::{arguments_of, data_url};
 use super::tools::ToolNames;
-use crate::fields::RequestFields;
+use crate::fields::{RequestFields, wrong};
 use crate::stored::{Earlier, no_item, not_stored};
 use api_types::error::Failure;
 use reading::IgnoredFields;
@@ -392,10 +392,6 @@ fn only_text(at: &str, content: Value) -> Result<String, Failure> {
         Value::String(text) => Ok(text),
         _ => Err(wrong(at, "text without images")),
     }
-}
-
-fn wrong(path: &str, wanted: &str) -> Failure {
-    Failure::invalid(path.to_owned(), format!("`{path}` must be {wanted}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of `fields.rs`.
 
 use super::*;
+use crate::{shortened, unknown_fields};
 use serde_json::json;
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Rewrites a request for the model's engine: the engine's name for the model, the prompt as text if the model file has a prompt
 //! format, and the model's default values and stop strings. Fields that the pool does not read are copied unparsed.
 
+mod stops;
 mod written;
 
 use axum::body::Bytes;
@@ -12,13 +13,12 @@ use crate::inference::request::old_calls;
 use crate::inference::request::request_fields::Fate;
 use crate::upstream::stream_support::Form;
 use api_types::error::Failure;
-use catalog::{
-    Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, STOPS_MAX, WishPart,
-};
+use catalog::{Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, WishPart};
 use dialect::ReasoningRequest;
 use dialect::body::{Fields, STREAM_OPTIONS, write_json};
 use dialect::shape::may_be_a_tree;
 use dialect::{CHAT, COMPLETIONS};
+use stops::stops;
 use written::Written;
 
 /// A request as sent to the engine.
@@ -377,57 +377,6 @@ fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
             ),
         ))
     }
-}
-
-/// The stops of the request and of the model, without duplicates.
-fn stops(
-    generation: &Generation,
-    fields: &Fields<'_>,
-) -> Result<[(&'static str, Vec<Value>); 2], Failure> {
-    let own = |name: &str| -> Result<Vec<Value>, Failure> {
-        let value = fields.get(name).map(RawValue::get).unwrap_or("null");
-        may_be_a_tree(value.as_bytes())?;
-        match serde_json::from_str(value) {
-            Ok(Value::Null) => Ok(Vec::new()),
-            Ok(Value::String(text)) => Ok(vec![Value::String(text)]),
-            Ok(Value::Array(list)) => Ok(list),
-            _ => Err(Failure::invalid(
-                name.to_owned(),
-                format!("`{name}` must be a list"),
-            )),
-        }
-    };
-    let mut texts = own("stop")?;
-    let mut tokens = own("stop_token_ids")?;
-    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-    if !texts.iter().all(is_text) {
-        return Err(Failure::invalid(
-            "stop".to_owned(),
-            "`stop` must be a string or a list of non-empty strings",
-        ));
-    }
-    let add = |list: &mut Vec<Value>, value: Value| {
-        if !list.contains(&value) {
-            list.push(value);
-        }
-    };
-    for stop in &generation.stops {
-        add(&mut texts, Value::String(stop.clone()));
-    }
-    for token in &generation.stop_tokens {
-        add(&mut tokens, token.clone());
-    }
-    if texts.len() + tokens.len() > STOPS_MAX {
-        return Err(Failure::invalid(
-            "stop".to_owned(),
-            format!(
-                "the request and the model file have {} stops in total; allowed: {STOPS_MAX}, including {} of the model file",
-                texts.len() + tokens.len(),
-                generation.stops.len() + generation.stop_tokens.len(),
-            ),
-        ));
-    }
-    Ok([("stop", texts), ("stop_token_ids", tokens)])
 }
 
 #[cfg(test)]
