@@ -4,9 +4,8 @@ pub(crate) mod addresses;
 mod cron;
 mod database_url;
 mod device_kind;
-mod idle_yields;
+mod length_or_word;
 mod listen;
-mod renew_before;
 mod structured;
 pub(crate) mod units;
 mod web_origin;
@@ -16,12 +15,9 @@ pub use addresses::Addresses;
 pub use cron::CronExpression;
 pub use database_url::{DatabaseUrl, PostgresUrl};
 pub use device_kind::DeviceKind;
-pub use idle_yields::IdleYields;
+pub use length_or_word::{IdleProbe, IdleYields, KeepHot, MaxTurn, MinResident, RenewBefore};
 pub use listen::{Listen, SocketMode};
-pub use renew_before::RenewBefore;
 pub use structured::{BasePath, ListenAddress, TimeZone};
-pub use units::{
-    IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, ParseValueError, Size,
-};
+pub use units::{Length, MemoryPart, ParseValueError, Size};
 pub use web_origin::WebOrigin;
 pub use zone::LocalZone;
