@@ -16,7 +16,7 @@ fn read(document: &Value) -> Result<Entry, String> {
         .map_err(|error| error.to_string())
 }
 
-fn of(name: &str, engine: &str, pool: Value) -> Result<Entry, String> {
+fn entry_of(name: &str, engine: &str, pool: Value) -> Result<Entry, String> {
     read(&json!({
         "engine_config": {"model_id": name, "type": engine, "model_path": "/srv/m"},
         "pool_config": pool,
@@ -31,7 +31,7 @@ fn m8_the_sixteen_gpu_models_of_the_reference_may_span_nodes() {
         "moonshotai/Kimi-K2-Instruct",
     ] {
         for engine in ["VLLMEngine", "SGLangEngine"] {
-            let entry = of(name, engine, json!({"memory_gib": 1000})).unwrap();
+            let entry = entry_of(name, engine, json!({"memory_gib": 1000})).unwrap();
             let found = (entry.devices_per_replica, entry.nodes);
             assert_eq!(found, (16, NodeSpan::AsNeeded), "{name} {engine}");
         }
@@ -41,7 +41,7 @@ fn m8_the_sixteen_gpu_models_of_the_reference_may_span_nodes() {
 #[test]
 fn m8_nodes_are_read_from_the_file_and_checked_against_engine_gpus_and_sleep() {
     let nodes = |engine: &str, pool: Value| {
-        let entry = of("lab/m", engine, pool)?;
+        let entry = entry_of("lab/m", engine, pool)?;
         Ok((entry.devices_per_replica, entry.nodes))
     };
     for (engine, pool, expected) in [
@@ -137,7 +137,7 @@ fn m8_only_a_command_on_several_nodes_has_a_leaders_address() {
 fn m8_a_change_of_the_nodes_restarts_a_replica() {
     let entry = |nodes: u32| {
         let pool = json!({"nodes": nodes, "gpus_per_replica": 4});
-        of("lab/m", "VLLMEngine", pool).unwrap()
+        entry_of("lab/m", "VLLMEngine", pool).unwrap()
     };
     assert_ne!(entry(2).started_with(), entry(4).started_with());
     assert_eq!(entry(2).arguments(), entry(4).arguments());

@@ -12,6 +12,7 @@ mod parts;
 mod publication;
 mod reader;
 mod restore;
+mod returning_gangs;
 mod state;
 mod timers;
 mod unload_orders;

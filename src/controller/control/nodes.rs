@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::returning_gangs::ReturningGangs;
 use crate::messages::NodeLink;
-use crate::nodes::ReturningGangs;
 use crate::view::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress, ReplicaLog};

@@ -1,14 +1,12 @@
 //! Replicas that span several nodes (M8): one process on each, with the requests at the leader. Their launch, their reports, and their
 //! return to a new controller.
 
-use std::collections::BTreeMap;
-
 use crate::control::Control;
 use crate::gates::CutReason;
 use crate::view::MemberFacts;
 use catalog::GangMember;
 use engine::{DeviceAddress, ExitReport, Launch};
-use node_link::{EngineReport, Order, RunningEngine};
+use node_link::{EngineReport, Order};
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share};
 
 /// The ports of the leaders' nodes at which the processes of a replica meet. A replica's number selects its port, and a load that
@@ -221,66 +219,4 @@ fn place_of(members: &[MemberFacts], node: NodeId) -> Option<(usize, String)> {
     let is_it = |(_, member): &(usize, &MemberFacts)| member.node == node && !member.has_ended;
     let (rank, member) = all.find(is_it)?;
     Some((rank, format!("rank {rank} on node {}", member.node_name)))
-}
-
-/// A running process of the last controller, and its devices.
-type Process = (NodeId, RunningEngine, Vec<Share>);
-
-/// Replicas of the last controller on several nodes, of which not all processes have returned. Nothing is placed on the nodes of those
-/// that have.
-#[derive(Debug, Default)]
-pub(crate) struct ReturningGangs(BTreeMap<ReplicaId, Returning>);
-
-#[derive(Debug, Default)]
-struct Returning {
-    /// The names of all its nodes, in the order of the ranks.
-    nodes: Vec<String>,
-    by_rank: BTreeMap<u32, Process>,
-}
-
-impl ReturningGangs {
-    /// Adds a process. Returns all of them, in the order of their ranks, once all have returned.
-    pub fn returns(
-        &mut self,
-        replica: ReplicaId,
-        member: &GangMember,
-        process: Process,
-    ) -> Option<Vec<Process>> {
-        let known = self.0.entry(replica).or_default();
-        known.nodes.clone_from(&member.nodes);
-        known.by_rank.insert(member.rank, process);
-        if known.by_rank.len() < known.nodes.len() {
-            return None;
-        }
-        Some(self.take(replica))
-    }
-
-    /// The process on this node has ended.
-    pub fn ended(&mut self, replica: ReplicaId, node: NodeId) {
-        if let Some(known) = self.0.get_mut(&replica) {
-            known.by_rank.retain(|_, (on, ..)| *on != node);
-        }
-    }
-
-    pub fn node_goes(&mut self, node: NodeId) {
-        for known in self.0.values_mut() {
-            known.by_rank.retain(|_, (on, ..)| *on != node);
-        }
-    }
-
-    /// The replicas that lack a process whose node will not list it any more, with the node's name.
-    fn incomplete(&self, may_list: impl Fn(&str) -> bool) -> Vec<(ReplicaId, String)> {
-        let missing = |(&replica, known): (&ReplicaId, &Returning)| {
-            let ranks = (0..).zip(&known.nodes);
-            let mut missing = ranks.filter(|(rank, _)| !known.by_rank.contains_key(rank));
-            let (_, name) = missing.find(|(_, name)| !may_list(name))?;
-            Some((replica, name.clone()))
-        };
-        self.0.iter().filter_map(missing).collect()
-    }
-
-    fn take(&mut self, replica: ReplicaId) -> Vec<Process> {
-        let known = self.0.remove(&replica).unwrap_or_default();
-        known.by_rank.into_values().collect()
-    }
 }

@@ -10,5 +10,4 @@ mod peers;
 mod presence;
 mod reports;
 
-pub(crate) use gangs::ReturningGangs;
 pub(crate) use link::{LinkEnd, NodeConnections};

@@ -230,7 +230,7 @@ pub(crate) fn retry_on(
         reach(pool, &claim, *device, None, &mut retry);
     };
     if requirements.nodes > 1 {
-        pool.devices.iter().map(|(id, _)| id).for_each(&mut look);
+        pool.devices.keys().for_each(&mut look);
     } else if requirements.devices > 1 {
         let nodes = pool.nodes.device_sets();
         let concerned = nodes.filter(|node| !node.is_disjoint(devices));

@@ -1,5 +1,6 @@
 //! The core's description of a model, and the limits of the pool. Plain data, filled by the catalogue and the
 //! configuration.
+//! One file because every plan reads a model's description together with the pool's limits.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Storms of replicas that span several nodes (M8): their processes crash one by one, nodes are cut off, die, are given up and return,
-//! and the controller restarts. Smaller models compete for the same devices. `shell` carries orders and reports; the checks here state
+//! and the controller restarts. Smaller models compete for the same devices. `shell` carries orders and reports; `checks` states
 //! what must never happen.
 
+mod checks;
 mod shell;
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,7 +14,7 @@ use super::random::Random;
 use super::world::World;
 use pool::{
     Action, Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, NodeId,
-    NodeSpan, Pool, Priority, ReplicaId, ReplicaState, Share, Span, Ticket, Time, check,
+    NodeSpan, Pool, Priority, ReplicaId, Share, Span, Ticket, Time, check,
 };
 
 /// A planted fault around the core that the checks must detect.
@@ -217,10 +218,6 @@ impl Play {
         self.heap.push(Reverse((at, self.sequence, due)));
     }
 
-    fn breaks(&mut self, text: String) {
-        self.report.broken.push(text);
-    }
-
     /// Passes an event to the pool and carries out the resulting actions.
     fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
@@ -240,84 +237,6 @@ impl Play {
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);
-    }
-
-    /// A launch takes the same number of devices on as many nodes as the model's file sets, all of them within reach.
-    fn check_launch(&mut self, replica: ReplicaId, model: ModelId, placement: &[Share]) {
-        let spec = &self.specs[&model];
-        let mut on: BTreeMap<NodeId, BTreeSet<DeviceId>> = BTreeMap::new();
-        for share in placement {
-            let node = self.devices[&share.device].node;
-            on.entry(node).or_default().insert(share.device);
-        }
-        let wanted = match spec.nodes {
-            NodeSpan::Exactly(nodes) => nodes,
-            NodeSpan::One | NodeSpan::AsNeeded => 1,
-        };
-        let each = (spec.devices_per_replica / wanted) as usize;
-        if on.len() != wanted as usize || on.values().any(|devices| devices.len() != each) {
-            let text = format!("M8: {replica} of {wanted} nodes with {each} devices is on {on:?}");
-            self.breaks(text);
-        }
-        let away = |node: &&NodeId| self.links[*node].is_known_cut;
-        if let Some(node) = on.keys().find(away) {
-            let text = format!("N2: {replica} is placed on {node}, which is not in reach");
-            self.breaks(text);
-        }
-    }
-
-    /// No device has two owners.
-    fn check_memory(&mut self, replica: ReplicaId) {
-        let mut held: BTreeMap<DeviceId, u64> = BTreeMap::new();
-        for share in self.processes.values().flat_map(|process| &process.shares) {
-            *held.entry(share.device).or_default() += share.bytes.0;
-        }
-        if let Some((device, held)) = held.iter().find(|(_, held)| **held > TOTAL.0) {
-            let text = format!(
-                "N4: {device} has two owners: {} with {replica}",
-                Bytes(*held)
-            );
-            self.breaks(text);
-        }
-    }
-
-    /// A request gets a seat only on a replica whose processes all run, as far as the pool knows.
-    fn check_grant(&mut self, ticket: Ticket, replica: ReplicaId) {
-        if self.known_ended.contains(&replica) {
-            self.breaks(format!(
-                "M8: {ticket} gets a seat on {replica}, which has ended in part"
-            ));
-        }
-    }
-
-    fn ends(&mut self) {
-        for ticket in self.waiting.clone().into_keys() {
-            self.breaks(format!("Q4: {ticket} was never answered"));
-        }
-        let view = self.world.pool.view(self.world.now);
-        let replicas = view.models.iter().flat_map(|model| &model.replicas);
-        let replicas = replicas.filter(|replica| replica.state != ReplicaState::Planned);
-        let mut believed: BTreeSet<(ReplicaId, NodeId)> = BTreeSet::new();
-        for replica in replicas {
-            if replica.state == ReplicaState::Stopping {
-                let text = format!("M8: {} has been ending for an hour", replica.replica);
-                self.report.broken.push(text);
-            }
-            let nodes = replica
-                .shares
-                .iter()
-                .map(|share| self.devices[&share.device].node);
-            believed.extend(nodes.map(|node| (replica.replica, node)));
-        }
-        let real: BTreeSet<(ReplicaId, NodeId)> = self.processes.keys().copied().collect();
-        for (replica, node) in real.symmetric_difference(&believed) {
-            let text = if real.contains(&(*replica, *node)) {
-                format!("N1: {replica} runs on {node}, and the pool has forgotten it")
-            } else {
-                format!("N1: the pool believes in {replica} on {node}, where it does not run")
-            };
-            self.report.broken.push(text);
-        }
     }
 
     fn happens(&mut self, at: Time, due: Due) {
