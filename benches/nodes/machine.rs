@@ -80,6 +80,7 @@ pub fn devices(nth: u32) -> Vec<NodeDevice> {
         partition: None,
         variable: None,
         is_unified: false,
+        has_mps: false,
         index,
         uuid: Some(format!("GPU-{nth:08x}-0000-0000-0000-{index:012x}")),
         total: DEVICE_BYTES,
