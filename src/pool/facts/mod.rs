@@ -10,6 +10,7 @@ pub(crate) mod disks;
 pub(crate) mod expected;
 pub(crate) mod expected_times;
 pub(crate) mod host;
+pub(crate) mod host_use;
 pub(crate) mod key_service;
 pub(crate) mod load_estimates;
 pub(crate) mod memory;

@@ -1,12 +1,9 @@
 //! A load's claim to memory: its requirements with what they are compared to. A plan compares a claim with thousands of devices and
 //! holders, so the model's figures are looked up only once.
 
-use crate::facts::device::Device;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
-use crate::plan::host_room;
-use crate::types::ids::{Bytes, DeviceId, OrderId, Span, Time};
-use crate::types::obstacle::Unfit;
+use crate::types::ids::{DeviceId, OrderId, Span, Time};
 use crate::types::requirements::Requirements;
 
 pub(crate) struct Claim<'a> {
@@ -35,20 +32,6 @@ impl<'a> Claim<'a> {
             patience: model.patience(),
             target: pool.limits.targets.get(&requirements.priority).copied(),
             waits_for: pool.forced_load().filter(|_| requirements.is_gentle),
-        }
-    }
-
-    /// The bytes the load needs on the device, or the reason why the device can never hold a part of it.
-    pub(crate) fn needs_on(
-        &self,
-        pool: &Pool,
-        id: DeviceId,
-        device: &Device,
-    ) -> Result<Bytes, Unfit> {
-        let needs = self.requirements.needs_of(pool, self.model, id, device)?;
-        match host_room::lacks(pool, self, device.node) {
-            Some(lacks) => Err(Unfit::HostFull { lacks }),
-            None => Ok(needs),
         }
     }
 

@@ -344,11 +344,13 @@ fn promises(pool: &Pool) -> Option<Decision> {
     for (&load, planned) in &pool.planned {
         let room = |share: &Share| pool.devices[&share.device].free_now() >= share.bytes;
         let coming = |share: &Share| pool.free_soon(share.device) >= share.bytes;
-        if !wanted(pool, load) || !planned.shares.iter().all(coming) {
+        let is_coming = planned.shares.iter().all(coming) && pool.host_will_have_room(load);
+        if !wanted(pool, load) || !is_coming {
             return Some(Decision::Abandon { load });
         }
         let free_to_read = planned.wakes || !pool.loader_busy(load);
-        if planned.shares.iter().all(room) && free_to_read {
+        let has_room = planned.shares.iter().all(room) && pool.host_has_room(load);
+        if has_room && free_to_read {
             let rank = launch_rank(pool, load);
             first = Some(first.map_or(rank, |known| known.min(rank)));
         }

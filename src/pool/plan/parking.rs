@@ -8,7 +8,7 @@ use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
-use crate::plan::{host_room, victims};
+use crate::plan::victims;
 use crate::types::choice::{Choice, Evictable};
 use crate::types::decision::Decision;
 use crate::types::demand;
@@ -64,7 +64,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
         return None;
     }
     let host = pool.nodes.host(pool.node_of(replica))?;
-    let promised = host_room::unseen(pool, pool.node_of(replica), None);
+    let promised = pool.host_unseen(pool.node_of(replica), None);
     let mut room = host.room().saturating_sub(promised);
     let own = rank(pool, id, parking.host);
     let mut drops = Vec::new();

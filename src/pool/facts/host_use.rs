@@ -1,0 +1,121 @@
+//! The host memory that loads with a part of their model there hold, will return, or can take on a node. Makes no choices.
+
+use alloc::collections::BTreeSet;
+
+use crate::facts::models::Model;
+use crate::facts::state::Pool;
+use crate::types::ids::{Bytes, NodeId, ReplicaId};
+use crate::types::replica::{Planned, Replica};
+
+impl Pool {
+    /// The host memory that a model needs on a node. `None` if it needs none, or if the node's host is unknown.
+    pub(crate) fn needs_of_host(&self, model: &Model, node: NodeId) -> Option<Bytes> {
+        let bytes = model.spec.host_bytes;
+        (bytes > Bytes::ZERO && self.nodes.host(node).is_some()).then_some(bytes)
+    }
+
+    /// Returns true if the host has memory for a planned load now.
+    pub(crate) fn host_has_room(&self, load: ReplicaId) -> bool {
+        let of_host = self.planned_on_host(load);
+        of_host.is_none_or(|(node, needs)| self.host_now(node, Some(load)) >= needs)
+    }
+
+    /// Returns true if the host will have memory for a planned load once everything has left that is leaving.
+    pub(crate) fn host_will_have_room(&self, load: ReplicaId) -> bool {
+        let of_host = self.planned_on_host(load);
+        of_host.is_none_or(|(node, needs)| self.host_soon(node, Some(load)) >= needs)
+    }
+
+    /// Host memory of planned and new loads on a node that its reading does not show yet, without the part of `load`.
+    pub(crate) fn host_unseen(&self, node: NodeId, load: Option<ReplicaId>) -> Bytes {
+        let planned = self.planned.iter();
+        let planned =
+            planned.filter(|(id, planned)| Some(**id) != load && self.is_for(planned, node));
+        let promised: Bytes = planned.map(|(_, planned)| self.part_of(planned)).sum();
+        let host = self.nodes.host(node);
+        let is_new = |replica: &&Replica| {
+            replica.parked.is_none() && host.is_some_and(|host| !host.shows(replica.launched))
+        };
+        let new: Bytes = self
+            .on_host_of(node)
+            .map(|(_, replica)| replica)
+            .filter(is_new)
+            .map(|replica| self.models[&replica.model].spec.host_bytes)
+            .sum();
+        promised + new
+    }
+
+    /// The memory that a load can take now.
+    pub(crate) fn host_now(&self, node: NodeId, load: Option<ReplicaId>) -> Bytes {
+        let Some(host) = self.nodes.host(node) else {
+            return Bytes(u64::MAX);
+        };
+        // Sleepers that are being ended have not returned their memory yet.
+        let left = host.left().saturating_sub(host.returning);
+        left.saturating_sub(host.reserve)
+            .saturating_sub(self.host_unseen(node, load))
+    }
+
+    /// The same once every replica has left that is leaving.
+    pub(crate) fn host_soon(&self, node: NodeId, load: Option<ReplicaId>) -> Bytes {
+        let leaving = self.on_host_of(node);
+        let leaving = leaving.filter(|(_, replica)| replica.is_leaving());
+        let returned: Bytes = leaving.map(|(id, _)| self.host_held(id)).sum();
+        self.host_now(node, load) + returned
+    }
+
+    /// The host memory that returns when the replica or the planned load leaves.
+    pub(crate) fn host_held(&self, id: ReplicaId) -> Bytes {
+        match (self.planned.get(&id), self.replicas.get(&id)) {
+            (_, Some(replica)) => match &replica.parked {
+                Some(parked) => parked.host,
+                None => self.models[&replica.model].spec.host_bytes,
+            },
+            (Some(planned), None) => self.part_of(planned),
+            (None, None) => Bytes::ZERO,
+        }
+    }
+
+    /// The replicas and planned loads of a node that hold host memory.
+    pub(crate) fn holders_of_host(&self, node: NodeId) -> BTreeSet<ReplicaId> {
+        let planned = self.planned.iter();
+        let planned = planned.filter(|(_, planned)| self.is_for(planned, node));
+        let ids = self.on_host_of(node).map(|(id, _)| id);
+        ids.chain(planned.map(|(id, _)| *id))
+            .filter(|id| self.host_held(*id) > Bytes::ZERO)
+            .collect()
+    }
+
+    fn planned_on_host(&self, load: ReplicaId) -> Option<(NodeId, Bytes)> {
+        let planned = &self.planned[&load];
+        let node = self.devices[&planned.shares.first()?.device].node;
+        let needs = self.needs_of_host(&self.models[&planned.model], node)?;
+        (!planned.wakes).then_some((node, needs))
+    }
+
+    fn is_for(&self, planned: &Planned, node: NodeId) -> bool {
+        let first = planned.shares.first();
+        first.is_some_and(|share| self.devices[&share.device].node == node)
+    }
+
+    /// The part of a planned load on the host. A sleeper that wakes has its part already.
+    fn part_of(&self, planned: &Planned) -> Bytes {
+        if planned.wakes {
+            Bytes::ZERO
+        } else {
+            self.models[&planned.model].spec.host_bytes
+        }
+    }
+
+    /// The replicas of a node. Visits only its devices and the sleepers, because there may be a thousand nodes.
+    fn on_host_of(&self, node: NodeId) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        let devices = self.nodes.devices_of(node);
+        let devices = devices.filter_map(|id| self.devices.get(id));
+        let holders = devices.flat_map(|device| device.holders.iter().copied());
+        let sleepers = self.replicas.asleep().iter().copied();
+        let sleepers = sleepers.filter(|id| self.node_of(&self.replicas[id]) == node);
+        let ids: BTreeSet<ReplicaId> = holders.chain(sleepers).collect();
+        ids.into_iter()
+            .filter_map(|id| Some((id, self.replicas.get(&id)?)))
+    }
+}
