@@ -14,6 +14,7 @@ use model_pool::pool::{Bytes, DeviceId, NodeId};
 use support::machine::{Machine, state};
 
 mod amd;
+mod amd_lent;
 mod bad_input;
 mod command_devices;
 mod intel;
