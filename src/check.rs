@@ -12,15 +12,16 @@ mod ray;
 mod report;
 mod slurm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::cli::CheckArgs;
 use crate::cuda;
 use crate::serve::evening;
-use catalog::Catalog;
+use catalog::{Catalog, Warning};
 use config::Config;
 use engine::CudaProgram;
+use pool::Priority;
 
 use devices::Devices;
 use report::Report;
@@ -75,7 +76,10 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let folder = [config.catalog.models_dir.clone()];
     let paths: &[PathBuf] = if is_whole { &folder } else { &args.models };
     let read = Catalog::load_from(paths, &config);
-    let (catalog, warnings, errors) = read.map_err(|error| error.to_string())?;
+    let (catalog, mut warnings, errors) = read.map_err(|error| error.to_string())?;
+    if is_whole {
+        warnings.extend(unused_targets(&config, &catalog));
+    }
     for error in errors.iter().map(ToString::to_string) {
         error.lines().for_each(|line| report.error(line.to_owned()));
     }
@@ -113,6 +117,26 @@ fn find_cuda(config: &Config) -> Result<CudaProgram, String> {
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(cuda::find(config))
+}
+
+/// Targets of priorities that no model has.
+fn unused_targets(config: &Config, catalog: &Catalog) -> Vec<Warning> {
+    let entries = catalog.entries().values();
+    let used: BTreeSet<Priority> = entries.map(|entry| entry.priority).collect();
+    let targets = config.pool.targets().into_keys();
+    let unused = targets.filter(|priority| !used.contains(priority));
+    let warning = |priority: Priority| Warning {
+        origin: config.file.as_ref().map_or_else(
+            || "configuration".to_owned(),
+            |file| file.display().to_string(),
+        ),
+        line: None,
+        key: Some(format!("pool.targets.{priority}")),
+        message: format!(
+            "no model has priority {priority}, so the target has no effect until an administrator sets that priority"
+        ),
+    };
+    unused.map(warning).collect()
 }
 
 /// Checks the parts that `serve` needs in addition to models.

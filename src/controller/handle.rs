@@ -116,6 +116,17 @@ impl Handle {
         self.routes.load().entries()
     }
 
+    /// The counts of requests with a target, by model: in time, and late.
+    pub fn first_tokens(&self) -> Vec<(Arc<str>, (u64, u64))> {
+        let routes = self.routes.load();
+        let entries = routes.entries().into_iter();
+        let counts = entries.filter_map(|entry| {
+            let route = routes.get(&entry.name)?;
+            Some((Arc::clone(&route.name), route.first_tokens.counts()))
+        });
+        counts.collect()
+    }
+
     /// Names similar to this one.
     pub fn closest(&self, name: &str) -> Vec<String> {
         self.routes.load().catalog.closest(name)

@@ -21,11 +21,12 @@ use access::limits::Limits;
 use access::oidc::Oidc;
 use api_types::reload::Reload;
 use config::{Config, LiveConfig};
-use controller::Handle;
+use controller::{FirstTokens, Handle};
 use dialect::Seal;
 use dialect::stored::StoredResponses;
 use edge::Edge;
 use edge::trace::Traces;
+use pool::Span;
 
 /// A single reference count, because it is cloned several times per request. Derefs to the parts.
 #[derive(Clone)]
@@ -91,6 +92,26 @@ impl Parts {
     /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         self.config.get()
+    }
+
+    /// The target of a model's requests for the time to their first token, and the place where these are counted. `None` without
+    /// a target for the model's present priority.
+    pub(crate) fn target(&self, model: &str) -> Option<(Arc<FirstTokens>, Span)> {
+        let config = self.config();
+        if config.pool.targets.is_empty() {
+            return None;
+        }
+        let priority = self.handle.snapshot().model(model)?.priority;
+        let target = *config.pool.targets().get(&priority)?;
+        let route = self.handle.route(model)?;
+        Some((Arc::clone(&route.first_tokens), target))
+    }
+
+    /// Counts a request that was refused after it had waited.
+    pub(crate) fn refused_after_waiting(&self, model: &str) {
+        if let Some((first_tokens, target)) = self.target(model) {
+            first_tokens.count(None, target);
+        }
     }
 
     /// The path below which all routes are.

@@ -34,7 +34,6 @@ impl Pool {
         self.retry_demands();
         self.note_movers();
         self.refresh_demands();
-        self.press();
         self.devices.update_index();
         // Every decision uses up an item: a ticket, a phase, a step of an order, a planned load, a demand, or a replica that is
         // called for.
@@ -52,15 +51,10 @@ impl Pool {
             + 16 * replicas
             + self.nodes.all_known().len();
         while let Some(decision) = plan::next(self) {
-            let promises = matches!(decision, Decision::Promise { .. });
             self.commit(decision, &mut actions);
             self.note_movers();
             self.refresh_demands();
             self.devices.update_index();
-            // Planned loads no longer press.
-            if promises {
-                self.press();
-            }
             decisions_left -= 1;
             assert!(decisions_left > 0, "the plan must reach a fixed point");
         }

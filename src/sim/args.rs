@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, Span};
+use pool::{Bytes, Priority, Span};
 
 /// `key value` pairs, bare flags, and `x4` for a count.
 pub(super) struct Options<'a> {
@@ -73,6 +73,12 @@ pub(super) fn span(text: &str) -> Result<Span, String> {
         _ => return Err(format!("`{text}` is not a time in ms, s, m or h")),
     };
     Ok(Span(amount * factor))
+}
+
+/// `1=10s`: the target of a priority.
+pub(super) fn target(text: &str) -> Result<(Priority, Span), String> {
+    let (priority, target) = text.split_once('=').ok_or("a target is written `1=10s`")?;
+    Ok((Priority(number(Some(&priority))? as u32), span(target)?))
 }
 
 pub(super) fn bytes(text: &str) -> Result<Bytes, String> {

@@ -7,7 +7,7 @@
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
 //! model NAME 40GiB [x4] [nodes 2|needed] [priority 1] [keep_hot 10m|until_needed] [scope device] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [grace 10s] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
-//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent]
+//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent] [part 20GiB]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
 //! 0s   within 1 30s              the client of request t1 waits no longer than this
@@ -29,7 +29,7 @@
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [policy lru] [objective reload] [yields never]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [policy lru] [objective reload] [yields never] [targets 0=30s,1=10s]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -40,7 +40,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::args::{Options, bytes, number, span};
+use super::args::{Options, bytes, number, span, target};
 use super::narration::shares;
 use super::world::World;
 use pool::{
@@ -365,6 +365,12 @@ impl StoryRunner {
                             Some("auto") | None => usual.idle_yields,
                             Some("never") => IdleYields::Never,
                             Some(time) => IdleYields::After(span(time)?),
+                        },
+                        targets: match options.get("targets") {
+                            Some(targets) => {
+                                targets.split(',').map(target).collect::<Result<_, _>>()?
+                            }
+                            None => usual.targets,
                         },
                         ..usual
                     },

@@ -34,6 +34,9 @@ struct Policy<'a> {
     energy_kwh: f64,
     by_priority: BTreeMap<String, WaitsOf>,
     by_key: BTreeMap<String, WaitsOf>,
+    /// Requests by whether they met `pool.targets`, by priority.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    targets: BTreeMap<String, TargetCounts>,
     by_model: BTreeMap<&'a str, Counts<'a>>,
 }
 
@@ -44,6 +47,25 @@ struct WaitsOf {
     wait_p95_ms: u64,
     wait_p99_ms: u64,
     wait_longest_ms: u64,
+}
+
+#[derive(Serialize)]
+struct TargetCounts {
+    target_ms: u64,
+    met: u64,
+    missed: u64,
+}
+
+fn targets(report: &Report) -> BTreeMap<String, TargetCounts> {
+    let targets = report.targets.iter().map(|(priority, attainment)| {
+        let counts = TargetCounts {
+            target_ms: attainment.target.0,
+            met: attainment.met,
+            missed: attainment.missed,
+        };
+        (priority.to_string(), counts)
+    });
+    targets.collect()
 }
 
 fn waits_of<K: ToString>(waits: &BTreeMap<K, Waits>) -> BTreeMap<String, WaitsOf> {
@@ -154,6 +176,7 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
             energy_kwh: table::energy_kwh(report),
             by_priority: waits_of(&report.by_priority),
             by_key: waits_of(&report.by_key),
+            targets: targets(report),
             by_model,
         })
         .unwrap_or_default()

@@ -72,6 +72,9 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         };
         let _ = writeln!(out, "{}", memory_held(report));
         let _ = writeln!(out, "{}", waits_of_groups(report));
+        if !report.targets.is_empty() {
+            let _ = writeln!(out, "{}", targets(report));
+        }
         if !report.all.evictions.is_empty() {
             let _ = writeln!(
                 out,
@@ -161,6 +164,20 @@ fn waits_of_groups(report: &Report) -> String {
         ));
     }
     format!("{} waits: {}", report.policy, parts.join("; "))
+}
+
+/// The share of requests that met the target of their priority.
+fn targets(report: &Report) -> String {
+    let parts = report.targets.iter().map(|(priority, attainment)| {
+        let all = attainment.met + attainment.missed;
+        let share = 100.0 * attainment.met as f64 / all.max(1) as f64;
+        format!(
+            "priority {priority} within {}: {share:.1} % of {all} requests",
+            attainment.target
+        )
+    });
+    let parts: Vec<String> = parts.collect();
+    format!("{} targets: {}", report.policy, parts.join("; "))
 }
 
 /// The costs of both eviction rules and of the followed one, and the bound.

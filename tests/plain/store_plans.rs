@@ -176,6 +176,8 @@ async fn use_all(store: &Store) {
         busy_ms: 1,
         waited: 1,
         waited_ms: 1,
+        in_time: 1,
+        late: 1,
         seconds: Some(Seconds::EARLIER),
     };
     store.add_usage(&[minute]).await.unwrap();

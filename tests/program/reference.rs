@@ -103,6 +103,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("model_pool_node_size_cost_per_hour", &["size"]),
     ("model_pool_node_size_held", &["size"]),
     ("model_pool_node_state", &["node", "state"]),
+    ("model_pool_target_requests_total", &["model", "result"]),
 ];
 
 #[derive(Default)]

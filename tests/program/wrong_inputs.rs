@@ -35,6 +35,10 @@ const CONFIGURATION: &str = r"
     pool: {keep_hot: 10} | pool.keep_hot | write one like 10m
     pool: {keep_hot: -5m} | pool.keep_hot | write a duration like 10m
     pool: {queue_limit: 0} | pool.queue_limit is 0 | allowed: 1 to 1000000
+    pool: {targets: {0: 0s}} | pool.targets.0 is 0s | allowed: 1ms to 1day
+    pool: {targets: {1: 25h}} | pool.targets.1 | allowed: 1ms to 1day
+    pool: {targets: {0: -5s}} | pool.targets | write a duration like 10m
+    pool: {targets: {high: 10s}} | pool.targets.high is not a priority | as in {0: 30s, 1: 10s}
     pool: {idle_yields: 'yes'} | pool.idle_yields | never turns it off
     evening: {cleanup: '0 0 25 * * *'} | the hour (field 3) | allowed: 0 to 23
     evening: {cleanup: 9pm} | evening.cleanup | write six fields

@@ -45,6 +45,10 @@ pub struct ModelReport {
     pub waited: u64,
     /// Sum of their waiting times.
     pub waited_seconds: f64,
+    /// Requests whose first token came within the target of the model's priority (`pool.targets`).
+    pub in_time: u64,
+    /// Requests with a target whose first token came later, or that were refused after they had waited.
+    pub late: u64,
     /// Loads that were started for a waiting request.
     pub cold_starts: u64,
     /// Successful loads, and the sum of their durations.
@@ -102,16 +106,18 @@ impl ReportView {
     /// One line per model, and a total.
     pub fn csv(&self) -> String {
         let mut text = String::from(
-            "model,requests,waited,waited_seconds,cold_starts,loads,load_seconds,load_seconds_longest,failed_loads,crashes,evictions,evictions_by_reason,unloads,unloads_by_reason,refusals,refusals_by_reason\r\n",
+            "model,requests,waited,waited_seconds,in_time,late,cold_starts,loads,load_seconds,load_seconds_longest,failed_loads,crashes,evictions,evictions_by_reason,unloads,unloads_by_reason,refusals,refusals_by_reason\r\n",
         );
         for report in self.models.iter().chain([&self.total]) {
             let _ = write!(
                 text,
-                "{},{},{},{:.3},{},{},{:.3},{:.3},{},{},{},{},{},{},{},{}\r\n",
+                "{},{},{},{:.3},{},{},{},{},{:.3},{:.3},{},{},{},{},{},{},{},{}\r\n",
                 csv_text(&report.model),
                 report.requests,
                 report.waited,
                 report.waited_seconds,
+                report.in_time,
+                report.late,
                 report.cold_starts,
                 report.loads,
                 report.load_seconds,
@@ -131,11 +137,12 @@ impl ReportView {
 
     /// A self-contained HTML page. `nonce` permits its style sheet.
     pub fn html(&self, nonce: &str) -> String {
-        const HEADS: [&str; 10] = [
+        const HEADS: [&str; 11] = [
             "Model",
             "Requests",
             "Waited",
             "Mean wait",
+            "In time",
             "Cold starts",
             "Loads",
             "Mean load",
@@ -204,6 +211,8 @@ impl ModelReport {
         self.requests += count.requests;
         self.waited += count.waited;
         self.waited_seconds += count.waited_ms as f64 / 1000.0;
+        self.in_time += count.in_time;
+        self.late += count.late;
     }
 
     fn has_any(&self) -> bool {
@@ -242,16 +251,21 @@ fn row(report: &ModelReport) -> String {
             mean => format!("{mean:.1} s"),
         },
     };
+    let share = |part: u64, all: u64| match all {
+        0 => "–".to_owned(),
+        all => format!("{:.1} %", 100.0 * part as f64 / all as f64),
+    };
     let by = |reasons: &BTreeMap<String, u64>| match listed(reasons) {
         none if none.is_empty() => "0".to_owned(),
         all => format!("{}<br><small>{}</small>", sum(reasons), escaped(&all)),
     };
     format!(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
         escaped(&report.model),
         report.requests,
         report.waited,
         mean(report.waited_seconds, report.waited),
+        share(report.in_time, report.in_time + report.late),
         report.cold_starts,
         report.loads,
         mean(report.load_seconds, report.loads),
@@ -313,6 +327,8 @@ mod tests {
             requests: 10,
             waited: 4,
             waited_ms: 6000,
+            in_time: 9,
+            late: 1,
         }];
         ReportView::new(Time(0), Time(1000), &events, &uses)
     }
@@ -356,6 +372,8 @@ mod tests {
             requests: 2,
             waited: 2,
             waited_ms: 88,
+            in_time: 0,
+            late: 0,
         }];
         let html = ReportView::new(Time(0), Time(1000), &[], &quick).html("n");
         assert!(html.contains("<td>44 ms</td>"), "{html}");

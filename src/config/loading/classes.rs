@@ -67,6 +67,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("pool.max_turn", AtOnce),
     ("pool.policy", AtOnce),
     ("pool.objective", AtOnce),
+    ("pool.targets", AtOnce),
     ("pool.idle_yields", AtOnce),
     ("pool.preempt_drain", AtOnce),
     ("pool.queue_limit", AtOnce),

@@ -97,6 +97,7 @@ impl Config {
                 PoolObjective::Balanced => pool::Objective::BALANCED,
                 PoolObjective::Reload => pool::Objective::RELOAD,
             },
+            targets: self.pool.targets(),
             node_patience: self.cluster.patience.0,
             nodes_max: self.cluster.max_nodes,
             node_budget: self.cluster.budget.limits(),

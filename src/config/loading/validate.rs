@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pool::{Bytes, Span};
+use pool::{Bytes, Priority, Span};
 
 use super::root::Config;
 use crate::cluster::section as cluster;
@@ -16,6 +16,8 @@ use crate::values::{CronExpression, DeviceKind, IdleProbe, Length, MaxTurn, Time
 /// Maximum for the number of requests waiting for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
+/// A longer target would never change anything.
+const TARGET_MAX: Length = Length::from_secs(86_400);
 const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
 const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
 /// More frequent probes would cost more than they are worth.
@@ -149,6 +151,22 @@ fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
             pool.max_turn
         ),
     );
+    for (name, target) in &pool.targets {
+        let key = format!("targets.{name}");
+        unless(
+            PoolSection::priority_of_target(name).is_some(),
+            &key,
+            format!(
+                "is not a priority; allowed: 0 to {}, as in {{0: 30s, 1: 10s}}",
+                Priority::MAX
+            ),
+        );
+        unless(
+            target.0 > Span::ZERO && *target <= TARGET_MAX,
+            &key,
+            format!("is {target}; allowed: 1ms to 1day"),
+        );
+    }
     let timeout = pool.queue_timeout;
     unless(
         timeout.0 > Span::ZERO,

@@ -94,8 +94,10 @@ impl Control {
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
             let route = self.publishing.route(model.model);
-            let seconds = route.map(|route| route.arrivals.take(minute));
-            minutes.extend(self.usage.take(model, minute, seconds));
+            let seconds = route.as_ref().map(|route| route.arrivals.take(minute));
+            let first_tokens = route.as_ref().map(|route| route.first_tokens.counts());
+            let first_tokens = first_tokens.unwrap_or_default();
+            minutes.extend(self.usage.take(model, minute, seconds, first_tokens));
         }
         if !minutes.is_empty() {
             self.journal.write(Job::Usage(minutes));

@@ -3,6 +3,7 @@
 mod arrivals;
 mod changed_gates;
 mod earlier_seats;
+mod first_tokens;
 mod gate;
 mod key_seats;
 mod replica_adapters;
@@ -13,6 +14,7 @@ mod waiting;
 
 pub(crate) use changed_gates::ChangedGates;
 pub use earlier_seats::EarlierSeats;
+pub use first_tokens::FirstTokens;
 pub use gate::{CutReason, CutSignal, KeepHotOverride, Lease};
 pub(crate) use gate::{Gate, ToLoop};
 pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};

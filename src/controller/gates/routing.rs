@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::arrivals::Arrivals;
+use super::first_tokens::FirstTokens;
 use super::gate::{Gate, Lease};
 use catalog::{Catalog, Entry};
 use pool::{KeyId, ModelId};
@@ -20,6 +21,7 @@ pub struct Route {
     pub entry: Arc<Entry>,
     pub(crate) gates: ArcSwap<Vec<Arc<Gate>>>,
     pub(crate) arrivals: Arc<Arrivals>,
+    pub first_tokens: Arc<FirstTokens>,
 }
 
 impl Route {
@@ -137,7 +139,7 @@ impl Routes {
             .collect()
     }
 
-    /// The table for a catalogue. Gates and arrivals of models that stay are kept.
+    /// The table for a catalogue. Gates, arrivals and counts of models that stay are kept.
     pub fn of_catalog(catalog: Catalog, ids: &BTreeMap<String, ModelId>, old: &Routes) -> Routes {
         let mut routes = Routes {
             catalog,
@@ -148,12 +150,14 @@ impl Routes {
             let before = old.route(model);
             let gates = before.map(|route| route.gates.load_full());
             let arrivals = before.map(|route| Arc::clone(&route.arrivals));
+            let first_tokens = before.map(|route| Arc::clone(&route.first_tokens));
             let route = Arc::new(Route {
                 model,
                 name: name.as_str().into(),
                 entry: Arc::new(entry.clone()),
                 gates: ArcSwap::new(gates.unwrap_or_default()),
                 arrivals: arrivals.unwrap_or_default(),
+                first_tokens: first_tokens.unwrap_or_default(),
             });
             for alias in entry.aliases.iter().chain(&entry.adapters) {
                 routes.by_name.insert(alias.clone(), Arc::clone(&route));

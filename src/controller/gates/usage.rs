@@ -43,6 +43,8 @@ pub(crate) struct Usage {
     seated: BTreeMap<ModelId, u64>,
     /// Requests that had waited at the last write, and their total wait in milliseconds.
     waited: BTreeMap<ModelId, (u64, u64)>,
+    /// Requests with a target at the last write: in time, and late.
+    first_tokens: BTreeMap<ModelId, (u64, u64)>,
 }
 
 impl Usage {
@@ -83,19 +85,26 @@ impl Usage {
         model: &ModelView,
         minute: Minute,
         seconds: Option<Seconds>,
+        first_tokens: (u64, u64),
     ) -> Option<UsageMinute> {
         let saved = self.seated.insert(model.model, model.seated);
         let requests = model.seated.saturating_sub(saved.unwrap_or(0));
         let waits = (model.waits, model.waits_took.0);
         let before = self.waited.insert(model.model, waits).unwrap_or_default();
         let busy_ms = self.busy_ms.remove(&model.model).unwrap_or(0);
-        (requests > 0 || busy_ms > 0).then(|| UsageMinute {
+        let known = self.first_tokens.insert(model.model, first_tokens);
+        let known = known.unwrap_or_default();
+        let in_time = first_tokens.0.saturating_sub(known.0);
+        let late = first_tokens.1.saturating_sub(known.1);
+        (requests + busy_ms + in_time + late > 0).then(|| UsageMinute {
             minute: minute.number(),
             model: model.name.clone(),
             requests,
             busy_ms,
             waited: waits.0.saturating_sub(before.0),
             waited_ms: waits.1.saturating_sub(before.1),
+            in_time,
+            late,
             // Some may have come at the end of the previous minute.
             seconds: seconds.filter(|seconds| requests == 0 || !seconds.is_empty()),
         })

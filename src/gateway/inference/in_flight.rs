@@ -19,11 +19,11 @@ use crate::upstream::proxy::Incoming;
 use crate::upstream::remote;
 use access::limits::Admission;
 use api_types::error::{ErrorKind, Failure};
-use controller::{Clock, CutReason, Lease};
+use controller::{Clock, CutReason, FirstTokens, Lease};
 use dialect::error_in;
 use dialect::overflow;
 use dialect::usage::Usage;
-use pool::{KeyId, Time};
+use pool::{KeyId, Span, Time};
 
 /// Largest engine error that is passed on.
 const ENGINE_ERROR_MAX: usize = 1 << 20;
@@ -41,6 +41,8 @@ pub struct InFlightRequest {
     metrics: Metrics,
     pub clock: Clock,
     arrived_at: Time,
+    /// Its target for the time to the first token, and the place where it counts.
+    target: Option<(Arc<FirstTokens>, Span)>,
     /// Counts the request against the limits of its key and model until it ends.
     admitted: Admission,
     /// Counts the request for the page of its key.
@@ -93,12 +95,16 @@ impl InFlightRequest {
             metrics: app.metrics.clone(),
             clock: app.handle.clock(),
             arrived_at,
+            target: app.target(model),
             ending: app.ending_signal(),
         }
     }
 
     pub fn first_token(&self) {
         let took = self.clock.now().since(self.arrived_at);
+        if let Some((first_tokens, target)) = &self.target {
+            first_tokens.count(Some(took), *target);
+        }
         self.metrics
             .first_token(&self.model, Duration::from_millis(took.0));
     }

@@ -251,9 +251,10 @@ async fn seat(
             let until = [every, deadlines.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
             match tokio::time::timeout(until, waiting.seat()).await {
-                Ok(seat) => {
-                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
-                }
+                Ok(seat) => seat.map_err(|refusal| {
+                    app.refused_after_waiting(&model);
+                    fail(Failure::refused(&model, &sight.refusal(refusal)))
+                })?,
                 Err(_) if deadlines.seat == Some(until) => {
                     return Err(fail(admission::not_ready(app, sight, &route).await));
                 }

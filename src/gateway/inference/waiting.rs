@@ -64,6 +64,7 @@ impl Call {
                 }
                 seat = tokio::time::timeout(every, waiting.seat()) => if let Ok(seat) = seat {
                     break seat.map_err(|refusal| {
+                        self.app.refused_after_waiting(&self.request.model);
                         Failure::refused(&self.request.model, &self.sight.refusal(refusal))
                     });
                 },

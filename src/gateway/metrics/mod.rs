@@ -249,6 +249,7 @@ impl Metrics {
         self.write_requests(&mut text);
         gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
+        gauges::write_targets(&handle.first_tokens(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
         if let Some(traces) = traces {

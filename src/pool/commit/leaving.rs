@@ -144,7 +144,6 @@ impl Pool {
             return;
         };
         replica.phase = Phase::Ready { since: ready_since };
-        self.closings.forget(id);
         let model = replica.model;
         let queued = self.queues.wait_for(replica.model);
         // A replica on a silent node does not reopen.
@@ -189,7 +188,6 @@ impl Pool {
             was_launching,
         };
         let (shares, model) = (replica.shares.clone(), replica.model);
-        self.no_longer_in_use(id);
         let replica = &self.replicas[&id];
         let host = replica.parked.as_ref().map(|parked| parked.host);
         if drained > Span::ZERO {

@@ -79,7 +79,6 @@ impl Pool {
                     (reason, None)
                 }
                 None if own >= priority => {
-                    self.closes_early(victim.replica);
                     let ready_for = self.now.since(ready.expect("a victim is ready"));
                     (StopReason::TurnEnded { by, ready_for }, None)
                 }
@@ -331,16 +330,5 @@ impl Pool {
             .planned
             .remove(&load);
         planned
-    }
-
-    /// Records that a replica's gate closes. If it closes under pressure, the decision is judged afterwards.
-    pub(super) fn closes_early(&mut self, id: ReplicaId) {
-        if !self.closings.pressed().contains(&id) {
-            return;
-        }
-        let pressures = self.pressures();
-        if let Some(closing) = self.closing(id, &pressures) {
-            self.closings.closes(closing, self.now);
-        }
     }
 }

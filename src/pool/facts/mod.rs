@@ -1,7 +1,6 @@
 //! The facts: the pool with its models, devices and hosts, and the indices derived from them. Makes no choices.
 
 pub(crate) mod agenda;
-pub(crate) mod closings;
 pub(crate) mod consolidation;
 pub(crate) mod demand_index;
 pub(crate) mod device;

@@ -5,7 +5,6 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 
 use crate::facts::agenda::Agenda;
-use crate::facts::closings::Closings;
 use crate::facts::consolidation::Consolidation;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
@@ -51,8 +50,6 @@ pub struct Pool {
     pub(crate) scalers: BTreeMap<ModelId, Scaler>,
     pub(crate) agenda: Agenda,
     pub(crate) demand_index: DemandIndex,
-    /// Busy replicas whose gates should close, and the cost of closing them, judged afterwards (P3).
-    pub(crate) closings: Closings,
     /// The price of keeping idle models, for adaptive keep-hot times.
     pub(crate) market: Market,
     /// The loads that two eviction rules would have made.
@@ -83,7 +80,6 @@ impl Pool {
             refusals: Refusals::default(),
             agenda: Agenda::default(),
             demand_index: DemandIndex::default(),
-            closings: Closings::default(),
             market: Market::default(),
             shadows: Shadows::default(),
         }
@@ -178,8 +174,6 @@ impl Pool {
 
     pub(crate) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
         let waiting = self.queues.leave(ticket)?;
-        let waited = self.now.since(waiting.since);
-        self.closings.leaves(ticket, waited);
         self.key_leaves(waiting.key);
         self.touch_model(waiting.model);
         // Its waiting request protected the model's replicas from eviction.

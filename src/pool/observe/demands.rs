@@ -51,11 +51,13 @@ impl Pool {
     }
 
     /// Schedules the times at which the rank of a waiting model changes: when it is due, and when its first request can no longer be
-    /// served in time.
+    /// served in time, or meet its target.
     fn look_again_at_changes(&mut self, id: ModelId, rank: &DemandRank) {
         let timeout = self.models[&id].spec.queue_timeout;
         let left = timeout.0.saturating_sub(self.comes_back_in(id).0);
-        for at in [rank.due, rank.since + Span(left)] {
+        let target = self.first_in_target(id).map(|(_, by)| by);
+        let changes = [rank.due, rank.since + Span(left)];
+        for at in changes.into_iter().chain(target) {
             if at > self.now && at < Time(u64::MAX) {
                 self.look_again(at, id);
             }

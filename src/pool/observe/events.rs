@@ -210,7 +210,6 @@ impl Pool {
             self.grows_at_model(id);
         }
         self.touch_model(id);
-        self.closings.arrives(ticket, id, now);
         self.key_joins(key);
         self.queues.join(
             ticket,

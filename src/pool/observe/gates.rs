@@ -69,9 +69,6 @@ impl Pool {
         if new > 0 && was_idle {
             self.shadows_serve(id_of_model);
         }
-        if became_idle {
-            self.no_longer_in_use(id);
-        }
         self.touch(id);
         // Use of this replica also keeps the model's other replicas.
         let has_others = self.scalers.contains_key(&id_of_model);

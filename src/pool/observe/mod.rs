@@ -13,7 +13,6 @@ pub(crate) mod node_demand;
 pub(crate) mod node_drains;
 pub(crate) mod node_times;
 pub(crate) mod nodes;
-pub(crate) mod pressure;
 pub(crate) mod remembered;
 pub(crate) mod scaling;
 pub(crate) mod shadow_policies;

@@ -55,8 +55,6 @@ pub(crate) fn of_plan(
         devices: plan.devices,
         needs: plan.bytes,
         by_recency_since: pool.by_recency_since(),
-        closes_early: chosen.iter().any(|id| pool.closings.pressed().contains(id)),
-        gates_open_since: pool.gates_open_since(),
         considered: listed
             .filter_map(|(verdict, _, _, holder)| considered(pool, *holder, *verdict))
             .collect(),
@@ -93,8 +91,6 @@ pub(crate) fn of_refusal(
         devices,
         needs,
         by_recency_since: None,
-        closes_early: false,
-        gates_open_since: None,
         considered: Vec::new(),
         more: 0,
         others: Vec::new(),

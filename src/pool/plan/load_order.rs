@@ -9,6 +9,9 @@
 //! The earliest due time goes first. So a short load, or the load for many requests, passes a long one for a few, which shortens the
 //! mean wait. No load is passed by a request that arrives after its due time, which bounds the longest wait to one load of each other
 //! model.
+//!
+//! With a target for the priority, a load is due after half of the time that remains until it has to begin for its first request that
+//! can still have its first token in time.
 
 use crate::facts::queues::Waiting;
 use crate::facts::state::Pool;
@@ -57,7 +60,8 @@ impl Pool {
             None => (oldest, 0),
         };
         let served = model.queue.len() as u64 - in_vain;
-        let due = since + self.may_be_passed_for(id, served);
+        let usual = since + self.may_be_passed_for(id, served);
+        let due = self.due_by_target(id).map_or(usual, |due| due.min(usual));
         LoadPlace {
             may_wait: due > self.now,
             due,
@@ -80,6 +84,23 @@ impl Pool {
         } else {
             Span(delay)
         }
+    }
+
+    /// The time from which the load is due for a target: after half of the time that the target leaves to its first request that can
+    /// still meet it. `None` without a target, or if no request can meet it.
+    fn due_by_target(&self, id: ModelId) -> Option<Time> {
+        let (since, begins_by) = self.first_in_target(id)?;
+        Some(since + Span(begins_by.since(since).0 / 2))
+    }
+
+    /// The arrival of the first request that can still meet its target, and the latest time at which the load can begin for it.
+    pub(crate) fn first_in_target(&self, id: ModelId) -> Option<(Time, Time)> {
+        let target = *self.limits.targets.get(&self.priority(id))?;
+        let left = Span(target.0.checked_sub(self.comes_back_in(id).0)?);
+        let mut begins = self
+            .waiting(id)
+            .map(|waiting| (waiting.since, waiting.since + left));
+        begins.find(|(_, by)| *by > self.now)
     }
 
     /// The arrival time of the first request that a load could serve before it times out, and the number of requests ahead of it

@@ -271,8 +271,9 @@ struct Least {
     since: Time,
     /// Longer waits mean that turns of replicas in the way have less left (P3).
     waits_since: Time,
-    /// A longer swap means longer turns of the replicas in the way (P3).
+    /// A longer swap means longer turns of the replicas in the way (P3), and shorter ones if they end in time for a target.
     swap: Span,
+    has_target: bool,
     /// Idle replicas stay for their next requests until this time, and for a shorter time the more requests wait (P3).
     patience_ends: Time,
     crowd: u32,
@@ -302,6 +303,7 @@ impl Least {
             since: requirements.since,
             waits_since: model.rent.since(requirements.since),
             swap: pool.ready_in(model),
+            has_target: pool.limits.targets.contains_key(&requirements.priority),
             patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
             evicts_from: requirements.evicts_from,
@@ -344,6 +346,7 @@ impl Blocking {
                 && least.since <= demand.since
                 && (is_same || least.waits_since <= demand.waits_since)
                 && least.swap <= demand.swap
+                && (!demand.has_target || least.swap == demand.swap)
                 && least.patience_ends <= demand.patience_ends
                 && least.crowd >= demand.crowd
                 && least.evicts_from.is_no_later_than(demand.evicts_from)

@@ -368,7 +368,9 @@ fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
     let priority: Priority = model.priority();
     LaunchRank {
         priority: core::cmp::Reverse(priority),
-        deadline: patience,
+        deadline: pool
+            .first_in_target(planned.model)
+            .map_or(patience, |(_, by)| by),
         bytes: planned.shares.iter().map(|share| share.bytes).sum(),
         load,
     }

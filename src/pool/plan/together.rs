@@ -18,14 +18,13 @@ const UNMEASURED_STOP: Span = Span::from_secs(2);
 const WORTH_SERVING: Span = Span::from_secs(1);
 
 /// Returns true if the victim stays until the others of its plan have nearly ended. A victim of higher priority leaves now: it
-/// yields because it is idle, and that may change. So does a busy one whose requests may be cut, or that closes early.
+/// yields because it is idle, and that may change. So does a busy one whose requests may be cut.
 pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim, is_forced: bool) -> bool {
     let is_possible = !victim.planned && !victim.asleep && victim.priority <= plan.priority;
     if !is_possible || !pool.limits.policy.has(Part::LateEviction) {
         return false;
     }
-    let is_pressed = pool.closings.pressed().contains(&victim.replica);
-    if victim.busy && (is_forced || is_pressed || victim.priority < plan.priority) {
+    if victim.busy && (is_forced || victim.priority < plan.priority) {
         return false;
     }
     let Some(replica) = pool.replicas.get(&victim.replica) else {

@@ -21,11 +21,8 @@ const SWAPS_PER_TURN: u64 = 3;
 /// A replica that is idle between its requests keeps its place for this many swaps at most. A request that waits for the place then
 /// waits for ten swaps and a request, and nine tenths of the time are spent serving.
 const SWAPS_IDLE: u64 = 9;
-/// The minimum serving time of a busy replica under pressure from waiting requests, in swaps. Two thirds of the time are then still
-/// spent serving.
-const SWAPS_PRESSED: u64 = 2;
-/// Without pressure, a model that is rarely in continuous use becomes idle on its own within the time of this many requests.
-pub(crate) const REQUESTS_PER_TURN: u64 = 16;
+/// A model that is rarely in continuous use becomes idle on its own within the time of this many requests.
+const REQUESTS_PER_TURN: u64 = 16;
 /// Upper bound of a turn extended for slow requests.
 const REQUESTS_MAX: Span = Span(60_000);
 
@@ -259,9 +256,8 @@ fn protection(
     if !parts.has(Part::Turns) && model.spec.max_turn.is_none() && replica.in_flight > 0 {
         return Some(Protection::Busy);
     }
-    let is_pressed = pool.closings.pressed().contains(&id);
     let is_outranked = fairness::outranks_users(pool, claim, id, model);
-    let turn = turn(pool, claim, model, age, (is_pressed, is_outranked));
+    let turn = turn(pool, claim, model, age, is_outranked);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
@@ -272,7 +268,11 @@ fn protection(
         None => {
             let waited = age.min(pool.now.since(claim.waits_since));
             let most = swap(claim, model).0.saturating_mul(SWAPS_IDLE);
-            near_request(pool, claim, model, replica).min(Span(most.saturating_sub(waited.0)))
+            let stays = near_request(pool, claim, model, replica);
+            let in_target = idle_in_target(pool, claim, model).unwrap_or(stays);
+            stays
+                .min(in_target)
+                .min(Span(most.saturating_sub(waited.0)))
         }
     };
     let left = stays.min(turn);
@@ -291,26 +291,14 @@ fn loading(pool: &Pool, claim: &Claim, model: ModelId) -> Protection {
 
 /// The remaining time of a busy replica's turn against a model of equal priority (P3).
 ///
-/// Without a configured length and under pressure, the gate closes once that benefits the waiting requests more than it harms those
-/// the replica would still serve (`types/pressure.rs`). Otherwise a turn lasts a number of swaps, or of the model's own requests if
-/// that is longer, and begins when a request waits for the place. The replica will probably become idle on its own, and then no
-/// request is held up by a drain. A model in continuous use therefore leaves after a bounded time, and other models are rarely
-/// closed.
-fn turn(
-    pool: &Pool,
-    claim: &Claim,
-    model: &Model,
-    age: Span,
-    (is_pressed, is_outranked): (bool, bool),
-) -> Span {
+/// Without a configured length, a turn lasts a number of swaps, or of the model's own requests if that is longer, and begins when a
+/// request waits for the place. The replica will probably become idle on its own, and then no request is held up by a drain. A model
+/// in continuous use therefore leaves after a bounded time, and other models are rarely closed.
+fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_outranked: bool) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
             let swap = swap(claim, model);
-            if is_pressed {
-                let least = swap.0.saturating_mul(SWAPS_PRESSED);
-                return Span(least.saturating_sub(age.0));
-            }
             let turn = if is_outranked {
                 // While it drains, it still serves the keys that were served more (P9).
                 Span(swap.0.saturating_mul(SWAPS_PER_TURN))
@@ -320,10 +308,27 @@ fn turn(
                 let requests = model.requests_take(REQUESTS_PER_TURN);
                 Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests)
             };
+            let turn = turn_in_target(claim, model).map_or(turn, |length| length.min(turn));
             (turn, age.min(pool.now.since(claim.waits_since)))
         }
     };
     Span(length.0.saturating_sub(passed.0))
+}
+
+/// The longest turn after which a request of the claim still meets its target. `None` without a target, or if swapping would take
+/// longer than serving.
+fn turn_in_target(claim: &Claim, model: &Model) -> Option<Span> {
+    let swap = swap(claim, model) + model.drain_takes;
+    let turn = Span(claim.target?.0.checked_sub(swap.0)?);
+    (turn >= swap).then_some(turn)
+}
+
+/// The remaining time for which an idle replica may stay without making a request of the claim miss its target: half of the time that
+/// the target leaves, as for loads. `None` without a target, or if the swap takes longer.
+fn idle_in_target(pool: &Pool, claim: &Claim, model: &Model) -> Option<Span> {
+    let left = claim.target?.0.checked_sub(swap(claim, model).0)?;
+    let waited = pool.now.since(claim.requirements.since);
+    Some(Span((left / 2).saturating_sub(waited.0)))
 }
 
 impl Model {

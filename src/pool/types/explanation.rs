@@ -25,11 +25,6 @@ pub struct Explanation {
     /// The time since which the pool compares by least recent use, because that would have caused fewer loads here than its own
     /// estimate (P5).
     pub by_recency_since: Option<Time>,
-    /// A busy victim's gate closes before its turn is over, because the waiting requests would otherwise lose more than the
-    /// requests it would still serve (P3).
-    pub closes_early: bool,
-    /// The time since which gates stay open until the end of the turn, because closing them earlier cost more here (P3).
-    pub gates_open_since: Option<Time>,
     /// First the replicas that leave, then those able to leave, then the protected ones.
     pub considered: Vec<Considered>,
     /// The number of further replicas.
@@ -103,17 +98,6 @@ impl Explanation {
         if let Some(since) = self.by_recency_since {
             text.push_str(&format!(
                 "; the least recently used leaves first since {}: that rule has loaded less here than the pool's own estimate",
-                moment(since)
-            ));
-        }
-        if self.closes_early {
-            text.push_str(
-                "; its turn ends early: the rest of it would cost the waiting requests more than the requests that it would still serve (P3)",
-            );
-        }
-        if let Some(since) = self.gates_open_since {
-            text.push_str(&format!(
-                "; turns do not end early since {}: that would have made requests wait longer here (P3)",
                 moment(since)
             ));
         }

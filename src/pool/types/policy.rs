@@ -11,8 +11,6 @@ pub enum Part {
     LoadOrder,
     /// A busy model leaves for a model of equal priority when its turn is over.
     Turns,
-    /// A turn ends early if the waiting requests lose more by it than the requests that the model would still serve.
-    Pressure,
     /// An idle model stays for its own next request.
     NextRequest,
     /// Victims continue to serve while the disk is busy with another load.
@@ -20,12 +18,11 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [Part; 7] = [
+    pub const ALL: [Part; 6] = [
         Part::ExpectedLoss,
         Part::Shadows,
         Part::LoadOrder,
         Part::Turns,
-        Part::Pressure,
         Part::NextRequest,
         Part::LateEviction,
     ];
@@ -41,7 +38,7 @@ pub struct Policy(u8);
 
 impl Policy {
     /// By the expected cost of reloading, with turns.
-    pub const ADAPTIVE: Policy = Policy(0b111_1111);
+    pub const ADAPTIVE: Policy = Policy(0b11_1111);
     /// By least recent use. A busy model never leaves for a model of equal priority, and requests are served in order of arrival.
     /// For comparison.
     pub const LRU: Policy = Policy(0);

@@ -75,7 +75,7 @@ pub struct PlaceRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaunchRank {
     pub priority: Reverse<Priority>,
-    /// The deadline of the oldest waiting request; orders come last.
+    /// The time by which it has to begin for a target, or else the deadline of the oldest waiting request; orders come last.
     pub deadline: Time,
     /// The shorter load first, because it delays the others least.
     pub bytes: Bytes,

@@ -1,17 +1,11 @@
 //! The costs of rules compared with their alternatives (P3, P5).
 
 use crate::facts::state::Pool;
-use crate::types::closing_costs::ClosingCosts;
 use crate::types::shadow_costs::ShadowCosts;
 
 impl Pool {
     /// The cost that both rules would have had; zero while least recent use is configured.
     pub fn shadow_costs(&self) -> ShadowCosts {
         self.shadows.costs
-    }
-
-    /// The cost of ending turns early, and the cost of not ending them.
-    pub fn closing_costs(&self) -> ClosingCosts {
-        self.closings.costs()
     }
 }

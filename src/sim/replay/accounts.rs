@@ -4,7 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use super::report::{Holding, KEYS_MAX, Report, Tally, Waits};
+use super::report::{Attainment, Holding, KEYS_MAX, Report, Tally, Waits};
 use super::scenario::Scenario;
 use super::spread::Spread;
 use super::stay::{Occupied, Stay};
@@ -37,6 +37,7 @@ pub(super) struct Accounts {
     devices: u64,
     by_priority: BTreeMap<Priority, Spread>,
     by_key: BTreeMap<KeyId, Spread>,
+    targets: BTreeMap<Priority, Attainment>,
     keep_holdings: bool,
     curve_step: Span,
     curve: BTreeMap<u64, (u64, u128)>,
@@ -70,6 +71,18 @@ impl Accounts {
             devices: scenario.devices.len() as u64,
             by_priority: BTreeMap::new(),
             by_key: BTreeMap::new(),
+            targets: scenario
+                .limits
+                .targets
+                .iter()
+                .map(|(&priority, &target)| {
+                    let attainment = Attainment {
+                        target,
+                        ..Attainment::default()
+                    };
+                    (priority, attainment)
+                })
+                .collect(),
             keep_holdings,
             curve_step,
             curve: BTreeMap::new(),
@@ -101,6 +114,13 @@ impl Accounts {
         if self.by_key.len() < KEYS_MAX || self.by_key.contains_key(&key) {
             self.by_key.entry(key).or_default().add(wait);
         }
+        if let Some(attainment) = self.targets.get_mut(&tally.priority) {
+            if wait <= attainment.target {
+                attainment.met += 1;
+            } else {
+                attainment.missed += 1;
+            }
+        }
         self.waits.add(wait);
         self.waits_of_all.add(wait);
         self.curve_point(arrived, wait);
@@ -108,6 +128,7 @@ impl Accounts {
 
     pub fn timed_out(&mut self, model: ModelId, arrived: Time, now: Time) {
         self.models[model.0 as usize].tally.timed_out += 1;
+        self.missed_target(model);
         self.waits_of_all.add(now.since(arrived));
         self.curve_point(arrived, now.since(arrived));
     }
@@ -116,6 +137,14 @@ impl Accounts {
         let counts = &mut self.models[model.0 as usize];
         *counts.tally.refused.entry(why.to_owned()).or_default() += 1;
         self.waits_of_all.add(counts.queue_timeout);
+        self.missed_target(model);
+    }
+
+    fn missed_target(&mut self, model: ModelId) {
+        let priority = self.models[model.0 as usize].priority;
+        if let Some(attainment) = self.targets.get_mut(&priority) {
+            attainment.missed += 1;
+        }
     }
 
     pub fn evicted(&mut self, model: ModelId, why: &str) {
@@ -242,6 +271,7 @@ impl Accounts {
             waits_of_all: self.waits_of_all.waits(),
             by_priority: waits_of(self.by_priority),
             by_key: waits_of(self.by_key),
+            targets: self.targets,
             wait_curve: self.curve.into_iter().map(point).collect(),
             from,
             devices: self.devices,

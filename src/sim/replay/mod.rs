@@ -19,6 +19,8 @@ mod sleep_tests;
 mod spread;
 mod stay;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 
 pub use baseline::run_baseline;
@@ -27,7 +29,7 @@ pub use baselines::{
 };
 pub use bound::{Bound, bound};
 pub use clients::{Clients, run_clients};
-pub use report::{Holding, KEYS_MAX, Report, Tally, Waits};
+pub use report::{Attainment, Holding, KEYS_MAX, Report, Tally, Waits};
 pub use rule::{Facts, Queued, Resident, Rule, Wish};
 pub use run::{Options, run};
 pub use scenario::{Arrival, Scenario};

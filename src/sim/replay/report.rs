@@ -4,9 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{
-    Bytes, ClosingCosts, DeviceId, KeyId, ModelId, Priority, Record, ShadowCosts, Span, Time,
-};
+use pool::{Bytes, DeviceId, KeyId, ModelId, Priority, Record, ShadowCosts, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +14,16 @@ pub struct Waits {
     pub p95: Span,
     pub p99: Span,
     pub longest: Span,
+}
+
+/// The requests for models of a priority that has a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attainment {
+    pub target: Span,
+    /// Requests that got their seat in time.
+    pub met: u64,
+    /// Requests that got it later, or not at all.
+    pub missed: u64,
 }
 
 /// The counts of a model, or of all models.
@@ -83,6 +91,8 @@ pub struct Report {
     /// Waits by the priority of the catalogue, and by the key of the request for the first `KEYS_MAX` keys.
     pub by_priority: BTreeMap<Priority, Waits>,
     pub by_key: BTreeMap<KeyId, Waits>,
+    /// Requests by whether they met the target of the priority of the catalogue (`pool.targets`).
+    pub targets: BTreeMap<Priority, Attainment>,
     /// Evictions of a strictly higher priority for a lower one (must be 0 for the production core).
     pub inversions: u64,
     /// Requests cut in flight.
@@ -95,8 +105,6 @@ pub struct Report {
     pub wait_curve: Vec<(Time, u64, Span)>,
     /// The costs of the two eviction rules, as the production core simulates them.
     pub shadows: Option<ShadowCosts>,
-    /// The cost of ending turns early, and the cost of not ending them.
-    pub closings: Option<ClosingCosts>,
     /// Findings of the invariant checker, if it ran; empty if all is well.
     pub broken: Vec<String>,
     /// The number of devices.

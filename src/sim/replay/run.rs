@@ -519,7 +519,6 @@ impl<'a> Play<'a> {
         }
         Report {
             shadows: Some(self.pool.shadow_costs()),
-            closings: Some(self.pool.closing_costs()),
             ..self.accounts.close()
         }
     }

@@ -28,8 +28,6 @@ pub enum Fault {
     ChangesUncounted,
     /// The pool is not informed of the leases that administrators grant.
     LeasesUnseen,
-    /// Every waiting request counts as kept out by an early end of a turn, and no early end is judged.
-    ClosingsUnjudged,
 }
 
 /// Every storm with this index has many devices, and is shorter instead.
@@ -78,9 +76,8 @@ pub struct StormReport {
     pub cordons: u64,
     /// Victim choices that were compared with every alternative.
     pub judged: u64,
-    /// Switches to the other rule, for victims and for early ends of turns, and early ends that were judged.
+    /// Switches to the other rule for victims.
     pub rule_changes: u64,
-    pub early_ends: u64,
     pub finished: bool,
     pub transcript_hash: u64,
     /// The longest wait for a seat in a calm storm, in thousandths of its bound.

@@ -35,6 +35,9 @@ pub struct UseCount {
     /// Number and total waiting time of requests that waited for their seat.
     pub waited: u64,
     pub waited_ms: u64,
+    /// Requests with a target whose first token came in time, and the other requests with a target.
+    pub in_time: u64,
+    pub late: u64,
 }
 
 type Sums = BTreeMap<(String, Option<String>, Option<String>), EventCount>;
@@ -109,7 +112,8 @@ impl Store {
     pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreError> {
         let rows = query(
             "SELECT model, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(waited) AS BIGINT) AS waited, \
-             CAST(sum(waited_ms) AS BIGINT) AS waited_ms \
+             CAST(sum(waited_ms) AS BIGINT) AS waited_ms, CAST(sum(in_time) AS BIGINT) AS in_time, \
+             CAST(sum(late) AS BIGINT) AS late \
              FROM usage WHERE minute >= ? AND minute < ? GROUP BY model",
         )
         .bind(to_integer(from.0 / MINUTE_MS))
@@ -122,6 +126,8 @@ impl Store {
             requests: from_integer(row.get("requests")),
             waited: from_integer(row.get("waited")),
             waited_ms: from_integer(row.get("waited_ms")),
+            in_time: from_integer(row.get("in_time")),
+            late: from_integer(row.get("late")),
         };
         Ok(rows.iter().map(count).collect())
     }

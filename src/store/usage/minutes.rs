@@ -29,6 +29,9 @@ pub struct UsageMinute {
     /// Number and total waiting time of requests that waited for their seat.
     pub waited: u64,
     pub waited_ms: u64,
+    /// Requests with a target whose first token came in time, and those whose first token came later or that were refused.
+    pub in_time: u64,
+    pub late: u64,
     /// The seconds in which requests arrived, at most as many as `requests`. `None` if they are not known.
     pub seconds: Option<Seconds>,
 }
@@ -52,10 +55,14 @@ const ADD: &str = concat!(
     saturating_sum!("waited", "?5"),
     ", waited_ms = ",
     saturating_sum!("waited_ms", "?6"),
-    ", seconds = seconds | ?7 WHERE minute = ?1 AND model = ?2"
+    ", seconds = seconds | ?7, in_time = ",
+    saturating_sum!("in_time", "?8"),
+    ", late = ",
+    saturating_sum!("late", "?9"),
+    " WHERE minute = ?1 AND model = ?2"
 );
-const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms, seconds) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms, seconds, in_time, late) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 /// Reads the minutes of this version's stores, then of older ones: without the seconds, and without the waiting times. PostgreSQL
 /// gives a plain 0 a smaller type than the columns.
@@ -78,6 +85,8 @@ fn minute(statement: &'static str, usage: &UsageMinute) -> Query {
         .bind(to_integer(usage.waited))
         .bind(to_integer(usage.waited_ms))
         .bind(usage.seconds.map(|seconds| to_integer(seconds.bits())))
+        .bind(to_integer(usage.in_time))
+        .bind(to_integer(usage.late))
 }
 
 fn read(row: &Row) -> UsageMinute {
@@ -89,6 +98,9 @@ fn read(row: &Row) -> UsageMinute {
         busy_ms: from_integer(row.get("busy_ms")),
         waited: from_integer(row.get("waited")),
         waited_ms: from_integer(row.get("waited_ms")),
+        // A replay counts them anew.
+        in_time: 0,
+        late: 0,
         seconds: seconds.map(|bits| Seconds::from_bits(from_integer(bits))),
     }
 }
@@ -189,6 +201,8 @@ mod tests {
             busy_ms: 300,
             waited: 0,
             waited_ms: 0,
+            in_time: 0,
+            late: 0,
             seconds: seconds.map(Seconds::from_bits),
         }
     }

@@ -64,6 +64,8 @@ async fn fill(store: &Store) {
         busy_ms: 4,
         waited: 1,
         waited_ms: 2,
+        in_time: 1,
+        late: 1,
         // Every second minute has no recorded seconds.
         seconds: (minute % 2 == 0).then(|| Seconds::from_bits(minute) | Seconds::EARLIER),
     });

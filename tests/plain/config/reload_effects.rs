@@ -114,6 +114,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("pool.max_turn", "9s", ""),
     ("pool.policy", "lru", ""),
     ("pool.objective", "reload", ""),
+    ("pool.targets", "{0: 9s}", ""),
     ("pool.idle_yields", "9m", ""),
     ("pool.preempt_drain", "9s", ""),
     ("pool.queue_limit", "9", ""),
