@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::{GIB, environment, read, settings};
+use super::{GIB, read, settings};
 use model_pool::inventory::{
     DeviceError, DeviceKind, Inventory, InventoryError, InventorySettings, Provider,
 };
 use model_pool::pool::Bytes;
-use support::device_tree::{AmdCard, DeviceTree, Kernel};
+use support::device_tree::{AmdCard, DeviceTree};
 
 pub(super) const FIRST: &str = "0000:c1:00.0";
 pub(super) const SECOND: &str = "0000:c6:00.0";
