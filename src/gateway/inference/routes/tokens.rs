@@ -213,7 +213,7 @@ async fn tokens_of(
             }
             Answer::Complete(served, _, bytes) => {
                 let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
-                (served, content(&prompt, sent.special))
+                (*served, content(&prompt, sent.special))
             }
         },
         _ if name == own => (served, body),

@@ -208,7 +208,7 @@ pub(crate) fn name_there(served: &InFlightRequest, route: &Route, requested: &st
 /// The engine's response to a unary request.
 pub enum Answer {
     /// The body with its `content-type`.
-    Complete(InFlightRequest, Option<HeaderValue>, Bytes),
+    Complete(Box<InFlightRequest>, Option<HeaderValue>, Bytes),
     /// The engine's error, ready for the client.
     Refused(Response),
 }
@@ -243,7 +243,7 @@ pub(crate) async fn ask(
         },
     };
     served.lease.token();
-    Ok(Answer::Complete(served, kind, bytes))
+    Ok(Answer::Complete(Box::new(served), kind, bytes))
 }
 
 /// An engine's response, as far as the pool reads it.
