@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::responses::NodeUseView;
+
 /// The decision behind an event.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -50,6 +52,9 @@ pub struct Report {
     pub to: String,
     pub models: Vec<ModelReport>,
     pub total: ModelReport,
+    /// Events of nodes, by kind.
+    pub nodes: BTreeMap<String, u64>,
+    pub node_use: Vec<NodeUseView>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -113,7 +113,7 @@ fn size(shape: &NodeShapeView, clock: Clock) -> Row {
 }
 
 /// One line, such as `this day: 3.5 of 8 GPU hours, cost 5.60`.
-fn spent(used: &NodeUseView) -> String {
+pub(super) fn spent(used: &NodeUseView) -> String {
     let hours = match used.gpu_hours_max {
         Some(most) => format!("{} of {most}", used.gpu_hours),
         None => used.gpu_hours.to_string(),

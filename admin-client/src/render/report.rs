@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::decisions::{ModelReport, Report};
+use crate::render::nodes::spent;
 use crate::render::quantity::seconds;
 use crate::render::table::{Column, Row, column, table};
 use crate::style::{Style, clean};
@@ -22,12 +23,17 @@ const COLUMNS: [Column; 9] = [
 
 pub fn report(report: &Report, style: Style) -> String {
     let all = report.models.iter().chain([&report.total]);
-    format!(
+    let mut text = format!(
         "{} to {}\n\n{}",
         clean(&report.from),
         clean(&report.to),
         table(&COLUMNS, all.map(row), "No activity in this period.", style)
-    )
+    );
+    if !report.nodes.is_empty() {
+        text += &format!("\nnodes: {}\n", clean(&listed(&report.nodes)));
+    }
+    text.extend(report.node_use.iter().map(spent));
+    text
 }
 
 fn row(report: &ModelReport) -> Row {
@@ -72,7 +78,8 @@ mod tests {
             "from": "a", "to": "b",
             "models": [{"model": "org/m", "requests": 10, "waited": 4, "waited_seconds": 6.0, "cold_starts": 1, "loads": 2,
                 "load_seconds": 8.0, "failed_loads": 1, "crashes": 1, "evictions": {"preempted": 3}, "refusals": {"no_room": 1}}],
-            "total": {"model": "total", "requests": 10}}))
+            "total": {"model": "total", "requests": 10}, "nodes": {"node_joined": 2},
+            "node_use": [{"period": "day", "gpu_hours": 3.5, "cost": 5.6}]}))
         .expect("a report");
         let text = report(&view, Style::PLAIN);
         assert!(
@@ -80,6 +87,10 @@ mod tests {
             "{text}"
         );
         assert!(text.lines().any(|line| line.starts_with("total")), "{text}");
+        assert!(
+            text.contains("nodes: node_joined 2") && text.contains("3.5"),
+            "{text}"
+        );
         assert!(text.contains("1.5 s") && text.contains("4.0 s"), "{text}");
     }
 }
