@@ -1,7 +1,5 @@
 //! The gauges of `/metrics`: the current state of models, replicas, devices and the store, from the controller's snapshot.
 
-use std::sync::Arc;
-
 use super::text::{Kind, Text};
 use crate::reading::WorkersSnapshot;
 use api_types::dto;
@@ -47,16 +45,6 @@ pub(crate) fn write_load_path(path: &LoadPath, text: &mut Text) {
     let help = "Ray clusters that have not responded since the start; applications of this pool there are unknown, and none is removed or deployed.";
     text.family("ray_serve_unanswered", Kind::Gauge, help);
     text.sample(&[], path.silent_rays as f64);
-}
-
-/// Writes the requests with a target. A model whose priority has none is left out until one of its requests has counted.
-pub(crate) fn write_targets(counts: &[(Arc<str>, (u64, u64))], text: &mut Text) {
-    let help = "Requests for models of a priority with a target (pool.targets), by result: met if the first token came in time, missed if it came later or the request was refused after it had waited.";
-    text.family("target_requests_total", Kind::Counter, help);
-    for (model, (in_time, late)) in counts.iter().filter(|(_, counts)| *counts != (0, 0)) {
-        text.sample(&[("model", model), ("result", "met")], *in_time as f64);
-        text.sample(&[("model", model), ("result", "missed")], *late as f64);
-    }
 }
 
 /// Writes the workers that process requests before an engine receives them.

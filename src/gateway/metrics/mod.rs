@@ -211,6 +211,16 @@ impl Metrics {
     }
 }
 
+/// Writes the requests with a target. A model whose priority has none is left out until one of its requests has counted.
+fn write_targets(counts: &[(Arc<str>, (u64, u64))], text: &mut Text) {
+    let help = "Requests for models of a priority with a target (pool.targets), by result: met if the first token came in time, missed if it came later or the request was refused after it had waited.";
+    text.family("target_requests_total", Kind::Counter, help);
+    for (model, (in_time, late)) in counts.iter().filter(|(_, counts)| *counts != (0, 0)) {
+        text.sample(&[("model", model), ("result", "met")], *in_time as f64);
+        text.sample(&[("model", model), ("result", "missed")], *late as f64);
+    }
+}
+
 /// Returns a well-known status code, or else its class. Engines and remote services may return any number, and each would become a
 /// time series.
 fn known(code: u16) -> u16 {
@@ -249,7 +259,7 @@ impl Metrics {
         self.write_requests(&mut text);
         gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
-        gauges::write_targets(&handle.first_tokens(), &mut text);
+        write_targets(&handle.first_tokens(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
         if let Some(traces) = traces {
