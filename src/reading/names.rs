@@ -3,7 +3,7 @@
 /// A longer name is not a typing error, and comparing takes quadratic time.
 const COMPARED_BYTES_MAX: usize = 96;
 /// The minimum similarity, on a scale from 0 to 1 for equal names.
-const ALIKE_LEAST: f64 = 0.6;
+pub(crate) const ALIKE_LEAST: f64 = 0.6;
 
 /// The most similar known name, if it is similar enough.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

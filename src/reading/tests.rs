@@ -1,6 +1,7 @@
 //! Tests of `reading`.
 
 use super::*;
+use crate::names::ALIKE_LEAST;
 
 #[test]
 fn the_likeness_filter_rejects_only_names_below_the_threshold() {
