@@ -352,7 +352,7 @@ mod tests {
         let total = &report.total;
         assert_eq!((total.requests, total.waited_seconds), (10, 6.0));
         assert_eq!((total.in_time, total.late), (9, 1));
-        assert_eq!(report().nodes["node_joined"], 2);
+        assert_eq!(report.nodes["node_joined"], 2);
         assert_eq!(sum(&total.evictions), 3);
         assert_eq!(total.failed_loads, 1);
     }
