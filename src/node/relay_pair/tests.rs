@@ -64,6 +64,7 @@ fn scene(room: usize) -> Scene {
         has_left: Arc::clone(&has_left),
     };
     let counted = Arc::clone(&moved);
+    #[expect(clippy::disallowed_methods, reason = "the scene awaits it")]
     let pair = tokio::spawn(async move { relay(near_gateway, near_engine, &counted).await });
     Scene {
         gateway,

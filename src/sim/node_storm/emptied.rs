@@ -1,26 +1,9 @@
 //! Requested nodes that are emptied in a storm because a cheaper place is free. Checks that they are requested nodes whose replicas
 //! have been ready for long, that no model goes cold, and that neither a node nor a model takes part twice within a while (S3).
 
-use alloc::collections::BTreeMap;
-
 use super::Play;
-use pool::{ModelId, NodeId, Record, RecordKind, ReplicaState, Span, Time};
-
-/// `cluster.scale_down_after`, the default.
-const REST: Span = Span::from_secs(20 * 60);
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Emptied {
-    chosen: BTreeMap<NodeId, Time>,
-    moved: BTreeMap<ModelId, Time>,
-}
-
-impl Emptied {
-    /// A new controller does not know the nodes that its predecessor has chosen.
-    pub fn forget_chosen(&mut self) {
-        self.chosen.clear();
-    }
-}
+use super::emptied_times::REST;
+use pool::{Record, RecordKind, ReplicaState, Time};
 
 impl Play {
     pub(super) fn check_emptied(&mut self, at: Time, record: &Record) {

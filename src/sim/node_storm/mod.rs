@@ -6,7 +6,9 @@
 mod adopting;
 mod cluster;
 mod emptied;
+mod emptied_times;
 mod limits;
+mod peace;
 mod shell;
 mod truth;
 
@@ -18,7 +20,7 @@ use core::cmp::Reverse;
 use super::random::Random;
 use super::world::World;
 use cluster::{Leases, Report};
-use emptied::Emptied;
+use emptied_times::EmptiedTimes;
 use limits::TimeLimits;
 use pool::{
     Bytes, Command, DemandId, Event, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
@@ -130,7 +132,7 @@ struct Play {
     links: BTreeMap<NodeId, Link>,
     leases: Leases,
     limits: TimeLimits,
-    emptied: Emptied,
+    emptied: EmptiedTimes,
     waiting: BTreeMap<Ticket, ModelId>,
     orders: u64,
     /// The node on which each replica was launched.
@@ -190,7 +192,7 @@ impl Play {
             links: truth.nodes().map(|node| (node, Link::default())).collect(),
             leases: Leases::default(),
             limits: TimeLimits::default(),
-            emptied: Emptied::default(),
+            emptied: EmptiedTimes::default(),
             truth,
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -339,52 +341,6 @@ impl Play {
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);
-    }
-
-    /// No more faults occur: every node is connected, and no drain is left.
-    fn peace_comes(&mut self, at: Time) {
-        self.peace = true;
-        let nodes: Vec<(NodeId, Link)> = self.links.clone().into_iter().collect();
-        for (node, link) in nodes {
-            if link.has_ended {
-                continue;
-            }
-            if link.is_cut {
-                self.is_back(at, node);
-            }
-            self.order(at, Command::UndrainNode { node });
-        }
-    }
-
-    /// After a long peace every request has been answered, and the pool's facts are true.
-    fn ends(&mut self) {
-        for ticket in self.waiting.keys() {
-            self.report
-                .broken
-                .push(format!("Q4: {ticket} was never answered"));
-        }
-        self.check_leases();
-        let view = self.world.pool.view(self.world.now);
-        let replicas = view.models.iter().flat_map(|model| &model.replicas);
-        // A planned load has no process yet.
-        let replicas = replicas.filter(|replica| replica.state != pool::ReplicaState::Planned);
-        let believed: BTreeSet<ReplicaId> = replicas.map(|replica| replica.replica).collect();
-        let real = self.truth.running();
-        for replica in real.difference(&believed) {
-            let text = format!("N1: {replica} runs, and the pool has forgotten it");
-            self.report.broken.push(text);
-        }
-        for replica in believed.difference(&real) {
-            let text = format!("N1: the pool believes in {replica}, which does not run");
-            self.report.broken.push(text);
-        }
-        for node in &view.nodes {
-            let is_emptied = node.state == pool::NodeState::Ending && node.ends.is_none();
-            if node.state != pool::NodeState::Joined && !is_emptied {
-                let text = format!("N1: {} is {} in peace", node.name, node.state.name());
-                self.report.broken.push(text);
-            }
-        }
     }
 }
 

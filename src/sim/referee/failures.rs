@@ -19,10 +19,13 @@ pub(super) struct Failures {
     pub too_small: BTreeMap<(u32, KindId), Bytes>,
     /// The time of the last counted failure.
     counted: Option<Time>,
+    /// The time at which a load last became ready.
+    ready: Option<Time>,
 }
 
 impl Failures {
-    pub fn succeeded(&mut self) {
+    pub fn succeeded(&mut self, now: Time) {
+        self.ready = Some(now);
         self.ran_out_of_memory = false;
         self.cooling_until = Time(0);
     }
@@ -81,7 +84,13 @@ impl Referee {
     }
 
     pub(super) fn failed(&mut self, now: Time, model: ModelId) {
+        let healthy_after = self.limits.healthy_after;
         let failures = self.failures.get_mut(&model).expect("known");
+        let healthy = failures.ready.filter(|at| *at + healthy_after <= now);
+        // A load that has served for long ends the row, even if its replica is still there.
+        if healthy > failures.counted {
+            failures.in_a_row = 0;
+        }
         failures.in_a_row += 1;
         failures.ran_out_of_memory = false;
         failures.counted = Some(now);

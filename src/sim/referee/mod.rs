@@ -311,7 +311,7 @@ impl Referee {
             seen.ready = Some(now);
             let is_woken = seen.sleeper.take().is_some();
             let (model, took) = (seen.model, now.since(seen.launched));
-            self.failures.get_mut(&model).expect("known").succeeded();
+            self.failures.get_mut(&model).expect("known").succeeded(now);
             if !is_woken {
                 self.loaded_in(model, took);
             }
