@@ -112,15 +112,11 @@ async fn a_newer_sqlite_schema_is_refused_with_both_numbers_and_stays_unchanged(
         .unwrap();
     connection.close().await.unwrap();
     let refused = Store::open(&url(folder.path())).await.unwrap_err();
+    let migrations = std::fs::read_dir("migrations").unwrap().flatten();
+    let migrations = migrations.filter(|entry| entry.path().extension() == Some("sql".as_ref()));
+    let newest = migrations.count() as i64;
     assert!(
-        matches!(
-            refused,
-            StoreError::Newer {
-                found: 9001,
-                known: 17,
-                ..
-            }
-        ),
+        matches!(refused, StoreError::Newer { found: 9001, known, .. } if known == newest),
         "{refused}"
     );
     assert!(
