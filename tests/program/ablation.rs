@@ -96,7 +96,7 @@ fn an_ablation_compares_the_pool_without_each_part_with_the_complete_pool() {
             .filter(|line| line.starts_with("| model-pool") || line.starts_with("| without"))
             .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
             .collect();
-        assert_eq!(rows.len(), 8, "{section}");
+        assert_eq!(rows.len(), 7, "{section}");
         assert_eq!(
             rows[0][..6],
             ["model-pool", "1.000", "0", "0", "0", "1.000"]

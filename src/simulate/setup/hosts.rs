@@ -66,7 +66,7 @@ mod tests {
             capacity: gib(50),
             reserve: gib(10),
             available: gib(100),
-            ..HostReading::default()
+            total: gib(100),
         };
         assert_eq!(own, expected);
         let shared = reading(2, true);

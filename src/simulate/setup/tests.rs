@@ -32,6 +32,7 @@ fn every_pool_key_reaches_generated_models_or_concerns_engines_only() {
         ("preempt_drain", json!("9s")),
         ("policy", json!("lru")),
         ("objective", json!("reload")),
+        ("targets", json!({ "0": "9s" })),
     ];
     for (key, value) in &limits {
         let limits = configured(&json!({ *key: value })).limits();
