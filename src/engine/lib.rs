@@ -26,10 +26,10 @@ mod memory;
 mod ray_serve;
 
 pub use connection::{
-    Endpoint, Fingerprint, NoFingerprint, NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX,
-    RELAY_MARK, RELAY_NO_ENGINE, RelayAddress, RelaySecret, Remote, Stream, WrongCertificate,
-    connect, connect_pinned, connect_trusted, keep_alive, keep_alive_patiently,
-    socket_path_problem, trust_authorities,
+    Endpoint, Fingerprint, NoFingerprint, NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK,
+    RELAY_NO_ENGINE, RelayAddress, RelaySecret, Remote, Stream, WrongCertificate, connect,
+    connect_pinned, connect_trusted, keep_alive, keep_alive_patiently, socket_path_problem,
+    trust_authorities,
 };
 pub use failures::{CudaTrouble, EngineError, Failure, missing_program};
 pub use guardian::Masking;
