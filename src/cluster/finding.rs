@@ -30,7 +30,8 @@ impl Finding {
 }
 
 /// The total memory in MiB that `nvidia-smi` shows for GPUs whose nominal memory is higher, by a part of their name and the nominal
-/// memory in GB. From the outputs of `nvidia-smi` that vendors and clouds publish.
+/// memory in GB. H100 with 80 GB, H200, L40S, A10, L4 and T4: <https://thundergolfer.com/blog/nvidia-gpu-memory-capacity>. The others are not
+/// confirmed by a published output.
 const SHOWN_MIB: [(&str, u64, u64); 13] = [
     ("h100", 80, 81_559),
     ("h800", 80, 81_559),
