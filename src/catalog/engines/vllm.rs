@@ -211,7 +211,7 @@ fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
     if let Some(member) = inputs.place.member {
-        // A machine may have several addresses. The leader reaches this process at the one of its node.
+        // A machine may have several addresses. The leader reaches this process at the address of its node.
         env.push(("VLLM_HOST_IP", member.address.to_string()));
     }
     if inputs.recipe.sleep != Sleep::Off {

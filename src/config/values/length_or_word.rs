@@ -1,4 +1,4 @@
-//! Settings that are a duration or one of a few words.
+//! Settings whose value is a duration or a word.
 
 use std::fmt;
 use std::str::FromStr;

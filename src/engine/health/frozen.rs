@@ -1,4 +1,4 @@
-//! Judges whether a process without a health route is still alive: one that the system has stopped is not.
+//! Judges whether a process without a health route is still alive. A process that the system has stopped is not.
 
 use std::time::Duration;
 

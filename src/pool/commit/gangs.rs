@@ -1,4 +1,4 @@
-//! Ends a replica that spans several nodes when one of its processes has ended (M8): the others are stopped, and the memory of each is
+//! Ends a replica that spans several nodes when a process of it has ended (M8): the others are stopped, and the memory of each is
 //! free once it has ended.
 
 use alloc::string::ToString;

@@ -208,7 +208,7 @@ impl Pool {
         }
         self.touch_model(model);
         self.grows_at(id);
-        // A load has nothing to finish, so it ends immediately, and neither has a replica that has lost one of its processes.
+        // A load and a replica that has lost a process have nothing to finish, and end immediately.
         let gang = self.replicas[&id].gang.is_some();
         let is_broken = gang
             && matches!(

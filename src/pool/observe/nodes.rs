@@ -185,7 +185,7 @@ impl Pool {
         }
     }
 
-    /// The same for the process on one of its nodes.
+    /// The same for the replica's process on a single node.
     pub(crate) fn is_off_this_node(&mut self, replica: ReplicaId, node: NodeId) {
         if self.nodes.has_ended_on(replica, node) {
             self.node_changes(node);

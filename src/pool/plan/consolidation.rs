@@ -156,7 +156,7 @@ fn may_move(pool: &Pool, id: ReplicaId) -> bool {
         && !(changes || fails || lacks || leaves || ordered)
 }
 
-/// The cost of the dearest idle node that has room for one of the models; 0 if all places are on nodes that stay anyway. `None` if a
+/// The cost of the dearest idle node that has room for any of the models; 0 if all places are on nodes that stay anyway. `None` if a
 /// model has no free place, or one on a node that ends soon.
 fn rate_of_places(pool: &Pool, node: NodeId, mut all: Vec<Requirements>) -> Option<u64> {
     all.sort_by_key(|requirements| Reverse((requirements.devices, requirements.bytes)));

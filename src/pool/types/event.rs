@@ -91,7 +91,7 @@ pub enum Event {
         replica: ReplicaId,
         exit: Exit,
     },
-    /// The process of a replica on one of its nodes has ended, and its memory there is free. The replica ends with its first member
+    /// The process of a replica on this node has ended, and its memory there is free. The replica ends with its first member
     /// (M8); of a replica on a single node the same as `ReplicaExited`.
     MemberExited {
         replica: ReplicaId,

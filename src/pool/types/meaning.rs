@@ -183,7 +183,7 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ("node_lost", "Its node is gone, or came back without it."),
     (
         "member_ended",
-        "One of its processes on several nodes ended, so the others ended too (M8).",
+        "A process of a replica on several nodes ended, and the others were stopped (M8).",
     ),
     (
         "not_adopted",

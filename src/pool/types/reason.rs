@@ -156,7 +156,7 @@ pub enum StopReason {
     Crashed {
         ready_for: Span,
     },
-    /// One of its processes has ended, so the others on other nodes end too (M8).
+    /// A process of the replica has ended, which ends its processes on other nodes (M8).
     MemberEnded {
         node: String,
         rank: u32,

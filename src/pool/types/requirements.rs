@@ -41,7 +41,7 @@ impl Requirements {
         self.devices / self.nodes.max(1)
     }
 
-    /// The part of the replica on one of its nodes.
+    /// The part of the replica on a single node.
     pub(crate) fn of_one_node(&self) -> Requirements {
         Requirements {
             devices: self.devices_per_node(),

@@ -39,7 +39,7 @@ pub enum Violation {
     LoadedTwice(ModelId),
     /// M5: a replica spread over nodes, or with the same device twice.
     BadPlacement(ReplicaId),
-    /// M8: a replica continues although one of its processes has ended.
+    /// M8: a replica continues although a process of it has ended.
     HalfGang(ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),

@@ -76,7 +76,7 @@ impl Play {
         self.adopt_the_complete(at);
     }
 
-    /// Adopts the replicas of which every process has returned, and ends those of which one has not and will not.
+    /// Adopts the replicas whose processes have all returned, and ends the replicas with a process that will not return.
     fn adopt_the_complete(&mut self, at: Time) {
         let mut by_replica: BTreeMap<ReplicaId, Vec<NodeId>> = BTreeMap::new();
         for (replica, node) in &self.returned {

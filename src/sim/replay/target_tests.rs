@@ -30,7 +30,7 @@ fn p3_a_turn_ends_in_time_for_a_target() {
     let with = requests_beside_a_busy_model(Some(target));
     let longest = |report: &Report| report.by_model[&ModelId(1)].waits.longest;
     assert!(longest(&without) > Span::from_secs(60), "{without:?}");
-    // How long a drain takes is known after the first one.
+    // The duration of a drain is known after the first drain.
     assert!(longest(&with) <= target + Span::from_secs(5), "{with:?}");
     let waits = &with.by_model[&ModelId(1)].waits;
     assert!(waits.p50 <= target, "{waits:?}");

@@ -98,7 +98,7 @@ fn read(row: &Row) -> UsageMinute {
         busy_ms: from_integer(row.get("busy_ms")),
         waited: from_integer(row.get("waited")),
         waited_ms: from_integer(row.get("waited_ms")),
-        // A replay counts them anew.
+        // A replay counts them itself.
         in_time: 0,
         late: 0,
         seconds: seconds.map(|bits| Seconds::from_bits(from_integer(bits))),
