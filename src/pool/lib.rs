@@ -42,6 +42,7 @@ pub use types::event::{
     LoadOrder, Remedy,
 };
 pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
+pub use types::gang::GangReach;
 pub use types::ids::{
     Bytes, DemandId, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority,
     ReplicaId, ShapeId, Span, Ticket, Time,
@@ -59,7 +60,7 @@ pub use types::node_demand::{
     PendingNode,
 };
 pub use types::objective::Objective;
-pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
+pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};
 pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};

@@ -13,8 +13,8 @@ pub(super) struct Options<'a> {
     pub(super) times: Option<u32>,
 }
 
-const FLAGS: [&str; 8] = [
-    "force", "nowait", "now", "idle", "measured", "fixed", "absent", "guessed",
+const FLAGS: [&str; 9] = [
+    "force", "nowait", "now", "idle", "measured", "fixed", "absent", "guessed", "loopback",
 ];
 
 impl<'a> Options<'a> {

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
-    Command, DemandId, Event, KindId, NodeId, NodeOutlook, NodeShape, NodeUse, NodesSpent, Pool,
-    ReplicaId, ShapeId, Share, Span, Time,
+    Command, DemandId, Event, GangReach, KindId, NodeId, NodeOutlook, NodeShape, NodeUse,
+    NodesSpent, Pool, ReplicaId, ShapeId, Share, Span, Time,
 };
 
 impl StoryRunner {
@@ -62,7 +62,7 @@ impl StoryRunner {
         Ok(Event::ShapesSet { shapes })
     }
 
-    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `expected 1 gpu-7`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`, `holds 1
+    /// `joins 1 gpu-7 [running 1,2] [demand 1] [loopback|version 0.2.0]` with a version that runs no part of a gang, `expected 1 gpu-7`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`, `holds 1
     /// NAME`, `allows 1 NAME d0,d1|none`, and `ends 1 2h` and `leaves 1 10m` with the time in the story at which it must be gone.
     pub(super) fn node_event(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let node = node(rest)?;
@@ -79,6 +79,12 @@ impl StoryRunner {
                     name,
                     running: running.transpose()?.unwrap_or_default(),
                     demand: options.number("demand")?.map(DemandId),
+                    reach: if options.has("loopback") {
+                        GangReach::Machine
+                    } else {
+                        let version = options.get("version").map(ToOwned::to_owned);
+                        version.map_or(GangReach::Network, |version| GangReach::Alone { version })
+                    },
                 }
             }
             "holds" => Event::Remembered {

@@ -1,17 +1,28 @@
 //! Replicas that span several nodes (M8): one process on each, with the requests at the leader. Their launch, their reports, and their
 //! return to a new controller.
 
-use crate::control::Control;
+use crate::control::{Control, Node};
 use crate::gates::CutReason;
 use crate::view::MemberFacts;
 use catalog::GangMember;
 use engine::{DeviceAddress, ExitReport, Launch};
 use node_link::{EngineReport, Order};
-use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share};
+use pool::{Event, Exit, GangReach, ModelId, NodeId, Remedy, ReplicaId, Share};
 
-/// The ports of the leaders' nodes at which the processes of a replica meet. A replica's number selects its port, and a load that
-/// finds it taken is tried again under another number.
-const PORTS: std::ops::Range<u16> = 29_500..30_000;
+impl Node {
+    /// The nodes with which this one can share a replica.
+    pub(super) fn reach(&self) -> GangReach {
+        if !self.runs_members {
+            let version = self.version.clone();
+            return GangReach::Alone { version };
+        }
+        if self.relay.address.ip().to_canonical().is_loopback() {
+            GangReach::Machine
+        } else {
+            GangReach::Network
+        }
+    }
+}
 
 impl Control {
     /// Starts a process on each of these nodes, or on none.
@@ -45,7 +56,8 @@ impl Control {
         None
     }
 
-    /// The places of the processes, or the reason why they cannot reach each other.
+    /// The places of the processes. The pool has chosen nodes that reach each other, and hears of a node that leaves before it orders
+    /// a launch there.
     fn gang_members(
         &self,
         replica: ReplicaId,
@@ -56,30 +68,15 @@ impl Control {
         for (id, _) in parts {
             let node = self.nodes.get(*id);
             let node = node.ok_or_else(|| format!("node {id} has left"))?;
-            if !node.runs_members {
-                return Err(format!(
-                    "node {} runs version {}, which cannot run a part of a replica: update it",
-                    node.name, node.version
-                ));
-            }
             nodes.push(node.name.clone());
             addresses.push(node.relay.address.ip());
         }
         let leader_address = *addresses.first().ok_or("it has no node")?;
-        let is_here = |nth: usize| addresses[nth].is_loopback();
-        if let Some(other) = (0..nodes.len()).find(|nth| is_here(*nth) != is_here(0)) {
-            return Err(format!(
-                "nodes {} and {} cannot reach each other: one of them listens on a loopback address; start it with --listen at an address of its network",
-                nodes[0], nodes[other]
-            ));
-        }
-        let count = u64::from(PORTS.end - PORTS.start);
-        let offset = u16::try_from(replica.0 % count).unwrap_or_default();
         let member = |(rank, address)| GangMember {
             rank,
             nodes: nodes.clone(),
             leader_address,
-            leader_port: PORTS.start + offset,
+            leader_port: replica.meeting_port(),
             address,
         };
         Ok((0..).zip(addresses.iter().copied()).map(member).collect())
@@ -156,7 +153,7 @@ impl Control {
             exit: outcome,
         });
         self.publish();
-        self.devices.look.notify_one();
+        self.devices.look_again();
     }
 
     /// Forgets the process on a node that is gone or has come back without it. Returns false for a replica on a single node.

@@ -67,7 +67,7 @@ impl Control {
         known.has_joined = true;
         known.counts_as_joined = true;
         known.silent_since = None;
-        let (name, demand) = (known.name.clone(), known.demand);
+        let (name, demand, reach) = (known.name.clone(), known.demand, known.reach());
         let demand = self.cluster.joined(&name, demand);
         let end = self.cluster.end_of(&name);
         let ids: BTreeSet<ReplicaId> = running
@@ -84,16 +84,9 @@ impl Control {
             self.forget_replica(node, replica, &format!("node {name} came back without it"));
         }
         self.engines.mark_away(node, false);
-        let mut events = Vec::new();
-        for id in self.nodes.devices(node) {
-            if let Some(device) = self.devices.known.get(&id) {
-                events.push(Event::DeviceRead {
-                    device: id,
-                    reading: self.devices.reading_of(&device.info),
-                });
-            }
-        }
-        events.push(self.links(Some(node)));
+        let devices = self.nodes.devices(node);
+        let mut events = self.devices.unread(&devices);
+        events.push(self.devices.links(&devices));
         events.extend(self.allowed_on(node));
         events.extend(self.cordons_of_node(node));
         for engine in running {
@@ -125,6 +118,7 @@ impl Control {
             name,
             running: ids.into_iter().collect(),
             demand,
+            reach,
         });
         if let Some(at) = end {
             events.push(Event::NodeEnds { node, at });

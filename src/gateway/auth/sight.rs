@@ -94,6 +94,7 @@ impl Sight {
                     | Blocker::Settling
                     | Blocker::Cordoned { .. }
                     | Blocker::NodeAway(_)
+                    | Blocker::OldNode(_)
                     | Blocker::Host => {}
                 }
             }

@@ -1,6 +1,7 @@
 //! Ends a replica that spans several nodes when a process of it has ended (M8): the others are stopped, and the memory of each is
 //! free once it has ended.
 
+use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -8,6 +9,7 @@ use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::Action;
 use crate::types::event::{Exit, Remedy};
+use crate::types::gang::MEETING_PORTS;
 use crate::types::ids::{NodeId, ReplicaId, Span};
 use crate::types::reason::StopReason;
 use crate::types::replica::Phase;
@@ -120,6 +122,19 @@ impl Pool {
             return self.replica_exited(id, first, actions);
         }
         self.release_member(id, node);
+    }
+
+    /// The id of a replica with this placement. Replicas with the same leader's node meet at different ports as long as they exist
+    /// together (M8).
+    pub(super) fn new_id(&mut self, placement: &[Share]) -> ReplicaId {
+        let Some(gang) = self.gang_of(placement) else {
+            return self.replicas.new_id();
+        };
+        let others = self.gangs().filter(|(_, leader)| *leader == gang.leader());
+        let taken: BTreeSet<u16> = others.map(|(other, _)| other.meeting_port()).collect();
+        let mut ids = MEETING_PORTS.map(|_| self.replicas.new_id());
+        let id = ids.find(|id| !taken.contains(&id.meeting_port()));
+        id.unwrap_or_else(|| self.replicas.new_id())
     }
 
     /// Frees the memory of a member whose process has ended. The replica is stopping.

@@ -30,7 +30,7 @@ impl Pool {
         actions: &mut Actions,
     ) {
         let first_action = actions.len();
-        let load = plan.wakes.unwrap_or_else(|| self.replicas.new_id());
+        let load = plan.wakes.unwrap_or_else(|| self.new_id(&plan.placement));
         let shares = match plan.wakes {
             Some(sleeper) => self.replicas[&sleeper].to_wake(),
             None => plan.placement.clone(),

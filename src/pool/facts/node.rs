@@ -164,6 +164,17 @@ impl Pool {
         Gang::new(nodes, shares.len()).map(Box::new)
     }
 
+    /// The replicas and planned loads on several nodes, with the nodes of their leaders.
+    pub(crate) fn gangs(&self) -> impl Iterator<Item = (ReplicaId, NodeId)> {
+        let running = self.replicas.iter();
+        let running =
+            running.filter_map(|(&id, replica)| Some((id, replica.gang.as_ref()?.leader())));
+        let planned = self.planned.iter();
+        let planned = planned
+            .filter_map(|(&id, planned)| Some((id, self.gang_of(&planned.shares)?.leader())));
+        running.chain(planned)
+    }
+
     /// The drain of a node, as a cordon of its devices.
     pub(crate) fn drain_of(&self, node: NodeId) -> Option<Cordon> {
         if !self.nodes.any_drains() {

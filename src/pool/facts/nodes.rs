@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::host::Host;
+use crate::types::gang::GangReach;
 use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Time};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, NodeTime, Presence};
@@ -69,6 +70,12 @@ impl Nodes {
 
     pub fn known(&self, node: NodeId) -> Option<&Node> {
         self.known.get(&node)
+    }
+
+    /// The nodes with which this one can share a replica.
+    pub fn reach(&self, node: NodeId) -> &GangReach {
+        let known = self.known.get(&node);
+        known.map_or(&GangReach::Network, |node| &node.reach)
     }
 
     pub fn all_known(&self) -> &BTreeMap<NodeId, Node> {
@@ -172,6 +179,7 @@ impl Nodes {
             since: now,
             demand: None,
             shape: None,
+            reach: GangReach::default(),
         };
         self.known.insert(id, node);
         self.silent.insert(id, now);

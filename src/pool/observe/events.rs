@@ -7,6 +7,7 @@ use crate::facts::queues::Waiting;
 use crate::facts::shadows::Shadows;
 use crate::facts::state::Pool;
 use crate::observe::adopt::Found;
+use crate::observe::nodes::JoiningNode;
 use crate::types::action::RecordKind;
 use crate::types::event::Event;
 use crate::types::ids::{DeviceId, KeyId, ModelId, ReplicaId, Ticket, Time};
@@ -94,7 +95,15 @@ impl Pool {
                 name,
                 running,
                 demand,
-            } => self.node_joined(node, name, running, demand, actions),
+                reach,
+            } => {
+                let joining = JoiningNode {
+                    name,
+                    demand,
+                    reach,
+                };
+                self.node_joined(node, joining, running, actions);
+            }
             Event::NodeExpected { node, name } => self.node_expected(node, name, actions),
             Event::NodeSilent { node } => self.node_silent(node, actions),
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),

@@ -17,20 +17,32 @@ use alloc::vec::Vec;
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
+use crate::types::gang::GangReach;
 use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, ReplicaId, Span};
 use crate::types::node::{Node, Presence};
 use crate::types::node_demand::PendingNode;
 use crate::types::reason::plural;
 
+/// A node's own facts when it joins.
+pub(crate) struct JoiningNode {
+    pub name: String,
+    pub demand: Option<DemandId>,
+    pub reach: GangReach,
+}
+
 impl Pool {
     pub(crate) fn node_joined(
         &mut self,
         id: NodeId,
-        name: String,
+        joining: JoiningNode,
         running: Vec<ReplicaId>,
-        demand: Option<DemandId>,
         actions: &mut Actions,
     ) {
+        let JoiningNode {
+            name,
+            demand,
+            reach,
+        } = joining;
         let running: BTreeSet<ReplicaId> = running.into_iter().collect();
         let silent_for = self.nodes.is_silent(id).then(|| self.silent_for(id));
         self.node_demand.no_longer_releases(id);
@@ -44,6 +56,7 @@ impl Pool {
                 since: self.now,
                 demand,
                 shape,
+                reach,
             },
         );
         let known = self.replicas_on(id);

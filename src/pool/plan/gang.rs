@@ -1,7 +1,9 @@
 //! Places a replica that spans several nodes (M8): the same number of devices on nodes of one kind, all or nothing. Proposes sets of
 //! nodes; their ranks decide.
 
+use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::models::Model;
@@ -10,16 +12,21 @@ use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::claim::Claim;
 use crate::plan::{group, victims};
 use crate::types::choice::{Choice, Evictable};
+use crate::types::gang::GangReach;
 use crate::types::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId};
 use crate::types::model::NodeSpan;
+use crate::types::obstacle::OldNode;
 use crate::types::rank::{Cost, PlaceRank};
 use crate::types::requirements::Requirements;
 
 /// The number of nodes from which sets are grown: the cheapest ones first.
 const STARTS_MAX: usize = 8;
 
-/// Nodes with equal numbers of devices of the same kinds are alike.
-type Kind = (Vec<KindId>, usize);
+/// The number of nodes that a refusal names.
+const NAMED_MAX: usize = 4;
+
+/// Nodes with equal numbers of devices of the same kinds are alike if they reach each other.
+type Kind<'a> = (&'a GangReach, Vec<KindId>, usize);
 
 /// The number of nodes over which this number of devices is spread (M8).
 pub(crate) fn nodes_for(pool: &Pool, model: &Model, devices: u32) -> u32 {
@@ -34,34 +41,91 @@ pub(crate) fn nodes_for(pool: &Pool, model: &Model, devices: u32) -> u32 {
             if largest.unwrap_or_default() >= devices as usize {
                 return 1;
             }
-            let joined = remote(pool).map(|(_, node)| node.len()).max();
-            let per_node = u32::try_from(joined.unwrap_or_default()).unwrap_or(u32::MAX);
+            let kinds = alike(pool, 1);
+            let holds = |count: &u32| {
+                let each = (devices / count) as usize;
+                let mut kinds = kinds.iter();
+                kinds.any(|((.., size), nodes)| *size >= each && nodes.len() >= *count as usize)
+            };
+            let most = kinds.keys().map(|(.., size)| *size).max();
+            let most = u32::try_from(most.unwrap_or_default()).unwrap_or(u32::MAX);
             let mut counts = (2..=devices).filter(|count| devices.is_multiple_of(*count));
-            counts
-                .find(|count| devices / count <= per_node)
+            let fitting = counts.clone().find(holds);
+            // The refusal names the fewest nodes that would hold it.
+            fitting
+                .or_else(|| counts.find(|count| devices / count <= most))
                 .unwrap_or(1)
         }
         NodeSpan::One | NodeSpan::Exactly(_) | NodeSpan::AsNeeded => 1,
     }
 }
 
-/// The devices of each node other than the controller's own machine. Members of a gang reach each other at addresses of nodes.
-fn remote(pool: &Pool) -> impl Iterator<Item = (NodeId, &BTreeSet<DeviceId>)> {
+/// The nodes other than the controller's own machine that have devices. Members of a gang reach each other at addresses of nodes.
+fn remote(pool: &Pool) -> impl Iterator<Item = (NodeId, &GangReach)> {
     let nodes = pool.nodes.with_devices().filter(|node| *node != NodeId(0));
-    nodes.filter_map(|node| Some((node, pool.nodes.device_set(node)?)))
+    nodes.map(|node| (node, pool.nodes.reach(node)))
 }
 
-/// The devices of nodes that are alike, where there are at least `count` of them.
-pub(crate) fn alike(pool: &Pool, count: u32) -> BTreeMap<Kind, Vec<&BTreeSet<DeviceId>>> {
+/// The devices of nodes that are alike and can hold a replica together, where there are at least `count` of them.
+pub(crate) fn alike(pool: &Pool, count: u32) -> BTreeMap<Kind<'_>, Vec<&BTreeSet<DeviceId>>> {
     let mut all: BTreeMap<Kind, Vec<&BTreeSet<DeviceId>>> = BTreeMap::new();
-    for (_, node) in remote(pool) {
+    for (node, reach) in remote(pool) {
+        let Some(node) = pool.nodes.device_set(node) else {
+            continue;
+        };
+        if matches!(reach, GangReach::Alone { .. }) {
+            continue;
+        }
         let mut kinds: Vec<KindId> = node.iter().map(|id| pool.devices[id].kind).collect();
         kinds.sort();
         kinds.dedup();
-        all.entry((kinds, node.len())).or_default().push(node);
+        let kind = (reach, kinds, node.len());
+        all.entry(kind).or_default().push(node);
     }
     all.retain(|_, nodes| nodes.len() >= count as usize);
     all
+}
+
+/// The node, if it is too old for a part of this replica.
+pub(crate) fn old_node(pool: &Pool, requirements: &Requirements, node: NodeId) -> Option<OldNode> {
+    if requirements.nodes < 2 {
+        return None;
+    }
+    let GangReach::Alone { version } = pool.nodes.reach(node) else {
+        return None;
+    };
+    Some(OldNode {
+        node: pool.node_name(node),
+        version: version.clone(),
+    })
+}
+
+/// The reasons why nodes cannot hold the replica together.
+pub(crate) fn apart(pool: &Pool, requirements: &Requirements) -> Vec<String> {
+    if requirements.nodes < 2 {
+        return Vec::new();
+    }
+    let mut why: Vec<String> = remote(pool)
+        .filter_map(|(node, _)| old_node(pool, requirements, node))
+        .take(NAMED_MAX)
+        .map(|old| format!("{old}"))
+        .collect();
+    let with = |wanted: GangReach| {
+        let mut nodes = remote(pool).filter(|(_, reach)| **reach == wanted);
+        let named = nodes.by_ref().take(NAMED_MAX);
+        let mut named: Vec<String> = named.map(|(node, _)| pool.node_name(node)).collect();
+        if nodes.next().is_some() {
+            named.push("others".to_owned());
+        }
+        named.join(", ")
+    };
+    let (here, there) = (with(GangReach::Machine), with(GangReach::Network));
+    if !here.is_empty() && !there.is_empty() {
+        why.push(format!(
+            "nodes on a loopback address ({here}) and nodes of the network ({there}) cannot reach each other: start them with --listen at an address of their network (M8)"
+        ));
+    }
+    why
 }
 
 /// Possible placements: without evictions if enough nodes have free memory, otherwise with them. `touching` restricts the search to

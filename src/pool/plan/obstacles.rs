@@ -35,6 +35,9 @@ pub(crate) fn find(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obsta
             Err(Unfit::NodeAway(away)) => {
                 found.push(all_of(pool, device, Blocker::NodeAway(away)));
             }
+            Err(Unfit::OldNode(old)) => {
+                found.push(all_of(pool, device, Blocker::OldNode(old)));
+            }
             Err(Unfit::HostFull { lacks }) => found.push(Obstacle {
                 bytes: lacks,
                 ..all_of(pool, device, Blocker::Host)

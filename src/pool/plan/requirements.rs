@@ -111,6 +111,9 @@ impl Requirements {
         device: &Device,
     ) -> Result<Bytes, Unfit> {
         let bytes = self.fits_empty(model, id, device)?;
+        if let Some(old) = gang::old_node(pool, self, device.node) {
+            return Err(Unfit::OldNode(old));
+        }
         if let Some(cordon) = device.closed() {
             return Err(Unfit::Cordoned {
                 reason: cordon.reason.clone(),
@@ -207,6 +210,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
         allowed_by: model.spec.allowed_by.clone(),
         host: host.map(|most| (model.spec.host_bytes, most)),
+        apart: gang::apart(pool, requirements),
     })
 }
 

@@ -4,6 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::types::gang::GangReach;
 use crate::types::ids::{
     Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId,
     ShapeId, Span, Ticket, Time,
@@ -172,6 +173,8 @@ pub enum Event {
         running: Vec<ReplicaId>,
         /// The request of the pool that brought the node.
         demand: Option<DemandId>,
+        /// The nodes with which it can share a replica (M8).
+        reach: GangReach,
     },
     /// The node had joined when the controller ended, and may come back (N2).
     NodeExpected {

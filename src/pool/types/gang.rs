@@ -1,9 +1,36 @@
 //! The members of a replica that spans several nodes: one engine process on each (M8).
 
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::types::event::Exit;
-use crate::types::ids::NodeId;
+use crate::types::ids::{NodeId, ReplicaId};
+
+/// The ports of leaders' nodes at which the processes of replicas meet.
+pub(crate) const MEETING_PORTS: Range<u16> = 29_500..30_000;
+
+/// The nodes with which a node can share a replica (M8). Only nodes of equal reach hold a replica together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GangReach {
+    /// Nodes at addresses of the network.
+    #[default]
+    Network,
+    /// Nodes on the same machine: it listens on a loopback address.
+    Machine,
+    /// No other node: this version runs no process of a replica on several nodes.
+    Alone { version: String },
+}
+
+impl ReplicaId {
+    /// The port of the leader's node at which the processes of the replica meet (M8). A load that finds it taken is tried again
+    /// under another number, and so at another port.
+    pub fn meeting_port(self) -> u16 {
+        let ports = u64::from(MEETING_PORTS.end - MEETING_PORTS.start);
+        let offset = u16::try_from(self.0 % ports).unwrap_or_default();
+        MEETING_PORTS.start + offset
+    }
+}
 
 /// The processes of a replica that spans several nodes. The first member is the leader, which takes the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +60,11 @@ impl Gang {
             devices: u32::try_from(devices).unwrap_or(u32::MAX),
             first_exit: None,
         })
+    }
+
+    /// The node of the process that takes the requests.
+    pub fn leader(&self) -> NodeId {
+        self.members[0].node
     }
 
     /// The rank of the member on this node, if its process has not ended.

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 
+use crate::types::gang::GangReach;
 use crate::types::ids::{DemandId, ShapeId, Span, Time};
 
 /// A node that has joined at least once. The controller's own machine does not join; it is always present.
@@ -15,6 +16,8 @@ pub(crate) struct Node {
     pub demand: Option<DemandId>,
     /// The requested size, if it is known.
     pub shape: Option<ShapeId>,
+    /// Unknown, and not used, until the node joins.
+    pub reach: GangReach,
 }
 
 /// The times of a node's life (N7).

@@ -34,6 +34,7 @@ pub enum Blocker {
     },
     /// The memory that the node's host lacks for the model's part there (M3).
     Host,
+    OldNode(OldNode),
     /// A planned load that waits for memory.
     Planned {
         model: String,
@@ -55,6 +56,7 @@ pub enum Unfit {
         reason: String,
     },
     NodeAway(NodeAway),
+    OldNode(OldNode),
     /// The node's host lacks memory for the model's part there, and no eviction frees enough (M3).
     HostFull {
         lacks: Bytes,
@@ -74,6 +76,13 @@ pub enum NodeAway {
     Ends { node: String, left: Span },
     /// It still has engines that the pool has given up (N4).
     EndsOthers { node: String, engines: u32 },
+}
+
+/// A node that runs no process of a replica on several nodes (M8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldNode {
+    pub node: String,
+    pub version: String,
 }
 
 /// The reason why a replica may not be evicted for a demand.
@@ -155,6 +164,7 @@ impl fmt::Display for Blocker {
                 f,
                 "missing in the machine's memory for the model's part there (M3)"
             ),
+            Blocker::OldNode(old) => write!(f, "out of reach: {old}"),
             Blocker::Replica {
                 replica,
                 model,
@@ -180,6 +190,7 @@ impl fmt::Display for Unfit {
             }
             Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
             Unfit::NodeAway(away) => write!(f, "{away}"),
+            Unfit::OldNode(old) => write!(f, "{old}"),
             Unfit::HostFull { lacks } => write!(
                 f,
                 "{lacks} are missing in the machine's memory for the model's part there (M3)"
@@ -209,6 +220,16 @@ impl fmt::Display for NodeAway {
                 "node {node} must first end engines that the pool has given up there, {engines} in all (N4)"
             ),
         }
+    }
+}
+
+impl fmt::Display for OldNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OldNode { node, version } = self;
+        write!(
+            f,
+            "node {node} runs version {version}, which cannot run a part of a replica on several nodes: update it (M8)"
+        )
     }
 }
 

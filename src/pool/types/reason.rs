@@ -195,6 +195,8 @@ pub enum Refusal {
         allowed_by: String,
         /// The host memory that it needs and the most that a node's host has, if only that is too little.
         host: Option<(Bytes, Bytes)>,
+        /// The reasons why nodes cannot hold it together; empty without such nodes.
+        apart: Vec<String>,
     },
     /// Every node has left, or none has joined yet.
     NoDevices {
@@ -446,6 +448,7 @@ impl fmt::Display for Refusal {
                 devices_allowed,
                 allowed_by,
                 host,
+                apart,
             } => {
                 if let Some((needs, total)) = host {
                     write!(
@@ -471,7 +474,8 @@ impl fmt::Display for Refusal {
                     write!(
                         f,
                         "needs {devices} devices with {needs} each on {nodes} joined nodes of one kind, and at most {devices_that_fit} can give that even when the pool is empty; the largest can give {largest} (M6, M8)"
-                    )
+                    )?;
+                    apart.iter().try_for_each(|why| write!(f, "; {why}"))
                 } else {
                     write!(
                         f,

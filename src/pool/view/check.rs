@@ -41,6 +41,8 @@ pub enum Violation {
     BadPlacement(ReplicaId),
     /// M8: a replica continues although a process of it has ended.
     HalfGang(ReplicaId),
+    /// M8: two replicas with the same leader's node meet at the same port.
+    SharedPort(ReplicaId, ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),
     /// A decision is due but missing from the agenda.
@@ -53,6 +55,7 @@ pub fn check(pool: &Pool) -> Vec<Violation> {
     memory(pool, &mut found);
     hosts(pool, &mut found);
     replicas(pool, &mut found);
+    meeting_ports(pool, &mut found);
     queues(pool, &mut found);
     if !pool.devices.is_index_right() {
         found.push(Violation::IndexWrong("devices by their room"));
@@ -199,6 +202,15 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
     }
 }
 
+fn meeting_ports(pool: &Pool, found: &mut Vec<Violation>) {
+    let mut ports: BTreeMap<(NodeId, u16), ReplicaId> = BTreeMap::new();
+    for (gang, leader) in pool.gangs() {
+        if let Some(other) = ports.insert((leader, gang.meeting_port()), gang) {
+            found.push(Violation::SharedPort(other, gang));
+        }
+    }
+}
+
 /// Its node fell silent while it was loading and has returned. The model was loaded on another node in the meantime (N2).
 fn returned(pool: &Pool, replica: &Replica) -> bool {
     let mut nodes = pool.nodes_of(replica);
@@ -266,6 +278,9 @@ impl fmt::Display for Violation {
             }
             Violation::HalfGang(replica) => {
                 write!(f, "M8: {replica} continues without one of its processes")
+            }
+            Violation::SharedPort(one, other) => {
+                write!(f, "M8: {one} and {other} meet at the same port")
             }
             Violation::Missed(decision) => write!(f, "a decision was missed: {decision}"),
             Violation::IndexWrong(what) => write!(f, "the index of {what} is wrong"),

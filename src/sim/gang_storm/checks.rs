@@ -4,7 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use super::{Play, TOTAL};
-use pool::{Bytes, DeviceId, ModelId, NodeId, NodeSpan, ReplicaId, ReplicaState, Share, Ticket};
+use pool::{
+    Bytes, DeviceId, GangReach, ModelId, NodeId, NodeSpan, ReplicaId, ReplicaState, Share, Ticket,
+};
 
 impl Play {
     pub(super) fn breaks(&mut self, text: String) {
@@ -27,6 +29,15 @@ impl Play {
         if on.len() != wanted as usize || on.values().any(|devices| devices.len() != each) {
             let text = format!("M8: {replica} of {wanted} nodes with {each} devices is on {on:?}");
             self.breaks(text);
+        }
+        if wanted > 1 {
+            let reach = |node: &NodeId| &self.links[node].reach;
+            let reaches: BTreeSet<&GangReach> = on.keys().map(reach).collect();
+            let is_old = |reach: &&&GangReach| matches!(reach, GangReach::Alone { .. });
+            if reaches.len() != 1 || reaches.iter().any(|reach| is_old(&reach)) {
+                let text = format!("M8: {replica} is on nodes that reach {reaches:?}");
+                self.breaks(text);
+            }
         }
         let away = |node: &&NodeId| self.links[*node].is_known_cut;
         if let Some(node) = on.keys().find(away) {

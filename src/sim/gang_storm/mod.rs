@@ -13,8 +13,8 @@ use core::cmp::Reverse;
 use super::random::Random;
 use super::world::World;
 use pool::{
-    Action, Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, NodeId,
-    NodeSpan, Pool, Priority, ReplicaId, Share, Span, Ticket, Time, check,
+    Action, Bytes, DeviceId, DeviceReading, Event, GangReach, KeyId, Limits, ModelId, ModelSpec,
+    NodeId, NodeSpan, Pool, Priority, ReplicaId, Share, Span, Ticket, Time, check,
 };
 
 /// A planted fault around the core that the checks must detect.
@@ -24,6 +24,8 @@ pub enum GangFault {
     OneEndsAll,
     /// Only the leader is ordered to end.
     OthersRunOn,
+    /// Every node claims to reach all others.
+    ReachHidden,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct GangStormReport {
     pub adopted: u64,
     /// Gangs that did not return completely after a restart.
     pub incomplete: u64,
+    /// Storms in which nodes do not all reach each other.
+    pub mixed: u64,
     pub broken: Vec<String>,
 }
 
@@ -81,6 +85,7 @@ struct Link {
     is_cut: bool,
     cuts: u64,
     is_known_cut: bool,
+    reach: GangReach,
 }
 
 struct Play {
@@ -165,13 +170,27 @@ impl Play {
         let count = random.between(3, 5);
         let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth, per_node)));
         let specs = specs.collect();
+        let is_mixed = random.chance(500);
+        let links = (1..=nodes).map(|node| {
+            let reach = if is_mixed {
+                reach(&mut random)
+            } else {
+                GangReach::Network
+            };
+            let link = Link {
+                reach,
+                ..Link::default()
+            };
+            (NodeId(node), link)
+        });
+        let links: BTreeMap<NodeId, Link> = links.collect();
+        let reaches: BTreeSet<&GangReach> = links.values().map(|link| &link.reach).collect();
+        let mixed = u64::from(reaches.len() > 1);
         let mut play = Play {
             world: World::new(Pool::new(limits(), false, ReplicaId(1))),
             devices,
             specs,
-            links: (1..=nodes)
-                .map(|node| (NodeId(node), Link::default()))
-                .collect(),
+            links,
             heap: BinaryHeap::new(),
             sequence: 0,
             processes: BTreeMap::new(),
@@ -184,7 +203,10 @@ impl Play {
             newest: 0,
             peace: false,
             fault: storm.fault,
-            report: GangStormReport::default(),
+            report: GangStormReport {
+                mixed,
+                ..GangStormReport::default()
+            },
             done: false,
             random,
         };
@@ -331,6 +353,16 @@ impl Play {
             }
             _ => {}
         }
+    }
+}
+
+fn reach(random: &mut Random) -> GangReach {
+    match random.below(10) {
+        0..=1 => GangReach::Machine,
+        2 => GangReach::Alone {
+            version: "0.1.0".to_string(),
+        },
+        _ => GangReach::Network,
     }
 }
 

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 
 use super::super::world::World;
 use super::{Due, GangFault, LENGTH, Play, Process, limits};
-use pool::{Event, Exit, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span, Ticket, Time};
+use pool::{
+    Event, Exit, GangReach, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span, Ticket, Time,
+};
 
 /// The longest time after which a node returns to the next controller.
 const RETURN: u64 = 30_000;
@@ -47,6 +49,10 @@ impl Play {
         (link.is_cut, link.is_known_cut) = (false, false);
         let running = self.on(node);
         let name = format!("node-{}", node.0);
+        let reach = match self.fault {
+            Some(GangFault::ReachHidden) => GangReach::Network,
+            _ => self.links[&node].reach.clone(),
+        };
         self.feed(
             at,
             Event::NodeJoined {
@@ -54,6 +60,7 @@ impl Play {
                 name,
                 running: running.clone(),
                 demand: None,
+                reach,
             },
         );
         let devices: Vec<_> = self.devices.clone().into_iter().collect();
@@ -167,7 +174,9 @@ impl Play {
     pub(super) fn restarts(&mut self, at: Time) {
         self.report.restarts += 1;
         let newest = self.processes.keys().last().map_or(0, |(id, _)| id.0);
-        self.first = self.first.max(newest).max(self.newest) + 1;
+        // Numbers far apart may stand for the same meeting port.
+        let gap = self.random.between(1, 500);
+        self.first = self.first.max(newest).max(self.newest) + gap;
         let pool = Pool::new(limits(), false, ReplicaId(self.first));
         let before = core::mem::replace(&mut self.world, World::new(pool));
         self.world.now = at;

@@ -10,7 +10,7 @@ use super::super::world::World;
 use super::cluster::limits;
 use super::{Due, LENGTH, NodeFault, Play};
 use pool::{
-    Action, Command, Event, Exit, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span,
+    Action, Command, Event, Exit, GangReach, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span,
     StopReason, Ticket, Time,
 };
 
@@ -51,6 +51,7 @@ impl Play {
                 name: format!("node-{}", node.0),
                 running: running.clone(),
                 demand: self.leases.demands.get(&node).copied(),
+                reach: GangReach::Network,
             },
         );
         for (device, reading) in self.truth.devices_of(node) {
@@ -113,6 +114,7 @@ impl Play {
             name: format!("node-{}", node.0),
             running,
             demand: None,
+            reach: GangReach::Network,
         };
         let now = self.world.now.max(at);
         self.world.pool.step(now, event);

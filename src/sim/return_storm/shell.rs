@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use super::{Due, Engine, LOAD, Play, RESTART, ReturnFault, limits};
 use pool::{
-    Action, DeviceId, DeviceReading, Event, ModelId, NodeId, Refusal, ReplicaId, Share, Span,
-    StopReason, Time, check,
+    Action, DeviceId, DeviceReading, Event, GangReach, ModelId, NodeId, Refusal, ReplicaId, Share,
+    Span, StopReason, Time, check,
 };
 
 impl Play {
@@ -50,6 +50,7 @@ impl Play {
             name: format!("node-{}", node.0),
             running,
             demand: None,
+            reach: GangReach::Network,
         });
         self.feed(at, events);
         if is_late {
