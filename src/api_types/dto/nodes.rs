@@ -253,7 +253,7 @@ pub struct UndrainNodeResponse {
 }
 
 impl NodeView {
-    /// Every node of the pool. The controller's machine is first.
+    /// Every node of the pool, by name. The controller's machine is first.
     pub fn all(snapshot: &Snapshot) -> Vec<NodeView> {
         let views = snapshot.pool.nodes.iter();
         views

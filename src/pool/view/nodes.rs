@@ -54,7 +54,7 @@ impl NodeState {
 }
 
 impl Pool {
-    /// All nodes that are not gone, including the controller's own machine.
+    /// All nodes that are not gone, by name. The controller's own machine is first.
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
         let mut ids: Vec<NodeId> = self.nodes.with_devices().collect();
         let joined = self.nodes.all_known().iter();
@@ -62,7 +62,9 @@ impl Pool {
         ids.extend(joined.map(|(&id, _)| id));
         ids.sort();
         ids.dedup();
-        ids.into_iter().map(|id| self.node_view(id)).collect()
+        let mut views: Vec<NodeView> = ids.into_iter().map(|id| self.node_view(id)).collect();
+        views.sort_by_cached_key(|view| (view.node != NodeId(0), view.name.clone()));
+        views
     }
 
     fn node_view(&self, id: NodeId) -> NodeView {
@@ -120,5 +122,44 @@ impl Pool {
             since,
             reason,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::event::{DeviceReading, Event};
+    use crate::types::gang::GangReach;
+    use crate::types::ids::{Bytes, ReplicaId};
+    use crate::types::model::Limits;
+
+    #[test]
+    fn nodes_are_listed_by_name_after_the_controllers_machine() {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let reading = DeviceReading {
+            name: String::from("gpu0"),
+            total: Bytes(Bytes::GIB),
+            ..DeviceReading::default()
+        };
+        let device = DeviceId(0);
+        pool.step(Time(0), Event::DeviceRead { device, reading });
+        for (number, name) in [(7, "lab-b"), (8, "lab-c"), (9, "a-node")] {
+            let joined = Event::NodeJoined {
+                node: NodeId(number),
+                name: String::from(name),
+                running: Vec::new(),
+                demand: None,
+                reach: GangReach::Network,
+            };
+            pool.step(Time(1), joined);
+        }
+        let expected = Event::NodeExpected {
+            node: NodeId(10),
+            name: String::from("lab-a"),
+        };
+        pool.step(Time(2), expected);
+        let views = pool.node_views();
+        let names: Vec<&str> = views.iter().map(|view| view.name.as_str()).collect();
+        assert_eq!(names, ["local", "a-node", "lab-a", "lab-b", "lab-c"]);
     }
 }
