@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::leader::Route;
 use edge::record::Record;
 use edge::shares::Permit;
 
@@ -60,6 +61,7 @@ pub(super) enum ResponseError {
 /// The leader's response on its way to the client.
 pub(super) struct Responding {
     body: Incoming,
+    route: Route,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
     /// The response is an event stream, so an error can be sent as an event.
     is_events: bool,
@@ -68,15 +70,11 @@ pub(super) struct Responding {
 }
 
 impl Responding {
-    pub fn new(
-        body: Incoming,
-        gone: WaitForCancellationFutureOwned,
-        is_events: bool,
-        permit: Permit,
-    ) -> Responding {
+    pub fn new(body: Incoming, route: Route, is_events: bool, permit: Permit) -> Responding {
         Responding {
             body,
-            gone: Box::pin(gone),
+            gone: Box::pin(route.leader.gone.clone().cancelled_owned()),
+            route,
             is_events,
             is_over: false,
             _permit: permit,
@@ -108,7 +106,10 @@ impl Body for Responding {
         }
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Err(error))) => this.cut(ResponseError::Broken(error)),
+            Poll::Ready(Some(Err(error))) => {
+                this.route.discard();
+                this.cut(ResponseError::Broken(error))
+            }
             Poll::Ready(None) => {
                 this.is_over = true;
                 Poll::Ready(None)

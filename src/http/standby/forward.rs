@@ -1,6 +1,8 @@
 //! Forwards a request to the leader, and its response to the client. Connection-specific headers are removed, and the client's
 //! address is added, so limits and `loopback` apply as if the request had been sent to the leader.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::request::Parts;
@@ -8,7 +10,7 @@ use axum::http::uri::{Scheme, Uri};
 use axum::http::{HeaderMap, Request, Response, Version};
 
 use super::bodies::{Responding, Sending};
-use super::leader::Leader;
+use super::leader::{Leader, Route};
 use api_types::error::{ErrorKind, Failure};
 use edge::ClientAddress;
 use edge::shares::Permit;
@@ -46,36 +48,45 @@ pub(super) struct Sender {
 
 /// The leader's response, or an error without one.
 pub(super) async fn forward(
-    leader: &Leader,
+    leader: Arc<Leader>,
     permit: Permit,
     (parts, body): (Parts, Sending),
     sender: &Sender,
 ) -> Result<Response<Body>, Failure> {
-    let request = onward(leader, parts, sender)?.map(|()| body);
+    let request = onward(&leader, parts, sender)?.map(|()| body);
+    let gone = leader.gone.clone();
+    let route = Route::to(leader);
     let responded = tokio::select! {
-        responded = leader.client.request(request) => responded,
-        () = leader.gone.cancelled() => return Err(lost("it is no longer the leader")),
+        responded = route.connections.request(request) => responded,
+        () = gone.cancelled() => return Err(lost("it is no longer the leader")),
     };
-    let response = responded.map_err(|error| if error.is_connect() { Failure::new(
-        ErrorKind::Unavailable,
-        "no_leader",
-        format!(
-            "this standby controller cannot reach the leader ({}), and takes over once the leader is gone: {}",
-            leader.address,
-            with_sources(&error)
-        ),
-    )
-    .again_in(AGAIN_IN) } else { lost(&with_sources(&error)) })?;
+    let response = responded.map_err(|error| {
+        if error.is_connect() {
+            return unreachable(&route.leader, &error);
+        }
+        if !is_of_client(&error) {
+            route.discard();
+        }
+        lost(&with_sources(&error))
+    })?;
     let (mut head, body) = response.into_parts();
     remove_of_connection(&mut head.headers);
     let kind = head.headers.get(header::CONTENT_TYPE);
     let is_events = kind.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
-    let gone = leader.gone.clone().cancelled_owned();
-    let body = Body::new(Responding::new(body, gone, is_events, permit));
+    let body = Body::new(Responding::new(body, route, is_events, permit));
     let mut reply = Response::new(body);
     *reply.status_mut() = head.status;
     *reply.headers_mut() = head.headers;
     Ok(reply)
+}
+
+fn unreachable(leader: &Leader, error: &dyn std::error::Error) -> Failure {
+    let message = format!(
+        "this standby controller cannot reach the leader ({}), and takes over once the leader is gone: {}",
+        leader.address,
+        with_sources(error)
+    );
+    Failure::new(ErrorKind::Unavailable, "no_leader", message).again_in(AGAIN_IN)
 }
 
 fn lost(why: &str) -> Failure {
@@ -163,6 +174,14 @@ fn name_client(headers: &mut HeaderMap, sender: &Sender) {
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static(scheme));
+}
+
+/// The client's body broke, so the connection to the leader had to be closed.
+fn is_of_client(error: &hyper_util::client::legacy::Error) -> bool {
+    let source = std::error::Error::source(error);
+    source
+        .and_then(|source| source.downcast_ref::<hyper::Error>())
+        .is_some_and(hyper::Error::is_user)
 }
 
 fn with_sources(error: &dyn std::error::Error) -> String {

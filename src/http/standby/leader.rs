@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::http::Uri;
 use axum::http::uri::Authority;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -24,13 +25,17 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const IDLE_MAX: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
+/// Pooled connections to the leader.
+type Connections = Client<Dial, Sending>;
+
 /// The leader's address, with connections to it.
 pub(super) struct Leader {
     pub address: String,
     pub fingerprint: Option<String>,
     pub is_https: bool,
     pub authority: Authority,
-    pub client: Client<Dial, Sending>,
+    dial: Dial,
+    client: ArcSwap<Connections>,
     /// Fires when it is no longer the leader: pending responses will never arrive.
     pub gone: CancellationToken,
 }
@@ -66,23 +71,43 @@ impl Leader {
             port: port.unwrap_or(if is_https { 443 } else { 80 }),
             fingerprint: pinned,
         };
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_FOR)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .build(Dial(Arc::new(place)));
+        let dial = Dial(Arc::new(place));
         Ok(Leader {
             address: address.to_owned(),
             fingerprint: fingerprint.map(str::to_owned),
             is_https,
             authority,
-            client,
+            client: ArcSwap::from_pointee(dial.connections()),
+            dial,
             gone: CancellationToken::new(),
         })
     }
 
     pub fn is_at(&self, address: &str, fingerprint: Option<&str>) -> bool {
         self.address == address && self.fingerprint.as_deref() == fingerprint
+    }
+}
+
+/// The connections of one request.
+pub(super) struct Route {
+    pub leader: Arc<Leader>,
+    pub connections: Arc<Connections>,
+}
+
+impl Route {
+    pub fn to(leader: Arc<Leader>) -> Route {
+        let connections = leader.client.load_full();
+        Route {
+            leader,
+            connections,
+        }
+    }
+
+    /// Stops the reuse of idle connections when a connection has broken. The process behind them has probably ended, and each
+    /// would lose a request. A new connection shows whether the leader still listens.
+    pub fn discard(&self) {
+        let new = Arc::new(self.leader.dial.connections());
+        self.leader.client.compare_and_swap(&self.connections, new);
     }
 }
 
@@ -121,6 +146,16 @@ impl Place {
 /// Opens connections. The host in a request's URI is the leader's.
 #[derive(Clone)]
 pub(super) struct Dial(Arc<Place>);
+
+impl Dial {
+    fn connections(&self) -> Connections {
+        Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_FOR)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(self.clone())
+    }
+}
 
 impl tower::Service<Uri> for Dial {
     type Response = Wire;

@@ -273,7 +273,7 @@ impl ConnectionService for Standby {
                     body,
                     record: Arc::clone(&exchange.record),
                 };
-                let passed = forward(&leader, permit, (parts, body), &sender).await;
+                let passed = forward(leader, permit, (parts, body), &sender).await;
                 (passed.unwrap_or_else(Failure::into_response), true)
             }
         };

@@ -190,6 +190,71 @@ async fn d4_a_request_body_is_read_only_as_fast_as_the_leader_reads_it() {
     assert!(sent > 0);
 }
 
+/// A response that keeps its connection open.
+const REUSABLE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
+
+/// A process that dies closes its sockets one after another, the listener first. The sockets that are still open must not cost a
+/// client a second request.
+#[tokio::test]
+async fn d4_a_dying_leader_loses_one_request_per_client_although_other_connections_are_open() {
+    for begins in [false, true] {
+        let scene = Scene::new().await;
+        scene.follow();
+        let asks = || scene.ask("GET /v1/models HTTP/1.1");
+        let both = async {
+            let (mut first, _) = scene.at_leader().await;
+            let (mut second, _) = scene.at_leader().await;
+            first.write_all(REUSABLE).await.expect("sent");
+            second.write_all(REUSABLE).await.expect("sent");
+            (first, second)
+        };
+        let (_, _, (mut first, mut second)) = tokio::join!(asks(), asks(), both);
+
+        let Scene {
+            standby: _standby,
+            address,
+            leader,
+            stop: _stop,
+            server: _server,
+        } = scene;
+        drop(leader);
+        let ask = || async {
+            let mut socket = TcpStream::connect(address).await.expect("connected");
+            let text = "GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+            socket.write_all(text.as_bytes()).await.expect("sent");
+            let mut response = String::new();
+            let read = timeout(PATIENCE, socket.read_to_string(&mut response)).await;
+            read.expect("a response").expect("text");
+            response
+        };
+        // Either connection may be reused; the other one stays open.
+        let dies = async {
+            let (mut used, idle) = tokio::select! {
+                read = first.read_u8() => { read.expect("a request"); (first, second) }
+                read = second.read_u8() => { read.expect("a request"); (second, first) }
+            };
+            until(&mut used, "\r\n\r\n").await;
+            if begins {
+                used.write_all(STREAM).await.expect("sent");
+            }
+            idle
+        };
+        let (cut, mut idle) = tokio::join!(ask(), dies);
+        assert!(cut.contains("leader_lost"), "{cut}");
+        let status = if begins { 200 } else { 502 };
+        assert!(cut.starts_with(&format!("HTTP/1.1 {status}")), "{cut}");
+
+        let next = ask().await;
+        assert!(next.starts_with("HTTP/1.1 503"), "{next}");
+        assert!(next.contains("cannot reach the leader"), "{next}");
+        let mut rest = Vec::new();
+        let closed = timeout(PATIENCE, idle.read_to_end(&mut rest)).await;
+        closed.expect("it is closed").expect("closed");
+        assert!(rest.is_empty(), "no request is sent on it");
+    }
+}
+
 #[tokio::test]
 async fn d4_a_lost_leader_and_a_forwarding_loop_are_reported() {
     let scene = Scene::new().await;
