@@ -32,14 +32,14 @@ impl Control {
     pub(super) fn look_for_missing_programs(&mut self) {
         let lacking = self
             .models
-            .facts
+            .facts()
             .values()
             .filter(|facts| facts.lacks_program);
         let entries: Vec<Arc<Entry>> = lacking.map(|facts| Arc::clone(&facts.entry)).collect();
         if entries.is_empty() {
             return;
         }
-        let inbox = self.inbox.clone();
+        let inbox = self.background.inbox();
         let look = move || {
             for entry in entries {
                 if missing_program(&entry.name, &entry.recipe).is_none() {
@@ -49,7 +49,7 @@ impl Control {
             }
         };
         // A check that hangs in a system call must not delay the shutdown: only the task around it can be aborted.
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             if let Ok(_turn) = LOOKS.acquire().await {
                 let _ = tokio::task::spawn_blocking(look).await;
             }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::{Control, Heartbeat, Parts};
 use crate::engines::{EarlierApplications, earlier_applications};
-use crate::gates::{Minute, SeatRequest};
+use crate::gates::{GateReport, Minute, SeatRequest};
 use crate::handle::Handle;
 use crate::journal::keeper;
 use crate::lookups::{AdapterLookups, HubLookups};
@@ -56,7 +56,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     // Accepts no request before the initial state is known.
     let inventory = control.begin(start);
     let handle = Handle {
-        inbox: control.inbox.clone(),
+        inbox: control.background.inbox(),
         routes: Arc::clone(&control.publishing.routes),
         snapshot: Arc::clone(&control.publishing.snapshot),
         numbers,
@@ -106,28 +106,28 @@ async fn end_of_keeper(mut keeper: JoinHandle<()>, within: Duration) {
 
 impl Control {
     async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>, inventory: Inventory) {
-        self.tasks.spawn(inventory_task::run(
+        self.background.spawn(inventory_task::run(
             inventory,
             Arc::clone(&self.publishing.snapshot),
-            self.inbox.clone(),
+            self.background.inbox(),
             self.clock,
-            Arc::clone(&self.devices.look),
+            self.devices.look(),
         ));
-        self.tasks.spawn(watch_task::run(WatchInputs {
+        self.background.spawn(watch_task::run(WatchInputs {
             snapshot: Arc::clone(&self.publishing.snapshot),
             routes: Arc::clone(&self.publishing.routes),
-            inbox: self.inbox.clone(),
+            inbox: self.background.inbox(),
             responded: Arc::clone(&self.publishing.responded),
             clock: self.clock,
             load_path: Arc::clone(&self.publishing.load_path),
-            serve_writers: Arc::clone(self.engines.serve_writers()),
+            serve_writers: Arc::clone(self.launcher.serve_writers()),
         }));
-        self.tasks
+        self.background
             .spawn(earlier_applications::run(EarlierApplications {
-                writers: Arc::clone(self.engines.serve_writers()),
+                writers: Arc::clone(self.launcher.serve_writers()),
                 routes: Arc::clone(&self.publishing.routes),
                 seats: self.earlier_seats.clone(),
-                inbox: self.inbox.clone(),
+                inbox: self.background.inbox(),
                 clock: self.clock,
                 keep: self.config.pool.on_restart == OnRestart::Adopt,
             }));
@@ -167,7 +167,7 @@ impl Control {
                     }
                 }
             }
-            while self.tasks.try_join_next().is_some() {}
+            self.background.reap();
             if self.journal.leads() {
                 self.follow_wall_clock();
             }
@@ -186,7 +186,10 @@ impl Control {
                 }
                 self.remember();
                 self.keep_usage(ended);
-                self.read_ahead();
+                if self.config.parking.read_ahead {
+                    let next = self.reader.choose(&self.pool, &self.models, now);
+                    self.read_ahead(next);
+                }
                 self.look_for_missing_programs();
             }
             if self.publishing.due().is_some_and(|at| at <= now) {
@@ -196,7 +199,7 @@ impl Control {
         self.publish();
         self.record_final_sums();
         // Engines that still run then are left to the next process.
-        self.tasks.shutdown().await;
+        self.background.shutdown().await;
     }
 
     fn hear(&mut self, message: Message) {
@@ -224,9 +227,11 @@ impl Control {
                 self.seats.remove(&ticket);
                 self.turn(Event::RequestLeft { ticket });
             }
-            Message::Drained { replica } => self.turn(Event::Drained { replica }),
-            Message::SeatFreed => self.turn(Event::TimerFired),
-            Message::KeptAlive { replica, keep } => self.turn(Event::KeptAlive { replica, keep }),
+            Message::Gate(report) => self.turn(match report {
+                GateReport::Drained { replica } => Event::Drained { replica },
+                GateReport::SeatFreed => Event::TimerFired,
+                GateReport::KeptAlive { replica, keep } => Event::KeptAlive { replica, keep },
+            }),
             Message::Sign { requested } => self
                 .publishing
                 .responded
@@ -238,8 +243,7 @@ impl Control {
                 accepted,
                 settled,
             } => {
-                self.orders.begin(order, by, accepted, settled);
-                self.unloaded.order(&command);
+                self.orders.begin(order, &command, by, accepted, settled);
                 self.turn(Event::OrderReceived { order, command });
             }
             Message::Plan { load, reply } => {
@@ -293,7 +297,9 @@ impl Control {
                 nth,
                 outcome,
             } => self.fetch_ended(model, nth, outcome),
-            Message::ReadAheadEnded { model, end } => self.read_ahead_ended(model, end),
+            Message::ReadAheadEnded { model, end } => {
+                self.reader.ended(model, &self.models.name(model), end);
+            }
             Message::Parked(parked) => self.parked(parked),
             change @ (Message::Register { .. }
             | Message::Remove { .. }

@@ -40,7 +40,7 @@ impl Control {
                 return self.launch(replica, model, &placement);
             }
             Action::Fetch { model } => return self.fetch(model),
-            Action::EndFetch { model } => self.end_fetch(model),
+            Action::EndFetch { model } => self.fetches.cancel(model),
             Action::Park { replica, .. } => return self.park(replica),
             Action::Wake { replica, deadline } => {
                 self.load_timeline.launched(replica, self.timers.turned());

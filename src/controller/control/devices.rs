@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use crate::view::{DeviceSnapshot, Staleness};
 use config::Provider;
-use inventory::{DeviceInfo, DeviceUse, Inventory};
-use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Share, Time};
+use inventory::{DeviceInfo, DeviceUse, Inventory, Link};
+use pool::{Bytes, DeviceId, DeviceReading, Event, KindId, NodeId, ReplicaId, Share, Time};
 
 /// Maximum number of products with a separate kind. Nodes choose the names, and the controller forgets none.
 const KINDS_MAX: usize = 4096;
@@ -17,11 +17,11 @@ const OTHER_KIND: KindId = KindId(u32::MAX);
 
 #[derive(Debug)]
 pub(crate) struct Devices {
-    pub provider: Provider,
-    pub kinds: BTreeMap<String, KindId>,
+    provider: Provider,
+    kinds: BTreeMap<String, KindId>,
     /// Triggers an immediate reading of the devices.
-    pub look: Arc<Notify>,
-    pub known: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
+    look: Arc<Notify>,
+    known: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
 }
 
 impl Devices {
@@ -39,8 +39,77 @@ impl Devices {
         }
     }
 
+    /// The way memory is counted on this machine.
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    pub fn kinds(&self) -> &BTreeMap<String, KindId> {
+        &self.kinds
+    }
+
+    /// Has the devices of this machine read now.
+    pub fn look_again(&self) {
+        self.look.notify_one();
+    }
+
+    /// The signal of [`Devices::look_again`], for the task that reads.
+    pub fn look(&self) -> Arc<Notify> {
+        Arc::clone(&self.look)
+    }
+
+    /// All devices, for readers.
+    pub fn known(&self) -> &Arc<BTreeMap<DeviceId, DeviceSnapshot>> {
+        &self.known
+    }
+
+    pub fn get(&self, device: DeviceId) -> Option<&DeviceSnapshot> {
+        self.known.get(&device)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &DeviceSnapshot> {
+        self.known.values()
+    }
+
+    /// The name of a device, for the log.
+    pub fn name(&self, device: DeviceId) -> String {
+        let known = self.get(device);
+        known.map_or_else(|| device.to_string(), |known| known.info.name.clone())
+    }
+
+    /// The device with this key in the store.
+    pub fn find(&self, key: &str) -> Option<DeviceId> {
+        self.known.keys().copied().find(|&id| self.key(id) == key)
+    }
+
+    /// The links between these devices and others (M5).
+    pub fn links(&self, between: &BTreeSet<DeviceId>) -> Event {
+        let mut links = Vec::new();
+        for device in between.iter().filter_map(|&id| self.get(id)) {
+            for &(other, link) in &device.info.links {
+                let link = match link {
+                    Link::NvLink => pool::Link::NvLink,
+                    Link::SameRoot => pool::Link::SameRoot,
+                    Link::Node => pool::Link::Node,
+                };
+                links.push((device.info.id, other, link));
+            }
+        }
+        Event::LinksRead { links }
+    }
+
+    /// The first readings of these devices.
+    pub fn unread<'a>(&'a self, ids: impl IntoIterator<Item = &'a DeviceId>) -> Vec<Event> {
+        let devices = ids.into_iter().filter_map(|&id| self.get(id));
+        let event = |device: &DeviceSnapshot| Event::DeviceRead {
+            device: device.info.id,
+            reading: self.reading_of(&device.info),
+        };
+        devices.map(event).collect()
+    }
+
     /// The reading of a device that has not been read yet.
-    pub fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
+    fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
         unread(info, &self.kinds)
     }
 

@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gates::{ChangedGates, Gate, ToLoop};
+use super::devices::{Devices, kind_name};
+use super::models::Models;
+use crate::gates::{ChangedGates, Gate, GateReports, ToLoop};
 use crate::messages::Message;
 use crate::view::ProcessFacts;
-use engine::{Guardians, ReplicaLog, ServeWriters, Use};
-use pool::{GateReading, ModelId, NodeId, ReplicaId, ReplicaKeys};
+use config::Provider;
+use engine::{Guardians, ReplicaLog, Use};
+use pool::{Bytes, DeviceId, GateReading, ModelId, NodeId, ReplicaId, ReplicaKeys};
+use store::Circumstances;
 
 /// Number of logs of ended engines kept per model.
 const LOGS_MAX: usize = 3;
 
 pub(crate) struct Engines {
     guardians: Arc<Guardians>,
-    /// Writers of the models in Ray Serve.
-    serve_writers: Arc<ServeWriters>,
     gates: BTreeMap<ReplicaId, Arc<Gate>>,
     /// True while a model waits for memory. Shared with the gates.
     idle_matters: Arc<AtomicBool>,
@@ -38,10 +40,9 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    pub fn new(guardians: Arc<Guardians>, serve_writers: Arc<ServeWriters>) -> Engines {
+    pub fn new(guardians: Arc<Guardians>) -> Engines {
         Engines {
             guardians,
-            serve_writers,
             gates: BTreeMap::new(),
             idle_matters: Arc::default(),
             changed_gates: ChangedGates::default(),
@@ -56,11 +57,6 @@ impl Engines {
 
     pub fn guardians(&self) -> Arc<Guardians> {
         Arc::clone(&self.guardians)
-    }
-
-    /// Writers of the models in Ray Serve.
-    pub fn serve_writers(&self) -> &Arc<ServeWriters> {
-        &self.serve_writers
     }
 
     /// The facts of every replica that has a process or is about to.
@@ -130,7 +126,10 @@ impl Engines {
     /// The signals of a gate to the loop.
     pub fn to_loop(&self, inbox: mpsc::UnboundedSender<Message>) -> ToLoop {
         ToLoop {
-            inbox,
+            reports: GateReports::new(move |report| {
+                // Fails only while the process ends.
+                let _ = inbox.send(Message::Gate(report));
+            }),
             idle_matters: Arc::clone(&self.idle_matters),
             changed: self.changed_gates.clone(),
         }
@@ -196,6 +195,78 @@ impl Engines {
         }
         self.to_read = changed;
         (news, keys)
+    }
+
+    /// Host memory of the models on a node that are divided between GPUs and the host, beyond what their processes show. The
+    /// system counts mapped weights as available, but engines that compute with them need all of them.
+    pub fn mapped_parts(&self, models: &Models, node: NodeId) -> Bytes {
+        let on_node = self.iter().filter(|(_, process)| process.node == node);
+        let parts = on_node.filter_map(|(_, process)| {
+            let split = models.get(process.model)?.split.as_ref()?;
+            let shown = process.memory.unwrap_or_default();
+            Some(split.host.saturating_sub(shown))
+        });
+        parts.fold(Bytes::ZERO, |sum, part| sum + part)
+    }
+
+    /// The largest memory measured on any device of the replica, and what it was measured for. `provider` is the way memory is
+    /// counted on its node. `None` for devices of several kinds, to which one figure does not apply.
+    pub fn peak(
+        &self,
+        replica: ReplicaId,
+        model: String,
+        devices: &Devices,
+        provider: Provider,
+    ) -> Option<(Bytes, Circumstances)> {
+        let process = self.get(replica)?;
+        let mut kinds: Vec<String> = process
+            .devices
+            .iter()
+            .filter_map(|&id| Some(kind_name(&devices.get(id)?.info)))
+            .collect();
+        let devices = u32::try_from(kinds.len()).ok()?;
+        kinds.dedup();
+        let [kind] = kinds.as_slice() else {
+            return None;
+        };
+        // Host memory does not show what an engine takes on a GPU, where NVML measures it instead.
+        let peak = match provider {
+            provider if provider.measures_devices() => process.device_peak?,
+            // The processes on other nodes do not report theirs.
+            _ if !process.members.is_empty() => return None,
+            _ => Bytes(process.peak?.0 / u64::from(devices)),
+        };
+        let of = Circumstances {
+            model,
+            arguments: process.arguments.clone(),
+            kind: kind.clone(),
+            devices,
+        };
+        Some((peak, of))
+    }
+
+    /// Takes the memory that these devices show for each replica. Returns the ready replicas whose peak has grown: during a load,
+    /// the peak is not reached yet.
+    pub fn take_peaks(
+        &mut self,
+        devices: &Devices,
+        read: &BTreeSet<DeviceId>,
+    ) -> Vec<(ReplicaId, ModelId)> {
+        let mut grown = Vec::new();
+        for device in read.iter().filter_map(|&id| devices.get(id)) {
+            for (&replica, &bytes) in &device.own {
+                if let Some(process) = self.get_mut(replica)
+                    && process.device_peak < Some(bytes)
+                {
+                    process.device_peak = Some(bytes);
+                    if process.ready {
+                        grown.push((replica, process.model));
+                    }
+                }
+            }
+        }
+        grown.dedup();
+        grown
     }
 
     /// Forgets the gate of a replica that has ended.

@@ -6,27 +6,21 @@ use super::state::Control;
 use crate::gates::Minute;
 use crate::journal::Job;
 use inventory::Inventory;
-use pool::{Cordon, DeviceId, Event, ModelId, Record, RecordKind, Span};
+use pool::{Cordon, Event, ModelId, Record, RecordKind};
 
 impl Control {
     /// Gives the pool its initial state before the first request: devices, models and wishes. All of it arrives in one turn, so the
     /// first decision takes everything into account (P4: of always-hot models the higher one wins).
     pub(crate) fn begin(&mut self, start: Start) -> Inventory {
-        let mut events = Vec::new();
-        for device in self.devices.known.values() {
-            events.push(Event::DeviceRead {
-                device: device.info.id,
-                reading: self.devices.reading_of(&device.info),
-            });
-        }
-        events.push(self.links(None));
+        let mut events = self.devices.unread(self.devices.known().keys());
+        events.push(self.devices.links(&self.devices_on(None)));
         events.extend(self.cordons_of(start.cordons));
         events.extend(self.nodes_of(start.nodes));
         events.extend(self.cluster_shapes());
         events.extend(self.cluster.remembered(&start.remembered));
         events.extend(self.take_catalog(start.catalog, start.figures.0));
         for (name, numbers) in start.remembered {
-            if let Some(&model) = self.models.ids.get(&name) {
+            if let Some(model) = self.models.find(&name) {
                 self.usage.remember(model, &numbers);
                 events.push(Event::Remembered { model, numbers });
             }
@@ -58,10 +52,9 @@ impl Control {
                 events.push(Event::NodeDrainRestored { name, drain });
                 continue;
             }
-            let known = |id: &DeviceId| self.devices.key(*id) == key;
-            match self.devices.known.keys().copied().find(known) {
+            match self.devices.find(&key) {
                 Some(device) => {
-                    let (name, reason) = (&self.devices.known[&device].info.name, &cordon.reason);
+                    let (name, reason) = (self.devices.name(device), &cordon.reason);
                     tracing::info!("device {name} is cordoned: {reason} (M7)");
                     events.push(Event::CordonRestored { device, cordon });
                 }
@@ -79,26 +72,9 @@ impl Control {
         events
     }
 
-    /// Adds up the seats taken since the last turn.
-    pub(super) fn count_seats(&mut self, elapsed: Span) {
-        for (replica, in_flight) in self.engines.busy() {
-            if let Some(facts) = self.engines.get(replica) {
-                let seat_ms = u64::from(in_flight) * elapsed.0;
-                self.usage.add_busy(facts.model, seat_ms);
-            }
-        }
-    }
-
-    /// Stores the use since the last call under this minute, for replays. Counts only what has been published.
+    /// Stores the use since the last call under this minute, for replays.
     pub(crate) fn keep_usage(&mut self, minute: Minute) {
-        let mut minutes = Vec::new();
-        for model in &self.publishing.snapshot.load().pool.models {
-            let route = self.publishing.route(model.model);
-            let seconds = route.as_ref().map(|route| route.arrivals.take(minute));
-            let first_tokens = route.as_ref().map(|route| route.first_tokens.counts());
-            let first_tokens = first_tokens.unwrap_or_default();
-            minutes.extend(self.usage.take(model, minute, seconds, first_tokens));
-        }
+        let minutes = self.usage.take_minutes(&self.publishing, minute);
         if !minutes.is_empty() {
             self.journal.write(Job::Usage(minutes));
         }
@@ -106,7 +82,7 @@ impl Control {
 
     /// Stores the remembered demand of models that changed since the last call.
     pub(crate) fn remember(&mut self) {
-        let models: Vec<ModelId> = self.models.facts.keys().copied().collect();
+        let models: Vec<ModelId> = self.models.facts().keys().copied().collect();
         for model in models {
             self.remember_model(model);
         }
@@ -130,7 +106,7 @@ impl Control {
         );
         if has_changed && !self.nodes.is_empty() {
             let name = record.model.as_deref();
-            let model = name.and_then(|name| self.models.ids.get(name)).copied();
+            let model = name.and_then(|name| self.models.find(name));
             model
                 .into_iter()
                 .for_each(|model| self.remember_model(model));

@@ -1,40 +1,31 @@
 //! The loop's state, and one turn of it: an event goes to the pool, and `execute` carries out the actions that the pool returns.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
+use super::background::Background;
 use super::cluster_nodes::ClusterNodes;
 use super::devices::Devices;
 use super::engines::Engines;
 use super::heartbeat::{Heartbeat, OnPanic};
+use super::launcher::Launcher;
 use super::models::Models;
 use super::nodes::Nodes;
 use super::parts::{Parts, Start};
 use super::publication::Publishing;
-use super::reader::Reader;
+use super::read_ahead::Reader;
 use super::timers::Timers;
-use super::unload_orders::UnloadOrders;
+use super::usage::Usage;
 use crate::clock::Clock;
-use crate::gates::{EarlierSeats, Orders, SeatRequests, Usage};
+use crate::gates::{EarlierSeats, GateReport, Orders, SeatRequests};
 use crate::journal::{Job, Journal};
 use crate::messages::Message;
 use crate::view::{Fetches, LoadTimeline, NodeUse, Snapshot, remote_device};
 use config::{Config, LiveConfig};
-use engine::CudaProgram;
-use pool::{Action, Event, Pool, ReplicaId};
-
-/// Paths that engines are launched with.
-pub(crate) struct Folders {
-    pub executable: PathBuf,
-    pub cuda: CudaProgram,
-    pub runtime_dir: PathBuf,
-    pub log_dir: PathBuf,
-}
+use pool::{Action, Event, Pool, PrefetchCandidate, ReplicaId};
 
 pub(crate) struct Control {
     /// The first field: it is dropped before the state it concerns.
@@ -46,14 +37,13 @@ pub(crate) struct Control {
     pub config: Arc<Config>,
     pub live: LiveConfig,
     pub journal: Journal,
-    pub folders: Folders,
+    pub launcher: Launcher,
     pub models: Models,
     pub devices: Devices,
     pub nodes: Nodes,
     pub cluster: ClusterNodes,
     pub engines: Engines,
     pub earlier_seats: EarlierSeats,
-    pub unloaded: UnloadOrders,
     pub seats: SeatRequests,
     pub orders: Orders,
     pub fetches: Fetches,
@@ -61,8 +51,7 @@ pub(crate) struct Control {
     pub reader: Reader,
     pub publishing: Publishing,
     pub load_timeline: LoadTimeline,
-    pub tasks: JoinSet<()>,
-    pub inbox: mpsc::UnboundedSender<Message>,
+    pub background: Background,
     pub timers: Timers,
     pub finished: bool,
 }
@@ -87,19 +76,18 @@ impl Control {
             config,
             live: parts.config,
             journal: Journal::new(parts.store, jobs),
-            folders: Folders {
-                executable: parts.executable,
-                cuda: parts.cuda,
-                runtime_dir: parts.runtime_dir,
-                log_dir: parts.log_dir,
-            },
+            launcher: Launcher::new(
+                parts.executable,
+                parts.cuda,
+                (parts.runtime_dir, parts.log_dir),
+                parts.serve_writers,
+            ),
             models: Models::default(),
             devices: Devices::new(&parts.inventory),
             nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
             cluster: ClusterNodes::default(),
-            engines: Engines::new(parts.guardians, parts.serve_writers),
+            engines: Engines::new(parts.guardians),
             earlier_seats: parts.seats,
-            unloaded: UnloadOrders::default(),
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
@@ -107,8 +95,7 @@ impl Control {
             reader: Reader::default(),
             publishing: Publishing::new(),
             load_timeline: LoadTimeline::default(),
-            tasks: JoinSet::new(),
-            inbox,
+            background: Background::new(inbox),
             timers: Timers::default(),
             finished: false,
         };
@@ -140,7 +127,7 @@ impl Control {
     pub(crate) fn turn_all(&mut self, events: Vec<Event>) {
         let now = self.clock.now();
         let elapsed = self.timers.turn(now);
-        self.count_seats(elapsed);
+        self.usage.count_seats(&self.engines, elapsed);
         let (readings, gates) = self.engines.read_gates();
         let mut news = vec![Event::GatesRead { readings }];
         if !gates.is_empty() {
@@ -169,15 +156,28 @@ impl Control {
         let mattered = self.engines.set_idle_matters(idle_matters);
         if idle_matters && !mattered {
             // A replica may have become idle after its gate was read and before the gate knew that this matters.
-            let _ = self.inbox.send(Message::SeatFreed);
+            self.background.send(Message::Gate(GateReport::SeatFreed));
         }
-        self.read_ahead_of_load();
+        if self.config.parking.read_ahead {
+            let (pool, models) = (&self.pool, &self.models);
+            let next = self.reader.choose_for_load(pool, models, self.clock.now());
+            self.read_ahead(next);
+        }
         self.publishing.outdated();
         let settled = self.orders.take_settled();
         if !settled.is_empty() {
             // Callers that wait for an order must be able to see its effects.
             self.publish();
             self.journal.write(Job::Settled(settled));
+        }
+    }
+
+    /// Reads the weights of this model ahead, if there is one.
+    pub(crate) fn read_ahead(&mut self, next: Option<PrefetchCandidate>) {
+        if let Some(next) = next {
+            let (parking, background) = (&self.config.parking, &self.background);
+            self.reader
+                .read(&next, &self.models, &self.engines, parking, background);
         }
     }
 
@@ -196,15 +196,15 @@ impl Control {
         let snapshot = Snapshot {
             on_nodes: NodeUse::all(&pool, self.engines.facts()),
             pool,
-            models: Arc::clone(&self.models.facts),
+            models: Arc::clone(self.models.facts()),
             processes: self.engines.facts().clone(),
             fetches: self.fetches.facts(),
             logs: self.engines.logs(),
-            devices: Arc::clone(&self.devices.known),
-            provider: self.devices.provider,
+            devices: Arc::clone(self.devices.known()),
+            provider: self.devices.provider(),
             nodes: self.nodes.facts(),
             runs_alone: self.runs_alone(),
-            kinds: self.devices.kinds.clone(),
+            kinds: self.devices.kinds().clone(),
         };
         self.publishing.publish(now, snapshot);
         self.publishing.took(self.clock.now().since(now));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::control::Control;
+use crate::control::{Control, watch};
 use crate::gates::SeatCounts;
 use crate::gates::seat_counts::guests_of;
 use crate::journal::Job;
@@ -132,12 +132,11 @@ impl Control {
     fn take_adopted(&mut self, adopted: AdoptedEngine, seats: &[SeatCounts]) -> Option<Event> {
         let record = adopted.record.clone();
         // The catalogue is the one this record was checked against.
-        let model = *self.models.ids.get(&record.model)?;
+        let model = self.models.find(&record.model)?;
         let replica = record.replica();
         let placement = record.placement.iter().filter_map(|share| {
-            let mut devices = self.devices.known.values();
-            let device = devices.find(|device| key_of(&device.info) == share.device)?;
-            let (device, bytes) = (device.info.id, Bytes(share.bytes));
+            let device = self.devices.find(&share.device)?;
+            let bytes = Bytes(share.bytes);
             Some(Share { device, bytes })
         });
         let found = RunningReplica {
@@ -149,7 +148,7 @@ impl Control {
             last_end: adopted.last_end_ms.map(Time),
         };
         let log = Arc::new(ReplicaLog::adopted(record.log_file));
-        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
+        let watch = watch(&self.models.get(model)?.entry, &self.config.pool);
         let event = self.take_running(found, (&log, &watch), seats, |facts| {
             // Describes the weights that are loaded, which may differ from the files on disk now.
             facts.arguments = record.arguments;
@@ -161,7 +160,7 @@ impl Control {
             adopted.pid()
         );
         let (stopped, report) = self.connect(replica);
-        self.tasks
+        self.background
             .spawn(engine::run_adopted(adopted, watch, log, stopped, report));
         Some(event)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::adoption::{RunningReplica, arguments_problem, entry_of};
-use crate::control::Control;
+use crate::control::{Control, watch};
 use crate::gates::SeatCounts;
 use crate::view::REMOTE_DEVICE;
 use catalog::{Catalog, RayPlace, RayServeRecipe};
@@ -84,7 +84,7 @@ impl Control {
                 Some(reason) => {
                     let now = self.clock.now();
                     let is_streaming = earlier.may_stream(application.replica, now);
-                    let writers = Arc::clone(self.engines.serve_writers());
+                    let writers = Arc::clone(self.launcher.serve_writers());
                     if let Some(other) = application.give_up(&writers, &reason, is_streaming) {
                         self.note(other);
                     }
@@ -107,14 +107,14 @@ impl Control {
     fn other_replicas(&self, found: &[AdoptedApplication]) -> OtherReplicas {
         let mut others = OtherReplicas::default();
         for application in found {
-            let Some(&model) = self.models.ids.get(&application.model) else {
+            let Some(model) = self.models.find(&application.model) else {
                 continue;
             };
             for (replica, facts) in self.engines.iter() {
                 if facts.model != model {
                     continue;
                 }
-                if facts.ready || application.has_begun(self.engines.serve_writers(), replica) {
+                if facts.ready || application.has_begun(self.launcher.serve_writers(), replica) {
                     others.served.insert(model);
                 } else {
                     others.held.insert(replica, model);
@@ -131,8 +131,8 @@ impl Control {
         found: &AdoptedApplication,
         served: &BTreeSet<ModelId>,
     ) -> Option<String> {
-        let model = self.models.ids.get(&found.model);
-        let known = model.and_then(|id| Some((*id, self.models.facts.get(id)?)));
+        let model = self.models.find(&found.model);
+        let known = model.and_then(|id| Some((id, self.models.get(id)?)));
         let Some((model, facts)) = known else {
             return Some("the model is no longer in the catalogue".to_owned());
         };
@@ -143,7 +143,7 @@ impl Control {
         if served.contains(&model) {
             return Some("its model has another replica now".to_owned());
         }
-        if self.unloaded.has(model) {
+        if self.orders.have_unloaded(model) {
             return Some("its model has been unloaded".to_owned());
         }
         // A new database starts numbering replicas from the beginning, so the number may be taken.
@@ -158,7 +158,7 @@ impl Control {
         seats: &[SeatCounts],
     ) -> Option<Event> {
         // The catalogue is the one this application was checked against.
-        let model = *self.models.ids.get(&adopted.model)?;
+        let model = self.models.find(&adopted.model)?;
         let replica = adopted.replica;
         let found = RunningReplica {
             replica,
@@ -173,7 +173,7 @@ impl Control {
             last_end: None,
         };
         let log = Arc::new(ReplicaLog::in_memory());
-        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
+        let watch = watch(&self.models.get(model)?.entry, &self.config.pool);
         let event = self.take_running(found, (&log, &watch), seats, |facts| {
             facts.arguments = adopted.arguments.clone();
         });
@@ -182,7 +182,7 @@ impl Control {
             adopted.model
         );
         let (stopped, report) = self.connect(replica);
-        self.tasks.spawn(engine::run_application(
+        self.background.spawn(engine::run_application(
             adopted, watch, log, stopped, report,
         ));
         Some(event)

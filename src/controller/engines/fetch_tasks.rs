@@ -9,8 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::control::Control;
 use crate::messages::{Change, Message};
 
-use catalog::{Entry, Warning};
-use engine::missing_program;
+use catalog::Entry;
 use pool::{Event, FetchEnd, ModelId, Remedy};
 use source::{Progress, Sources};
 
@@ -44,8 +43,7 @@ impl Drop for FetchEndGuard {
 impl Control {
     /// Starts the download, or returns the reason it cannot start.
     pub(crate) fn fetch(&mut self, model: ModelId) -> Option<Event> {
-        let facts = self.models.facts.get(&model);
-        let Some(entry) = facts.map(|facts| Arc::clone(&facts.entry)) else {
+        let Some(entry) = self.models.entry(model) else {
             let message = "the model left the catalogue".to_owned();
             let remedy = Remedy::Time;
             let end = FetchEnd::Failed { message, remedy };
@@ -55,7 +53,7 @@ impl Control {
         let (nth, progress) = self.fetches.begin(model, self.clock.now(), end);
         let sources = Arc::clone(&self.fetches.sources);
         let mut end_guard = FetchEndGuard {
-            inbox: self.inbox.clone(),
+            inbox: self.background.inbox(),
             model,
             nth,
             outcome: FetchEnd::Failed {
@@ -63,7 +61,7 @@ impl Control {
                 remedy: Remedy::Time,
             },
         };
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             let mut fetching = std::pin::pin!(bring(&sources, &entry, &progress));
             let outcome = loop {
                 tokio::select! {
@@ -80,62 +78,17 @@ impl Control {
         None
     }
 
-    pub(crate) fn end_fetch(&mut self, model: ModelId) {
-        self.fetches.cancel(model);
-    }
-
     pub(crate) fn fetch_progressed(&mut self, model: ModelId) {
         if let Some(left) = self.fetches.sample(model, self.clock.now()) {
             self.turn(Event::FetchProgressed { model, left });
         }
     }
 
-    /// Warnings about weights on this machine that were damaged at the last check.
-    pub(crate) fn damaged_weights(&self) -> Vec<Warning> {
-        let snapshot = self.publishing.snapshot.load();
-        let damaged = snapshot.pool.models.iter().filter_map(|model| {
-            let facts = self.models.facts.get(&model.model)?;
-            Some(Warning {
-                origin: facts.entry.source.to_string(),
-                line: None,
-                key: None,
-                message: model.damage.clone()?,
-            })
-        });
-        damaged.collect()
-    }
-
-    /// Checks after a failed load whether fetched weights were deleted, weights on this machine are damaged, or the program is
-    /// gone.
-    pub(super) fn look_for_weights_again(&mut self, model: ModelId) {
-        let Some(facts) = self.models.facts.get(&model) else {
-            return;
-        };
-        let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
-        self.tasks.spawn(async move {
-            let name = entry.name.clone();
-            let look = move || {
-                let has_weights = match &entry.fetch {
-                    Some(fetch) => {
-                        fetch.doubt_adopted();
-                        fetch.is_here()
-                    }
-                    None => entry.damage().is_none(),
-                };
-                has_weights && missing_program(&entry.name, &entry.recipe).is_none()
-            };
-            if let Ok(false) = tokio::task::spawn_blocking(look).await {
-                let then = Change::Figure;
-                let _ = inbox.send(Message::Figure { name, then });
-            }
-        });
-    }
-
     pub(crate) fn fetch_ended(&mut self, model: ModelId, nth: u64, outcome: FetchEnd) {
         if !self.fetches.finish(model, nth) {
             return;
         }
-        match (&outcome, self.models.facts.get(&model)) {
+        match (&outcome, self.models.get(model)) {
             (FetchEnd::Complete, Some(facts)) => {
                 let name = facts.entry.name.clone();
                 self.models.queue(Message::Figure {

@@ -1,7 +1,4 @@
-//! Launches the engines of replicas: builds a launch from the catalogue's recipe and the placement, and turns an engine's reports
-//! into events, gates and snapshots.
-//!
-//! One file because a launch and the reports of its engine share the replica's record.
+//! Launches the engines of replicas, and turns their reports into events, gates and snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +7,11 @@ use tokio::sync::oneshot;
 
 use crate::control::Control;
 use crate::gates::{CutReason, Gate};
-use crate::messages::Message;
-use crate::view::{LoadStage, ProcessFacts, remote_device};
-use catalog::{Entry, Recipe};
-use config::{Length, Provider};
+use crate::view::{LoadStage, ProcessFacts};
+use config::Provider;
 use engine::{
-    self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, Endpoint,
-    EngineLoad, ExitReport, Failure, Launch, LaunchFacts, LivenessLimits, Program, ReplicaLog,
-    Report, ServeProgram, ServerProgram, Stage, Watch,
+    self, ActivityMeter, Endpoint, EngineLoad, ExitReport, Failure, LaunchFacts, ReplicaLog,
+    Report, Stage,
 };
 use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span, Tier};
 
@@ -30,8 +24,14 @@ impl Control {
         placement: &[Share],
     ) -> Option<Event> {
         // The load reads the disk itself.
-        self.reader.now = None;
-        let launch = match self.launch_of(replica, model, placement) {
+        self.reader.stop();
+        let facts = self.models.get(model).ok_or("the model left the catalogue");
+        let launch = facts.map_err(str::to_owned).and_then(|facts| {
+            let pool = &self.config.pool;
+            self.launcher
+                .launch(replica, facts, placement, &self.devices, pool)
+        });
+        let launch = match launch {
             Ok(launch) => launch,
             Err(message) => {
                 return Some(Event::ReplicaExited {
@@ -59,15 +59,18 @@ impl Control {
         }
         let (stopped, report) = self.connect(replica);
         let guardians = self.engines.guardians();
-        self.tasks
+        self.background
             .spawn(engine::run(guardians, launch, kept, log, stopped, report));
-        self.look_for_weights(replica, model);
+        let weights = self.models.get(model);
+        if let Some(path) = weights.and_then(|facts| facts.entry.weights_path()) {
+            self.background.look_for_weights(replica, path);
+        }
         None
     }
 
     /// The record of a launch that a later controller needs to adopt the engine.
     pub(crate) fn kept_of(&self, model: ModelId, placement: &[Share]) -> LaunchFacts {
-        let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
+        let entry = self.models.get(model).map(|facts| &facts.entry);
         let grace = entry.and_then(|entry| entry.stop_grace);
         let grace = grace.unwrap_or_else(|| pool::ModelSpec::default().stop_grace);
         LaunchFacts {
@@ -93,11 +96,7 @@ impl Control {
     ) {
         let (stop, stopped) = oneshot::channel();
         self.engines.stop_with(replica, stop);
-        let inbox = self.inbox.clone();
-        let report = move |report| {
-            let _ = inbox.send(Message::Report { replica, report });
-        };
-        (stopped, report)
+        (stopped, self.background.reports(replica))
     }
 
     /// Records a replica that has a process or is about to.
@@ -112,7 +111,12 @@ impl Control {
         let facts = ProcessFacts {
             pid: None,
             contained: None,
-            stage: Some(self.stage(Stage::Starting, None, None)),
+            stage: Some(LoadStage::new(
+                Stage::Starting,
+                None,
+                None,
+                self.clock.now(),
+            )),
             memory: None,
             peak: None,
             device_peak: None,
@@ -136,155 +140,7 @@ impl Control {
     pub(crate) fn provider_of(&self, replica: ReplicaId) -> Provider {
         let node = self.engines.get(replica).map(|facts| facts.node);
         let of_node = node.and_then(|node| self.nodes.provider(node));
-        of_node.unwrap_or(self.devices.provider)
-    }
-
-    /// Checks whether the weights are in the page cache: then the load leaves the disk free for others (M1).
-    fn look_for_weights(&mut self, replica: ReplicaId, model: ModelId) {
-        let Some(path) = self
-            .models
-            .facts
-            .get(&model)
-            .and_then(|facts| facts.entry.weights_path())
-        else {
-            return;
-        };
-        let inbox = self.inbox.clone();
-        self.tasks.spawn(async move {
-            let look = move || (engine::tier_of(&path), engine::weights_mark(&path));
-            if let Ok((tier, weights)) = tokio::task::spawn_blocking(look).await {
-                let _ = inbox.send(Message::LoadsFrom {
-                    replica,
-                    tier,
-                    weights,
-                });
-            }
-        });
-    }
-
-    pub(crate) fn launch_of(
-        &self,
-        replica: ReplicaId,
-        model: ModelId,
-        placement: &[Share],
-    ) -> Result<Launch, String> {
-        let facts = self
-            .models
-            .facts
-            .get(&model)
-            .ok_or("the model left the catalogue")?;
-        let address = |share: &Share| {
-            let info = &self.devices.known.get(&share.device)?.info;
-            Some(DeviceAddress {
-                id: info.id,
-                index: info.index,
-                uuid: info.uuid.clone(),
-                total: info.installed,
-                kind: info.kind,
-                variable: info.variable.clone(),
-            })
-        };
-        Ok(Launch {
-            replica,
-            model_name: facts.entry.name.clone(),
-            program: self.program(&facts.entry, placement)?,
-            devices: placement.iter().filter_map(address).collect(),
-            bytes_per_device: placement
-                .iter()
-                .map(|share| share.bytes)
-                .max()
-                .unwrap_or_default(),
-            runtime_dir: self.folders.runtime_dir.clone(),
-            log_dir: self.folders.log_dir.clone(),
-            watch: self.watch_of(&facts.entry),
-            member: None,
-        })
-    }
-
-    /// The pool's limits, with the model file's own values in place of them.
-    pub(crate) fn watch_of(&self, entry: &Entry) -> Watch {
-        let pool = &self.config.pool;
-        let own = |from_file: Option<Span>, general: Length| {
-            from_file.map_or(general.duration(), |span| Duration::from_millis(span.0))
-        };
-        let stall_after = own(entry.stall_after, pool.stall_after);
-        let model_name = entry.recipe.served_model_name().unwrap_or(&entry.name);
-        let limits = LivenessLimits {
-            heartbeat: pool.heartbeat.duration(),
-            heartbeat_timeout: pool.heartbeat_timeout.duration(),
-            heartbeat_misses: pool.heartbeat_misses,
-            stall_after,
-            first_token_after: own(entry.first_token_after, pool.first_token_after)
-                .max(stall_after),
-            idle_probe: entry.idle_probe.unwrap_or(pool.idle_probe).duration(),
-        };
-        Watch {
-            activity: Arc::default(),
-            limits: if entry.recipe.is_remote() {
-                remote_device::gentle(limits)
-            } else {
-                limits
-            },
-            model_name: model_name.to_owned(),
-            metrics: entry.recipe.metrics(),
-        }
-    }
-
-    fn program(&self, entry: &Entry, placement: &[Share]) -> Result<Program, String> {
-        let wide = |number: u32| number as usize;
-        let in_host_memory = placement
-            .iter()
-            .filter_map(|share| self.devices.known.get(&share.device))
-            .any(|device| device.info.kind == inventory::DeviceKind::Host);
-        Ok(match &entry.recipe {
-            Recipe::Candle(recipe) => Program::Candle(CandleProgram {
-                executable: self.folders.executable.clone(),
-                cuda: self.folders.cuda.clone(),
-                model_dir: recipe.model_path.clone(),
-                context_tokens: recipe.context_tokens().map_err(|error| error.to_string())?
-                    as usize,
-                concurrency: wide(recipe.concurrency),
-                threads: recipe.threads.map(wide),
-                tokenizer_workers: recipe.tokenizer_workers.map(wide),
-                budgets: recipe.budgets,
-                speculation: recipe.speculation,
-                quantization: recipe.quantization,
-                numbers: recipe.numbers,
-                verify: recipe.verify,
-                task: recipe.task,
-                adapters: recipe.adapters.clone(),
-                adapter_room: recipe.adapter_room,
-                overflows: recipe.overflows,
-                device: match recipe.device {
-                    catalog::ComputeDevice::Cpu => CandleDevice::Cpu,
-                    catalog::ComputeDevice::Cuda => CandleDevice::Cuda,
-                    catalog::ComputeDevice::Metal => CandleDevice::Metal,
-                },
-                env: plain(&recipe.env),
-            }),
-            Recipe::Command(recipe) => Program::Command(CommandProgram {
-                argv: recipe.command.clone(),
-                env: plain(&recipe.env),
-                listen: recipe.listen.into(),
-                ready_path: recipe.ready_path.clone(),
-                model_path: recipe.model_path.clone().map(Into::into),
-                served_model_name: recipe.served_model_name.clone(),
-                working_dir: recipe.working_dir.clone(),
-                context: recipe.context.map(wide),
-            }),
-            Recipe::Server(recipe) => Program::Server(ServerProgram {
-                recipe: recipe.clone(),
-                weights_per_device: u32::try_from(placement.len())
-                    .ok()
-                    .filter(|_| recipe.engine.needs_weights(in_host_memory))
-                    .and_then(|devices| entry.weights_per_device(devices)),
-            }),
-            Recipe::Remote(recipe) => Program::Remote(recipe.clone()),
-            Recipe::RayServe(recipe) => Program::RayServe(ServeProgram {
-                recipe: recipe.clone(),
-                writer: self.engines.serve_writers().writer_for(&recipe.place),
-            }),
-        })
+        of_node.unwrap_or(self.devices.provider())
     }
 
     /// Handles a report of an engine.
@@ -300,7 +156,8 @@ impl Control {
             }
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
-                let stage = self.stage(Stage::parse(&stage), percent, Some(stage));
+                let stage =
+                    LoadStage::new(Stage::parse(&stage), percent, Some(stage), self.clock.now());
                 // The pool measures loads from the network separately from loads from disk.
                 let event = match self.node_of(replica) {
                     Some(_) if stage.stage == Stage::Fetching => Event::LoadsFrom {
@@ -333,7 +190,7 @@ impl Control {
             Report::Contained { pid } => {
                 facts.contained = Some(pid);
                 // Reads the devices now: the process's memory has counted as foreign so far.
-                self.devices.look.notify_one();
+                self.devices.look_again();
             }
             Report::Load(load) => facts.load = load,
             Report::Dead { reason } => {
@@ -358,10 +215,11 @@ impl Control {
                 self.publishing.withdraw(replica, model);
                 self.turn(Event::ReplicaExited { replica, exit });
                 if !was_ready && !requested {
-                    self.look_for_weights_again(model);
+                    let entry = self.models.entry(model).into_iter();
+                    entry.for_each(|entry| self.background.look_for_weights_again(entry));
                 }
                 self.publish();
-                self.devices.look.notify_one();
+                self.devices.look_again();
             }
         }
     }
@@ -408,29 +266,9 @@ impl Control {
         self.turn(Event::ReplicaLost { replica });
     }
 
-    pub(crate) fn stage(
-        &self,
-        stage: Stage,
-        percent: Option<u8>,
-        engine_text: Option<String>,
-    ) -> LoadStage {
-        LoadStage {
-            stage,
-            percent,
-            // The engine's own text may repeat the stage.
-            engine_text: engine_text.filter(|engine_text| *engine_text != stage.to_string()),
-            since: self.clock.now(),
-        }
-    }
-
     /// Creates the replica's gate for this endpoint; the pool opens it later.
     pub(crate) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
-        let Some(entry) = self
-            .models
-            .facts
-            .get(&model)
-            .map(|facts| Arc::clone(&facts.entry))
-        else {
+        let Some(entry) = self.models.entry(model) else {
             return;
         };
         let Some(activity) = self
@@ -446,7 +284,7 @@ impl Control {
             .as_ref()
             .map(|adapters| adapters.room);
         let clock = self.clock;
-        let to_loop = self.engines.to_loop(self.inbox.clone());
+        let to_loop = self.engines.to_loop(self.background.inbox());
         let gate = Gate::new(
             replica,
             endpoint,
@@ -475,12 +313,4 @@ fn remedy_of(failure: Failure) -> Remedy {
         failure if failure.is_chance() => Remedy::Retry,
         _ => Remedy::Time,
     }
-}
-
-fn plain(
-    env: &std::collections::BTreeMap<String, catalog::Secret>,
-) -> std::collections::BTreeMap<String, String> {
-    env.iter()
-        .map(|(name, value)| (name.clone(), value.0.clone()))
-        .collect()
 }

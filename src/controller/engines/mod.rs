@@ -6,7 +6,6 @@ pub(crate) mod earlier_applications;
 mod fetch_tasks;
 mod launches;
 mod parking;
-mod read_ahead;
 
 pub use adoption::refusal;
 pub use application_adoption::{ray_places, recipe_of_application};

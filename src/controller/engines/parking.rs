@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::control::Control;
 use crate::messages::{Message, ParkRequest, ParkingResult};
+use crate::view::LoadStage;
 use catalog::{CommandRecipe, Recipe, SleepCommands};
 use engine::{SleepBy, Stage};
 use pool::{Event, ReplicaId, Span};
@@ -28,8 +29,8 @@ impl Control {
             self.command_on(node, replica, true, sleep.clone(), SLEEP_DEADLINE);
             return None;
         }
-        let (inbox, guardians) = (self.inbox.clone(), self.engines.guardians());
-        self.tasks.spawn(async move {
+        let (inbox, guardians) = (self.background.inbox(), self.engines.guardians());
+        self.background.spawn(async move {
             // Noted first: a later controller must not take a sleeping engine for a serving one.
             if node.is_none() {
                 guardians.note_sleep(replica, true).await;
@@ -50,7 +51,8 @@ impl Control {
             let message = "its engine is gone, or has no sleep mode any more".to_owned();
             return Some(Event::WakeFailed { replica, message });
         };
-        let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
+        let (text, now) = ("waking".to_owned(), self.clock.now());
+        let stage = LoadStage::new(Stage::Loading, None, Some(text), now);
         if let Some(facts) = self.engines.get_mut(replica) {
             facts.stage = Some(stage);
         }
@@ -59,9 +61,9 @@ impl Control {
             self.command_on(node, replica, false, wake.clone(), deadline);
             return None;
         }
-        let (inbox, guardians) = (self.inbox.clone(), self.engines.guardians());
+        let (inbox, guardians) = (self.background.inbox(), self.engines.guardians());
         let patience = Duration::from_millis(deadline.0);
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             let outcome = engine::wake(&endpoint, &by, &health, patience).await;
             if outcome.is_ok() && node.is_none() {
                 guardians.note_sleep(replica, false).await;
@@ -78,7 +80,7 @@ impl Control {
 
     fn sleeper(&self, replica: ReplicaId) -> Option<(engine::Endpoint, SleepBy, String)> {
         let facts = self.engines.get(replica)?;
-        let entry = &self.models.facts.get(&facts.model)?.entry;
+        let entry = &self.models.get(facts.model)?.entry;
         let gate = self.engines.gate(replica)?;
         let by = match &entry.recipe {
             Recipe::Command(CommandRecipe {
@@ -124,6 +126,6 @@ impl Control {
                 self.turn(Event::WakeFailed { replica, message });
             }
         }
-        self.devices.look.notify_one();
+        self.devices.look_again();
     }
 }

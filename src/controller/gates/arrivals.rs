@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::usage::Minute;
+use super::minute::Minute;
 use pool::Time;
 use store::Seconds;
 

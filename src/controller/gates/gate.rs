@@ -8,19 +8,18 @@
 //! ```
 //! One file because the word and all operations of a seat on it are one protocol.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::changed_gates::ChangedGates;
 use super::key_seats::GateKeys;
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
 use crate::clock::Clock;
-use crate::messages::Message;
 use engine::{ActivityMeter, Beat, Endpoint};
 use pool::{
     GateMode, GateReading, KeepAlive, KeyId, ReplicaId, ReplicaKeys, Span, StopReason, Time,
@@ -53,10 +52,41 @@ fn with_mode(word: u64, mode: u64) -> u64 {
     word & !(3 << MODE_SHIFT) | mode << MODE_SHIFT
 }
 
+/// A change at a gate that the loop must know.
+#[derive(Debug)]
+pub(crate) enum GateReport {
+    /// The last request has left a closed gate.
+    Drained {
+        replica: ReplicaId,
+    },
+    SeatFreed,
+    /// A request with its own keep-hot time has ended.
+    KeptAlive {
+        replica: ReplicaId,
+        keep: KeepAlive,
+    },
+}
+
+/// Carries the reports of gates to the loop.
+#[derive(Clone)]
+pub(crate) struct GateReports(Arc<dyn Fn(GateReport) + Send + Sync>);
+
+impl GateReports {
+    pub fn new(send: impl Fn(GateReport) + Send + Sync + 'static) -> GateReports {
+        GateReports(Arc::new(send))
+    }
+}
+
+impl fmt::Debug for GateReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GateReports")
+    }
+}
+
 /// Channels from a gate to the loop.
 #[derive(Clone, Debug)]
 pub(crate) struct ToLoop {
-    pub inbox: mpsc::UnboundedSender<Message>,
+    pub reports: GateReports,
     /// Set while a model waits for memory: the last request to leave then wakes the loop.
     pub idle_matters: Arc<AtomicBool>,
     pub changed: ChangedGates,
@@ -306,25 +336,23 @@ impl Gate {
         let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
         self.changed();
         let emptied = match mode(before) {
-            CLOSED if in_flight(before) == 1 => Some(Message::Drained {
+            CLOSED if in_flight(before) == 1 => Some(GateReport::Drained {
                 replica: self.replica,
             }),
-            QUEUED => Some(Message::SeatFreed),
+            QUEUED => Some(GateReport::SeatFreed),
             OPEN if in_flight(before) == 1 && self.to_loop.idle_matters.load(Ordering::Acquire) => {
-                Some(Message::SeatFreed)
+                Some(GateReport::SeatFreed)
             }
             _ => None,
         };
         let kept = keep.map(|keep| self.kept(keep, now));
-        // Fails only while the process ends.
-        for message in emptied.into_iter().chain(kept) {
-            let _ = self.to_loop.inbox.send(message);
-        }
+        let reports = emptied.into_iter().chain(kept);
+        reports.for_each(|report| (self.to_loop.reports.0)(report));
     }
 
-    fn kept(&self, keep: KeepHotOverride, ended: Time) -> Message {
+    fn kept(&self, keep: KeepHotOverride, ended: Time) -> GateReport {
         let without = self.last_end_without.load(Ordering::Acquire);
-        Message::KeptAlive {
+        GateReport::KeptAlive {
             replica: self.replica,
             keep: KeepAlive {
                 ended,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::gate::Lease;
-use pool::{KeyId, ModelId, OrderId, Outcome, Refusal, Ticket, Time};
+use super::unload_orders::UnloadOrders;
+use pool::{Command, KeyId, ModelId, OrderId, Outcome, Refusal, Ticket, Time};
 
 /// Maximum number of orders whose senders are remembered.
 const GIVERS_MAX: usize = 4096;
@@ -50,16 +51,19 @@ pub(crate) struct Orders {
     givers: BTreeMap<OrderId, KeyId>,
     /// Orders settled in this turn.
     settled: Vec<SettledOrder>,
+    unloads: UnloadOrders,
 }
 
 impl Orders {
     pub fn begin(
         &mut self,
         order: OrderId,
+        command: &Command,
         by: Option<KeyId>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     ) {
+        self.unloads.order(command);
         if let Some(by) = by {
             self.givers.insert(order, by);
             if self.givers.len() > GIVERS_MAX {
@@ -68,6 +72,11 @@ impl Orders {
         }
         let accepted = Some(accepted);
         self.replies.insert(order, Replies { accepted, settled });
+    }
+
+    /// Returns true if an order since the start has unloaded the model.
+    pub fn have_unloaded(&self, model: ModelId) -> bool {
+        self.unloads.has(model)
     }
 
     /// The sender of the order, if remembered.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::control::Control;
 use crate::messages::Readings;
 use config::Provider;
-use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, Link, MachineMemory};
+use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, ErrorScope, MachineMemory};
 use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
 
 impl Control {
@@ -22,7 +22,7 @@ impl Control {
             node,
         } = readings;
         // For host memory and fixed devices, the pool counts memory itself: it is free as soon as a process ends.
-        let provider = node.map_or(Some(self.devices.provider), |node| {
+        let provider = node.map_or(Some(self.devices.provider()), |node| {
             self.nodes.provider(node)
         });
         let is_measured = provider.is_some_and(Provider::measures_devices);
@@ -55,18 +55,20 @@ impl Control {
                 .flat_map(|machine| self.hosts(machine, node, &there)),
         );
         self.turn_all(events);
-        self.take_peaks(&read_before);
+        for (replica, model) in self.engines.take_peaks(&self.devices, &read_before) {
+            self.measure(replica, model);
+        }
         for event in lost {
             self.device_trouble(event);
         }
     }
 
     /// The devices of a node, or of this machine for `None`.
-    fn devices_on(&self, node: Option<NodeId>) -> BTreeSet<DeviceId> {
+    pub(crate) fn devices_on(&self, node: Option<NodeId>) -> BTreeSet<DeviceId> {
         let Some(node) = node else {
-            let known = self.devices.known.iter();
-            let here = known.filter(|(_, device)| !self.nodes.is_remote(device.info.node));
-            return here.map(|(&id, _)| id).collect();
+            let known = self.devices.iter();
+            let here = known.filter(|device| !self.nodes.is_remote(device.info.node));
+            return here.map(|device| device.info.id).collect();
         };
         self.nodes.devices(node)
     }
@@ -81,16 +83,16 @@ impl Control {
     ) -> Vec<Event> {
         let all = || {
             let known = devices.iter();
-            known.filter_map(move |id| self.devices.known.get(id))
+            known.filter_map(move |&id| self.devices.get(id))
         };
         let mut kinds = all().map(|device| device.info.kind);
-        let provider = node.map_or(Some(self.devices.provider), |node| {
+        let provider = node.map_or(Some(self.devices.provider()), |node| {
             self.nodes.provider(node)
         });
         let has_room = provider == Some(Provider::Fixed) || kinds.any(DeviceKind::is_gpu);
         let has_sleepers = || {
             self.models
-                .facts
+                .facts()
                 .values()
                 .any(|facts| facts.entry.parking.is_some())
         };
@@ -102,7 +104,7 @@ impl Control {
         let MachineMemory { total, available } = machine;
         let reading = parking.host_reading(total, available, nodes.len(), has_room);
         let on_node = |node: NodeId| {
-            let mapped = self.mapped_parts(node);
+            let mapped = self.engines.mapped_parts(&self.models, node);
             let available = reading.available.saturating_sub(mapped);
             HostReading {
                 available,
@@ -118,30 +120,10 @@ impl Control {
             .collect()
     }
 
-    /// Host memory of the models on a node that are divided between GPUs and the host, beyond what their processes show. The
-    /// system counts mapped weights as available, but engines that compute with them need all of them.
-    pub(crate) fn mapped_parts(&self, node: NodeId) -> Bytes {
-        let engines = self.engines.iter();
-        let on_node = engines.filter(|(_, process)| process.node == node);
-        let parts = on_node.filter_map(|(_, process)| {
-            let split = self.models.facts.get(&process.model)?.split.as_ref()?;
-            Some(
-                split
-                    .host
-                    .saturating_sub(process.memory.unwrap_or_default()),
-            )
-        });
-        parts.fold(Bytes::ZERO, |sum, part| sum + part)
-    }
-
     /// Handles a problem that a GPU reports. Some concern one process, others the entire device (M7).
     pub(crate) fn device_trouble(&mut self, event: DeviceEvent) {
         let DeviceEvent { device, what } = event;
-        let name = self
-            .devices
-            .known
-            .get(&device)
-            .map_or_else(|| device.to_string(), |known| known.info.name.clone());
+        let name = self.devices.name(device);
         match what.reach() {
             ErrorScope::Process => {
                 tracing::info!(device = name, trouble = %what, "an engine's error")
@@ -159,22 +141,5 @@ impl Control {
                 });
             }
         }
-    }
-
-    /// The links between the devices of a node, or of this machine (M5).
-    pub(crate) fn links(&self, node: Option<NodeId>) -> Event {
-        let mut links = Vec::new();
-        let on = self.devices_on(node);
-        for device in on.iter().filter_map(|id| self.devices.known.get(id)) {
-            for &(other, link) in &device.info.links {
-                let link = match link {
-                    Link::NvLink => pool::Link::NvLink,
-                    Link::SameRoot => pool::Link::SameRoot,
-                    Link::Node => pool::Link::Node,
-                };
-                links.push((device.info.id, other, link));
-            }
-        }
-        Event::LinksRead { links }
     }
 }

@@ -5,4 +5,5 @@ mod device_reports;
 mod measurements;
 mod registry;
 
+pub(crate) use allowed_devices::allowed_on;
 pub use registry::log_broken;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::allowed_devices::allowed;
 use crate::control::Control;
 use crate::control::cluster_nodes::allowed_shapes;
 use crate::control::model_needs::figure;
@@ -16,7 +17,7 @@ use crate::view::device_facts::restriction;
 use crate::view::{ModelFacts, remote_device};
 use catalog::{Catalog, Changes, Entry, Source, Warning};
 use config::Config;
-use pool::{Event, FetchEnd, ModelId, Remedy};
+use pool::{Event, FetchEnd, Remedy};
 use store::{Store, StoreError};
 
 impl Control {
@@ -26,9 +27,9 @@ impl Control {
         for name in catalog.entries().keys() {
             self.models.id(name);
         }
-        let mut facts = self.models.facts.as_ref().clone();
+        let mut facts = self.models.facts().as_ref().clone();
         for (name, spec) in specs {
-            let model = self.models.ids[&name];
+            let model = self.models.id(&name);
             match spec {
                 Ok(Figures {
                     mut spec,
@@ -41,7 +42,8 @@ impl Control {
                     // Other machines may have a program that this one lacks.
                     spec.no_program = spec.no_program.filter(|_| self.runs_alone());
                     let known = &catalog.entries()[&name];
-                    spec.allowed = remote_device::allowed(known).or_else(|| self.allowed(known));
+                    spec.allowed = remote_device::allowed(known)
+                        .or_else(|| allowed(known, &self.devices, &self.nodes));
                     spec.allowed_by = restriction(known);
                     spec.allowed_shapes = allowed_shapes(known, &self.config);
                     if let Some(warning) = source.warning() {
@@ -66,31 +68,29 @@ impl Control {
                 Err(error) => tracing::error!(model = name, %error, "the model cannot be served"),
             }
         }
-        for (name, &model) in &self.models.ids {
+        for (name, &model) in self.models.ids() {
             if !catalog.entries().contains_key(name) && facts.remove(&model).is_some() {
                 events.push(Event::ModelRemoved { model });
             }
         }
-        self.models.facts = Arc::new(facts);
-        let set: Vec<ModelId> = events
-            .iter()
-            .filter_map(|event| match event {
-                Event::ModelSet { model, .. } => Some(*model),
-                _ => None,
-            })
+        self.models.replace(facts);
+        let set = events.iter().filter_map(|event| match event {
+            Event::ModelSet { model, .. } => Some((*model, self.models.get(*model)?)),
+            _ => None,
+        });
+        let measured: Vec<Event> = set
+            .flat_map(|(model, facts)| self.usage.events(model, facts, &self.devices))
             .collect();
-        events.extend(
-            set.into_iter()
-                .flat_map(|model| self.measured_events(model)),
-        );
-        let routes = Routes::of_catalog(catalog, &self.models.ids, &self.publishing.routes.load());
+        events.extend(measured);
+        let routes = self.publishing.routes.load();
+        let routes = Routes::of_catalog(catalog, self.models.ids(), &routes);
         self.publishing.routes.store(Arc::new(routes));
         self.describe_absent(&events);
         events
     }
 
     /// Queries the hub for the size of models whose weights are absent, to make the figures of a load right before anything is
-    /// fetched. Computes each model's needs again after the hub has responded.
+    /// fetched.
     fn describe_absent(&mut self, events: &[Event]) {
         if self.config.sources.offline {
             return;
@@ -100,36 +100,11 @@ impl Control {
             _ => None,
         });
         let fetches = absent.filter_map(|model| {
-            let entry = &self.models.facts.get(model)?.entry;
+            let entry = &self.models.get(*model)?.entry;
             Some((entry.name.clone(), entry.fetch.clone()?))
         });
-        let fetches: Vec<_> = fetches.collect();
-        if fetches.is_empty() {
-            return;
-        }
-        let (sources, inbox) = (Arc::clone(&self.fetches.sources), self.inbox.clone());
-        self.tasks.spawn(async move {
-            for (name, fetch) in fetches {
-                // Weights that another program has downloaded on this machine show their size on disk.
-                let looked = fetch.clone();
-                let is_unknown =
-                    move || looked.snapshot_of_others().is_none() && looked.is_unknown();
-                let is_unknown = tokio::task::spawn_blocking(is_unknown).await;
-                if !matches!(is_unknown, Ok(true)) {
-                    continue;
-                }
-                match sources.describe(&fetch).await {
-                    Ok(_) if fetch.description().join("bytes").is_file() => {
-                        let then = Change::Figure;
-                        let _ = inbox.send(Message::Figure { name, then });
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::info!(model = name, %error, "the size is estimated until the weights are here");
-                    }
-                }
-            }
-        });
+        let (fetches, sources) = (fetches.collect(), Arc::clone(&self.fetches.sources));
+        self.background.describe(fetches, sources);
     }
 
     /// Starts the next change of the catalogue, if none is in progress.
@@ -139,12 +114,12 @@ impl Control {
         };
         let catalog = self.publishing.routes.load().catalog.clone();
         let (config, store) = (Arc::clone(&self.config), self.journal.store());
-        let (known, inbox) = (self.known(), self.inbox.clone());
+        let (known, inbox) = (self.known(), self.background.inbox());
         let local = match change {
-            Message::FigureForDevices => self.local_models(),
+            Message::FigureForDevices => self.models.local(),
             _ => Vec::new(),
         };
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             let figured = prepare(change, local, catalog, config, &store, known).await;
             let _ = inbox.send(Message::Figured(Box::new(figured)));
         });
@@ -196,7 +171,8 @@ impl Control {
                 reply,
                 ..
             } => {
-                warnings.extend(self.damaged_weights());
+                let snapshot = self.publishing.snapshot.load();
+                warnings.extend(self.models.damaged(&snapshot.pool.models));
                 drop(reply.send(Ok((changes, warnings))));
             }
             Change::Looked { reply } => drop(reply.send(())),

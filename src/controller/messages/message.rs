@@ -7,15 +7,15 @@ use tokio::sync::oneshot;
 
 use super::catalog_change::{CatalogFigures, Change, ChangeError, Terms};
 use super::node_messages::NodeMessage;
-use crate::gates::Lease;
+use crate::gates::{GateReport, Lease};
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
 use config::Config;
 use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Bytes, Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, NodeId, OrderId,
-    Outcome, Plan, Pool, Refusal, ReplicaId, Ticket, Tier, Time,
+    Bytes, Command, DeviceId, FetchEnd, KeyId, LoadOrder, ModelId, NodeId, OrderId, Outcome, Plan,
+    Pool, Refusal, ReplicaId, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
@@ -30,15 +30,7 @@ pub(crate) enum Message {
     Left {
         ticket: Ticket,
     },
-    Drained {
-        replica: ReplicaId,
-    },
-    SeatFreed,
-    /// A request with its own keep-hot time has ended.
-    KeptAlive {
-        replica: ReplicaId,
-        keep: KeepAlive,
-    },
+    Gate(GateReport),
     /// A request of `watch_task` for a sign of life.
     Sign {
         requested: Time,

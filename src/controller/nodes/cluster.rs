@@ -29,7 +29,7 @@ impl Control {
         let section = &self.config.cluster;
         let cluster = OpenedCluster::open(section)?;
         let (orders, waiting) = mpsc::unbounded_channel();
-        let inbox = self.inbox.downgrade();
+        let inbox = self.background.inbox().downgrade();
         let report = move |news| {
             if let Some(inbox) = inbox.upgrade() {
                 let _ = inbox.send(Message::Cluster(news));
@@ -123,7 +123,7 @@ impl Control {
         self.turn(Event::NodesSpent { spent });
         let store = self.journal.store();
         let text = serde_json::to_string(spending).unwrap_or_default();
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             if let Err(error) = store.save_meta(SPENDING, &text).await {
                 tracing::warn!(%error, "the use of nodes could not be saved");
             }

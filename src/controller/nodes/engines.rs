@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::Control;
+use crate::control::{Control, watch};
 use crate::engines::adoption::arguments_problem;
 use crate::messages::{Message, ParkRequest, ParkingResult, Readings};
 use catalog::Entry;
@@ -66,9 +66,8 @@ impl Control {
         if self.config.pool.on_restart == config::OnRestart::Stop {
             return Err("pool.on_restart is stop".to_owned());
         }
-        let model = self.models.ids.get(&engine.model).copied();
-        let Some((model, facts)) = model.and_then(|id| Some((id, self.models.facts.get(&id)?)))
-        else {
+        let model = self.models.find(&engine.model);
+        let Some((model, facts)) = model.and_then(|id| Some((id, self.models.get(id)?))) else {
             return Err("the model is no longer in the catalogue".to_owned());
         };
         if let Some(problem) = arguments_problem(&engine.kept.arguments, &facts.entry) {
@@ -133,7 +132,7 @@ impl Control {
             .endpoint(node, replica)
             .ok_or("its node is not there")?;
         let log = Arc::new(ReplicaLog::in_memory());
-        let watch = self.watch_of(entry);
+        let watch = watch(entry, &self.config.pool);
         self.know(replica, model, &placement, &log, &watch.activity);
         if let Some(facts) = self.engines.get_mut(replica) {
             facts.arguments = engine.kept.arguments.clone();
@@ -260,13 +259,6 @@ impl Control {
             self.models.queue(Message::FigureForDevices);
         }
         self.next_change();
-    }
-
-    /// The models that run on devices of the pool.
-    pub(crate) fn local_models(&self) -> Vec<String> {
-        let local = self.models.facts.values();
-        let local = local.filter(|facts| !facts.entry.recipe.is_remote());
-        local.map(|facts| facts.entry.name.clone()).collect()
     }
 
     /// The stored cordons of devices that have come with the node.

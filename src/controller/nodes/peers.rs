@@ -37,7 +37,7 @@ impl Control {
     /// The weights of a launch, as its node needs them. `None` if the pool does not fetch them, or if some files lie outside the
     /// model's folder and must exist on the node.
     pub(super) fn weights_form(&self, node: NodeId, model: ModelId) -> Option<Box<WeightsForm>> {
-        let facts = self.models.facts.get(&model)?;
+        let facts = self.models.get(model)?;
         let fetch = facts.entry.fetch.as_ref()?;
         if !fetch.extra_files.is_empty() {
             return None;
@@ -151,7 +151,7 @@ impl Control {
             weights.complete.contains(&id) || weights.readable.contains(&id)
         };
         // Includes models without a listing: the pool does not fetch them for the node, and cannot know whether they are there.
-        let facts = self.models.facts.iter();
+        let facts = self.models.facts().iter();
         let there = facts.filter(|(_, facts)| facts.listing.as_ref().is_none_or(has));
         Some(Event::WeightsOn {
             node,

@@ -193,7 +193,7 @@ impl Control {
     /// Voids the node's credential: it needs a token to join again.
     fn void_credential(&mut self, name: String) {
         let store = self.journal.store();
-        self.tasks.spawn(async move {
+        self.background.spawn(async move {
             if let Err(error) = store.save_node_credential(&name, None).await {
                 tracing::warn!(%error, "the credential of a node that is gone could not be removed");
             }

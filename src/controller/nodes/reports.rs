@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::control::Control;
 use crate::gates::CutReason;
+use crate::memory::allowed_on;
 use crate::messages::NodeMessage;
 use crate::view::ProcessFacts;
 use node_link::{EngineReport, NodeReport, Order, RunningEngine};
@@ -87,7 +88,7 @@ impl Control {
         let devices = self.nodes.devices(node);
         let mut events = self.devices.unread(&devices);
         events.push(self.devices.links(&devices));
-        events.extend(self.allowed_on(node));
+        events.extend(allowed_on(node, &self.devices, &self.nodes, &self.models));
         events.extend(self.cordons_of_node(node));
         for engine in running {
             let replica = ReplicaId(engine.replica);

@@ -185,6 +185,23 @@ pub struct LoadStage {
     pub since: Time,
 }
 
+impl LoadStage {
+    pub(crate) fn new(
+        stage: Stage,
+        percent: Option<u8>,
+        engine_text: Option<String>,
+        since: Time,
+    ) -> LoadStage {
+        LoadStage {
+            stage,
+            percent,
+            // The engine's own text may repeat the stage.
+            engine_text: engine_text.filter(|engine_text| *engine_text != stage.to_string()),
+            since,
+        }
+    }
+}
+
 impl fmt::Display for LoadStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stage.fmt(f)?;

@@ -1,8 +1,9 @@
 //! Tests of `gate.rs`.
 
 use super::*;
+use tokio::sync::mpsc;
 
-fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
+fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<GateReport>) {
     let (inbox, messages) = mpsc::unbounded_channel();
     let endpoint = Endpoint::Unix("/nowhere".into());
     (
@@ -13,7 +14,7 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
             (seats, 0),
             Clock::start(),
             ToLoop {
-                inbox,
+                reports: GateReports::new(move |report| drop(inbox.send(report))),
                 idle_matters: Arc::default(),
                 changed: ChangedGates::default(),
             },
@@ -75,7 +76,7 @@ fn the_last_request_to_leave_a_closed_gate_reports_it_drained_once() {
     drop(leases);
     assert!(matches!(
         messages.try_recv(),
-        Ok(Message::Drained {
+        Ok(GateReport::Drained {
             replica: ReplicaId(1)
         })
     ));
@@ -113,7 +114,7 @@ fn a_freed_seat_wakes_the_loop_while_requests_wait() {
     let (gate, mut messages) = gate(1);
     gate.set(GateMode::Queued);
     drop(gate.enter_granted(KeyId(0)));
-    assert!(matches!(messages.try_recv(), Ok(Message::SeatFreed)));
+    assert!(matches!(messages.try_recv(), Ok(GateReport::SeatFreed)));
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn a_request_with_a_keep_hot_override_reports_its_end() {
     let may_extend = false;
     lease.keep(Some(KeepHotOverride { span, may_extend }));
     drop(lease);
-    let Ok(Message::KeptAlive { replica, keep }) = messages.try_recv() else {
+    let Ok(GateReport::KeptAlive { replica, keep }) = messages.try_recv() else {
         panic!("the loop got no message");
     };
     assert_eq!((replica, keep.span), (ReplicaId(1), span));
