@@ -267,7 +267,9 @@ fn d4_a_leader_keeps_leading_across_a_short_loss_of_its_sessions() {
     wait_for("the leader to have it back", || {
         has_lock(&first) && !has_lock(&second)
     });
-    assert!(first.log().contains("is held again"), "{}", first.log());
+    wait_for("the leader to know", || {
+        first.log().contains("is held again")
+    });
     assert_eq!(asks(&first, "a").0, 200);
     assert_eq!(asks(&second, "a").0, 200, "it passes requests on");
     assert_eq!(generation(&server, &url), before);

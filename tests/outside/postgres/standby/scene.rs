@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::Value;
 use support::postgres::{PASSWORD, Server, name_of};
-use support::service::{Pool, wait_for};
+use support::service::{Pool, end_engines_in, wait_for};
 
 /// A TCP proxy to the server's Unix socket.
 pub struct SocketProxy {
@@ -212,6 +212,10 @@ impl Node {
             .unwrap();
         let node = Node { folder, child };
         wait_for("the node to join", || node.joined(pool) == 1);
+        // The controller places models on a node after it has read the list of its engines.
+        wait_for("the controller to count on the node", || {
+            pool.log().contains("node gpu-2 has joined (N1)")
+        });
         node
     }
 
@@ -248,6 +252,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        end_engines_in(&self.folder.path().join("data"));
         if thread::panicking() {
             eprintln!("--- the node's log ---\n{}", self.log());
         }
