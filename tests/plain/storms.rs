@@ -93,6 +93,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.cordons += one.cordons;
     all.judged += one.judged;
     all.rule_changes += one.rule_changes;
+    all.plans.add(&one.plans);
     all.worst_wait = all.worst_wait.max(one.worst_wait);
 }
 
@@ -139,6 +140,32 @@ fn without_disturbances_every_wait_ends_within_its_bound() {
     println!("{all:?}");
     assert!(broken.is_none(), "seed {broken:#?}");
     assert!(all.evictions > 0 && all.worst_wait > 0, "{all:?}");
+}
+
+/// The states have leases, targets, loading replicas, sleeping engines and groups of devices. `PLANS=1000` compares 75,000 of them.
+#[test]
+fn a_load_does_what_its_plan_says_in_a_thousand_states() {
+    let (all, broken) = play(count("PLANS", 150), |seed| Storm {
+        check_every: 1_000_000,
+        compares_plans: true,
+        ..Storm::new(seed)
+    });
+    let plans = all.plans;
+    println!("{plans:?}");
+    assert!(broken.is_none(), "seed {broken:#?}");
+    assert!(plans.all() > 1_000, "too few: {plans:?}");
+    let kinds = [plans.placed, plans.evicted, plans.refused, plans.waits];
+    assert!(
+        kinds.iter().all(|count| *count > 100),
+        "too alike: {plans:?}"
+    );
+    let unclear = plans.held + plans.replanned;
+    assert!(unclear * 100 < plans.all(), "too vague: {plans:?}");
+}
+
+#[test]
+fn a_plan_that_is_not_the_load_is_caught() {
+    assert!(caught(Fault::PlansForced, "plan = load"));
 }
 
 #[test]

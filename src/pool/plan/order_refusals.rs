@@ -52,24 +52,15 @@ pub(crate) fn refusal_of(
             if let Some(refusal) = no_program(pool, model) {
                 return Some((refusal, None));
             }
-            let needed = if load.waits {
-                1
-            } else {
-                pool.replicas_wanted(load) as usize
-            };
-            if coming(pool, model) >= needed {
+            if !needs_room(pool, load) {
                 return None;
             }
             let requirements = orders::requirements_of(pool, load, pool.now, id);
-            no_room(
-                pool,
-                load,
-                &requirements,
-                &place::place(pool, &requirements),
-            )?;
+            let placed = place::place(pool, &requirements);
+            refused_for_room(pool, load, &requirements, &placed)?;
             // Only a refusal lists the obstacles on every device.
             let plan = place::explain(pool, &requirements);
-            let refusal = no_room(pool, load, &requirements, &plan)?;
+            let refusal = refused_for_room(pool, load, &requirements, &plan)?;
             Some((refusal, Some(Box::new(plan))))
         }
         Command::Unload {
@@ -141,13 +132,27 @@ pub(crate) fn no_program(pool: &Pool, id: ModelId) -> Option<Refusal> {
     (!is_loaded(pool, id) && !sleeps).then_some(Refusal::ProgramMissing { message })
 }
 
-/// The plan's refusal, unless a node may come for the load or the load waits for replicas that leave soon.
-pub(crate) fn no_room(
+/// Returns true if the load needs room for at least one more replica to be accepted. A load that waits needs one replica, any other
+/// load needs all that it orders.
+fn needs_room(pool: &Pool, load: &LoadOrder) -> bool {
+    let needed = if load.waits {
+        1
+    } else {
+        pool.replicas_wanted(load) as usize
+    };
+    coming(pool, load.model) < needed
+}
+
+/// The plan's refusal, unless enough replicas exist, a node may come for the load, or the load waits for replicas that leave soon.
+pub(crate) fn refused_for_room(
     pool: &Pool,
     load: &LoadOrder,
     requirements: &Requirements,
     plan: &Plan,
 ) -> Option<Refusal> {
+    if !needs_room(pool, load) {
+        return None;
+    }
     let refusal = plan.refusal.as_ref()?;
     let waits = load.waits && plan.prospect <= Prospect::Soon;
     let is_final = !waits && !node_demand::may_serve(pool, requirements);

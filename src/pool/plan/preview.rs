@@ -27,10 +27,8 @@ impl Pool {
         let refused = order_refusals::load_refusal(&at_now, model, load);
         let refused = refused.or_else(|| order_refusals::no_program(&at_now, load.model));
         let refused = refused.or_else(|| order_refusals::damaged(&at_now, load.model));
-        let refused = refused.or_else(|| {
-            let refusal = order_refusals::no_room(&at_now, load, &requirements, &plan);
-            refusal.filter(|_| !order_refusals::is_loaded(&at_now, load.model))
-        });
+        let refused = refused
+            .or_else(|| order_refusals::refused_for_room(&at_now, load, &requirements, &plan));
         if let Some(refusal) = refused {
             if plan.refusal.as_ref() != Some(&refusal) {
                 plan.refusal = Some(refusal);
@@ -74,6 +72,10 @@ impl Pool {
             plan.cost = Default::default();
             plan.prospect = Prospect::Soon;
         }
+        // The load gets the same refusal for the replicas that it lacks.
+        plan.refusal = plan
+            .refusal
+            .map(|refusal| node_demand::explained(&at_now, &requirements, refusal));
         Some(plan)
     }
 }

@@ -296,6 +296,20 @@ pub(super) fn numbers(random: &mut Random) -> Vec<u64> {
     numbers
 }
 
+/// Targets for the time to the first token of some priorities, in every third world.
+pub(super) fn targets(seed: u64) -> BTreeMap<Priority, Span> {
+    let mut random = Random::new(seed ^ 0x7461_7267);
+    let mut targets = BTreeMap::new();
+    if random.chance(333) {
+        for priority in [0, 1, 2].map(Priority) {
+            if random.chance(600) {
+                targets.insert(priority, Span(random.between(500, 120_000)));
+            }
+        }
+    }
+    targets
+}
+
 pub(super) fn limits(random: &mut Random) -> Limits {
     Limits {
         preempt_drain: Span::from_secs(random.between(1, 40)),

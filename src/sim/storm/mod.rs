@@ -108,6 +108,7 @@ struct Play {
     /// No readings are taken after this time.
     ends_at: Time,
     fault: Option<Fault>,
+    compares_plans: bool,
     check_every: u64,
     report: StormReport,
 }
@@ -149,7 +150,10 @@ impl Storm {
 impl Play {
     fn new(storm: &Storm) -> Play {
         let mut random = Random::new(storm.seed);
-        let limits = conditions::limits(&mut random);
+        let mut limits = conditions::limits(&mut random);
+        if !storm.calm {
+            limits.targets = conditions::targets(storm.seed);
+        }
         let mut conditions = if storm.calm {
             Conditions::calm(&mut random)
         } else {
@@ -220,6 +224,7 @@ impl Play {
             own_orders: 0,
             ends_at: Time(0),
             fault: storm.fault,
+            compares_plans: storm.compares_plans,
             check_every: if storm.many_devices {
                 storm.check_every.max(CHECK_MANY_EVERY)
             } else {
@@ -439,6 +444,7 @@ impl Play {
             self.referee.step_ends(at);
             self.judge_a_plan();
         }
+        self.compare_a_plan();
         self.report.broken.append(&mut self.referee.broken);
         self.report.cordons = self.referee.cordons;
         self.report.judged = self.referee.judged;
@@ -459,6 +465,17 @@ impl Play {
             let model = ModelId((steps / PLANS_EVERY % models) as u32);
             let (now, pool) = (self.world.now, &self.world.pool);
             self.referee.plan_is_cheapest(now, pool, model);
+        }
+    }
+
+    /// Sometimes a plan is compared with its load, in a copy of the world.
+    fn compare_a_plan(&mut self) {
+        let is_forced = self.fault == Some(Fault::PlansForced);
+        if self.compares_plans || is_forced {
+            let (steps, models) = (self.report.steps, self.specs.len() as u64);
+            let plans = &mut self.report.plans;
+            let wrong = plans.check(&self.world, steps, models, is_forced);
+            self.report.broken.extend(wrong);
         }
     }
 

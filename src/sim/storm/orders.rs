@@ -112,6 +112,7 @@ impl Play {
                 1 => Objective::BALANCED,
                 _ => Objective::WAIT,
             },
+            targets: super::conditions::targets(order.0),
             ..Limits::default()
         };
         self.referee.limits_change(&limits);

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::super::plan_check::PlansCompared;
+
 /// A planted fault in the world around the core that the referee must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -28,6 +30,8 @@ pub enum Fault {
     ChangesUncounted,
     /// The pool is not informed of the leases that administrators grant.
     LeasesUnseen,
+    /// Each plan is made for a forced load, and the load is not forced.
+    PlansForced,
 }
 
 /// Every storm with this index has many devices, and is shorter instead.
@@ -45,6 +49,8 @@ pub struct Storm {
     pub many_devices: bool,
     /// The number of steps between checks of the pool's own ledgers; 1 checks each step. Less often with many devices.
     pub check_every: u64,
+    /// Compares plans with their loads, in copies of the world.
+    pub compares_plans: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +82,8 @@ pub struct StormReport {
     pub cordons: u64,
     /// Victim choices that were compared with every alternative.
     pub judged: u64,
+    /// Plans that were compared with their loads.
+    pub plans: PlansCompared,
     /// Switches to the other rule for victims.
     pub rule_changes: u64,
     pub finished: bool,
@@ -97,6 +105,7 @@ impl Storm {
             calm: false,
             many_devices,
             check_every: 1,
+            compares_plans: false,
         }
     }
 
