@@ -24,12 +24,12 @@
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
-//! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   joins 1 NAME [running 1,2] [demand 1] [loopback|version 0.2.0] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
 //! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB,d1=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [policy lru] [objective reload] [yields never] [targets 0=30s,1=10s]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [consolidate no] [policy lru] [objective reload] [yields never] [targets 0=30s,1=10s]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -342,6 +342,7 @@ impl StoryRunner {
                         keep_asleep: or("asleep", usual.keep_asleep)?,
                         node_renew_before: options.get("renew").map(span).transpose()?,
                         nodes_max: options.number("nodes")?.map(|most| most as u32),
+                        node_consolidates: options.get("consolidate") != Some("no"),
                         node_budget: NodeBudget {
                             day: NodeAmounts {
                                 gpu_seconds: options.number("gpu_hours")?.map(|hours| hours * 3600),

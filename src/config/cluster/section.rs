@@ -38,6 +38,8 @@ pub struct ClusterSection {
     pub patience: Length,
     /// Time that a node without a model is kept.
     pub scale_down_after: Length,
+    /// Models of a requested node move to a cheaper place if that pays off within `scale_down_after`, and the node is given back (S3).
+    pub consolidate: bool,
     /// Time before a node's time limit at which its models move to other nodes (N7): `auto`, the expected duration of the move, or
     /// a duration. At most half of the node's time.
     pub renew_before: RenewBefore,
@@ -83,6 +85,7 @@ impl Default for ClusterSection {
             name: "pool".to_owned(),
             patience: Length::from_secs(180),
             scale_down_after: Length::from_secs(1200),
+            consolidate: true,
             renew_before: RenewBefore::Auto,
             join_within: Length::from_secs(600),
             controller: None,
@@ -238,6 +241,7 @@ pub(crate) fn notices(section: &ClusterSection) -> Vec<String> {
                 "scale_down_after",
                 section.scale_down_after != default.scale_down_after,
             ),
+            ("consolidate", section.consolidate != default.consolidate),
             ("renew_before", section.renew_before != default.renew_before),
             ("join_within", section.join_within != default.join_within),
             ("max_nodes", section.max_nodes != default.max_nodes),

@@ -119,6 +119,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("cluster.name", ByRestart),
     ("cluster.patience", AtOnce),
     ("cluster.scale_down_after", AtOnce),
+    ("cluster.consolidate", AtOnce),
     ("cluster.renew_before", AtOnce),
     ("cluster.join_within", ByRestart),
     ("cluster.controller", ByRestart),

@@ -102,6 +102,7 @@ impl Config {
             nodes_max: self.cluster.max_nodes,
             node_budget: self.cluster.budget.limits(),
             node_scale_down_after: self.cluster.scale_down_after.0,
+            node_consolidates: self.cluster.consolidate,
             node_renew_before: self.cluster.renew_before.span(),
             ..Limits::default()
         }

@@ -66,11 +66,13 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     })
 }
 
-/// Returns true if a requested node holds something and the pool is not about to end or to be emptied.
+/// Returns true if nodes may be emptied, a requested one holds something, and the pool is not about to end or to be emptied.
 fn may_look(pool: &Pool) -> bool {
     let nodes = pool.nodes.all_known();
     let rests = pool.service.is_night() || pool.service.is_closing();
-    !rests && nodes.iter().any(|(id, node)| is_held(pool, *id, node))
+    pool.limits.node_consolidates
+        && !rests
+        && nodes.iter().any(|(id, node)| is_held(pool, *id, node))
 }
 
 fn is_held(pool: &Pool, id: NodeId, node: &Node) -> bool {
@@ -217,6 +219,9 @@ fn obstacle(pool: &Pool, node: NodeId, since: Time) -> Option<String> {
     }
     if !pool.nodes.known(node).is_some_and(Node::is_joined) {
         return Some("it does not respond".into());
+    }
+    if !pool.limits.node_consolidates {
+        return Some("cluster.consolidate is false now".into());
     }
     let within = pool.limits.node_scale_down_after;
     if since + within <= pool.now {

@@ -28,6 +28,8 @@ pub struct ModelSpec {
     pub bytes_per_device: Bytes,
     /// The bytes of a replica in its node's host memory, in addition to its devices.
     pub host_bytes: Bytes,
+    /// The part of `host_bytes` that is mapped from a file. The system reads its pages again if they do not fit.
+    pub host_mapped: Bytes,
     /// The figure was given by an administrator: neither measurements nor failures change it (M1).
     pub need_is_fixed: bool,
     /// Other numbers of devices, fewest first, for when the first does not fit into an empty pool (M5).
@@ -190,6 +192,7 @@ impl Default for ModelSpec {
             devices_max: u32::MAX,
             bytes_per_device: Bytes(Bytes::GIB),
             host_bytes: Bytes::ZERO,
+            host_mapped: Bytes::ZERO,
             need_is_fixed: false,
             wider: Vec::new(),
             allowed: None,
@@ -330,6 +333,8 @@ pub struct Limits {
     pub node_patience: Span,
     /// The time a requested node stays with nothing loaded (S2).
     pub node_scale_down_after: Span,
+    /// The models of a requested node move to cheaper places (S3).
+    pub node_consolidates: bool,
     /// The time for which a node size that failed is not requested again (S2).
     pub node_retry: Span,
     /// The number of nodes that the pool may hold or request at a time (S2).
@@ -378,6 +383,7 @@ impl Default for Limits {
             nodes_may_join: false,
             node_patience: Span::from_secs(180),
             node_scale_down_after: Span::from_secs(1200),
+            node_consolidates: true,
             node_retry: Span::from_secs(300),
             nodes_max: None,
             node_budget: NodeBudget::default(),

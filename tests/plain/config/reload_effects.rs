@@ -170,6 +170,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("cluster.name", "lab", ""),
     ("cluster.patience", "9m", ""),
     ("cluster.scale_down_after", "9m", ""),
+    ("cluster.consolidate", "false", ""),
     ("cluster.renew_before", "20m", ""),
     ("cluster.join_within", "5m", ""),
     ("cluster.max_nodes", "3", ""),
