@@ -1,12 +1,12 @@
 //! Storms of two keys with a model each, of which only one fits: a closed loop of clients. Measures how much each key is served, and checks
 //! the bounds of fairness between keys (P9).
 
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::random::Random;
+use super::timeline::{Scene, Timeline};
 use super::world::World;
 use pool::{
     Action, Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, Pool,
@@ -61,8 +61,7 @@ struct Play {
     storm: KeyStorm,
     random: Random,
     world: World,
-    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
-    sequence: u64,
+    timeline: Timeline<Due>,
     tickets: u64,
     /// The key of each request, the time it came, and the time it took its seat.
     open: BTreeMap<Ticket, (u64, Time, Option<Time>)>,
@@ -79,24 +78,59 @@ struct Play {
 impl KeyStorm {
     pub fn run(self) -> KeyStormReport {
         let mut play = Play::new(self);
-        loop {
-            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
-            let turn = play.world.next_turn();
-            let Some(at) = next.into_iter().chain(turn).min() else {
-                break;
-            };
-            if at > LASTS || !play.report.broken.is_empty() {
-                break;
+        play.play(LASTS, u64::MAX);
+        play.report
+    }
+}
+
+impl Scene for Play {
+    type Due = Due;
+
+    fn timeline(&mut self) -> &mut Timeline<Due> {
+        &mut self.timeline
+    }
+
+    fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn happens(&mut self, at: Time, due: Due) {
+        match due {
+            Due::Asks(nth) => self.asks(at, nth),
+            Due::Served(ticket) => {
+                let event = self.world.end(ticket, at);
+                let Some((nth, _, Some(entered))) = self.open.remove(&ticket) else {
+                    return;
+                };
+                self.served[nth as usize] += at.since(entered).0;
+                self.gap_is_bounded(at);
+                let pause = match (self.storm.clients, nth) {
+                    (KeyClients::HeavyAndLight, 1) => self.random.below(20_000),
+                    _ => 0,
+                };
+                self.timeline.push(at + Span(pause), Due::Asks(nth));
+                if let Some(event) = event {
+                    self.feed(at, event);
+                }
             }
-            if turn == Some(at) && next != Some(at) {
-                play.feed(at, Event::TimerFired);
-                continue;
+            Due::Ready(replica) => {
+                self.ready.insert(self.models[&replica], replica);
+                self.feed(at, Event::ReplicaReady { replica });
             }
-            if let Some(Reverse((at, _, due))) = play.heap.pop() {
-                play.happens(at, due);
+            Due::Gone(replica) => {
+                self.world.gates.remove(&replica);
+                let exit = Exit::Requested;
+                self.feed(at, Event::ReplicaExited { replica, exit });
             }
         }
-        play.report
+    }
+
+    fn timer_fires(&mut self, at: Time) {
+        self.feed(at, Event::TimerFired);
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.report.broken.is_empty()
     }
 }
 
@@ -110,8 +144,7 @@ impl Play {
         let mut play = Play {
             storm,
             world: World::new(Pool::new(Limits::default(), false, ReplicaId(1))),
-            heap: BinaryHeap::new(),
-            sequence: 0,
+            timeline: Timeline::new(),
             tickets: 0,
             open: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -147,52 +180,16 @@ impl Play {
         }
         let light = storm.clients == KeyClients::HeavyAndLight;
         for _ in 0..seats * 2 + 2 {
-            play.push(Time(0), Due::Asks(0));
+            play.timeline.push(Time(0), Due::Asks(0));
             if !light {
-                play.push(Time(0), Due::Asks(1));
+                play.timeline.push(Time(0), Due::Asks(1));
             }
         }
         if light {
             let first = Time(play.random.below(60_000));
-            play.push(first, Due::Asks(1));
+            play.timeline.push(first, Due::Asks(1));
         }
         play
-    }
-
-    fn push(&mut self, at: Time, due: Due) {
-        self.sequence += 1;
-        self.heap.push(Reverse((at, self.sequence, due)));
-    }
-
-    fn happens(&mut self, at: Time, due: Due) {
-        match due {
-            Due::Asks(nth) => self.asks(at, nth),
-            Due::Served(ticket) => {
-                let event = self.world.end(ticket, at);
-                let Some((nth, _, Some(entered))) = self.open.remove(&ticket) else {
-                    return;
-                };
-                self.served[nth as usize] += at.since(entered).0;
-                self.gap_is_bounded(at);
-                let pause = match (self.storm.clients, nth) {
-                    (KeyClients::HeavyAndLight, 1) => self.random.below(20_000),
-                    _ => 0,
-                };
-                self.push(at + Span(pause), Due::Asks(nth));
-                if let Some(event) = event {
-                    self.feed(at, event);
-                }
-            }
-            Due::Ready(replica) => {
-                self.ready.insert(self.models[&replica], replica);
-                self.feed(at, Event::ReplicaReady { replica });
-            }
-            Due::Gone(replica) => {
-                self.world.gates.remove(&replica);
-                let exit = Exit::Requested;
-                self.feed(at, Event::ReplicaExited { replica, exit });
-            }
-        }
     }
 
     fn asks(&mut self, at: Time, nth: u64) {
@@ -222,7 +219,7 @@ impl Play {
         let is_light = self.storm.clients == KeyClients::HeavyAndLight && nth == 1;
         let most = if is_light { 200 } else { self.longest };
         let took = self.random.between(20, most.max(21));
-        self.push(at + Span(took), Due::Served(ticket));
+        self.timeline.push(at + Span(took), Due::Served(ticket));
         if is_light {
             self.wait_is_bounded(waited);
         }
@@ -235,12 +232,13 @@ impl Play {
                 Action::Launch { replica, model, .. } => {
                     self.report.swaps += 1;
                     self.models.insert(replica, u64::from(model.0));
-                    self.push(at + Span(self.load), Due::Ready(replica));
+                    self.timeline
+                        .push(at + Span(self.load), Due::Ready(replica));
                 }
                 Action::Stop { replica, .. } => {
                     let model = self.models[&replica];
                     self.ready.remove(&model);
-                    self.push(at + Span(self.stop), Due::Gone(replica));
+                    self.timeline.push(at + Span(self.stop), Due::Gone(replica));
                 }
                 Action::Refuse { ticket, refusal } => {
                     self.report

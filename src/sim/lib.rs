@@ -22,6 +22,7 @@ mod return_storm;
 mod storm;
 mod story;
 mod story_setup;
+mod timeline;
 mod world;
 
 pub use gang_storm::{GangFault, GangStorm, GangStormReport};

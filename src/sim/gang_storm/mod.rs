@@ -5,12 +5,12 @@
 mod checks;
 mod shell;
 
-use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::random::Random;
+use super::timeline::{Scene, Timeline};
 use super::world::World;
 use pool::{
     Action, Bytes, DeviceId, DeviceReading, Event, GangReach, KeyId, Limits, ModelId, ModelSpec,
@@ -69,7 +69,6 @@ enum Due {
     Back(NodeId, u64),
     Restart,
     Peace,
-    End,
 }
 
 /// A process that really runs, whatever the pool believes.
@@ -91,8 +90,7 @@ struct Link {
 struct Play {
     random: Random,
     world: World,
-    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
-    sequence: u64,
+    timeline: Timeline<Due>,
     devices: BTreeMap<DeviceId, DeviceReading>,
     specs: BTreeMap<ModelId, ModelSpec>,
     links: BTreeMap<NodeId, Link>,
@@ -111,12 +109,12 @@ struct Play {
     peace: bool,
     fault: Option<GangFault>,
     report: GangStormReport,
-    done: bool,
 }
 
 const STEPS_MAX: u64 = 50_000;
 const TICKETS: u64 = 80;
 const LENGTH: u64 = 3_600_000;
+const END: Time = Time(LENGTH * 2);
 const TOTAL: Bytes = Bytes(80 * Bytes::GIB);
 
 impl GangStorm {
@@ -126,18 +124,8 @@ impl GangStorm {
 
     pub fn run(&self) -> GangStormReport {
         let mut play = Play::new(self);
-        while play.report.steps < STEPS_MAX && play.report.broken.is_empty() && !play.done {
-            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
-            match (play.world.next_turn(), next) {
-                (None, None) => break,
-                (Some(wake), next) if next.is_none_or(|next| wake < next) => {
-                    play.feed(wake, Event::TimerFired);
-                }
-                _ => {
-                    let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
-                    play.happens(at, due);
-                }
-            }
+        if !play.play(END, STEPS_MAX) {
+            play.breaks("the storm does not end".to_string());
         }
         if play.report.broken.is_empty() {
             play.ends();
@@ -153,112 +141,15 @@ fn limits() -> Limits {
     }
 }
 
-impl Play {
-    fn new(storm: &GangStorm) -> Play {
-        let mut random = Random::new(storm.seed ^ 0x6761_6e67);
-        let (nodes, per_node) = (random.between(3, 5) as u32, random.between(1, 2) as u32);
-        let device = |number: u32| {
-            let reading = DeviceReading {
-                name: format!("gpu{number}"),
-                node: NodeId(1 + number / per_node),
-                total: TOTAL,
-                ..DeviceReading::default()
-            };
-            (DeviceId(number), reading)
-        };
-        let devices = (0..nodes * per_node).map(device).collect();
-        let count = random.between(3, 5);
-        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth, per_node)));
-        let specs = specs.collect();
-        let is_mixed = random.chance(500);
-        let links = (1..=nodes).map(|node| {
-            let reach = if is_mixed {
-                reach(&mut random)
-            } else {
-                GangReach::Network
-            };
-            let link = Link {
-                reach,
-                ..Link::default()
-            };
-            (NodeId(node), link)
-        });
-        let links: BTreeMap<NodeId, Link> = links.collect();
-        let reaches: BTreeSet<&GangReach> = links.values().map(|link| &link.reach).collect();
-        let mixed = u64::from(reaches.len() > 1);
-        let mut play = Play {
-            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
-            devices,
-            specs,
-            links,
-            heap: BinaryHeap::new(),
-            sequence: 0,
-            processes: BTreeMap::new(),
-            nodes_of: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            known_ended: BTreeSet::new(),
-            returned: BTreeSet::new(),
-            waiting: BTreeMap::new(),
-            first: 1,
-            newest: 0,
-            peace: false,
-            fault: storm.fault,
-            report: GangStormReport {
-                mixed,
-                ..GangStormReport::default()
-            },
-            done: false,
-            random,
-        };
-        play.begin();
-        play
+impl Scene for Play {
+    type Due = Due;
+
+    fn timeline(&mut self) -> &mut Timeline<Due> {
+        &mut self.timeline
     }
 
-    fn begin(&mut self) {
-        self.starts(Time(0));
-        for ticket in 0..TICKETS {
-            let at = Time(self.random.below(LENGTH));
-            let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
-            self.push(at, Due::Arrival(Ticket(ticket), model));
-        }
-        for node in self.links.keys().copied().collect::<Vec<_>>() {
-            for _ in 0..self.random.between(0, 3) {
-                let at = Time(self.random.below(LENGTH));
-                self.push(at, Due::Cut(node));
-            }
-        }
-        if self.random.chance(500) {
-            let at = Time(self.random.below(LENGTH));
-            self.push(at, Due::Restart);
-        }
-        self.push(Time(LENGTH), Due::Peace);
-        self.push(Time(LENGTH * 2), Due::End);
-    }
-
-    fn push(&mut self, at: Time, due: Due) {
-        self.sequence += 1;
-        self.heap.push(Reverse((at, self.sequence, due)));
-    }
-
-    /// Passes an event to the pool and carries out the resulting actions.
-    fn feed(&mut self, at: Time, event: Event) {
-        self.report.steps += 1;
-        match &event {
-            Event::MemberExited { replica, .. } | Event::ReplicaExited { replica, .. } => {
-                self.known_ended.insert(*replica);
-            }
-            Event::ReplicaAdopted { replica, .. } => {
-                self.known_ended.remove(replica);
-            }
-            _ => {}
-        }
-        let actions = self.world.feed(at, event);
-        for action in &actions {
-            self.carry_out(at, action);
-        }
-        let violations = check(&self.world.pool);
-        let violations = violations.iter().map(ToString::to_string);
-        self.report.broken.extend(violations);
+    fn world(&self) -> &World {
+        &self.world
     }
 
     fn happens(&mut self, at: Time, due: Due) {
@@ -294,8 +185,116 @@ impl Play {
                     }
                 }
             }
-            Due::End => self.done = true,
         }
+    }
+
+    fn timer_fires(&mut self, at: Time) {
+        self.feed(at, Event::TimerFired);
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.report.broken.is_empty()
+    }
+}
+
+impl Play {
+    fn new(storm: &GangStorm) -> Play {
+        let mut random = Random::new(storm.seed ^ 0x6761_6e67);
+        let (nodes, per_node) = (random.between(3, 5) as u32, random.between(1, 2) as u32);
+        let device = |number: u32| {
+            let reading = DeviceReading {
+                name: format!("gpu{number}"),
+                node: NodeId(1 + number / per_node),
+                total: TOTAL,
+                ..DeviceReading::default()
+            };
+            (DeviceId(number), reading)
+        };
+        let devices = (0..nodes * per_node).map(device).collect();
+        let count = random.between(3, 5);
+        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth, per_node)));
+        let specs = specs.collect();
+        let is_mixed = random.chance(500) || storm.fault == Some(GangFault::ReachHidden);
+        let links = (1..=nodes).map(|node| {
+            let reach = if is_mixed {
+                reach(&mut random)
+            } else {
+                GangReach::Network
+            };
+            let link = Link {
+                reach,
+                ..Link::default()
+            };
+            (NodeId(node), link)
+        });
+        let links: BTreeMap<NodeId, Link> = links.collect();
+        let reaches: BTreeSet<&GangReach> = links.values().map(|link| &link.reach).collect();
+        let mixed = u64::from(reaches.len() > 1);
+        let mut play = Play {
+            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
+            devices,
+            specs,
+            links,
+            timeline: Timeline::new(),
+            processes: BTreeMap::new(),
+            nodes_of: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            known_ended: BTreeSet::new(),
+            returned: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            first: 1,
+            newest: 0,
+            peace: false,
+            fault: storm.fault,
+            report: GangStormReport {
+                mixed,
+                ..GangStormReport::default()
+            },
+            random,
+        };
+        play.begin();
+        play
+    }
+
+    fn begin(&mut self) {
+        self.starts(Time(0));
+        for ticket in 0..TICKETS {
+            let at = Time(self.random.below(LENGTH));
+            let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
+            self.timeline.push(at, Due::Arrival(Ticket(ticket), model));
+        }
+        for node in self.links.keys().copied().collect::<Vec<_>>() {
+            for _ in 0..self.random.between(0, 3) {
+                let at = Time(self.random.below(LENGTH));
+                self.timeline.push(at, Due::Cut(node));
+            }
+        }
+        if self.random.chance(500) {
+            let at = Time(self.random.below(LENGTH));
+            self.timeline.push(at, Due::Restart);
+        }
+        self.timeline.push(Time(LENGTH), Due::Peace);
+    }
+
+    /// Passes an event to the pool and carries out the resulting actions.
+    fn feed(&mut self, at: Time, event: Event) {
+        self.report.steps += 1;
+        match &event {
+            Event::MemberExited { replica, .. } | Event::ReplicaExited { replica, .. } => {
+                self.known_ended.insert(*replica);
+            }
+            Event::ReplicaAdopted { replica, .. } => {
+                self.known_ended.remove(replica);
+            }
+            _ => {}
+        }
+        let actions = self.world.feed(at, event);
+        for action in &actions {
+            self.carry_out(at, action);
+        }
+        let violations = check(&self.world.pool);
+        let violations = violations.iter().map(ToString::to_string);
+        self.report.broken.extend(violations);
     }
 
     fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId) {
@@ -314,7 +313,7 @@ impl Play {
 
     fn is_served(&mut self, at: Time, ticket: Ticket) {
         let took = self.random.between(20, 120_000);
-        self.push(at + Span(took), Due::Served(ticket));
+        self.timeline.push(at + Span(took), Due::Served(ticket));
     }
 
     fn replicas_of(&self, model: ModelId) -> BTreeSet<ReplicaId> {

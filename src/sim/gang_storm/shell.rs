@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::world::World;
-use super::{Due, GangFault, LENGTH, Play, Process, limits};
+use super::{Due, GangFault, LENGTH, Play, Process, limits, reach};
 use pool::{
     Event, Exit, GangReach, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span, Ticket, Time,
 };
@@ -136,13 +136,14 @@ impl Play {
             self.processes.retain(|(_, on), _| *on != node);
             self.returned.retain(|(_, on)| *on != node);
         }
-        self.push(at + Span::from_secs(5), Due::Silent(node, nth));
+        self.timeline
+            .push(at + Span::from_secs(5), Due::Silent(node, nth));
         if self.random.chance(500) {
             let bound = self.random.between(10_000, 900_000);
-            self.push(at + Span(bound), Due::Gone(node, nth));
+            self.timeline.push(at + Span(bound), Due::Gone(node, nth));
         }
         let back = self.random.between(500, LENGTH / 3);
-        self.push(at + Span(back), Due::Back(node, nth));
+        self.timeline.push(at + Span(back), Due::Back(node, nth));
     }
 
     /// The pool gives the node up. Its engines may continue to run, although they should have ended.
@@ -150,6 +151,11 @@ impl Play {
         self.report.gone += 1;
         if self.random.chance(500) {
             self.processes.retain(|(_, on), _| *on != node);
+            if self.report.mixed > 0 {
+                // It is started again, with another version or at another address.
+                let link = self.links.get_mut(&node).expect("ours");
+                link.reach = reach(&mut self.random);
+            }
         }
         for replica in self.world_knows_on(node) {
             self.known_ended.insert(replica);
@@ -193,7 +199,7 @@ impl Play {
                 link.is_cut = true;
                 link.cuts += 1;
                 let nth = link.cuts;
-                self.push(returns, Due::Back(node, nth));
+                self.timeline.push(returns, Due::Back(node, nth));
             }
         }
         self.starts(at);
@@ -244,15 +250,18 @@ impl Play {
         let load = Span(self.random.between(500, 60_000));
         let victim = nodes[self.random.below(nodes.len() as u64) as usize];
         match self.random.below(100) {
-            0..=9 => self.push(at + Span(load.0 / 2), Due::Crash(replica, victim)),
+            0..=9 => self
+                .timeline
+                .push(at + Span(load.0 / 2), Due::Crash(replica, victim)),
             10..=24 => {
                 let later = Span(self.random.below(LENGTH / 4));
-                self.push(at + load + later, Due::Crash(replica, victim));
+                self.timeline
+                    .push(at + load + later, Due::Crash(replica, victim));
             }
             _ => {}
         }
         self.nodes_of.insert(replica, nodes);
-        self.push(at + load, Due::Ready(replica));
+        self.timeline.push(at + load, Due::Ready(replica));
     }
 
     /// A leader is ready only while all processes run.
@@ -342,7 +351,7 @@ impl Play {
         if let Some(process) = self.processes.get_mut(&(replica, node)) {
             process.is_ordered_to_end = true;
             let slow = Span(self.random.below(12_000));
-            self.push(at + slow, Due::Ended(replica, node));
+            self.timeline.push(at + slow, Due::Ended(replica, node));
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn shapes() -> Vec<NodeShape> {
 }
 
 impl Play {
-    fn breaks(&mut self, text: alloc::string::String) {
+    pub(super) fn breaks(&mut self, text: alloc::string::String) {
         self.report.broken.push(format!("S2: {text}"));
     }
 
@@ -140,13 +140,14 @@ impl Play {
         self.leases.open.insert(demand, request);
         let soon = Span(self.random.between(500, 300_000));
         match self.random.below(100) {
-            0..=19 => self.push(at + soon, Due::IsRefused(demand)),
+            0..=19 => self.timeline.push(at + soon, Due::IsRefused(demand)),
             // The request waits in the cluster's queue forever.
             20..=34 => {}
             _ => {
                 let starts = Span(soon.0 * 3 / 4);
-                self.push(at + starts, Due::Reports(demand, Report::Starts));
-                self.push(at + soon, Due::Comes(demand, shape));
+                self.timeline
+                    .push(at + starts, Due::Reports(demand, Report::Starts));
+                self.timeline.push(at + soon, Due::Comes(demand, shape));
             }
         }
         let report = match self.random.below(10) {
@@ -157,7 +158,7 @@ impl Play {
             _ => Report::Nothing,
         };
         let soon = Span(self.random.between(100, 20_000));
-        self.push(at + soon, Due::Reports(demand, report));
+        self.timeline.push(at + soon, Due::Reports(demand, report));
     }
 
     /// The cluster reports on a request that is still open.
@@ -286,7 +287,7 @@ impl Play {
         }
         if !self.peace && self.random.chance(300) {
             let later = Span(self.random.below(LENGTH / 4));
-            self.push(at + later, Due::Cut(node));
+            self.timeline.push(at + later, Due::Cut(node));
         }
         self.joins(at, node);
     }
@@ -301,7 +302,7 @@ impl Play {
         }
         self.leases.releasing.insert(node);
         let later = Span(self.random.between(100, 60_000));
-        self.push(at + later, Due::Leaves(node));
+        self.timeline.push(at + later, Due::Leaves(node));
     }
 
     /// The machine returns to the cluster.

@@ -100,10 +100,10 @@ impl Play {
             leaves: None,
         };
         self.limits.of.insert(node, limit);
-        self.push(ends, Due::Over(node, ends));
+        self.timeline.push(ends, Due::Over(node, ends));
         if self.random.chance(250) {
             let sooner = at + Span(self.random.below(ends.since(at).0.max(1)));
-            self.push(sooner, Due::Preempted(node));
+            self.timeline.push(sooner, Due::Preempted(node));
         }
     }
 

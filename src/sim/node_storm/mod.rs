@@ -12,12 +12,12 @@ mod peace;
 mod shell;
 mod truth;
 
-use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::random::Random;
+use super::timeline::{Scene, Timeline};
 use super::world::World;
 use cluster::{Leases, Report};
 use emptied_times::EmptiedTimes;
@@ -106,7 +106,6 @@ enum Due {
     /// A duplicate report arrives late.
     Again(String, ReplicaId),
     Peace,
-    End,
 }
 
 /// The real state of a node's connection, regardless of what the pool believes.
@@ -126,8 +125,7 @@ struct Play {
     random: Random,
     world: World,
     truth: Truth,
-    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
-    sequence: u64,
+    timeline: Timeline<Due>,
     specs: BTreeMap<ModelId, ModelSpec>,
     links: BTreeMap<NodeId, Link>,
     leases: Leases,
@@ -146,12 +144,12 @@ struct Play {
     peace: bool,
     fault: Option<NodeFault>,
     report: NodeStormReport,
-    done: bool,
 }
 
 const STEPS_MAX: u64 = 50_000;
 const TICKETS: u64 = 120;
 const LENGTH: u64 = 3_600_000;
+const END: Time = Time(LENGTH * 2);
 
 impl NodeStorm {
     pub fn new(seed: u64) -> NodeStorm {
@@ -160,18 +158,8 @@ impl NodeStorm {
 
     pub fn run(&self) -> NodeStormReport {
         let mut play = Play::new(self);
-        while play.report.steps < STEPS_MAX && play.report.broken.is_empty() && !play.done {
-            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
-            match (play.world.next_turn(), next) {
-                (None, None) => break,
-                (Some(wake), next) if next.is_none_or(|next| wake < next) => {
-                    play.feed(wake, Event::TimerFired);
-                }
-                _ => {
-                    let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
-                    play.happens(at, due);
-                }
-            }
+        if !play.play(END, STEPS_MAX) {
+            play.breaks("the storm does not end".to_string());
         }
         if play.report.broken.is_empty() {
             play.ends();
@@ -180,77 +168,15 @@ impl NodeStorm {
     }
 }
 
-impl Play {
-    fn new(storm: &NodeStorm) -> Play {
-        let mut random = Random::new(storm.seed ^ 0x6e6f_6465);
-        let truth = Truth::new(&mut random);
-        let count = random.between(2, 6);
-        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth)));
-        let specs = specs.collect();
-        let mut play = Play {
-            world: World::new(Pool::new(cluster::limits(), false, ReplicaId(1))),
-            links: truth.nodes().map(|node| (node, Link::default())).collect(),
-            leases: Leases::default(),
-            limits: TimeLimits::default(),
-            emptied: EmptiedTimes::default(),
-            truth,
-            heap: BinaryHeap::new(),
-            sequence: 0,
-            specs,
-            waiting: BTreeMap::new(),
-            orders: 0,
-            node_of: BTreeMap::new(),
-            first: 1,
-            newest: 0,
-            not_begun: BTreeSet::new(),
-            peace: false,
-            fault: storm.fault,
-            report: NodeStormReport::default(),
-            done: false,
-            random,
-        };
-        play.begin();
-        play
+impl Scene for Play {
+    type Due = Due;
+
+    fn timeline(&mut self) -> &mut Timeline<Due> {
+        &mut self.timeline
     }
 
-    fn begin(&mut self) {
-        if self.random.chance(600) {
-            self.leases.shapes = cluster::shapes();
-        }
-        self.starts(Time(0));
-        let models = self.specs.len() as u64;
-        for ticket in 0..TICKETS {
-            let at = Time(self.random.below(LENGTH));
-            let model = ModelId(self.random.below(models) as u32);
-            self.push(at, Due::Arrival(Ticket(ticket), model));
-        }
-        let nodes: Vec<NodeId> = self.links.keys().copied().collect();
-        for node in nodes {
-            for _ in 0..self.random.between(1, 5) {
-                let at = Time(self.random.below(LENGTH));
-                self.push(at, Due::Cut(node));
-            }
-            if self.random.chance(300) {
-                let at = Time(self.random.below(LENGTH));
-                self.push(at, Due::Dies(node));
-            }
-            if self.random.chance(300) {
-                let at = Time(self.random.below(LENGTH));
-                self.push(at, Due::Drain(node));
-            }
-        }
-        if self.random.chance(400) {
-            let at = Time(self.random.below(LENGTH));
-            self.push(at, Due::Restart);
-        }
-        // Long enough for all cut nodes to come back, and for every load to end.
-        self.push(Time(LENGTH), Due::Peace);
-        self.push(Time(LENGTH * 2), Due::End);
-    }
-
-    fn push(&mut self, at: Time, due: Due) {
-        self.sequence += 1;
-        self.heap.push(Reverse((at, self.sequence, due)));
+    fn world(&self) -> &World {
+        &self.world
     }
 
     fn happens(&mut self, at: Time, due: Due) {
@@ -293,8 +219,81 @@ impl Play {
             Due::Restart => self.restarts(at),
             Due::Again(what, replica) => self.reports_once(at, replica, &what),
             Due::Peace => self.peace_comes(at),
-            Due::End => self.done = true,
         }
+    }
+
+    fn timer_fires(&mut self, at: Time) {
+        self.feed(at, Event::TimerFired);
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.report.broken.is_empty()
+    }
+}
+
+impl Play {
+    fn new(storm: &NodeStorm) -> Play {
+        let mut random = Random::new(storm.seed ^ 0x6e6f_6465);
+        let truth = Truth::new(&mut random);
+        let count = random.between(2, 6);
+        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth)));
+        let specs = specs.collect();
+        let mut play = Play {
+            world: World::new(Pool::new(cluster::limits(), false, ReplicaId(1))),
+            links: truth.nodes().map(|node| (node, Link::default())).collect(),
+            leases: Leases::default(),
+            limits: TimeLimits::default(),
+            emptied: EmptiedTimes::default(),
+            truth,
+            timeline: Timeline::new(),
+            specs,
+            waiting: BTreeMap::new(),
+            orders: 0,
+            node_of: BTreeMap::new(),
+            first: 1,
+            newest: 0,
+            not_begun: BTreeSet::new(),
+            peace: false,
+            fault: storm.fault,
+            report: NodeStormReport::default(),
+            random,
+        };
+        play.begin();
+        play
+    }
+
+    fn begin(&mut self) {
+        if self.random.chance(600) {
+            self.leases.shapes = cluster::shapes();
+        }
+        self.starts(Time(0));
+        let models = self.specs.len() as u64;
+        for ticket in 0..TICKETS {
+            let at = Time(self.random.below(LENGTH));
+            let model = ModelId(self.random.below(models) as u32);
+            self.timeline.push(at, Due::Arrival(Ticket(ticket), model));
+        }
+        let nodes: Vec<NodeId> = self.links.keys().copied().collect();
+        for node in nodes {
+            for _ in 0..self.random.between(1, 5) {
+                let at = Time(self.random.below(LENGTH));
+                self.timeline.push(at, Due::Cut(node));
+            }
+            if self.random.chance(300) {
+                let at = Time(self.random.below(LENGTH));
+                self.timeline.push(at, Due::Dies(node));
+            }
+            if self.random.chance(300) {
+                let at = Time(self.random.below(LENGTH));
+                self.timeline.push(at, Due::Drain(node));
+            }
+        }
+        if self.random.chance(400) {
+            let at = Time(self.random.below(LENGTH));
+            self.timeline.push(at, Due::Restart);
+        }
+        // Long enough for all cut nodes to come back, and for every load to end.
+        self.timeline.push(Time(LENGTH), Due::Peace);
     }
 
     fn is_cut(&self, node: NodeId, nth: u64) -> bool {
@@ -318,7 +317,7 @@ impl Play {
 
     fn is_served(&mut self, at: Time, ticket: Ticket) {
         let took = self.random.between(20, 120_000);
-        self.push(at + Span(took), Due::Served(ticket));
+        self.timeline.push(at + Span(took), Due::Served(ticket));
     }
 
     fn order(&mut self, at: Time, command: Command) {

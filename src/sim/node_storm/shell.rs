@@ -73,13 +73,14 @@ impl Play {
         link.cuts += 1;
         let nth = link.cuts;
         self.limits.disturbed();
-        self.push(at + Span::from_secs(5), Due::Silent(node, nth));
+        self.timeline
+            .push(at + Span::from_secs(5), Due::Silent(node, nth));
         if self.random.chance(500) {
             let bound = self.random.between(10_000, 900_000);
-            self.push(at + Span(bound), Due::Gone(node, nth));
+            self.timeline.push(at + Span(bound), Due::Gone(node, nth));
         }
         let back = self.random.between(500, LENGTH / 3);
-        self.push(at + Span(back), Due::Back(node, nth));
+        self.timeline.push(at + Span(back), Due::Back(node, nth));
     }
 
     /// The pool gives the node up. Its engines may continue to run, although they should have ended.
@@ -170,7 +171,7 @@ impl Play {
                 link.is_cut = true;
                 link.cuts += 1;
                 let nth = link.cuts;
-                self.push(returns, Due::Back(node, nth));
+                self.timeline.push(returns, Due::Back(node, nth));
             }
         }
         self.starts(at);
@@ -185,7 +186,8 @@ impl Play {
     pub(super) fn reports(&mut self, at: Time, replica: ReplicaId, what: &str) {
         if self.random.chance(80) {
             let late = Span(self.random.below(120_000));
-            self.push(at + late, Due::Again(what.to_owned(), replica));
+            self.timeline
+                .push(at + late, Due::Again(what.to_owned(), replica));
         }
         self.reports_once(at, replica, what);
     }
@@ -245,7 +247,7 @@ impl Play {
         if let Some(process) = self.truth.processes.get_mut(&replica) {
             process.is_ordered_to_end = true;
             let slow = Span(self.random.below(12_000));
-            self.push(at + slow, Due::Ended(replica));
+            self.timeline.push(at + slow, Due::Ended(replica));
         }
     }
 
@@ -322,13 +324,13 @@ impl Play {
         self.report.broken.append(&mut broken);
         let load = Span(self.random.between(500, 60_000));
         match self.random.below(100) {
-            0..=9 => self.push(at + load, Due::Crash(replica)),
+            0..=9 => self.timeline.push(at + load, Due::Crash(replica)),
             10..=19 => {
-                self.push(at + load, Due::Ready(replica));
+                self.timeline.push(at + load, Due::Ready(replica));
                 let later = Span(self.random.below(LENGTH / 4));
-                self.push(at + load + later, Due::Crash(replica));
+                self.timeline.push(at + load + later, Due::Crash(replica));
             }
-            _ => self.push(at + load, Due::Ready(replica)),
+            _ => self.timeline.push(at + load, Due::Ready(replica)),
         }
     }
 }

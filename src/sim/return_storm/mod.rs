@@ -4,12 +4,12 @@
 
 mod shell;
 
-use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::random::Random;
+use super::timeline::{Scene, Timeline};
 use super::world::World;
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, KindId, Limits, ModelId, ModelSpec, NodeId,
@@ -76,14 +76,14 @@ struct Model {
 const LOAD: Span = Span::from_secs(5);
 const QUICK: u64 = 14_000;
 const RESTART: Time = Time(600_000);
+const STEPS_MAX: u64 = 20_000;
 const END: Time = Time(3_000_000);
 
 struct Play {
     random: Random,
     fault: Option<ReturnFault>,
     world: World,
-    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
-    sequence: u64,
+    timeline: Timeline<Due>,
     devices: BTreeMap<DeviceId, DeviceReading>,
     models: BTreeMap<ModelId, Model>,
     engines: BTreeMap<ReplicaId, Engine>,
@@ -105,6 +105,73 @@ impl ReturnStorm {
         play.until(END);
         play.ends();
         play.report
+    }
+}
+
+impl Scene for Play {
+    type Due = Due;
+
+    fn timeline(&mut self) -> &mut Timeline<Due> {
+        &mut self.timeline
+    }
+
+    fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn happens(&mut self, at: Time, due: Due) {
+        match due {
+            Due::Ready(replica) => {
+                let engine = self.engines.get_mut(&replica);
+                if let Some(engine) = engine.filter(|engine| !engine.ends) {
+                    engine.is_ready = true;
+                    self.feed(at, vec![Event::ReplicaReady { replica }]);
+                }
+            }
+            Due::Exits(replica) => {
+                self.engines.remove(&replica);
+                self.world.gates.remove(&replica);
+                let exit = Exit::Requested;
+                self.feed(at, vec![Event::ReplicaExited { replica, exit }]);
+            }
+            Due::Arrival(ticket, model) => {
+                self.world.now = self.world.now.max(at);
+                let of_model =
+                    |(id, engine): (&ReplicaId, &Engine)| (engine.model == model).then_some(*id);
+                let replicas: Vec<ReplicaId> = self.engines.iter().filter_map(of_model).collect();
+                if replicas
+                    .into_iter()
+                    .any(|id| self.world.enter((ticket, KeyId(0)), id, 8, at))
+                {
+                    self.report.granted += 1;
+                    return self.timeline.push(at + Span(2_000), Due::Served(ticket));
+                }
+                self.waiting.insert(ticket);
+                let key = KeyId(0);
+                self.feed(at, vec![Event::RequestArrived { ticket, model, key }]);
+            }
+            Due::Served(ticket) => {
+                if let Some(event) = self.world.end(ticket, at) {
+                    self.feed(at, vec![event]);
+                }
+            }
+            Due::Joins(node) => self.joins(at, node),
+            Due::Gone(node) => {
+                self.report.gone += 1;
+                self.gone.insert(node);
+                self.engines.retain(|_, engine| engine.node != node);
+                let why = "did not come back".to_string();
+                self.feed(at, vec![Event::NodeGone { node, why }]);
+            }
+        }
+    }
+
+    fn timer_fires(&mut self, at: Time) {
+        self.feed(at, vec![Event::TimerFired]);
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.report.broken.is_empty()
     }
 }
 
@@ -134,8 +201,7 @@ impl Play {
             world: World::new(Pool::new(limits(), false, ReplicaId(1))),
             random,
             fault: storm.fault,
-            heap: BinaryHeap::new(),
-            sequence: 0,
+            timeline: Timeline::new(),
             devices,
             models,
             engines: BTreeMap::new(),
@@ -151,11 +217,6 @@ impl Play {
         self.devices.values().map(|device| device.node).collect()
     }
 
-    fn push(&mut self, at: Time, due: Due) {
-        self.sequence += 1;
-        self.heap.push(Reverse((at, self.sequence, due)));
-    }
-
     /// The first controller: every node joins, and each model gets a request.
     fn loads_everything(&mut self) {
         let set = self.set_models();
@@ -165,7 +226,8 @@ impl Play {
         }
         for model in self.models.keys().copied().collect::<Vec<_>>() {
             let at = Time(self.random.below(60_000));
-            self.push(at, Due::Arrival(Ticket(u64::from(model.0)), model));
+            self.timeline
+                .push(at, Due::Arrival(Ticket(u64::from(model.0)), model));
         }
     }
 
@@ -183,7 +245,7 @@ impl Play {
         // Loads that have not ended are not adopted, which is another story.
         self.engines
             .retain(|_, engine| engine.is_ready && !engine.ends);
-        self.heap.clear();
+        self.timeline.clear();
         self.waiting.clear();
         self.joined.clear();
         self.has_restarted = true;
@@ -206,10 +268,11 @@ impl Play {
         let lost = self.random.below(2 * nodes.len() as u64);
         for (nth, node) in nodes.into_iter().enumerate() {
             if !self.is_quick && nth as u64 == lost {
-                self.push(RESTART + Span::from_secs(700), Due::Gone(node));
+                self.timeline
+                    .push(RESTART + Span::from_secs(700), Due::Gone(node));
             } else {
                 let at = RESTART + Span(self.random.below(within));
-                self.push(at, Due::Joins(node));
+                self.timeline.push(at, Due::Joins(node));
             }
         }
         let held: Vec<ModelId> = self.engines.values().map(|engine| engine.model).collect();
@@ -219,76 +282,14 @@ impl Play {
             }
             let model = held[self.random.below(held.len() as u64) as usize];
             let at = RESTART + Span(self.random.below(90_000));
-            self.push(at, Due::Arrival(Ticket(1_000 + nth), model));
+            self.timeline
+                .push(at, Due::Arrival(Ticket(1_000 + nth), model));
         }
     }
 
     fn until(&mut self, end: Time) {
-        for _ in 0..20_000 {
-            let next = self.heap.peek().map(|Reverse((at, ..))| *at);
-            let wake = self.world.next_turn();
-            let at = next.into_iter().chain(wake).min();
-            let Some(at) = at.filter(|at| *at <= end) else {
-                return;
-            };
-            if wake == Some(at) && next.is_none_or(|next| at < next) {
-                self.feed(at, vec![Event::TimerFired]);
-            } else if let Some(Reverse((at, _, due))) = self.heap.pop() {
-                self.happens(at, due);
-            }
-            if !self.report.broken.is_empty() {
-                return;
-            }
-        }
-        self.report
-            .broken
-            .push("the storm does not end".to_string());
-    }
-
-    fn happens(&mut self, at: Time, due: Due) {
-        match due {
-            Due::Ready(replica) => {
-                let engine = self.engines.get_mut(&replica);
-                if let Some(engine) = engine.filter(|engine| !engine.ends) {
-                    engine.is_ready = true;
-                    self.feed(at, vec![Event::ReplicaReady { replica }]);
-                }
-            }
-            Due::Exits(replica) => {
-                self.engines.remove(&replica);
-                self.world.gates.remove(&replica);
-                let exit = Exit::Requested;
-                self.feed(at, vec![Event::ReplicaExited { replica, exit }]);
-            }
-            Due::Arrival(ticket, model) => {
-                self.world.now = self.world.now.max(at);
-                let of_model =
-                    |(id, engine): (&ReplicaId, &Engine)| (engine.model == model).then_some(*id);
-                let replicas: Vec<ReplicaId> = self.engines.iter().filter_map(of_model).collect();
-                if replicas
-                    .into_iter()
-                    .any(|id| self.world.enter((ticket, KeyId(0)), id, 8, at))
-                {
-                    self.report.granted += 1;
-                    return self.push(at + Span(2_000), Due::Served(ticket));
-                }
-                self.waiting.insert(ticket);
-                let key = KeyId(0);
-                self.feed(at, vec![Event::RequestArrived { ticket, model, key }]);
-            }
-            Due::Served(ticket) => {
-                if let Some(event) = self.world.end(ticket, at) {
-                    self.feed(at, vec![event]);
-                }
-            }
-            Due::Joins(node) => self.joins(at, node),
-            Due::Gone(node) => {
-                self.report.gone += 1;
-                self.gone.insert(node);
-                self.engines.retain(|_, engine| engine.node != node);
-                let why = "did not come back".to_string();
-                self.feed(at, vec![Event::NodeGone { node, why }]);
-            }
+        if !self.play(end, STEPS_MAX) {
+            self.breaks(end, "the storm does not end".to_string());
         }
     }
 

@@ -81,7 +81,7 @@ impl Play {
             Action::Grant { ticket, .. } => {
                 self.report.granted += 1;
                 self.waiting.remove(ticket);
-                self.push(at + Span(2_000), Due::Served(*ticket));
+                self.timeline.push(at + Span(2_000), Due::Served(*ticket));
             }
             Action::Refuse { ticket, refusal } => {
                 self.waiting.remove(ticket);
@@ -141,7 +141,7 @@ impl Play {
             ends: false,
         };
         self.engines.insert(replica, engine);
-        self.push(at + LOAD, Due::Ready(replica));
+        self.timeline.push(at + LOAD, Due::Ready(replica));
     }
 
     fn stops(&mut self, at: Time, replica: ReplicaId, reason: &StopReason) {
@@ -150,7 +150,7 @@ impl Play {
         };
         engine.ends = true;
         let model = engine.model;
-        self.push(at + Span(500), Due::Exits(replica));
+        self.timeline.push(at + Span(500), Due::Exits(replica));
         if !self.has_restarted {
             return;
         }
