@@ -345,6 +345,15 @@ def differences(kept, made):
     return wrong
 
 
+def share_tokenizer(file):
+    """Replaces a tokenizer by a link to an equal one of another model."""
+    for other in sorted(KEPT.glob("*/tokenizer.json")):
+        if other != file and not other.is_symlink() and other.read_bytes() == file.read_bytes():
+            file.unlink()
+            file.symlink_to(Path("..") / other.parent.name / other.name)
+            return
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with what is kept, write nothing")
@@ -367,6 +376,7 @@ def main():
                 # To train another tokenizer, remove the kept one before.
                 shutil.rmtree(KEPT / name, ignore_errors=True)
                 shutil.copytree(made, KEPT / name)
+                share_tokenizer(KEPT / name / "tokenizer.json")
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(bool(wrong))
