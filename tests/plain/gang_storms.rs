@@ -21,12 +21,14 @@ fn m8_no_storm_leaves_a_gang_in_parts() {
         all.gone += one.gone;
         all.adopted += one.adopted;
         all.incomplete += one.incomplete;
+        all.plans.add(&one.plans);
         all.mixed += one.mixed;
     }
     let lively = [all.gangs, all.evicted, all.crashes, all.gone];
     assert!(lively.iter().all(|count| *count > seeds), "{all:?}");
     let rarer = [all.adopted, all.incomplete, all.mixed];
     assert!(rarer.iter().all(|count| *count > seeds / 10), "{all:?}");
+    assert!(all.plans.evicted > seeds / 5, "{all:?}");
 }
 
 #[test]

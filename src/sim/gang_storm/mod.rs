@@ -9,6 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::plan_check::PlansCompared;
 use super::random::Random;
 use super::timeline::{Scene, Timeline};
 use super::world::World;
@@ -52,6 +53,8 @@ pub struct GangStormReport {
     pub incomplete: u64,
     /// Storms in which nodes do not all reach each other.
     pub mixed: u64,
+    /// Plans that were compared with their loads.
+    pub plans: PlansCompared,
     pub broken: Vec<String>,
 }
 
@@ -292,6 +295,10 @@ impl Play {
         for action in &actions {
             self.carry_out(at, action);
         }
+        let models = self.specs.len() as u64;
+        let plans = &mut self.report.plans;
+        let wrong = plans.check(&self.world, self.report.steps, models, false);
+        self.report.broken.extend(wrong);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);
