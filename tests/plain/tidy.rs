@@ -115,7 +115,8 @@ fn rust_files() -> Vec<String> {
 }
 
 const CIRCLE_MAX: usize = 3;
-const FOLDER_CIRCLE_MAX: usize = 2;
+/// A folder in a cycle with files of the crate's root counts as one.
+const FOLDER_CIRCLE_MAX: usize = 1;
 
 #[test]
 fn import_cycles_are_bounded_in_size() {
@@ -139,7 +140,7 @@ fn import_cycles_are_bounded_in_size() {
             breaches.push(format!("{folder}: {circle}"));
         }
         let circle = sources.largest_folder_circle();
-        println!("{folder}: {} folders", circle.len());
+        println!("{folder}: {} folders: {}", circle.len(), circle.join(" "));
         if circle.len() > FOLDER_CIRCLE_MAX {
             let circle = format!("{} folders: {}", circle.len(), circle.join(" "));
             breaches.push(format!("{folder}: {circle}"));

@@ -17,6 +17,8 @@ pub struct Crate {
     /// Paths used in each module.
     paths: BTreeMap<Module, BTreeSet<Vec<String>>>,
     files: BTreeMap<Module, String>,
+    /// Modules in separate files that are compiled only for tests.
+    tests: BTreeSet<Module>,
 }
 
 #[derive(Default)]
@@ -59,7 +61,10 @@ impl Crate {
                         self.read(inner, items);
                     }
                 }
-                Item::Mod(_) => {}
+                Item::Mod(item) => {
+                    let name = item.ident.to_string();
+                    self.tests.insert([&module[..], &[name]].concat());
+                }
                 Item::Use(item) => imports(item, &mut names),
                 other => {
                     names.defined.extend(name_of(other));
@@ -107,7 +112,10 @@ impl Crate {
     /// Each file with the files that it imports from.
     fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (module, paths) in &self.paths {
+        let is_compiled = |module: &Module| {
+            (1..=module.len()).all(|length| !self.tests.contains(&module[..length]))
+        };
+        for (module, paths) in self.paths.iter().filter(|(module, _)| is_compiled(module)) {
             let own = &self.files[module];
             let named = paths
                 .iter()
@@ -368,5 +376,11 @@ fn folders_that_import_each_other_form_a_cycle_and_files_of_one_folder_do_not() 
     sample.add("a.rs", "mod deep; pub struct A(deep::C);");
     sample.add("a/deep.rs", "pub struct C(crate::b::B, super::A);");
     sample.add("b/mod.rs", "pub struct B;");
+    assert_eq!(sample.largest_folder_circle(), [] as [&str; 0]);
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b;");
+    sample.add("a/mod.rs", "pub struct A; #[cfg(test)] mod vectors;");
+    sample.add("a/vectors.rs", "use crate::b::B;");
+    sample.add("b/mod.rs", "pub struct B(crate::a::A);");
     assert_eq!(sample.largest_folder_circle(), [] as [&str; 0]);
 }
