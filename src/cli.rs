@@ -305,6 +305,10 @@ pub struct NodeArgs {
     /// The folder for sockets, logs and the journal of engines; the default is `node` in state.dir.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Replace the running node of the same data folder: take over its listening socket and its engines without ending a
+    /// request. If none is running, start normally.
+    #[arg(long, conflicts_with = "demand")]
+    pub takeover: bool,
     /// Remove the data folder when the node ends. A cluster's jobs do so: each has its own folder.
     #[arg(long, requires = "data")]
     pub remove_data: bool,

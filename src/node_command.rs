@@ -9,14 +9,17 @@ use std::time::Duration;
 use config::{Config, Provider};
 use engine::Fingerprint;
 use inventory::Inventory;
-use node::{Settings, Target, WeightsSettings};
+use node::{Node, NodeEnd, Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
-use crate::serve::{lock::StateLock, log};
+use crate::serve::takeover::{self, InheritedSocket, Successor, TakeoverSocket};
+use crate::serve::{lock::StateLock, log, notify};
 use crate::stop_signal::stop_signal;
 use crate::{cuda, devices, fetch_settings, job_gpus};
 
+/// Time limit for a process that takes over to reach the controller, before it reports that it serves.
+const JOINS_WITHIN: Duration = Duration::from_secs(15);
 /// Generous: a token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -55,9 +58,11 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let may_remove = args.remove_data && is_for_node(&data);
-    let held = std::cell::OnceCell::new();
+    let mut held = None;
     let ended = runtime.block_on(async {
-        let _ = held.set(StateLock::take(&data, false).await?);
+        if !args.takeover {
+            held = Some(StateLock::take(&data, false).await?);
+        }
         let mut settings = devices::settings(&config);
         let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
         let is_limited = settings
@@ -95,13 +100,13 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             demand: args.demand,
             version: env!("CARGO_PKG_VERSION"),
         };
-        node::run(settings, stop_signal).await
+        live(Arc::new(settings), args.takeover, &mut held).await
     });
     // Does not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
     // Only a node that holds the folder's lock may remove it.
     if may_remove
-        && held.get().is_some()
+        && held.is_some()
         && let Err(error) = std::fs::remove_dir_all(&data)
     {
         tracing::warn!("{} cannot be removed: {error}", data.display());
@@ -112,6 +117,93 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         );
     }
     ended
+}
+
+/// Runs the node, and again if a process that was to replace it has failed. `held` is the lock of the data folder, unless another
+/// process has it at the end.
+async fn live(
+    settings: Arc<Settings>,
+    is_takeover: bool,
+    held: &mut Option<StateLock>,
+) -> Result<(), String> {
+    let runtime_dir = settings.runtime_dir();
+    let mut inherited = None;
+    if is_takeover {
+        if StateLock::holder(&settings.data).is_some() {
+            node::check_takeover(&settings)?;
+        }
+        inherited = takeover::ask(&runtime_dir).await?;
+        if inherited.is_none() {
+            tracing::info!("found no node to take over from; starting normally");
+        }
+        *held = Some(StateLock::take(&settings.data, inherited.is_some()).await?);
+    }
+    let line = |error: std::io::Error| error.to_string();
+    let mut listening = inherited.as_ref().map(InheritedSocket::descriptor);
+    // Requests that began before a failed takeover pass through these.
+    let mut earlier: Vec<Node> = Vec::new();
+    loop {
+        let socket = listening.take().transpose().map_err(line)?;
+        let node = Node::open(Arc::clone(&settings), socket, is_takeover).await?;
+        let exchange = TakeoverSocket::open(&runtime_dir).map_err(|error| {
+            format!(
+                "cannot open the socket for takeovers in {}: {error}",
+                runtime_dir.display()
+            )
+        })?;
+        notify::ready();
+        let own = node.listening().map_err(line)?;
+        let successor = async {
+            let successor = exchange.successor(&own).await;
+            (successor, exchange)
+        };
+        let lock = &mut *held;
+        let free = move |(successor, exchange): (Successor, TakeoverSocket)| async move {
+            tracing::info!(
+                "process {} takes over; requests that have begun continue here",
+                successor.pid
+            );
+            drop((exchange, lock.take()));
+            let pid = successor.pid;
+            let served = successor.free().await;
+            served.map_err(|_| format!("process {pid} took over and ended before it served"))
+        };
+        let announced = async {
+            if let Some(old) = inherited.take() {
+                let _ = tokio::time::timeout(JOINS_WITHIN, node.has_joined()).await;
+                old.serving();
+            }
+        };
+        let ended = {
+            let mut living = std::pin::pin!(node.live(stop_signal, successor, free));
+            tokio::select! {
+                ended = &mut living => ended,
+                () = announced => living.await,
+            }
+        };
+        match ended? {
+            NodeEnd::Ended => return Ok(()),
+            NodeEnd::Replaced => {
+                earlier.push(node);
+                let finished = async {
+                    for node in &earlier {
+                        node.finish().await;
+                    }
+                };
+                tokio::select! {
+                    () = finished => {}
+                    () = stop_signal() => tracing::warn!("ending immediately"),
+                }
+                return Ok(());
+            }
+            NodeEnd::NotReplaced(why) => {
+                tracing::warn!("{why}; this node continues");
+                *held = Some(StateLock::take(&settings.data, true).await?);
+                listening = Some(node.listening());
+                earlier.push(node);
+            }
+        }
+    }
 }
 
 /// Returns true if the folder is absent or empty, or belonged to a node before. Nothing else is removed with its content.

@@ -179,6 +179,7 @@ impl SimulatedNode {
             demand: None,
             generation: None,
             runs_members: false,
+            process: self.epoch,
         }
     }
 

@@ -50,7 +50,7 @@ pub use recipes::{
 };
 pub use requests::{
     Ask, CANDLE_METRICS, Generation, STOPS_MAX, TEMPLATE_SWITCHES, fields_of_all_engines,
-    is_hint_of_another_service, never,
+    is_hint_of_another_service, metrics_named, never,
 };
 pub use weights::{
     AdapterBucket, AdapterPlace, AdapterRoom, Bucket, BucketUri, CredentialsUrl, DynamicAdapters,

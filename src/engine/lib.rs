@@ -34,8 +34,8 @@ pub use connection::{
 pub use failures::{CudaTrouble, EngineError, Failure, missing_program};
 pub use guardian::Masking;
 pub use guardians::{
-    GuardianSettings, Guardians, LaunchFacts, LogLine, LogStream, Orphan, Record, ReplicaLog, Use,
-    kill_orphans, recorded_models,
+    GuardianSettings, Guardians, LaunchFacts, LogLine, LogStream, Orphan, Record, RecordedWatch,
+    ReplicaLog, Use, kill_orphans, recorded_models,
 };
 pub use health::{
     ActivityMeter, ActivityReport, Beat, HealthResponse, LivenessLimits, SleepBy, Stage, Watch,

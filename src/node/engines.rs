@@ -1,20 +1,24 @@
-//! Carries out orders about engines: starts and ends them, runs the commands that put them to sleep, and passes on their reports
-//! and output.
+//! Carries out orders about engines: starts, adopts and ends them, runs the commands that put them to sleep, and passes on their
+//! reports and output.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Mutex, broadcast, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::generation::Generations;
-use super::machine::{EngineState, Machine};
+use super::identity::milliseconds;
+use super::machine::{EngineState, Machine, UseChange, now};
 use super::weights::{Weights, fetch_was_ended, not_fetched, relocate};
 use engine::{
-    CudaProgram, ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog,
+    ActivityReport, AdoptedEngine, CudaProgram, ExitReport, Failure, Guardians, LogLine, LogStream,
+    Program, RecordedWatch, ReplicaLog, Use,
 };
-use node_link::{EngineReport, LogLineForm, NodeReport, Start};
+use node_link::{EngineReport, KeptForm, LogLineForm, NodeReport, Start};
+use pool::ReplicaId;
 
 /// Status of an engine that SIGTERM ended.
 const TERMINATED: &str = "signal 15";
@@ -108,63 +112,89 @@ impl Engines {
                 tracing::warn!("{}", exit.last_output);
                 return machine.engine_report(replica, EngineReport::Exited(exit));
             }
-            let reports = Arc::clone(&machine);
-            let model = launch.model_name.clone();
-            // Held back until it is known whether the node ends too.
-            let terminated = Arc::new(std::sync::Mutex::new(None));
-            let held = Arc::clone(&terminated);
-            let report = move |report: engine::Report| {
-                if let engine::Report::Started { endpoint, .. } = &report
-                    && let Some(engine) = reports.lock().engines.get_mut(&replica)
-                {
-                    engine.endpoint = Some(endpoint.clone());
-                }
-                match &report {
-                    engine::Report::Ready { took } => {
-                        tracing::info!(
-                            "{model} (r{replica}) is ready after {} ms",
-                            took.as_millis()
-                        );
-                    }
-                    engine::Report::Exited(exit) => {
-                        tracing::info!("{model} (r{replica}) has ended: {}", exit.status);
-                        if !exit.requested && exit.status == TERMINATED {
-                            *held.lock().unwrap_or_else(PoisonError::into_inner) =
-                                Some(exit.clone());
-                            return;
-                        }
-                    }
-                    _ => {}
-                }
-                if let Some(report) = EngineReport::from_report(report) {
-                    reports.engine_report(replica, report);
-                }
-            };
-            let run = engine::run(guardians, launch, kept.kept(), log, stopped, report);
-            tokio::select! {
-                () = run => {}
-                () = follow(&machine, replica, &mut lines) => {}
-            }
-            while let Ok(line) = lines.try_recv() {
-                pass_on(&machine, replica, &line);
-            }
-            let exit = terminated
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            if let Some(exit) = exit {
-                machine.leaves_within(LEAVES_WITHIN).await;
-                machine.engine_report(replica, EngineReport::Exited(exit));
-            }
+            let mut facts = kept.kept();
+            facts.watch = Some(RecordedWatch::new(&launch));
+            let reports = Arc::new(Reports::new(&machine, replica, &launch.model_name));
+            let report = Arc::clone(&reports);
+            let report = move |event| report.take(event);
+            let run = engine::run(guardians, launch, facts, log, stopped, report);
+            reports.until_ended(run, &mut lines).await;
         };
         self.spawn(life).await;
+    }
+
+    /// Continues an engine that an earlier process of this node has started.
+    pub async fn adopt(&self, adopted: AdoptedEngine) {
+        let record = adopted.record.clone();
+        let Some(recorded) = &record.watch else {
+            return;
+        };
+        let replica = record.replica;
+        let watch = recorded.watch();
+        watch.activity.mirror(ActivityReport {
+            resting: record.asleep,
+            ..ActivityReport::default()
+        });
+        let (stop, stopped) = oneshot::channel();
+        let kept = KeptForm::recorded(&record);
+        let activity = Arc::clone(&watch.activity);
+        let mut state = EngineState::new(record.model.clone(), kept, stop, activity);
+        state.pid = Some(adopted.pid());
+        state.endpoint = Some(adopted.endpoint());
+        state.ready_at = Some(record.ready_at_ms.map_or_else(now, instant_at));
+        state.idle_since = adopted.last_end_ms.map(instant_at);
+        state.asleep = record.asleep;
+        self.machine.lock().engines.insert(replica, state);
+        tracing::info!(
+            "adopted {} (r{replica}), process {}, which kept running without a node (D2)",
+            record.model,
+            adopted.pid()
+        );
+        // Its guardian masks secrets.
+        let log = Arc::new(ReplicaLog::adopted(record.log_file));
+        let (_, mut lines) = log.follow(0);
+        let reports = Arc::new(Reports::new(&self.machine, replica, &record.model));
+        self.spawn(async move {
+            let report = Arc::clone(&reports);
+            let report = move |event| report.take(event);
+            let run = engine::run_adopted(adopted, watch, log, stopped, report);
+            reports.until_ended(run, &mut lines).await;
+        })
+        .await;
+    }
+
+    /// Leaves all engines to a process that takes over within this time. Engines that are not ready end.
+    pub async fn leave(&self, within: Duration) {
+        self.guardians.leave_to_successor(within);
+        self.tasks.lock().await.shutdown().await;
+    }
+
+    /// Records changes in the use of engines for a later process.
+    pub async fn note_use(&self, changes: Vec<UseChange>) {
+        for UseChange {
+            replica,
+            busy,
+            asleep,
+        } in changes
+        {
+            let id = ReplicaId(replica);
+            if let Some(busy) = busy {
+                let last_end_ms = (!busy).then(unix_ms);
+                self.guardians.used(id, Use { busy, last_end_ms });
+            }
+            if let Some(asleep) = asleep {
+                self.guardians.note_sleep(id, asleep).await;
+            }
+        }
     }
 
     /// Runs a command of the model's file that puts its engine to sleep or wakes it.
     pub async fn command(&self, replica: u64, sleep: bool, words: Vec<String>, deadline: Duration) {
         let machine = Arc::clone(&self.machine);
+        machine.lock().commands += 1;
         self.spawn(async move {
             let outcome = engine::run_command(&words, deadline).await;
+            machine.lock().commands -= 1;
             machine.report(NodeReport::Commanded {
                 replica,
                 sleep,
@@ -179,6 +209,97 @@ impl Engines {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
+}
+
+/// Passes on the reports of one engine.
+struct Reports {
+    machine: Arc<Machine>,
+    replica: u64,
+    model: String,
+    /// An exit by SIGTERM, held back until it is known whether the node ends too.
+    terminated: std::sync::Mutex<Option<ExitReport>>,
+}
+
+impl Reports {
+    fn new(machine: &Arc<Machine>, replica: u64, model: &str) -> Reports {
+        Reports {
+            machine: Arc::clone(machine),
+            replica,
+            model: model.to_owned(),
+            terminated: std::sync::Mutex::default(),
+        }
+    }
+
+    fn terminated(&self) -> std::sync::MutexGuard<'_, Option<ExitReport>> {
+        self.terminated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, report: engine::Report) {
+        let Reports {
+            machine,
+            replica,
+            model,
+            ..
+        } = self;
+        match &report {
+            engine::Report::Started { endpoint, .. } => {
+                if let Some(engine) = machine.lock().engines.get_mut(replica) {
+                    engine.endpoint = Some(endpoint.clone());
+                }
+            }
+            engine::Report::Ready { took } => {
+                tracing::info!(
+                    "{model} (r{replica}) is ready after {} ms",
+                    took.as_millis()
+                );
+            }
+            engine::Report::Exited(exit) => {
+                tracing::info!("{model} (r{replica}) has ended: {}", exit.status);
+                if !exit.requested && exit.status == TERMINATED {
+                    *self.terminated() = Some(exit.clone());
+                    return;
+                }
+            }
+            _ => {}
+        }
+        if let Some(report) = EngineReport::from_report(report) {
+            machine.engine_report(*replica, report);
+        }
+    }
+
+    /// Runs the engine, and passes on its output and its held exit.
+    async fn until_ended(
+        &self,
+        run: impl Future<Output = ()>,
+        lines: &mut broadcast::Receiver<LogLine>,
+    ) {
+        tokio::select! {
+            () = run => {}
+            () = follow(&self.machine, self.replica, lines) => {}
+        }
+        while let Ok(line) = lines.try_recv() {
+            pass_on(&self.machine, self.replica, &line);
+        }
+        let exit = self.terminated().take();
+        if let Some(exit) = exit {
+            self.machine.leaves_within(LEAVES_WITHIN).await;
+            self.machine
+                .engine_report(self.replica, EngineReport::Exited(exit));
+        }
+    }
+}
+
+fn unix_ms() -> u64 {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH);
+    milliseconds(passed.unwrap_or_default())
+}
+
+/// The local time of a Unix time in the past.
+fn instant_at(unix: u64) -> Instant {
+    let ago = Duration::from_millis(unix_ms().saturating_sub(unix));
+    now().checked_sub(ago).unwrap_or_else(now)
 }
 
 /// Passes on lines for as long as the engine lives. Lines that arrive too fast are only in the file.

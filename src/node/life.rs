@@ -1,11 +1,14 @@
-//! The life of a node: it searches for the leading controller until it is accepted, reconnects when the connection breaks
-//! (`joining`), and ends its engines before it ends (`leaving`).
+//! The life of a node: it continues the work of an earlier process or starts a new identity, searches for the leading controller
+//! until it is accepted, reconnects when the connection breaks (`joining`), ends its engines before it ends (`leaving`), or leaves
+//! them to a process that takes over (`replacement`).
 
 mod joining;
 mod leaving;
+mod replacement;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -15,42 +18,20 @@ use tokio::task::JoinSet;
 
 use super::engines::{Engines, Folders};
 use super::generation::Generations;
+use super::identity::Identity;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
 use super::readings;
 use super::relay::Relay;
+use super::settings::Settings;
 use super::target::Target;
-use super::weights::{Weights, WeightsSettings};
-use engine::{CudaProgram, GuardianSettings, Guardians};
-use inventory::Inventory;
+use super::weights::Weights;
+use engine::{GuardianSettings, Guardians, Record};
 
 /// Time limit for the controller to receive the goodbye.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit for engines to end after an order, beyond their grace period.
 const ENDING_WITHIN: Duration = Duration::from_secs(30);
-
-/// The settings of a node.
-pub struct Settings {
-    /// Tried in turn; a single one leads. Never empty.
-    pub controllers: Vec<Target>,
-    pub name: String,
-    pub token: String,
-    /// Address of the listener for gateways. `None` chooses a free port, on loopback if the controller is local.
-    pub listen: Option<SocketAddr>,
-    /// Uses plain TCP to gateways on other machines.
-    pub plain: bool,
-    /// Folder of sockets, the journal and logs. Absolute, and used only by this process.
-    pub data: PathBuf,
-    pub executable: PathBuf,
-    /// The embedded engine for NVIDIA GPUs, as found at the start.
-    pub cuda: CudaProgram,
-    pub inventory: Arc<Inventory>,
-    pub weights: WeightsSettings,
-    /// Used until a controller sends its own value.
-    pub orphan_after: Duration,
-    pub demand: Option<u64>,
-    pub version: &'static str,
-}
 
 /// Values agreed with the controller.
 #[derive(Clone)]
@@ -61,30 +42,56 @@ struct Agreement {
     drain: Duration,
 }
 
-struct Node {
-    settings: Settings,
+/// The end of [`Node::live`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum NodeEnd {
+    /// The node has left the pool, and its engines have ended.
+    Ended,
+    /// Another process has taken over and serves. Requests that began here may continue.
+    Replaced,
+    /// Another process was to take over and failed, for this reason. The engines wait for the next process.
+    NotReplaced(String),
+}
+
+/// A node whose listener and engines are open.
+pub struct Node {
+    settings: Arc<Settings>,
     relay: Relay,
     peers: Arc<PeerServer>,
     engines: Arc<Engines>,
-    epoch: u64,
-    place: String,
+    /// Identifies the work of the node, which later processes may continue.
+    identity: std::sync::Mutex<Identity>,
+    /// Identifies this process.
+    process: u64,
     agreement: std::sync::Mutex<Agreement>,
     /// Index of the controller to try next.
     turn: AtomicUsize,
 }
 
-/// Runs until the node is ordered to end, or has had no controller for too long. `stop` completes at each signal.
-///
-/// # Errors
-/// One line for the user, with what to do.
-pub async fn run<F>(settings: Settings, stop: impl Fn() -> F) -> Result<(), String>
-where
-    F: Future<Output = ()>,
-{
+/// Maximum time from SIGTERM to the node's end, given the controller's drain time for requests in flight and the engines' grace
+/// period.
+pub fn longest_stop(drain: Duration, grace: Duration) -> Duration {
+    drain + grace + ENDING_WITHIN + GOODBYE_WITHIN
+}
+
+/// Opens the listener of an earlier process, with its identity, or else a new one.
+async fn open_relay(
+    settings: &Settings,
+    kept: Option<Identity>,
+    (inherited, is_takeover): (Option<OwnedFd>, bool),
+) -> Result<(Relay, Identity, bool), String> {
+    if let Some(kept) = kept {
+        match Relay::again(&kept, inherited).await {
+            Ok(relay) => return Ok((relay, kept, true)),
+            Err(why) if is_takeover => {
+                return Err(format!(
+                    "{why}; if no other process takes over at the same time, start without --takeover: the engines of the earlier process then end"
+                ));
+            }
+            Err(why) => tracing::warn!("the engines of an earlier process end: {why}"),
+        }
+    }
     let loopback = settings.controllers.iter().all(Target::is_loopback);
-    private_files::make(&settings.data)
-        .map_err(|error| format!("{error}: name one with --data, or state.dir"))?;
-    let generations = Generations::open(&settings.data)?;
     let listen = settings.listen.unwrap_or_else(|| {
         let ip = if loopback {
             IpAddr::V4(Ipv4Addr::LOCALHOST)
@@ -94,74 +101,128 @@ where
         SocketAddr::new(ip, 0)
     });
     let relay = Relay::open(listen, settings.plain || listen.ip().is_loopback()).await?;
-    let runtime_dir = settings.data.join("run");
-    let guardians = Arc::new(Guardians::new(GuardianSettings {
-        executable: settings.executable.clone(),
-        runtime_dir: runtime_dir.clone(),
-        journal_dir: settings.data.join("engines"),
-        // Without its node, no controller would know of the engine.
-        keep: false,
-        adopt_within: Duration::ZERO,
-    }));
-    let left = engine::resolve(&guardians, |_| Some("its node was restarted".to_owned())).await;
-    for found in left.others {
-        tracing::warn!("an engine of an earlier start: {}", found.reason);
-    }
-    guardians.prepare().await;
-    let machine = Arc::new(Machine::default());
-    let peers = Arc::new(PeerServer::new(
-        settings.weights.cache.clone(),
-        relay.secret.clone(),
-        settings.weights.peers_at_once,
-        Arc::clone(&machine),
-    ));
-    let notes = settings.data.join("weights");
-    let weights = Arc::new(Weights::new(settings.weights.clone(), notes));
-    let engines = Arc::new(Engines {
-        node: settings.name.clone(),
-        machine: Arc::clone(&machine),
-        guardians,
-        folders: Folders {
-            executable: settings.executable.clone(),
-            cuda: settings.cuda.clone(),
-            runtime_dir,
-            log_dir: settings.data.join("logs"),
-        },
-        generations,
-        weights,
-        tasks: Mutex::new(JoinSet::new()),
-    });
-    let agreement = Agreement {
-        controller: None,
-        credential: settings.token.clone(),
-        orphan_after: settings.orphan_after,
-        drain: Duration::from_secs(600),
-    };
-    let node = Node {
-        place: format!("{} {}", guardian::proc::boot(), settings.data.display()),
-        epoch: rand::random(),
-        relay,
-        peers,
-        engines,
-        agreement: std::sync::Mutex::new(agreement),
-        turn: AtomicUsize::new(0),
-        settings,
-    };
-    node.live(stop).await
+    let certificate = relay.certificate.clone();
+    let identity = Identity::new(settings, relay.address, relay.secret.reveal(), certificate);
+    Ok((relay, identity, false))
 }
 
-/// Maximum time from SIGTERM to the node's end, given the controller's drain time for requests in flight and the engines' grace
-/// period.
-pub fn longest_stop(drain: Duration, grace: Duration) -> Duration {
-    drain + grace + ENDING_WITHIN + GOODBYE_WITHIN
+/// The identity of an earlier process whose work this one can continue.
+fn continued(settings: &Settings) -> Option<Identity> {
+    let kept = Identity::read(&settings.data).and_then(|kept| {
+        let problem = kept.as_ref().and_then(|kept| kept.problem(settings));
+        problem.map_or(Ok(kept), Err)
+    });
+    kept.unwrap_or_else(|why| {
+        tracing::warn!("the work of the earlier node in this folder is not continued: {why}");
+        None
+    })
 }
 
 impl Node {
-    async fn live<F: Future<Output = ()>>(&self, stop: impl Fn() -> F) -> Result<(), String> {
+    /// Opens the listener, and adopts the engines of an earlier process if this one can continue its work. `inherited` is the
+    /// listening socket of a process that is replaced. A takeover fails where another start would end the engines.
+    ///
+    /// # Errors
+    /// One line for the user, with what to do.
+    pub async fn open(
+        settings: Arc<Settings>,
+        inherited: Option<OwnedFd>,
+        is_takeover: bool,
+    ) -> Result<Node, String> {
+        private_files::make(&settings.data)
+            .map_err(|error| format!("{error}: name one with --data, or state.dir"))?;
+        let generations = Generations::open(&settings.data)?;
+        let kept = continued(&settings);
+        let (relay, identity, is_continued) =
+            open_relay(&settings, kept, (inherited, is_takeover)).await?;
+        let orphan_after = Duration::from_millis(identity.orphan_after_ms);
+        let guardians = Arc::new(Guardians::new(GuardianSettings {
+            executable: settings.executable.clone(),
+            runtime_dir: settings.runtime_dir(),
+            journal_dir: settings.data.join("engines"),
+            // A cluster takes the end of the process for the end of its job.
+            keep: settings.demand.is_none(),
+            adopt_within: orphan_after,
+        }));
+        let refuse = |record: &Record| {
+            let why = if !is_continued {
+                "its node was restarted"
+            } else if record.watch.is_none() {
+                "an earlier version of its node started it"
+            } else {
+                return None;
+            };
+            Some(why.to_owned())
+        };
+        let found = engine::resolve(&guardians, refuse).await;
+        for other in found.others {
+            tracing::warn!("an engine of an earlier process: {}", other.reason);
+        }
+        guardians.prepare().await;
+        let machine = Arc::new(Machine::default());
+        let peers = Arc::new(PeerServer::new(
+            settings.weights.cache.clone(),
+            relay.secret.clone(),
+            settings.weights.peers_at_once,
+            Arc::clone(&machine),
+        ));
+        let notes = settings.data.join("weights");
+        let weights = Arc::new(Weights::new(settings.weights.clone(), notes));
+        let engines = Arc::new(Engines {
+            node: settings.name.clone(),
+            machine,
+            guardians,
+            folders: Folders {
+                executable: settings.executable.clone(),
+                cuda: settings.cuda.clone(),
+                runtime_dir: settings.runtime_dir(),
+                log_dir: settings.data.join("logs"),
+            },
+            generations,
+            weights,
+            tasks: Mutex::new(JoinSet::new()),
+        });
+        for adopted in found.adopted {
+            engines.adopt(adopted).await;
+        }
+        let agreement = Agreement {
+            controller: identity.controller,
+            credential: identity.credential.clone(),
+            orphan_after,
+            drain: Duration::from_millis(identity.drain_ms),
+        };
+        Ok(Node {
+            process: rand::random(),
+            identity: std::sync::Mutex::new(identity),
+            relay,
+            peers,
+            engines,
+            agreement: std::sync::Mutex::new(agreement),
+            turn: AtomicUsize::new(0),
+            settings,
+        })
+    }
+
+    /// Runs until the node is ordered to end, has had no controller for too long, or is replaced. `stop` completes at each signal.
+    /// `successor` completes when another process asks to take over; `hand_over` then frees the state for it, and returns when it
+    /// serves.
+    ///
+    /// # Errors
+    /// One line for the user, with what to do.
+    pub async fn live<F, T, H>(
+        &self,
+        stop: impl Fn() -> F,
+        successor: impl Future<Output = T>,
+        hand_over: impl FnOnce(T) -> H,
+    ) -> Result<NodeEnd, String>
+    where
+        F: Future<Output = ()>,
+        H: Future<Output = Result<(), String>>,
+    {
         let machine = &self.engines.machine;
         let Settings {
             name, controllers, ..
-        } = &self.settings;
+        } = &*self.settings;
         for device in self.settings.inventory.devices() {
             tracing::info!("device {}: {}", device.name, device.total);
         }
@@ -177,13 +238,13 @@ impl Node {
             machine.stop_all(true);
             std::future::pending::<()>().await;
         };
-        let orphaned = async {
+        let mut orphaned = pin!(async {
             let why = self.connect_again_and_again().await?;
             tracing::warn!("{why}: its engines finish their requests, and it ends");
             self.finish_streams().await;
             self.end_engines().await;
             Ok(())
-        };
+        });
         let readings = readings::run(
             Arc::clone(&self.settings.inventory),
             Arc::clone(machine),
@@ -192,13 +253,28 @@ impl Node {
         );
         let all: Vec<String> = controllers.iter().map(Target::to_string).collect();
         tracing::info!("node {name}: joining {}", all.join(" or "));
-        tokio::select! {
-            () = self.relay.serve(Arc::clone(machine), Arc::clone(&self.peers)) => Ok(()),
-            () = readings => Ok(()),
-            () = signals => Ok(()),
-            ended = orphaned => ended,
-            () = self.leaving() => Ok(()),
-        }
+        let ended: Result<Option<T>, String> = tokio::select! {
+            () = self.relay.serve(Arc::clone(machine), Arc::clone(&self.peers)) => Ok(None),
+            () = readings => Ok(None),
+            () = signals => Ok(None),
+            ended = &mut orphaned => ended.map(|()| None),
+            () = self.leaving() => Ok(None),
+            successor = self.replaced_by(successor) => Ok(Some(successor)),
+        };
+        let Some(successor) = ended.inspect_err(|_| self.forget())? else {
+            self.forget();
+            return Ok(NodeEnd::Ended);
+        };
+        self.leave_engines().await;
+        // The connection stays until the controller has the new one, so the node is never silent.
+        let served = tokio::select! {
+            served = hand_over(successor) => served,
+            () = async {
+                let _ = orphaned.await;
+                std::future::pending::<()>().await;
+            } => Ok(()),
+        };
+        Ok(served.map_or_else(NodeEnd::NotReplaced, |()| NodeEnd::Replaced))
     }
 
     fn agreement(&self) -> Agreement {

@@ -28,6 +28,10 @@ pub(super) struct Inner {
     pub engines: BTreeMap<u64, EngineState>,
     pub outbox: Outbox,
     pub is_connected: bool,
+    /// Another process takes over: this one carries out no orders and does not reconnect.
+    pub is_replaced: bool,
+    /// Number of commands that put an engine to sleep or wake it, in progress.
+    pub commands: usize,
     /// The reason the node ends, once it does.
     pub leaving: Option<String>,
     /// The controller's clock at its latest heartbeat.
@@ -35,6 +39,14 @@ pub(super) struct Inner {
     /// Local time at which that heartbeat arrived.
     beat_at: Option<Instant>,
     pub read_every: Option<Duration>,
+}
+
+/// A change in the use of an engine. `None` where nothing has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UseChange {
+    pub replica: u64,
+    pub busy: Option<bool>,
+    pub asleep: Option<bool>,
 }
 
 /// One engine, from its order to its end.
@@ -143,19 +155,39 @@ impl Machine {
         }
     }
 
-    /// Takes the gateway's counts of requests.
-    pub fn mirror(&self, activity: Vec<(u64, ActivityReport)>) {
+    /// Takes the gateway's counts of requests. Returns the changes that a later process has to know.
+    pub fn mirror(&self, activity: Vec<(u64, ActivityReport)>) -> Vec<UseChange> {
         let mut inner = self.lock();
+        let mut changes = Vec::new();
         for (replica, report) in activity {
             if let Some(engine) = inner.engines.get_mut(&replica) {
                 let is_busy = report.asking + report.responding > 0;
                 if engine.is_busy && !is_busy {
                     engine.idle_since = Some(now());
                 }
+                // An engine that falls asleep or wakes counts as asleep.
+                let change = UseChange {
+                    replica,
+                    busy: (engine.is_busy != is_busy).then_some(is_busy),
+                    asleep: (engine.asleep != report.resting).then_some(report.resting),
+                };
+                if change.busy.is_some() || change.asleep.is_some() {
+                    changes.push(change);
+                }
                 engine.is_busy = is_busy;
+                engine.asleep = report.resting;
                 engine.activity.mirror(report);
             }
         }
+        changes
+    }
+
+    /// Returns true if no engine starts, ends, falls asleep or wakes.
+    pub fn is_settled(&self) -> bool {
+        let inner = self.lock();
+        let mut engines = inner.engines.values();
+        inner.commands == 0
+            && engines.all(|engine| engine.ready_at.is_some() && engine.stop.is_some())
     }
 
     /// Takes the controller's time from a heartbeat.

@@ -20,6 +20,8 @@ pub(super) struct Outbox {
     logs: VecDeque<(u64, LogLineForm)>,
     log_bytes: usize,
     pub readings: Option<NodeReadings>,
+    /// The numbering continues that of an earlier process of this node.
+    is_continued: bool,
 }
 
 impl Outbox {
@@ -60,6 +62,18 @@ impl Outbox {
     pub fn after(&self, number: u64) -> Option<(u64, NodeReport)> {
         let next = self.reports.partition_point(|(nth, _)| *nth <= number);
         self.reports.get(next).cloned()
+    }
+
+    /// Numbers the reports after `received`, the last report of an earlier process of this node. Only the first call has an effect.
+    pub fn continue_after(&mut self, received: u64) {
+        if std::mem::replace(&mut self.is_continued, true) {
+            return;
+        }
+        self.last = received;
+        for (number, _) in &mut self.reports {
+            self.last += 1;
+            *number = self.last;
+        }
     }
 
     /// Removes reports up to this number, which have arrived.
@@ -123,6 +137,27 @@ mod tests {
         assert_eq!(outbox.after(0).map(|(number, _)| number), Some(2));
         outbox.acknowledged(2);
         assert!(outbox.is_empty() && outbox.after(0).is_none());
+    }
+
+    #[test]
+    fn reports_of_a_process_that_continues_are_numbered_after_those_of_the_earlier_one() {
+        let mut outbox = Outbox::default();
+        outbox.push(ready(1), false);
+        outbox.push(ready(2), false);
+        outbox.continue_after(7);
+        let numbers = |outbox: &Outbox| -> Vec<u64> {
+            outbox.reports.iter().map(|(number, _)| *number).collect()
+        };
+        assert_eq!(numbers(&outbox), [8, 9]);
+        outbox.push(ready(3), false);
+        assert_eq!(numbers(&outbox), [8, 9, 10]);
+        // The same process connects again.
+        outbox.continue_after(20);
+        assert_eq!(numbers(&outbox), [8, 9, 10]);
+        let mut later = Outbox::default();
+        (1..=3).for_each(|replica| later.push(ready(replica), false));
+        later.continue_after(2);
+        assert_eq!(numbers(&later), [3, 4, 5], "none counts as received");
     }
 
     #[test]

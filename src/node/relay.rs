@@ -3,8 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
@@ -16,8 +17,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::identity::{Identity, ListenerCertificate};
 use super::machine::Machine;
 use super::peer_server::PeerServer;
 use super::relay_pair::{GatewayStream, relay};
@@ -43,8 +46,12 @@ pub(super) struct Relay {
     pub secret: RelaySecret,
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
+    /// For a later process of the node; `None` for plain TCP.
+    pub certificate: Option<ListenerCertificate>,
     /// Bytes sent to gateways so far.
     pub moved: Arc<AtomicU64>,
+    /// One task per connection. Dropping the listener ends them.
+    connections: Mutex<JoinSet<()>>,
 }
 
 impl Relay {
@@ -56,33 +63,77 @@ impl Relay {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             format!("cannot listen on {address}: {error}; choose another address with --listen or node.listen")
         })?;
-        let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let (tls, fingerprint) = if is_plain {
-            (None, None)
-        } else {
-            let (acceptor, fingerprint) = certificate()?;
-            (Some(acceptor), Some(fingerprint))
+        let certificate = (!is_plain).then(make_certificate).transpose()?;
+        let secret = format!("{:x}", Secret256(rand::random()));
+        Relay::new(listener, &secret, certificate)
+    }
+
+    /// Continues the listener of an earlier process: with its socket, or at its address.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn again(kept: &Identity, socket: Option<OwnedFd>) -> Result<Relay, String> {
+        let address = kept.listen;
+        let failed = |error: io::Error| format!("cannot listen on {address} again: {error}");
+        let listener = match socket {
+            Some(socket) => {
+                let socket = std::net::TcpListener::from(socket);
+                let is_there = socket.local_addr().map_err(failed)? == address;
+                if !is_there {
+                    return Err(failed(io::Error::other("the socket has another address")));
+                }
+                socket.set_nonblocking(true).map_err(failed)?;
+                TcpListener::from_std(socket).map_err(failed)?
+            }
+            None => TcpListener::bind(address).await.map_err(failed)?,
         };
-        let secret = RelaySecret::parse(&format!("{:x}", Secret256(rand::random())))?;
+        Relay::new(listener, &kept.secret, kept.certificate.clone())
+    }
+
+    fn new(
+        listener: TcpListener,
+        secret: &str,
+        certificate: Option<ListenerCertificate>,
+    ) -> Result<Relay, String> {
+        let opened = certificate.as_ref().map(acceptor).transpose()?;
+        let (tls, fingerprint) = opened.unzip();
         Ok(Relay {
+            address: listener.local_addr().map_err(|error| error.to_string())?,
             listener,
-            address,
-            secret,
+            secret: RelaySecret::parse(secret)?,
             fingerprint,
             tls,
+            certificate,
             moved: Arc::default(),
+            connections: Mutex::default(),
         })
     }
 
-    /// Never returns. Dropping the future ends every connection.
+    /// A copy of the socket, for another process.
+    pub fn listening(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+
+    fn connections(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when every connection has ended.
+    pub async fn finish(&self) {
+        let mut open = std::mem::take(&mut *self.connections());
+        while open.join_next().await.is_some() {}
+    }
+
+    /// Accepts connections. Never returns. After this future is dropped, the accepted connections continue.
     pub async fn serve(&self, machine: Arc<Machine>, peers: Arc<PeerServer>) {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut connections = JoinSet::new();
         loop {
             let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
                 return;
             };
-            while connections.try_join_next().is_some() {}
+            while self.connections().try_join_next().is_some() {}
             let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -99,7 +150,7 @@ impl Relay {
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
             let peers = Arc::clone(&peers);
-            connections.spawn(async move {
+            self.connections().spawn(async move {
                 let served = match tls {
                     None => serve(socket, &secret, &machine, &moved, &peers).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
@@ -126,13 +177,22 @@ impl std::fmt::LowerHex for Secret256 {
     }
 }
 
-fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
-    let made = rcgen::generate_simple_self_signed(vec!["model-pool-node".to_owned()])
-        .map_err(|error| failed(&error))?;
-    let certificate = made.cert.der().clone();
+fn make_certificate() -> Result<ListenerCertificate, String> {
+    let made = rcgen::generate_simple_self_signed(vec!["model-pool-node".to_owned()]);
+    let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
+    Ok(ListenerCertificate {
+        certificate: made.cert.pem(),
+        key: made.signing_key.serialize_pem(),
+    })
+}
+
+fn acceptor(listener: &ListenerCertificate) -> Result<(TlsAcceptor, Fingerprint), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("cannot use its certificate: {error}");
+    let certificate = CertificateDer::from_pem_slice(listener.certificate.as_bytes());
+    let certificate = certificate.map_err(|error| failed(&error))?;
     let fingerprint = Fingerprint::new(&certificate);
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let key = PrivateKeyDer::from_pem_slice(listener.key.as_bytes());
+    let key = key.map_err(|error| failed(&error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(&error))?

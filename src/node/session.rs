@@ -196,6 +196,10 @@ async fn obey(
     frame: FromController,
 ) -> Option<SessionEnd> {
     let machine = &engines.machine;
+    if matches!(frame, FromController::Order(_)) && machine.lock().is_replaced {
+        // Lost, like an order to a node without a connection: the next process lists its engines, and the pool orders again.
+        return None;
+    }
     if matches!(frame, FromController::Order(_))
         && let Err(why) = engines.generations.check(generation)
     {
@@ -233,7 +237,7 @@ async fn obey(
                     machine.look.notify_one();
                 }
             }
-            machine.mirror(activity);
+            engines.note_use(machine.mirror(activity)).await;
         }
         FromController::Refused(refused) => return Some(SessionEnd::Refused(refused)),
         FromController::Accepted(_) => {

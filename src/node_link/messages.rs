@@ -11,7 +11,7 @@ use catalog::GangMember;
 use config::Provider;
 use engine::{
     ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Launch, LaunchFacts,
-    LivenessLimits, Program, Report, Watch,
+    LivenessLimits, Program, Record, Report, Watch,
 };
 use pool::{Bytes, ReplicaId};
 
@@ -61,7 +61,7 @@ pub struct Hello {
     pub protocol: u32,
     pub version: String,
     pub name: String,
-    /// Random at each start of the node.
+    /// Random at the start of the node. A process that adopts the engines of an earlier one keeps its epoch.
     pub epoch: u64,
     /// The machine's boot and the node's data folder, which admits one process at a time.
     pub place: String,
@@ -78,6 +78,10 @@ pub struct Hello {
     /// The node can run a process of a replica that spans several nodes (M8). Earlier versions would start a complete engine.
     #[serde(default)]
     pub runs_members: bool,
+    /// Random at each start of the node's process. A process that continues the work of an earlier one has the same epoch and
+    /// another number here. 0 from earlier versions.
+    #[serde(default)]
+    pub process: u64,
 }
 
 /// The node's listener, through which the gateway reaches its engines.
@@ -280,6 +284,24 @@ impl KeptForm {
             arguments: self.arguments,
             served_model_name: self.served_model_name,
             stop_grace: Duration::from_millis(self.stop_grace_ms),
+            watch: None,
+        }
+    }
+
+    /// The form of an engine that an earlier process of this node has started.
+    pub fn recorded(record: &Record) -> KeptForm {
+        let placement = record.placement.iter();
+        KeptForm {
+            placement: placement
+                .map(|share| PlacedBytes {
+                    device: share.device.clone(),
+                    bytes: share.bytes,
+                })
+                .collect(),
+            arguments: record.arguments.clone(),
+            served_model_name: record.served_model_name.clone(),
+            stop_grace_ms: record.stop_grace_ms,
+            member: record.watch.as_ref().and_then(|watch| watch.member.clone()),
         }
     }
 }

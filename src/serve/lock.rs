@@ -100,7 +100,7 @@ impl StateLock {
                 let who =
                     holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
                 let why = format!(
-                    "the data folder {} is in use by another model-pool ({who}): stop that one, replace it with `model-pool serve --takeover`, or name another folder in state.dir",
+                    "the data folder {} is in use by another model-pool ({who}): stop that one, replace it with `--takeover`, or name another folder in state.dir",
                     folder.display()
                 );
                 return Err(LockProblem { holder, why });

@@ -9,7 +9,7 @@ pub(crate) mod lock;
 pub(crate) mod log;
 mod machine;
 mod memory;
-mod notify;
+pub(crate) mod notify;
 mod opening;
 mod records;
 mod reload;
@@ -19,7 +19,7 @@ mod shutdown;
 mod standby;
 mod starting;
 pub mod stop_time;
-mod takeover;
+pub(crate) mod takeover;
 mod tasks;
 mod telemetry;
 

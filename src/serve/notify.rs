@@ -41,7 +41,7 @@ pub(super) fn manager() -> Option<Manager> {
 }
 
 /// Reports that the service is ready. After a takeover, the manager still watches the old process, so the process id is sent along.
-pub(super) fn ready() {
+pub(crate) fn ready() {
     notify(&format!("READY=1\nMAINPID={}\n", std::process::id()));
 }
 

@@ -1,5 +1,5 @@
-//! The exchange by which a new model-pool replaces an old one without a refused connection. `serve`
-//! decides what the old one closes, and when.
+//! The exchange by which a new model-pool replaces an old one without a refused connection. `serve` and `node`
+//! decide what the old one closes, and when.
 //!
 //! ```text
 //!  new                                   old
@@ -19,7 +19,8 @@
 //! A stream that continues in the old process keeps its slot in the new one (see `seats`).
 //!
 //! The state has one owner at every moment: it is free only when the old process can no longer write.
-//! If the new process dies before it has the socket, the old one continues.
+//! If the new process dies before it has the socket, the old one continues. An old node continues even if the new process dies
+//! later, because it can open its state again.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +28,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -66,14 +68,26 @@ struct Message {
     manager: Option<Manager>,
 }
 
+impl Message {
+    fn check_version(&self) -> io::Result<()> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "process {} speaks version {} of the exchange, and this one {VERSION}; stop the old process and start the new one",
+            self.pid, self.version
+        )))
+    }
+}
+
 /// The old side: the socket to which a new process connects.
-pub(super) struct TakeoverSocket {
+pub(crate) struct TakeoverSocket {
     listener: tokio::net::UnixListener,
     path: PathBuf,
 }
 
 /// A new process that has received our listening socket.
-pub(super) struct Successor {
+pub(crate) struct Successor {
     socket: UnixStream,
     pub pid: u32,
 }
@@ -120,6 +134,7 @@ impl TakeoverSocket {
             socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
             send_with(&socket, &own_message(), &listening)?;
             let response = receive(&mut BufReader::new(&socket))?;
+            response.check_version()?;
             if response.received {
                 Ok(Successor {
                     socket,
@@ -200,12 +215,17 @@ impl Successor {
 }
 
 /// The state that a new process receives from the old one.
-pub(super) struct InheritedSocket {
+pub(crate) struct InheritedSocket {
     listener: OwnedFd,
     old: UnixStream,
 }
 
 impl InheritedSocket {
+    /// A copy of the socket.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone()
+    }
+
     /// The socket, if it listens on the configured address.
     pub fn listener(&self, configured: &Listen) -> io::Result<Option<Listener>> {
         Listener::inherited(self.listener.try_clone()?, configured)
@@ -224,7 +244,7 @@ impl InheritedSocket {
 
 /// Takes over from the model-pool that serves from this folder. Returns when it has released everything, or `None` if none is
 /// running.
-pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<InheritedSocket>, String> {
+pub(crate) async fn ask(runtime_dir: &Path) -> Result<Option<InheritedSocket>, String> {
     let folder = runtime_dir.to_owned();
     let taken = tokio::task::spawn_blocking(move || try_take_over(&folder)).await;
     let taken = taken.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
@@ -253,6 +273,7 @@ fn try_take_over(folder: &Path) -> io::Result<Option<InheritedSocket>> {
         old.pid,
         old.version
     );
+    old.check_version()?;
     if let Some(manager) = old.manager {
         notify::inherit(manager);
     }
@@ -329,8 +350,17 @@ fn receive_with(socket: &UnixStream) -> io::Result<(Message, OwnedFd)> {
         &mut [IoSliceMut::new(&mut bytes)],
         &mut ancillary,
         CLOSE_ON_EXEC,
-    )?;
-    let message = serde_json::from_slice(&bytes[..received.bytes])?;
+    );
+    let count = match received {
+        Ok(received) => received.bytes,
+        Err(Errno::CONNRESET) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    if count == 0 {
+        let text = "the old process has closed the connection: it ends, or another process takes over from it";
+        return Err(io::Error::other(text));
+    }
+    let message = serde_json::from_slice(&bytes[..count])?;
     let mut descriptors = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::child::ChildGuard;
 use support::family::{asks, chat, is_alive, shown, stub, told};
-use support::service::{Pool, engine_pids_in, wait_for};
+use support::service::{Pool, end_engines_in, engine_pids_in, wait_for};
 
 mod cluster_requests;
 mod gangs;
@@ -20,6 +20,7 @@ mod load;
 mod logs;
 mod pbs;
 mod replacement;
+mod takeover;
 mod weights;
 
 /// The controller has no room for a model, which forces all models onto nodes.
@@ -86,9 +87,36 @@ impl Node {
         status.and_then(|status| status.code())
     }
 
+    /// Another process of the same node: in the same folder, and with the same command line.
+    fn spawn_again(&self, pool: &Pool, more: &[&str]) -> Child {
+        let url = format!("http://{}", pool.address());
+        spawn(self.folder.path(), &url, self.name, more)
+    }
+
+    /// Replaces its process by another one, and returns the old process.
+    fn take_over(&mut self, pool: &Pool) -> ChildGuard {
+        let new = ChildGuard(self.spawn_again(pool, &["--takeover"]));
+        let old = std::mem::replace(&mut self.child, new);
+        wait_for("the new process to join", || {
+            self.log().contains("connected again")
+        });
+        old
+    }
+
     /// Processes of its engines, from its journal.
     fn engines(&self) -> Vec<u32> {
         engine_pids_in(&self.folder.path().join("data"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        end_engines_in(&self.folder.path().join("data"));
+        if std::thread::panicking() {
+            eprintln!("--- the log of {} ---\n{}", self.name, self.log());
+        }
     }
 }
 
@@ -97,6 +125,8 @@ fn one_device(memory: &str) -> String {
 }
 
 fn spawn(folder: &Path, url: &str, name: &str, more: &[&str]) -> Child {
+    // An earlier process may still write to its own log.
+    let _ = fs::remove_file(folder.join("log"));
     let log = fs::File::create(folder.join("log")).unwrap();
     let file = |name: &str| -> PathBuf { folder.join(name) };
     Command::new(env!("CARGO_BIN_EXE_model-pool"))
@@ -207,9 +237,10 @@ fn a_killed_node_fails_its_own_requests_and_no_others() {
         on_first.text().contains("error")
     });
     until(&pool, "gpu-1", "silent");
-    wait_for("its engines to end with it", || {
-        !engines.iter().any(|pid| is_alive(*pid))
-    });
+    assert!(
+        engines.iter().all(|pid| is_alive(*pid)),
+        "engines wait for another process of the node"
+    );
     let before = on_second.text().len();
     wait_for("the other stream to continue", || {
         on_second.text().len() > before

@@ -344,17 +344,21 @@ pub fn engine_pids_in(data: &Path) -> Vec<u32> {
     journal_in(data).iter().filter_map(pid).collect()
 }
 
+/// Ends engines that wait for another controller, from the journal in a data folder.
+pub fn end_engines_in(data: &Path) {
+    for record in journal_in(data) {
+        let guardian = record["guardian"]["pid"].to_string();
+        for signal in ["-TERM", "-CONT"] {
+            let _ = Command::new("kill").args([signal, &guardian]).status();
+        }
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Ends engines that wait for another controller.
-        for record in self.journal() {
-            let guardian = record["guardian"]["pid"].to_string();
-            for signal in ["-TERM", "-CONT"] {
-                let _ = Command::new("kill").args([signal, &guardian]).status();
-            }
-        }
+        end_engines_in(&self.folder.path().join("data"));
         if thread::panicking() {
             eprintln!("--- the service's log ---\n{}", self.log());
         }

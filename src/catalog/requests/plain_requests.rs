@@ -1,7 +1,7 @@
 //! Decides which engines receive non-streaming requests without `stream`: engines that stop computing when the client disconnects,
 //! and whose metrics show their progress.
 
-use crate::engines::Metrics;
+use crate::engines::{ENGINES, Metrics};
 use crate::recipes::Recipe;
 
 /// The embedded engine's metrics.
@@ -12,6 +12,13 @@ pub const CANDLE_METRICS: Metrics = Metrics {
     cache_used: &["candle_engine_cache_used_ratio"],
     generated: Some("candle_engine_sampled_tokens_total"),
 };
+
+/// The metrics of the engine whose metric of running requests has this name.
+pub fn metrics_named(running: &str) -> Option<Metrics> {
+    let engines = ENGINES.iter().filter_map(|engine| engine.metrics);
+    let mut all = engines.chain([CANDLE_METRICS]);
+    all.find(|metrics| metrics.running == running)
+}
 
 impl Recipe {
     /// The engine's metrics, if it has any.

@@ -88,6 +88,8 @@ pub(crate) struct Node {
     pub weights: Option<WeightsReport>,
     /// The node's version can run a process of a replica that spans several nodes.
     pub runs_members: bool,
+    /// Changes when another process continues the node's work.
+    pub process: u64,
 }
 
 impl Nodes {

@@ -83,6 +83,7 @@ impl Control {
                 .and_then(|entry| entry.recipe.served_model_name())
                 .map(str::to_owned),
             stop_grace: Duration::from_millis(grace.0),
+            watch: None,
         }
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct Gate {
     has_changed: AtomicBool,
     /// The connection to its node is lost.
     is_away: AtomicBool,
+    /// Number of times that another process has taken over the listener of its node.
+    takeovers: AtomicU64,
     /// The reason streams are cut; set before `cut` fires.
     why: OnceLock<CutReason>,
     cut: CancellationToken,
@@ -157,6 +159,7 @@ impl Gate {
             last_end_without: AtomicU64::new(0),
             has_changed: AtomicBool::new(true),
             is_away: AtomicBool::new(false),
+            takeovers: AtomicU64::new(0),
             why: OnceLock::new(),
             cut: CancellationToken::new(),
             clock,
@@ -312,6 +315,11 @@ impl Gate {
     }
 
     /// Marks the connection to the gate's node as lost: a request whose connection breaks then has probably lost its engine.
+    /// Ends the reuse of connections that pass through an earlier process of the node.
+    pub fn retire_connections(&self) {
+        self.takeovers.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn set_away(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::Release);
     }
@@ -390,6 +398,12 @@ impl Lease {
 
     pub fn endpoint(&self) -> &Endpoint {
         &self.gate.endpoint
+    }
+
+    /// Number of times that another process has taken over the listener of the replica's node. Connections opened before the
+    /// latest one must not carry further requests.
+    pub fn takeovers(&self) -> u64 {
+        self.gate.takeovers.load(Ordering::Relaxed)
     }
 
     /// The model name that the engine expects in the request, where it differs from the pool's.

@@ -74,6 +74,7 @@ pub(crate) struct JoiningNode {
     pub devices: Vec<NodeDevice>,
     pub demand: Option<u64>,
     pub runs_members: bool,
+    pub process: u64,
     pub peer: NodePeer,
     pub numbers: NodeNumbers,
     pub link: Arc<NodeLink>,

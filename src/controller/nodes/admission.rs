@@ -35,7 +35,7 @@ impl Control {
             && known.epoch != joining.epoch
         {
             if known.place == joining.place {
-                // The node's data folder admits one process at a time, and engines end with their node.
+                // The node's data folder admits one process at a time, and a process that adopts engines keeps the epoch.
                 self.node_gone(id, "was restarted");
             } else if known.silent_since.is_none() {
                 return Err(never(format!(
@@ -88,10 +88,16 @@ impl Control {
         }
         let taken = before.as_ref().map_or(0, |node| node.taken);
         joining.link.taken.store(taken, Ordering::Release);
+        let is_replaced = before
+            .as_ref()
+            .is_some_and(|node| node.process != joining.process);
         for (replica, process) in self.engines.iter() {
             // Only the leader's output reaches the controller.
             if process.node == id {
                 joining.link.logs.know(replica, &process.log);
+                if is_replaced && let Some(gate) = self.engines.gate(replica) {
+                    gate.retire_connections();
+                }
             }
         }
         let is_new = before.is_none();
@@ -121,6 +127,7 @@ impl Control {
                 // Set by its next reading.
                 weights: None,
                 runs_members: joining.runs_members,
+                process: joining.process,
             },
         );
         self.take_devices(id, &joining.name, &joining.devices);

@@ -113,6 +113,7 @@ mod tests {
             demand: None,
             generation,
             runs_members: true,
+            process: 1,
         }
     }
 

@@ -143,6 +143,7 @@ impl NodeConnections {
             devices: hello.devices.clone(),
             demand: hello.demand,
             runs_members: hello.runs_members,
+            process: hello.process,
             peer,
             numbers,
             link: Arc::clone(&link),

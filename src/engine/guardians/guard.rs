@@ -387,6 +387,7 @@ fn record_of(
         asleep: false,
         ready_at_ms: None,
         log_file: log_file.clone(),
+        watch: kept.watch.clone(),
     }
 }
 
@@ -427,7 +428,7 @@ fn order_of(
         remove_at_end,
         clean_up: record.cleanup.clone(),
         keep: settings.keep,
-        adopt_within_ms: u64::try_from(settings.adopt_within.as_millis()).unwrap_or(u64::MAX),
+        adopt_within_ms: guardians.adopt_within_ms(),
         grace_ms: record.stop_grace_ms,
     })))
 }

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::connection::Endpoint;
 use crate::failures::failure::is_full;
+use crate::health::{LivenessLimits, Watch};
+use crate::launch::Launch;
+use catalog::GangMember;
 use guardian::protocol::ProcessId;
 use pool::{Bytes, ReplicaId};
 
@@ -32,6 +35,48 @@ pub struct LaunchFacts {
     pub served_model_name: Option<String>,
     /// Time between SIGTERM and SIGKILL if no controller takes over.
     pub stop_grace: Duration,
+    /// Set on nodes, which have no catalogue to look it up in.
+    pub watch: Option<RecordedWatch>,
+}
+
+/// The inputs for watching an engine of a node, for a later process of that node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedWatch {
+    pub limits: LivenessLimits,
+    /// The model's name in the engine.
+    pub model_name: String,
+    /// The name of the metric of running requests, which identifies the engine's metrics.
+    pub metrics: Option<String>,
+    /// Set for a process of a replica that spans several nodes.
+    pub member: Option<GangMember>,
+}
+
+impl RecordedWatch {
+    pub fn new(launch: &Launch) -> RecordedWatch {
+        RecordedWatch {
+            limits: launch.watch.limits.clone(),
+            model_name: launch.watch.model_name.clone(),
+            metrics: launch
+                .watch
+                .metrics
+                .map(|metrics| metrics.running.to_owned()),
+            member: launch.member.clone(),
+        }
+    }
+
+    pub fn watch(&self) -> Watch {
+        Watch {
+            activity: Arc::default(),
+            limits: self.limits.clone(),
+            model_name: self.model_name.clone(),
+            metrics: self.metrics.as_deref().and_then(catalog::metrics_named),
+        }
+    }
+
+    /// Returns true if the process takes no requests: the leader of its replica is on another node.
+    pub fn follows(&self) -> bool {
+        self.member.as_ref().is_some_and(GangMember::follows)
+    }
 }
 
 /// One engine. Unknown fields, written by another version, are ignored.
@@ -66,6 +111,8 @@ pub struct Record {
     /// Unix time at which it became ready.
     pub ready_at_ms: Option<u64>,
     pub log_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<RecordedWatch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

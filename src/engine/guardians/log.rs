@@ -185,6 +185,9 @@ impl ReplicaLog {
             stream,
             text,
         } = line;
+        if self.lock().has(sequence, at) {
+            return;
+        }
         self.add(sequence, at, stream, &text);
     }
 
@@ -256,6 +259,12 @@ impl fmt::Debug for ReplicaLog {
 }
 
 impl Inner {
+    /// Returns true if this line has been added before: a node that was replaced repeats the newest lines.
+    fn has(&self, sequence: u64, at: SystemTime) -> bool {
+        let is_it = |line: &LogLine| line.sequence == sequence && line.at == at;
+        sequence < self.next_sequence && self.ring.iter().rev().any(is_it)
+    }
+
     fn keep(&mut self, line: &LogLine) {
         self.ring_bytes += line.text.len();
         self.ring.push_back(line.clone());

@@ -12,7 +12,7 @@ mod settings;
 pub(crate) use group::Group;
 pub use group::{Orphan, kill_orphans};
 pub(crate) use guard::{Guard, GuardianEnd, Plan};
-pub use journal::{LaunchFacts, Record, recorded_models};
+pub use journal::{LaunchFacts, Record, RecordedWatch, recorded_models};
 pub(crate) use link::{GuardianReader, GuardianWriter};
 pub use log::{LogLine, LogStream, ReplicaLog};
 pub(crate) use reserved_endpoint::ReservedEndpoint;

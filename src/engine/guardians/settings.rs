@@ -31,7 +31,7 @@ pub struct GuardianSettings {
     pub journal_dir: PathBuf,
     /// True if ready engines outlive the controller.
     pub keep: bool,
-    /// Time that engines outlive the controller.
+    /// Time that engines outlive the controller, unless [`Guardians::set_adopt_within`] changes it.
     pub adopt_within: Duration,
 }
 
@@ -66,6 +66,7 @@ pub struct Guardians {
     pub(crate) cgroups: Option<PathBuf>,
     spare: Mutex<Option<NewGuardian>>,
     leaving: Mutex<Option<LeaveReason>>,
+    adopt_within: Mutex<Duration>,
     uses: Mutex<BTreeMap<ReplicaId, UnsentUse>>,
 }
 
@@ -82,6 +83,7 @@ impl Guardians {
     pub fn new(settings: GuardianSettings) -> Guardians {
         let journal = Journal::new(settings.journal_dir.clone());
         Guardians {
+            adopt_within: Mutex::new(settings.adopt_within),
             settings,
             journal,
             cgroups: guardian::cgroup::own(),
@@ -89,6 +91,15 @@ impl Guardians {
             leaving: Mutex::new(None),
             uses: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Sets the time that engines started from now on outlive this process.
+    pub fn set_adopt_within(&self, within: Duration) {
+        *lock(&self.adopt_within) = within;
+    }
+
+    pub(crate) fn adopt_within_ms(&self) -> u64 {
+        u64::try_from(lock(&self.adopt_within).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Lets engines outlive this controller from now on: it has failed, and its successor adopts them.

@@ -12,7 +12,8 @@
 //! |                              | the number is another process's            | left alone, reported  |
 //! | a guardian that lives        | it does not answer within 5 s              | killed with its engine|
 //! |                              | another token or number answers            | left alone, reported  |
-//! |                              | the engine was not ready, asleep, unwanted | stopped, reported     |
+//! |                              | the engine was not ready or unwanted, or   | stopped, reported     |
+//! |                              | slept and is not on a node                 |                       |
 //! |                              | the engine has ended                       | reported              |
 //! |                              | its health route fails for 5 s             | stopped, reported     |
 //! |                              | it is healthy                              | adopted               |
@@ -33,7 +34,7 @@ use crate::connection::{Endpoint, LONGEST_NAME};
 use crate::guardians::group::kill_orphans;
 use crate::guardians::link::{connect_guardian, socket_name, talk};
 use crate::guardians::{
-    Group, Guard, GuardianReader, GuardianWriter, Guardians, Record, container,
+    Group, Guard, GuardianReader, GuardianWriter, Guardians, Record, RecordedWatch, container,
 };
 use crate::health::probe::probe;
 use crate::launch::{OWN_SOCKETS, TAG};
@@ -208,7 +209,7 @@ async fn fate_of(
     let adopt = Order::Adopt {
         version: VERSION,
         keep: settings.keep,
-        adopt_within_ms: u64::try_from(settings.adopt_within.as_millis()).unwrap_or(u64::MAX),
+        adopt_within_ms: guardians.adopt_within_ms(),
         grace_ms: record.stop_grace_ms,
     };
     if let Some(End {
@@ -226,7 +227,7 @@ async fn fate_of(
         Some("pool.on_restart is stop".to_owned())
     } else if !hello.ready || hello.stopping {
         Some("it was not ready".to_owned())
-    } else if record.asleep {
+    } else if record.asleep && record.watch.is_none() {
         Some("it was asleep".to_owned())
     } else if let Some(refusal) = refusal {
         Some(refusal)
@@ -345,6 +346,9 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
 
 /// Returns the reason the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
+    if record.watch.as_ref().is_some_and(RecordedWatch::follows) {
+        return None;
+    }
     let endpoint = Endpoint::from(&record.endpoint);
     let mut problem = String::new();
     let asking = async {

@@ -13,7 +13,7 @@ use super::{application as ray_serve, remote as remote_run};
 use crate::failures::explain::explain;
 use crate::failures::{EngineError, Failure, failure};
 use crate::guardians::{
-    Guard, Guardians, LaunchFacts, LogStream, Plan, ReplicaLog, ReservedEndpoint,
+    Guard, Guardians, LaunchFacts, LogStream, Plan, RecordedWatch, ReplicaLog, ReservedEndpoint,
 };
 use crate::health::Watch;
 use crate::launch::{EngineDriver, ExitReport, Launch, Listen, Program, Report, environment};
@@ -214,12 +214,14 @@ pub async fn run_adopted(
     stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
+    let recorded = adopted.record.watch.as_ref();
+    let follows = recorded.is_some_and(RecordedWatch::follows);
     let engine = Engine {
         guard: adopted.guard,
         is_ready: true,
         watch,
         responds: true,
-        follows: false,
+        follows,
     };
     let (exit, guard) = engine.live(None, &log, stop, &report).await;
     report(Report::Exited(exit));

@@ -68,7 +68,8 @@ impl Upstream {
         let context = record::trace(|trace| trace.attempt(path, replica.0));
         let mut tries = 0;
         loop {
-            let mut wire = self.wires.take(replica, lease.endpoint()).await?;
+            let route = (replica, lease.takeovers());
+            let mut wire = self.wires.take(route, lease.endpoint()).await?;
             let mut headers = wire.head_map();
             headers.insert(header::CONTENT_TYPE, kind.clone());
             if !body.is_empty() {
@@ -91,7 +92,7 @@ impl Upstream {
             tries += 1;
             let responded_before = wire.responded;
             match wire.send(request).await {
-                Ok(response) => return Ok(Incoming::new(response, wire, replica, &self.wires)),
+                Ok(response) => return Ok(Incoming::new(response, wire, route, &self.wires)),
                 // The request has not reached the engine.
                 Err(SendError::Unsent) if tries < TRIES_MAX => {}
                 Err(error)
@@ -115,7 +116,10 @@ fn uri_of(path: &str) -> Uri {
     }
 }
 
-/// The idle connections, by replica.
+/// The way to an engine: its replica, and the number of takeovers of its node's listener.
+type Route = (ReplicaId, u64);
+
+/// The idle connections, by route.
 #[derive(Default)]
 struct ConnectionPool {
     idle: Mutex<Idle>,
@@ -123,7 +127,7 @@ struct ConnectionPool {
 
 #[derive(Default)]
 struct Idle {
-    by_replica: BTreeMap<ReplicaId, Vec<(Instant, EngineConnection)>>,
+    by_route: BTreeMap<Route, Vec<(Instant, EngineConnection)>>,
     looked: Option<Instant>,
 }
 
@@ -143,12 +147,8 @@ fn now() -> Instant {
 
 impl ConnectionPool {
     /// Returns the most recently used idle connection, or opens a new one.
-    async fn take(
-        &self,
-        replica: ReplicaId,
-        endpoint: &Endpoint,
-    ) -> Result<EngineConnection, SendError> {
-        while let Some(mut wire) = self.pop(replica) {
+    async fn take(&self, route: Route, endpoint: &Endpoint) -> Result<EngineConnection, SendError> {
+        while let Some(mut wire) = self.pop(route) {
             if wire.is_open() {
                 return Ok(wire);
             }
@@ -157,22 +157,32 @@ impl ConnectionPool {
         Box::pin(EngineConnection::open(endpoint)).await
     }
 
-    fn pop(&self, replica: ReplicaId) -> Option<EngineConnection> {
+    fn pop(&self, route: Route) -> Option<EngineConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let wires = idle.by_replica.get_mut(&replica)?;
+        let before = (route.0, 0)..route;
+        let oldest = |idle: &Idle| Some(*idle.by_route.range(before.clone()).next()?.0);
+        while let Some(old) = oldest(&idle) {
+            idle.by_route.remove(&old);
+        }
+        let wires = idle.by_route.get_mut(&route)?;
         wires.pop().map(|(_, wire)| wire)
     }
 
-    fn put(&self, replica: ReplicaId, wire: EngineConnection) {
+    fn put(&self, route: Route, wire: EngineConnection) {
         let now = now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let wires = idle.by_replica.entry(replica).or_default();
+        let (replica, takeovers) = route;
+        let later = (replica, takeovers + 1)..=(replica, u64::MAX);
+        if idle.by_route.range(later).next().is_some() {
+            return;
+        }
+        let wires = idle.by_route.entry(route).or_default();
         if wires.len() < IDLE_PER_ENGINE_MAX {
             wires.push((now, wire));
         }
         if idle.looked.is_none_or(|at| now - at > LOOK_EVERY) {
             idle.looked = Some(now);
-            idle.by_replica.retain(|_, wires| {
+            idle.by_route.retain(|_, wires| {
                 wires.retain_mut(|(since, wire)| now - *since < IDLE_FOR && wire.is_open());
                 !wires.is_empty()
             });
@@ -192,7 +202,7 @@ pub struct Incoming {
     pieces: BytesMut,
     /// The largest reservation in `pieces`.
     room: usize,
-    replica: ReplicaId,
+    route: Route,
     wires: Arc<ConnectionPool>,
 }
 
@@ -200,7 +210,7 @@ impl Incoming {
     fn new(
         reply: ResponseHead,
         wire: EngineConnection,
-        replica: ReplicaId,
+        route: Route,
         wires: &Arc<ConnectionPool>,
     ) -> Response<Incoming> {
         let mut response = Response::new(Incoming {
@@ -209,7 +219,7 @@ impl Incoming {
             broken: None,
             pieces: BytesMut::new(),
             room: 0,
-            replica,
+            route,
             wires: Arc::clone(wires),
         });
         *response.status_mut() = reply.status;
@@ -291,7 +301,7 @@ impl Body for Incoming {
                 if let Some(wire) = this.wire.take()
                     && wire.keeps
                 {
-                    this.wires.put(this.replica, wire);
+                    this.wires.put(this.route, wire);
                 }
                 return Poll::Ready(None);
             }

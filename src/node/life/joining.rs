@@ -2,14 +2,16 @@
 //! breaks.
 
 use std::net::IpAddr;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Agreement, Node, Settings};
+use super::{Agreement, Node};
 use crate::machine::now;
 use crate::session::{SessionEnd, greet};
+use crate::settings::Settings;
 use crate::target::{DialError, Target};
 use node_link::{Hello, NodeDevice, NodeRefusalKind, NodeReport, PROTOCOL, RelayForm};
 
@@ -89,6 +91,10 @@ impl Node {
                     }) };
                 }
             };
+            if self.engines.machine.lock().is_replaced {
+                // The next process has the connection.
+                std::future::pending::<()>().await;
+            }
             troubles.push(trouble);
             // Another controller may lead, so the next attempt follows without a pause.
             if troubles.len() < self.settings.controllers.len() {
@@ -148,6 +154,7 @@ impl Node {
             Err(SessionEnd::Broken(why) | SessionEnd::Leave(why)) => return Attempt::Failed(why),
         };
         let accepted = &session.accepted;
+        machine.lock().outbox.continue_after(accepted.received);
         if let Err(why) = self.engines.generations.admit(accepted.generation) {
             return Attempt::Failed(format!("{controller}: {why}"));
         }
@@ -171,6 +178,7 @@ impl Node {
             agreement.orphan_after = Duration::from_millis(accepted.orphan_after_ms);
             agreement.drain = Duration::from_millis(accepted.drain_ms);
         });
+        self.record();
         let ended = session.run(&self.engines).await;
         machine.disconnected();
         match ended {
@@ -193,7 +201,11 @@ impl Node {
             demand,
             version,
             ..
-        } = &self.settings;
+        } = &*self.settings;
+        let (epoch, place) = {
+            let kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+            (kept.epoch, kept.place.clone())
+        };
         let mut address = self.relay.address;
         if address.ip().is_unspecified() {
             // The local address of the connection to the controller works for the reverse direction, unless both are behind NAT.
@@ -203,8 +215,8 @@ impl Node {
             protocol: PROTOCOL,
             version: (*version).to_owned(),
             name: name.clone(),
-            epoch: self.epoch,
-            place: self.place.clone(),
+            epoch,
+            place,
             controller: agreement.controller,
             relay: RelayForm {
                 address,
@@ -216,6 +228,7 @@ impl Node {
             demand: *demand,
             generation: self.engines.generations.highest(),
             runs_members: true,
+            process: self.process,
         }
     }
 }

@@ -17,6 +17,8 @@ impl Node {
     pub(super) fn leave(&self, why: String) {
         let machine = &self.engines.machine;
         if machine.lock().leaving.replace(why.clone()).is_none() {
+            // The controller places nothing more on this node: a later process joins as a new one.
+            self.forget();
             machine.report(NodeReport::Leaving { why });
             machine.fewer.notify_waiters();
         }

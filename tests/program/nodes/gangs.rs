@@ -203,6 +203,24 @@ fn m8_a_restarted_controller_adopts_a_gang() {
 }
 
 #[test]
+fn m8_a_takeover_of_each_node_keeps_the_gang() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = pool_with(&[wide(folder.path(), 5)], "");
+    let mut nodes = start(&pool);
+    assert_eq!(asks(&pool, "wide").0, 200);
+    let pids = engines(&nodes);
+    for node in &mut nodes {
+        node.take_over(&pool);
+    }
+    assert_eq!(asks(&pool, "wide").0, 200);
+    assert_eq!(engines(&nodes), pids, "the same processes");
+    assert_eq!(members(&pool).len(), NODES.len());
+    for pid in &pids {
+        assert!(is_alive(*pid));
+    }
+}
+
+#[test]
 fn m8_a_process_that_does_not_start_fails_the_load_with_its_node_and_rank() {
     // A command whose second process fails.
     let script = "test {{ node_rank }} -ne 1 || { echo no such device >&2; exit 3; }; echo {{ port }}; exec sleep 60";

@@ -26,6 +26,7 @@ fn record() -> Record {
         stop_grace_ms: 10_000,
         ready_at_ms: None,
         log_file: None,
+        watch: None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
-const REPLICA: ReplicaId = ReplicaId(1);
+const ROUTE: Route = (ReplicaId(1), 0);
 
 /// Serves the given responses on one connection and closes it.
 fn engine(responses: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
@@ -35,11 +35,11 @@ async fn ask(
     pool: &Arc<ConnectionPool>,
     endpoint: &Endpoint,
 ) -> Result<Response<Incoming>, SendError> {
-    let mut wire = pool.take(REPLICA, endpoint).await?;
+    let mut wire = pool.take(ROUTE, endpoint).await?;
     let request = Request::post("/v1/x").header("host", "localhost");
     let request = request.body(Bytes::from_static(b"ask")).expect("a request");
     let response = wire.send(request).await?;
-    Ok(Incoming::new(response, wire, REPLICA, pool))
+    Ok(Incoming::new(response, wire, ROUTE, pool))
 }
 
 #[tokio::test]
@@ -65,8 +65,29 @@ async fn a_connection_is_reused_after_its_response_has_been_read() {
         assert_eq!(body.to_bytes(), text);
     }
     let idle = pool.idle.lock().expect("not poisoned");
-    assert!(idle.by_replica.values().all(Vec::is_empty));
+    assert!(idle.by_route.values().all(Vec::is_empty));
     serving.join().expect("one connection was enough");
+}
+
+#[tokio::test]
+async fn a_connection_through_a_replaced_process_is_not_reused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
+    let pool = ConnectionPool::default();
+    let (replica, before) = ROUTE;
+    let now = (replica, before + 1);
+    let [idle, in_use, last] = [(); 3].map(|()| EngineConnection::open(&endpoint));
+    let (idle, in_use, last) = (idle.await, in_use.await, last.await);
+    pool.put(ROUTE, idle.expect("connected"));
+    pool.put(now, last.expect("connected"));
+    pool.put(ROUTE, in_use.expect("connected"));
+    let count = |route: Route| {
+        let idle = pool.idle.lock().expect("not poisoned");
+        idle.by_route.get(&route).map_or(0, Vec::len)
+    };
+    assert_eq!((count(ROUTE), count(now)), (1, 1), "it is put back no more");
+    pool.take(now, &endpoint).await.expect("the idle one");
+    assert_eq!((count(ROUTE), count(now)), (0, 0), "it is closed");
 }
 
 #[tokio::test]
@@ -137,10 +158,10 @@ async fn the_rest_of_a_request_is_sent_to_an_engine_that_responds_early() {
         socket.write_all(b"ok").expect("sent");
     });
     let pool = Arc::new(ConnectionPool::default());
-    let mut wire = pool.take(REPLICA, &endpoint).await.expect("a connection");
+    let mut wire = pool.take(ROUTE, &endpoint).await.expect("a connection");
     let request = Request::post("/v1/x").body(Bytes::from(vec![b'x'; BYTES]));
     let response = wire.send(request.expect("a request")).await;
-    let response = Incoming::new(response.expect("a response"), wire, REPLICA, &pool);
+    let response = Incoming::new(response.expect("a response"), wire, ROUTE, &pool);
     let body = response.into_body().collect().await.expect("all of it");
     assert_eq!(body.to_bytes(), "ok");
     serving.join().expect("all of the request");
