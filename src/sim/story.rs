@@ -17,7 +17,7 @@
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h|none / cleanup [idle] [begun 1m] / reopen / reset / shutdown
 //! 6s   why NAME                  what was compared for the last record of the model that has it
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
-//! 7s   member 1 on 2 exits / member 1 on 2 crash WORDS     the process of replica r1 on node 2
+//! 7s   member 1 on 2 exits / member 1 on 2 crash|unlucky WORDS     the process of replica r1 on node 2
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
 //! 9s   asleep 1 / insomnia 1 WORDS / unwoken 1 WORDS / memory 30GiB [node 1]    what the host has left
@@ -274,10 +274,11 @@ impl StoryRunner {
             "member" => {
                 let node = number(rest.get(2)).map(|node| NodeId(node as u32))?;
                 let message = rest.get(4..).unwrap_or_default().join(" ");
-                let remedy = Remedy::Time;
+                let failed = |remedy| Exit::Failed { message, remedy };
                 let exit = match rest.get(3) {
                     Some(&"exits") => Exit::Requested,
-                    Some(&"crash") => Exit::Failed { message, remedy },
+                    Some(&"crash") => failed(Remedy::Time),
+                    Some(&"unlucky") => failed(Remedy::Retry),
                     _ => return Err("how does it end, as in member 1 on 2 exits?".to_owned()),
                 };
                 Event::MemberExited {
