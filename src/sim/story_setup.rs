@@ -103,6 +103,7 @@ impl StoryRunner {
             },
             bytes_per_device: size,
             host_bytes: options.get("part").map_or(Ok(Bytes::ZERO), bytes)?,
+            host_mapped: options.get("mapped").map_or(Ok(Bytes::ZERO), bytes)?,
             need_is_fixed: options.has("fixed"),
             wider: match wider {
                 Some(all) => all.collect::<Result<_, _>>()?,

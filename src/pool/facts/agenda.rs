@@ -123,6 +123,9 @@ impl Pool {
         if let Some(found) = self.replicas.get(&replica) {
             for share in &found.shares {
                 self.agenda.grown.insert(share.device);
+                if let Some(node) = self.host_of(share.device) {
+                    self.agenda.grown.extend(self.nodes.devices_of(node));
+                }
                 // A replica that drains for a load that was dropped may stay if there is memory again.
                 if let Some(device) = self.devices.get(&share.device) {
                     self.agenda.replicas.extend(&device.holders);
@@ -151,11 +154,22 @@ impl Pool {
 
     pub(crate) fn grows_on(&mut self, device: DeviceId) {
         self.agenda.grown.insert(device);
+        if let Some(node) = self.host_of(device) {
+            self.agenda.grown.extend(self.nodes.devices_of(node));
+        }
         if let Some(ledger) = self.devices.get(&device) {
             self.agenda.replicas.extend(&ledger.holders);
         }
         self.demand_index.grow();
         self.agenda.promises_changed = true;
+    }
+
+    /// The node of a device, if the memory of its host also decides what fits on its devices.
+    fn host_of(&self, device: DeviceId) -> Option<NodeId> {
+        let ledger = self.devices.get(&device);
+        ledger
+            .filter(|_| self.models.any_divided())
+            .map(|ledger| ledger.node)
     }
 
     pub(crate) fn grows_everywhere(&mut self) {

@@ -76,6 +76,18 @@ impl Host {
         self.reserve.saturating_sub(self.left()).max(over)
     }
 
+    /// The bytes that remain of `returned` and the available memory after the reserve and what is promised to sleepers and loads;
+    /// or the bytes that are missing. A deficit must count before memory returns.
+    pub(crate) fn balance(&self, returned: Bytes, promised: Bytes) -> Result<Bytes, Bytes> {
+        let has = self.available + returned;
+        let owes = self.reserve + self.unseen + promised;
+        if has >= owes {
+            Ok(has.saturating_sub(owes))
+        } else {
+            Err(owes.saturating_sub(has))
+        }
+    }
+
     /// Returns true if the last reading shows what a replica launched at this time takes.
     pub(crate) fn shows(&self, launched: Time) -> bool {
         launched + SEEN_AFTER <= self.read_at

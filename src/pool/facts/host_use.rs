@@ -10,8 +10,40 @@ use crate::types::replica::{Planned, Replica};
 impl Pool {
     /// The host memory that a model needs on a node. `None` if it needs none, or if the node's host is unknown.
     pub(crate) fn needs_of_host(&self, model: &Model, node: NodeId) -> Option<Bytes> {
-        let bytes = model.spec.host_bytes;
+        let bytes = self.part_on(model, node);
         (bytes > Bytes::ZERO && self.nodes.host(node).is_some()).then_some(bytes)
+    }
+
+    /// The host memory that a replica of a model takes on a node. Mapped weights take no more than the pool can have there: the
+    /// system reads the others from the disk whenever they are needed.
+    pub(crate) fn part_on(&self, model: &Model, node: NodeId) -> Bytes {
+        let spec = &model.spec;
+        let host = self.nodes.host(node);
+        let host = host.filter(|host| spec.host_mapped > Bytes::ZERO && host.total > Bytes::ZERO);
+        let Some(host) = host else {
+            return spec.host_bytes;
+        };
+        let most = host.total.saturating_sub(host.reserve);
+        if spec.host_bytes <= most {
+            return spec.host_bytes;
+        }
+        let taken = spec.host_bytes.saturating_sub(spec.host_mapped);
+        most.saturating_sub(self.others_on_host(node)).max(taken)
+    }
+
+    /// The host memory of other programs on a node, as far as parts that exceed the host do not hide it.
+    fn others_on_host(&self, node: NodeId) -> Bytes {
+        let Some(host) = self.nodes.host(node) else {
+            return Bytes::ZERO;
+        };
+        let shown = self.on_host_of(node).map(|(_, replica)| replica);
+        let shown =
+            shown.filter(|replica| replica.parked.is_none() && host.shows(replica.launched));
+        let parts: Bytes = shown
+            .map(|replica| self.models[&replica.model].spec.host_bytes)
+            .sum();
+        let unused = host.left().saturating_sub(host.returning);
+        host.total.saturating_sub(unused + host.held + parts)
     }
 
     /// Returns true if the host has memory for a planned load now.
@@ -23,7 +55,9 @@ impl Pool {
     /// Returns true if the host will have memory for a planned load once everything has left that is leaving.
     pub(crate) fn host_will_have_room(&self, load: ReplicaId) -> bool {
         let of_host = self.planned_on_host(load);
-        of_host.is_none_or(|(node, needs)| self.host_soon(node, Some(load)) >= needs)
+        of_host.is_none_or(|(node, needs)| {
+            self.host_lacks(node, needs, Bytes::ZERO, Some(load)) == Bytes::ZERO
+        })
     }
 
     /// Host memory of planned and new loads on a node that its reading does not show yet, without the part of `load`.
@@ -40,7 +74,7 @@ impl Pool {
             .on_host_of(node)
             .map(|(_, replica)| replica)
             .filter(is_new)
-            .map(|replica| self.models[&replica.model].spec.host_bytes)
+            .map(|replica| self.part_on(&self.models[&replica.model], node))
             .sum();
         promised + new
     }
@@ -51,17 +85,27 @@ impl Pool {
             return Bytes(u64::MAX);
         };
         // Sleepers that are being ended have not returned their memory yet.
-        let left = host.left().saturating_sub(host.returning);
-        left.saturating_sub(host.reserve)
-            .saturating_sub(self.host_unseen(node, load))
+        let balance = host.balance(Bytes::ZERO, self.host_unseen(node, load));
+        balance.unwrap_or_default()
     }
 
-    /// The same once every replica has left that is leaving.
-    pub(crate) fn host_soon(&self, node: NodeId, load: Option<ReplicaId>) -> Bytes {
+    /// The memory that a load lacks once every replica has left that is leaving, and `freed` has been returned as well.
+    pub(crate) fn host_lacks(
+        &self,
+        node: NodeId,
+        needs: Bytes,
+        freed: Bytes,
+        load: Option<ReplicaId>,
+    ) -> Bytes {
+        let Some(host) = self.nodes.host(node) else {
+            return Bytes::ZERO;
+        };
         let leaving = self.on_host_of(node);
         let leaving = leaving.filter(|(_, replica)| replica.is_leaving());
         let returned: Bytes = leaving.map(|(id, _)| self.host_held(id)).sum();
-        self.host_now(node, load) + returned
+        let promised = self.host_unseen(node, load) + needs;
+        let balance = host.balance(returned + freed, promised);
+        balance.err().unwrap_or_default()
     }
 
     /// The host memory that returns when the replica or the planned load leaves.
@@ -69,7 +113,7 @@ impl Pool {
         match (self.planned.get(&id), self.replicas.get(&id)) {
             (_, Some(replica)) => match &replica.parked {
                 Some(parked) => parked.host,
-                None => self.models[&replica.model].spec.host_bytes,
+                None => self.part_on(&self.models[&replica.model], self.node_of(replica)),
             },
             (Some(planned), None) => self.part_of(planned),
             (None, None) => Bytes::ZERO,
@@ -84,6 +128,15 @@ impl Pool {
         ids.chain(planned.map(|(id, _)| *id))
             .filter(|id| self.host_held(*id) > Bytes::ZERO)
             .collect()
+    }
+
+    /// The parts of awake and loading replicas on a node's host.
+    pub(crate) fn parts_on_host(&self, node: NodeId) -> Bytes {
+        let replicas = self.on_host_of(node).map(|(_, replica)| replica);
+        let awake = replicas.filter(|replica| replica.parked.is_none());
+        awake
+            .map(|replica| self.part_on(&self.models[&replica.model], node))
+            .sum()
     }
 
     fn planned_on_host(&self, load: ReplicaId) -> Option<(NodeId, Bytes)> {
@@ -103,7 +156,11 @@ impl Pool {
         if planned.wakes {
             Bytes::ZERO
         } else {
-            self.models[&planned.model].spec.host_bytes
+            let first = planned.shares.first();
+            first.map_or(Bytes::ZERO, |share| {
+                let node = self.devices[&share.device].node;
+                self.part_on(&self.models[&planned.model], node)
+            })
         }
     }
 

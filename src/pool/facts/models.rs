@@ -22,6 +22,8 @@ pub(crate) struct Models {
     all: BTreeMap<ModelId, Model>,
     /// Models of always-hot priority, protected now or not.
     hot: BTreeSet<ModelId>,
+    /// Models with a part on the host.
+    divided: BTreeSet<ModelId>,
     /// Models with wishes from before a restart.
     restoring: BTreeSet<ModelId>,
     /// Models whose weights are being fetched.
@@ -44,6 +46,11 @@ impl Models {
     /// Models of always-hot priority, protected now or not.
     pub fn hot(&self) -> &BTreeSet<ModelId> {
         &self.hot
+    }
+
+    /// Returns true if a model keeps a part on the host.
+    pub fn any_divided(&self) -> bool {
+        !self.divided.is_empty()
     }
 
     /// Models with wishes from before a restart.
@@ -82,10 +89,11 @@ impl Models {
         self.all.iter_mut().map(|(&id, model)| (id, model))
     }
 
-    /// Updates the sets that depend on the model's priority and lease.
+    /// Updates the sets that depend on the model's priority, lease and description.
     pub fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);
         self.hot.remove(&id);
+        self.divided.remove(&id);
         if self.all.get(&id).is_none_or(|model| model.removed) {
             self.used.remove(&id);
         }
@@ -96,6 +104,14 @@ impl Models {
             if let Some(expires) = model.over.expires {
                 self.leases.insert((expires, id));
             }
+        }
+        // Replicas of a removed model keep their parts until they end.
+        if self
+            .all
+            .get(&id)
+            .is_some_and(|model| model.spec.host_bytes > Bytes::ZERO)
+        {
+            self.divided.insert(id);
         }
     }
 

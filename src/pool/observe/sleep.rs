@@ -27,16 +27,15 @@ impl Pool {
             .filter_map(|replica| replica.parked.as_ref().map(|parked| parked.host))
             .sum();
         let now = self.now;
-        let host = self.nodes.host_of_reading(node);
-        let before = host.left();
-        host.read(reading, falling, now);
-        let grows = host.left() > before;
-        let mut models = self.models.values();
-        if !models.any(|model| model.spec.host_bytes > Bytes::ZERO) {
+        let is_divided = self.models.any_divided();
+        let room = |pool: &Pool| is_divided.then(|| pool.host_now(node, None));
+        let before = room(self);
+        self.nodes.host_of_reading(node).read(reading, falling, now);
+        if !is_divided {
             return;
         }
         self.agenda.promises_change();
-        if grows {
+        if room(self) > before {
             let devices: Vec<DeviceId> = self.nodes.devices_of(node).copied().collect();
             devices.into_iter().for_each(|device| self.grows_on(device));
         }
@@ -44,11 +43,13 @@ impl Pool {
 
     /// Counts the host memory of an ended replica as available. Its node's last reading shows less than is available now.
     pub(crate) fn host_returns(&mut self, replica: &Replica) {
-        let bytes = self.models[&replica.model].spec.host_bytes;
-        let Some(first) = replica.shares.first().filter(|_| bytes > Bytes::ZERO) else {
+        let model = &self.models[&replica.model];
+        let has_part = model.spec.host_bytes > Bytes::ZERO;
+        let Some(first) = replica.shares.first().filter(|_| has_part) else {
             return;
         };
         let node = self.devices[&first.device].node;
+        let bytes = self.part_on(model, node);
         if let Some(host) = self.nodes.host_mut(node)
             && replica.parked.is_none()
             && host.shows(replica.launched)
@@ -133,6 +134,10 @@ impl Pool {
     pub(crate) fn leaves_host(&mut self, node: NodeId, parked: &Parked, was_returning: bool) {
         if let Some(host) = self.nodes.host_mut(node) {
             host.take_back(parked.host, was_returning);
+        }
+        if self.models.any_divided() {
+            let devices: Vec<DeviceId> = self.nodes.devices_of(node).copied().collect();
+            devices.into_iter().for_each(|device| self.grows_on(device));
         }
     }
 }

@@ -40,13 +40,12 @@ impl Claim<'_> {
 /// The host memory that the claim lacks on a node even if every replica leaves that may. `None` if there is enough.
 fn lacks(pool: &Pool, claim: &Claim, node: NodeId) -> Option<Bytes> {
     let needs = pool.needs_of_host(claim.model, node)?;
-    let soon = pool.host_soon(node, None);
-    if soon >= needs {
+    if pool.host_lacks(node, needs, Bytes::ZERO, None) == Bytes::ZERO {
         return None;
     }
     let others = evictable(pool, claim, node, &BTreeSet::new());
     let freed: Bytes = others.iter().map(|victim| victim.shares[0].bytes).sum();
-    let lacks = needs.saturating_sub(soon + freed);
+    let lacks = pool.host_lacks(node, needs, freed, None);
     (lacks > Bytes::ZERO).then_some(lacks)
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn add_victims(pool: &Pool, claim: &Claim, plan: &mut Plan) {
     };
     let known: BTreeSet<ReplicaId> = plan.victims.iter().map(|victim| victim.replica).collect();
     let freed: Bytes = known.iter().map(|id| pool.host_held(*id)).sum();
-    let lacks = needs.saturating_sub(pool.host_soon(node, None) + freed);
+    let lacks = pool.host_lacks(node, needs, freed, None);
     if lacks > Bytes::ZERO {
         let domain = Domain {
             devices: vec![HOST],

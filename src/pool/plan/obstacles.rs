@@ -10,6 +10,7 @@ use crate::plan::holders;
 use crate::plan::holders::{FullDevice, Holder};
 use crate::plan::host_room::HOST_READ_EVERY;
 use crate::plan::keep_hot::keep_hot_ends;
+use crate::plan::victims;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
 use crate::types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
@@ -276,6 +277,12 @@ fn reach(
         // Other programs return host memory without an event.
         Err(Unfit::HostFull { .. }) => {
             look_at(pool.now + HOST_READ_EVERY);
+            for holder in pool.holders_of_host(ledger.node) {
+                let protection = victims::evictable(pool, claim, holder).err();
+                if let Some(left) = protection.and_then(Protection::ends_in) {
+                    look_at(pool.now + left);
+                }
+            }
             return Reach {
                 soon: true,
                 later: true,

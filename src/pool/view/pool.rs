@@ -137,6 +137,8 @@ pub struct HostView {
     pub capacity: Bytes,
     pub available: Bytes,
     pub held: Bytes,
+    /// The parts of awake and loading replicas there.
+    pub parts: Bytes,
     pub sleepers: u32,
 }
 
@@ -291,6 +293,7 @@ impl Pool {
             capacity: host.capacity,
             available: host.available,
             held: host.held,
+            parts: self.parts_on_host(node),
             sleepers: on(node),
         };
         self.nodes.hosts().iter().map(view).collect()

@@ -121,7 +121,7 @@ impl Referee {
             ..=FEW_DEVICES => CANDIDATES_MAX,
             _ => CANDIDATES_MAX_ON_MANY,
         };
-        if candidates.len() > most {
+        if candidates.len() > most || self.has_part(model) {
             return;
         }
         self.judged += 1;

@@ -187,7 +187,8 @@ impl Referee {
                 let free = self.surely_free(share.device, victims);
                 free + signed(self.freed(share.device, &others)) >= signed(share.bytes)
             };
-            if placement.iter().all(fits) {
+            let frees_host = self.frees_host(*victim, model, placement);
+            if !frees_host && placement.iter().all(fits) {
                 wrong.push(format!("P5: {victim} leaves for {load} without need"));
             }
         }
@@ -202,7 +203,10 @@ impl Referee {
             }
         }
         // Waking may evict others and still be faster.
-        if !is_woken && let Some(place) = self.place_without(model, placement, victims, &[]) {
+        if !is_woken
+            && !self.has_part(model)
+            && let Some(place) = self.place_without(model, placement, victims, &[])
+        {
             wrong.push(format!(
                 "P5: {victims:?} leave for {load}, which fits on {place:?} without evictions"
             ));

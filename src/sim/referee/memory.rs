@@ -209,6 +209,7 @@ impl Referee {
         if self.replicas.insert(replica, seen).is_some() {
             self.broken.push(format!("{replica} was launched twice"));
         }
+        self.host_suffices(replica);
     }
 
     /// Adds these shares to the replica.
@@ -329,6 +330,7 @@ impl Referee {
                     .who_reads(now, planned.model, &planned.shares)
                     .is_none()
                 && !stops(planned.model)
+                && !self.has_part(planned.model)
         });
         let wrong: Vec<String> = idle
             .map(|(load, planned)| {

@@ -11,6 +11,7 @@ mod cheapest;
 mod eviction;
 mod failures;
 mod fetching;
+mod host;
 mod leaving;
 mod memory;
 mod sleepers;
@@ -58,6 +59,8 @@ pub struct Referee {
     fetching: BTreeSet<ModelId>,
     /// The maximum for sleepers on each node.
     hosts: BTreeMap<NodeId, Bytes>,
+    /// The memory of each node's host without its reserve, if it is known.
+    host_limits: BTreeMap<NodeId, Bytes>,
     /// The shortest load of each model so far.
     shortest_loads: BTreeMap<ModelId, Span>,
     /// The number of times a device was taken out of service.
@@ -169,6 +172,7 @@ impl Referee {
             open_orders: BTreeSet::new(),
             night: false,
             hosts: BTreeMap::new(),
+            host_limits: BTreeMap::new(),
             shortest_loads: BTreeMap::new(),
             cordons: 0,
             judged: 0,
@@ -246,9 +250,7 @@ impl Referee {
                 let failures = self.failures.get_mut(model).expect("a model of ours");
                 failures.too_small.remove(&(*devices, *kind));
             }
-            Event::HostRead { node, reading } => {
-                self.hosts.insert(*node, reading.capacity);
-            }
+            Event::HostRead { node, reading } => self.host_read(*node, reading),
             Event::DeviceFailed { device, lost, .. } => self.device_failed(now, *device, *lost),
             Event::CordonRestored { device, .. } => {
                 self.device_memory(*device).cordoned = true;

@@ -75,6 +75,7 @@ impl Referee {
             awake: seen.shares.clone(),
             since: None,
         });
+        self.host_suffices(replica);
     }
 
     /// The host memory of all sleepers that are not being ended.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use pool::{
     Bytes, DeviceId, DeviceReading, IdleYields, KeepHotScope, KindId, Layout, Limits, Link, Loader,
-    LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span, UNTIL_NEEDED,
+    LoaderId, ModelId, ModelSpec, NodeId, NodeSpan, Parking, Priority, Scaling, Span, UNTIL_NEEDED,
     reading_interval,
 };
 
@@ -206,6 +206,32 @@ pub(super) fn parking(random: &mut Random, spec: &ModelSpec) -> Option<Parking> 
         resident_per_device: Bytes(random.below(3) * Bytes::GIB / 2),
         wakes_in: Span(random.between(100, spec.reload.0)),
     })
+}
+
+/// Parts of some models on the host, in half of the worlds with sleepers. Some exceed the host, and some are mapped from a file.
+pub(super) fn parts(seed: u64, host: Bytes, specs: &mut BTreeMap<ModelId, ModelSpec>) {
+    let mut random = Random::new(seed ^ 0x9a97);
+    if host == Bytes::ZERO || random.chance(500) {
+        return;
+    }
+    for spec in specs
+        .values_mut()
+        .filter(|spec| spec.nodes == NodeSpan::One)
+    {
+        if random.chance(500) {
+            continue;
+        }
+        let most = if random.chance(150) { 150 } else { 50 };
+        spec.host_bytes = Bytes(host_total(host).0 / 100 * random.between(1, most));
+        if random.chance(400) {
+            spec.host_mapped = Bytes(spec.host_bytes.0 / 100 * random.between(50, 100));
+        }
+    }
+}
+
+/// The memory of a host whose sleepers may take `capacity`.
+pub(super) fn host_total(capacity: Bytes) -> Bytes {
+    Bytes(capacity.0 * 2)
 }
 
 /// Twice and four times as many devices, each with somewhat more than its share.

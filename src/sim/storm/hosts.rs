@@ -5,6 +5,8 @@ use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use super::conditions::host_total;
+use super::engines::Process;
 use super::{Due, HOUR_MS, Play};
 use pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
 
@@ -30,20 +32,44 @@ impl Play {
         }
         let capacity = self.conditions.host;
         let reserve = Bytes(capacity.0 / 10);
-        let available = match self.random.below(10) {
+        let total = host_total(capacity);
+        let unused = match self.random.below(10) {
             0 => Bytes(self.random.below(reserve.0)),
             1 | 2 => Bytes(self.random.below(capacity.0)),
-            _ => Bytes(capacity.0 * 2),
+            _ => total,
         };
+        let has_parts = self
+            .specs
+            .values()
+            .any(|spec| spec.host_bytes > Bytes::ZERO);
         let reading = HostReading {
             capacity,
             reserve,
-            available,
-            ..HostReading::default()
+            available: if has_parts {
+                unused.saturating_sub(self.held_of_host(node))
+            } else {
+                unused
+            },
+            total: if has_parts { total } else { Bytes::ZERO },
         };
         self.feed(at, Event::HostRead { node, reading });
         let later = Span(self.random.between(1_000, HOUR_MS / 20));
         self.push(at + later, Due::HostRead(node));
+    }
+
+    /// The host memory of processes on a node. A sleeper holds that of its weights in addition to its part.
+    fn held_of_host(&self, node: NodeId) -> Bytes {
+        let of_process = |process: &Process| {
+            let spec = &self.specs[&process.model];
+            let sleeps = process.shares != process.awake;
+            let weights = spec.parking.as_ref().filter(|_| sleeps);
+            spec.host_bytes + weights.map_or(Bytes::ZERO, |parking| parking.host)
+        };
+        let there = |process: &&Process| {
+            let device = process.awake[0].device;
+            self.hardware[&device].constant.node == node
+        };
+        self.processes.values().filter(there).map(of_process).sum()
     }
 
     pub(super) fn parks(&mut self, at: Time, replica: ReplicaId) {

@@ -183,6 +183,7 @@ impl Play {
             for spec in specs.values_mut() {
                 spec.parking = conditions::parking(&mut random, spec);
             }
+            conditions::parts(storm.seed, conditions.host, &mut specs);
         }
         let fairness = storm
             .calm
