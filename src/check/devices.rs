@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::devices::unused;
-use catalog::{DeviceFacts, DeviceSize, Entry, PlacedDevice, UnknownDevice};
+use catalog::{DeviceFacts, DeviceSize, Entry, MemorySplit, PlacedDevice, UnknownDevice};
 use config::{ClusterKind, Config, Provider};
 use controller::{facts_of, may_use, restriction, size_of};
 use inventory::{DeviceInfo, FixedDevice, Inventory, InventorySettings};
@@ -97,6 +97,19 @@ impl Devices {
         let largest = largest.max_by_key(|info| info.total);
         let largest = largest.or_else(|| self.infos.iter().max_by_key(|info| info.total));
         largest.map(size_of)
+    }
+
+    /// A warning about mapped weights that do not fit into the machine's memory.
+    pub fn larger_than_host(&self, split: &MemorySplit) -> Option<String> {
+        let host = self.host?;
+        let most = host.total.saturating_sub(host.reserve);
+        let is_larger = split.mapped > Bytes::ZERO && host.total > Bytes::ZERO && split.host > most;
+        is_larger.then(|| {
+            format!(
+                "its mapped weights exceed the machine's memory: {} on the host, of which at most {most} stay in memory (M3); llama-server reads the others from the disk whenever it needs them; use a smaller quantisation, or put more of the model on GPUs",
+                split.host
+            )
+        })
     }
 
     /// Entries in the model's file for devices that do not exist.

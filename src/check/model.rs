@@ -142,6 +142,9 @@ fn need(
             ));
             if let Some(split) = entry.memory_split(largest) {
                 checked.lines.push(format!("estimated by place: {split}"));
+                let paged = devices.and_then(|devices| devices.larger_than_host(&split));
+                let paged = paged.map(|why| at(entry, "engine_config", why));
+                checked.warnings.extend(paged);
             }
             // Broken files are already reported.
             if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {

@@ -12,6 +12,7 @@ pub mod environment;
 pub mod external_programs;
 pub mod family;
 pub mod folder;
+pub mod gguf_file;
 pub mod http_server;
 pub mod hub;
 pub mod issuer;

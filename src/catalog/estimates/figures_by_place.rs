@@ -44,6 +44,7 @@ impl Figures<'_> {
         Some(MemorySplit {
             gpus: need.devices,
             host: need.host,
+            mapped: need.mapped,
             options: options.offload.words,
         })
     }

@@ -30,6 +30,8 @@ pub(crate) struct LlamaNeed {
     /// Including the engine's own memory; empty if it runs in host memory alone.
     pub devices: Vec<Bytes>,
     pub host: Bytes,
+    /// The part of `host` that is mapped from the file.
+    pub mapped: Bytes,
     /// Parts that could not be placed, with the option that prevents it. The figures are upper bounds.
     pub guesses: Vec<String>,
 }
@@ -103,7 +105,7 @@ impl<'a> Plan<'a> {
     fn need(mut self) -> LlamaNeed {
         let mut sums = Sums {
             devices: vec![0; self.places.count],
-            host: 0,
+            ..Sums::default()
         };
         // The largest matrix of a layer that stays on the host.
         let mut largest_copied = 0;
@@ -124,7 +126,7 @@ impl<'a> Plan<'a> {
                 // llama-server refuses to start.
                 Ok(Some(Target::Device(_))) => usual,
                 Err(()) => {
-                    sums.host = sums.host.saturating_add(*bytes);
+                    sums.add_weights(None, *bytes);
                     usual
                 }
             };
@@ -137,7 +139,7 @@ impl<'a> Plan<'a> {
             if place.is_some() && self.splits_rows() && tensor.rows > 1 {
                 self.places.divide(&mut sums, *bytes);
             } else {
-                sums.add(place, *bytes);
+                sums.add_weights(place, *bytes);
             }
         }
         let output = self.places.device_of(self.places.blocks);
@@ -165,8 +167,15 @@ impl<'a> Plan<'a> {
         let devices = (sums.devices.iter())
             .map(|bytes| Bytes(*bytes) + GPU_OVERHEAD)
             .collect();
+        // llama-server without a GPU copies weights into a layout for the processor.
+        let holds_weights = self.offload().holds_weights || self.places.parts.is_empty();
         LlamaNeed {
             devices,
+            mapped: if holds_weights {
+                Bytes::ZERO
+            } else {
+                Bytes(sums.host_weights)
+            },
             host: Bytes(sums.host) + LLAMA_CPU_OVERHEAD,
             guesses: self.places.guesses,
         }
@@ -234,6 +243,7 @@ impl<'a> Plan<'a> {
             sums.add(Some(device), bytes.saturating_sub(GPU_OVERHEAD).0);
         }
         sums.add(None, need.host.saturating_sub(LLAMA_CPU_OVERHEAD).0);
+        sums.host_weights = sums.host_weights.saturating_add(need.mapped.0);
     }
 
     fn add_caches(&self, sums: &mut Sums) {

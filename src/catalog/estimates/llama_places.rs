@@ -28,6 +28,8 @@ const OUTPUTS: [&str; 6] = ["output", "cls", "dense_", "altup_", "hc_head", "dec
 pub(super) struct Sums {
     pub devices: Vec<u64>,
     pub host: u64,
+    /// The part of `host` that consists of weights.
+    pub host_weights: u64,
 }
 
 impl Sums {
@@ -37,6 +39,13 @@ impl Sums {
             None => &mut self.host,
         };
         *sum = sum.saturating_add(bytes);
+    }
+
+    pub fn add_weights(&mut self, place: Option<usize>, bytes: u64) {
+        self.add(place, bytes);
+        if place.is_none() {
+            self.host_weights = self.host_weights.saturating_add(bytes);
+        }
     }
 }
 

@@ -10,6 +10,8 @@ pub struct MemorySplit {
     /// The memory on each GPU, in the engine's order.
     pub gpus: Vec<Bytes>,
     pub host: Bytes,
+    /// The part of `host` that is mapped from a file, whose pages can be read again.
+    pub mapped: Bytes,
     /// The options that place the parts, as written.
     pub options: Vec<String>,
 }

@@ -141,6 +141,7 @@ impl Entry {
                 Some(bounds),
             ),
         };
+        let split = figures.split();
         let spec = ModelSpec {
             name: self.name.clone(),
             priority: self.priority,
@@ -148,7 +149,8 @@ impl Entry {
             nodes: self.nodes,
             devices_max: self.recipe.devices_max(),
             bytes_per_device,
-            host_bytes: figures.split().map_or(Bytes::ZERO, |split| split.host),
+            host_bytes: split.as_ref().map_or(Bytes::ZERO, |split| split.host),
+            host_mapped: split.as_ref().map_or(Bytes::ZERO, |split| split.mapped),
             keep_hot,
             adaptive_keep_hot,
             // A time in the model's own file means exactly that.

@@ -35,6 +35,8 @@ pub struct Offload {
     pub cache_on_host: bool,
     /// The number of devices that it may use; `None` for all.
     pub devices: Option<usize>,
+    /// The weights are read into memory, or locked there, instead of mapped from their file.
+    pub holds_weights: bool,
     /// Large batches are not computed on a GPU if their weights are in host memory.
     pub keeps_operations: bool,
     /// Rows computed together.
@@ -111,6 +113,7 @@ impl Offload {
         if offload.cache_on_host {
             offload.words.push("--no-kv-offload".to_owned());
         }
+        offload.holds_weights = holds_weights(line);
         offload.keeps_operations = !line.switch(
             &["--op-offload"],
             &["--no-op-offload"],
@@ -324,6 +327,30 @@ impl Offload {
         }
         count
     }
+}
+
+/// Reads `--load-mode`, or the switches of older versions and of llama-cpp-python.
+fn holds_weights(line: &CommandLine) -> bool {
+    if let Some(mode) = line.option(&["-lm", "--load-mode"], "LLAMA_ARG_LOAD_MODE") {
+        return mode != "mmap";
+    }
+    let maps = line.switch(
+        &["--mmap"],
+        &["--no-mmap"],
+        ["LLAMA_ARG_MMAP", "LLAMA_ARG_NO_MMAP"],
+        true,
+    );
+    let locks = line.switch(&["--mlock"], &[], ["LLAMA_ARG_MLOCK", ""], false);
+    let reads = line.switch(
+        &["-dio", "--direct-io"],
+        &["-ndio", "--no-direct-io"],
+        ["LLAMA_ARG_DIO", "LLAMA_ARG_NO_DIO"],
+        false,
+    );
+    let of_python = |name: &str| line.option(&[name], "").map(str::to_ascii_lowercase);
+    let never_maps = of_python("--use-mmap").is_some_and(|text| FALSE.contains(&&*text));
+    let always_locks = of_python("--use-mlock").is_some_and(|text| TRUE.contains(&&*text));
+    !maps || locks || reads || never_maps || always_locks
 }
 
 fn proportions(text: &str) -> Result<Vec<f64>, String> {

@@ -32,6 +32,7 @@ fn format(name: &str) -> (u32, u64, u64) {
         "F32" => (0, 1, 4),
         "F16" => (1, 1, 2),
         "Q4_0" => (2, 32, 18),
+        "Q5_0" => (6, 32, 22),
         "Q8_0" => (8, 32, 34),
         "Q4_K" => (12, 256, 144),
         "Q6_K" => (14, 256, 210),
@@ -211,7 +212,43 @@ fn headers_have_the_sizes_of_the_published_files() {
             header.name
         );
     }
-    assert!(seen >= 8, "{seen}");
+    assert!(seen >= 11, "{seen}");
+}
+
+#[test]
+fn headers_have_the_parameters_of_the_published_models() {
+    let mut seen = 0;
+    for header in Header::all() {
+        let Some(published) = header.description["published_parameters"].as_u64() else {
+            continue;
+        };
+        seen += 1;
+        let tensors = header.description["tensors"].as_array().unwrap();
+        let count = |tensor: &Value| {
+            let elements: u64 = integers(&tensor[1]).into_iter().product();
+            let layers = tensor[3].as_array().map_or(1, |runs| {
+                let run = |run: &Value| run[1].as_u64().unwrap() - run[0].as_u64().unwrap();
+                runs.iter().map(run).sum()
+            });
+            elements * layers
+        };
+        let parameters: u64 = tensors.iter().map(count).sum();
+        assert!(
+            is_within(parameters, published, 5, 0),
+            "{}: {parameters}, published are {published}",
+            header.name
+        );
+    }
+    assert!(seen >= 3, "{seen}");
+}
+
+#[test]
+fn every_header_is_confirmed_by_a_published_figure() {
+    for header in Header::all() {
+        let keys = ["published_bytes", "published_log", "published_parameters"];
+        let is_confirmed = keys.iter().any(|key| !header.description[key].is_null());
+        assert!(is_confirmed, "{} has none of {keys:?}", header.name);
+    }
 }
 
 #[test]
@@ -313,6 +350,49 @@ fn every_spelling_and_variable_of_an_option_has_the_same_effect() {
     let dense = Header::named("llama-3.1-8b-q4_k_m");
     let by_variable = dense.split_by(&[("LLAMA_ARG_N_CPU_FFN", "12")]);
     assert_eq!(by_variable, dense.split("--n-cpu-ffn 12", 1));
+}
+
+#[test]
+fn weights_of_the_host_are_mapped_unless_an_option_reads_or_locks_them() {
+    let header = Header::named("gpt-oss-120b-mxfp4");
+    let options = "-c 8192 -np 1 --cpu-moe";
+    let mapped = |more: &str| header.split(&format!("{options} {more}"), 1);
+    let split = mapped("");
+    // All but the cache, the buffers and the engine's own memory.
+    assert!(split.mapped > Bytes(50 << 30), "{split}");
+    let rest = split.host.saturating_sub(split.mapped);
+    assert!(rest > LLAMA_CPU_OVERHEAD && rest < Bytes(1 << 30), "{rest}");
+    for same in ["--load-mode mmap", "-lm mmap", "--mmap", "--no-mmap --mmap"] {
+        assert_eq!(mapped(same), split, "{same}");
+    }
+    for held in [
+        "--load-mode none",
+        "-lm mlock",
+        "--load-mode=mmap+mlock",
+        "-lm dio",
+        "--no-mmap",
+        "--mlock",
+        "--direct-io",
+        "-dio",
+        "--use_mmap false",
+        "--use_mlock True",
+    ] {
+        let split_held = mapped(held);
+        assert_eq!(split_held.mapped, Bytes::ZERO, "{held}");
+        assert_eq!(split_held.host, split.host, "{held}");
+    }
+    for variable in [
+        ("LLAMA_ARG_LOAD_MODE", "none"),
+        ("LLAMA_ARG_NO_MMAP", "1"),
+        ("LLAMA_ARG_MMAP", "off"),
+        ("LLAMA_ARG_MLOCK", "1"),
+        ("LLAMA_ARG_DIO", "1"),
+    ] {
+        let by_variable = header.split_by(&[("LLAMA_ARG_CPU_MOE", "1"), variable]);
+        assert_eq!(by_variable.mapped, Bytes::ZERO, "{variable:?}");
+    }
+    // Without a GPU the weights are copied into another layout.
+    assert_eq!(mapped("--device none").mapped, Bytes::ZERO);
 }
 
 #[test]
