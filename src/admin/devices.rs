@@ -27,6 +27,7 @@ use gateway::state::App;
             "owners": [{"replica": "r3", "model": "tiny-chat", "bytes": 17179869184_u64, "measured_bytes": 15032385536_u64, "state": "ready"}],
             "cordon": null, "read_at": "2026-01-31T20:15:00.000Z", "stale": null
         }], "hosts": [{"node": "gpu-1", "capacity_bytes": 540000000000_u64, "held_bytes": 16106127360_u64,
+            "parts_bytes": 0,
             "available_bytes": 900000000000_u64, "sleepers": 1}]})),
         AdminErrors,
     )

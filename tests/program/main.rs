@@ -35,6 +35,7 @@ mod gpu_pool;
 mod guardian;
 mod guides;
 mod hang_up;
+mod host_parts;
 mod hostile;
 mod import;
 mod keys;

@@ -17,11 +17,11 @@ pub struct DeviceList {
     #[schema(example = "nvml")]
     pub provider: &'static str,
     pub devices: Vec<DeviceView>,
-    /// Host memory of nodes with sleeping engines.
+    /// Host memory of nodes.
     pub hosts: Vec<HostView>,
 }
 
-/// Host memory of a node that sleeping engines use.
+/// Host memory of a node that sleeping engines and parts of loaded models use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HostView {
     #[schema(example = "gpu-2")]
@@ -30,7 +30,9 @@ pub struct HostView {
     pub capacity_bytes: u64,
     /// Bytes held by sleeping replicas.
     pub held_bytes: u64,
-    /// Available bytes according to the operating system.
+    /// Bytes that loaded models keep on the host in addition to their devices.
+    pub parts_bytes: u64,
+    /// Available bytes according to the operating system, without those parts.
     pub available_bytes: u64,
     pub sleepers: u32,
 }
@@ -138,6 +140,7 @@ impl HostView {
             node: name_of(host.node, snapshot),
             capacity_bytes: host.capacity.0,
             held_bytes: host.held.0,
+            parts_bytes: host.parts.0,
             available_bytes: host.available.0,
             sleepers: host.sleepers,
         }

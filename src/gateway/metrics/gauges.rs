@@ -244,13 +244,14 @@ fn node_sizes(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn hosts(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Memory of each node's host: limit for sleeping replicas, used by them, and available on the system.";
+    let help = "Memory of each node's host: limit for sleeping replicas, used by them, used by parts of loaded models, and available on the system.";
     text.family("host_memory_bytes", Kind::Gauge, help);
     for host in &snapshot.pool.hosts {
         let node = dto::node_name(host.node, snapshot);
         let known = [
             ("capacity", host.capacity),
             ("held", host.held),
+            ("parts", host.parts),
             ("available", host.available),
         ];
         for (kind, bytes) in known {
