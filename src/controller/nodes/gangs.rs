@@ -1,6 +1,8 @@
 //! Replicas that span several nodes (M8): one process on each, with the requests at the leader. Their launch, their reports, and their
 //! return to a new controller.
 
+use std::net::IpAddr;
+
 use crate::control::{Control, Node};
 use crate::gates::CutReason;
 use crate::view::MemberFacts;
@@ -12,15 +14,21 @@ use pool::{Event, Exit, GangReach, ModelId, NodeId, Remedy, ReplicaId, Share};
 impl Node {
     /// The nodes with which this one can share a replica.
     pub(super) fn reach(&self) -> GangReach {
-        if !self.runs_members {
-            let version = self.version.clone();
-            return GangReach::Alone { version };
-        }
-        if self.relay.address.ip().to_canonical().is_loopback() {
-            GangReach::Machine
+        if self.runs_members {
+            reach_from(self.relay.address.ip())
         } else {
-            GangReach::Network
+            let version = self.version.clone();
+            GangReach::Alone { version }
         }
+    }
+}
+
+/// The reach of a node whose listener is at this address, at which its processes meet those of other nodes.
+fn reach_from(address: IpAddr) -> GangReach {
+    if address.to_canonical().is_loopback() {
+        GangReach::Machine
+    } else {
+        GangReach::Network
     }
 }
 
@@ -216,4 +224,25 @@ fn place_of(members: &[MemberFacts], node: NodeId) -> Option<(usize, String)> {
     let is_it = |(_, member): &(usize, &MemberFacts)| member.node == node && !member.has_ended;
     let (rank, member) = all.find(is_it)?;
     Some((rank, format!("rank {rank} on node {}", member.node_name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m8_nodes_on_loopback_addresses_reach_only_each_other() {
+        for (address, reach) in [
+            ("127.0.0.1", GangReach::Machine),
+            ("127.8.0.1", GangReach::Machine),
+            ("::1", GangReach::Machine),
+            ("::ffff:127.0.0.1", GangReach::Machine),
+            ("10.0.0.2", GangReach::Network),
+            ("::ffff:10.0.0.2", GangReach::Network),
+            ("fd00::2", GangReach::Network),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(reach_from(address), reach, "{address}");
+        }
+    }
 }
