@@ -49,7 +49,7 @@ pub(super) trait Scene {
     /// Returns true if a check has found something.
     fn is_broken(&self) -> bool;
 
-    /// Plays until this time. Returns false if more than `most` events were due by then.
+    /// Plays until this time. Returns false if more than `most` events are due.
     fn play(&mut self, until: Time, most: u64) -> bool {
         for _ in 0..most {
             let wake = self.world().next_turn();

@@ -23,7 +23,7 @@ impl Node {
     }
 }
 
-/// The reach of a node whose listener is at this address, at which its processes meet those of other nodes.
+/// The reach of a node whose listener is at this address. Its processes meet the processes of other nodes there.
 fn reach_from(address: IpAddr) -> GangReach {
     if address.to_canonical().is_loopback() {
         GangReach::Machine
