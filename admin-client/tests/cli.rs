@@ -1,6 +1,7 @@
 //! The client against a scripted server: its requests, its output and its exit status.
-//! One file because every test scripts the same server.
 
+#[path = "cli/keys.rs"]
+mod keys;
 #[path = "cli/loads.rs"]
 mod loads;
 #[path = "cli/server.rs"]
@@ -8,7 +9,7 @@ mod server;
 
 use serde_json::{Value, json};
 
-use server::{Reply, Run, Server, run};
+use server::{Reply, Server, run};
 
 /// Asserts that all of `parts` occur in `text` in this order.
 fn in_order(text: &str, parts: &[&str]) {
@@ -77,75 +78,6 @@ fn a_page_of_another_server_is_reported_as_a_wrong_base_path() {
     let run = server.client("queue");
     assert_eq!(run.status, 1, "{run:?}");
     in_order(&run.stderr, &["404", "<h1>nginx</h1>", "base path"]);
-}
-
-#[test]
-fn the_key_is_read_from_the_flag_then_the_environment_then_a_file() {
-    let line = "GET /llm/admin/queue";
-    let server = one(line, 200, json!({"waiting": []}));
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::create_dir(dir.path().join("data")).expect("made");
-    std::fs::write(dir.path().join("data/admin.key"), "from-default\n").expect("written");
-    std::fs::write(dir.path().join("other.key"), "from-file\n").expect("written");
-    type Case = (
-        &'static str,
-        &'static [(&'static str, &'static str)],
-        &'static str,
-    );
-    const KEY: &str = "MODEL_POOL_ADMIN_KEY";
-    const FILE: &str = "MODEL_POOL_ADMIN_KEY_FILE";
-    const CASES: [Case; 4] = [
-        (
-            "queue --key from-flag",
-            &[(KEY, "from-variable"), (FILE, "other.key")],
-            "from-flag",
-        ),
-        (
-            "queue",
-            &[(KEY, "from-variable"), (FILE, "other.key")],
-            "from-variable",
-        ),
-        ("queue", &[(FILE, "other.key"), (KEY, "")], "from-file"),
-        ("queue", &[], "from-default"),
-    ];
-    for (arguments, variables, _) in CASES {
-        let Run { status, stderr, .. } = run(&server.address, arguments, dir.path(), variables);
-        assert_eq!(status, 0, "{stderr}");
-    }
-    let sent: Vec<String> = server
-        .requests()
-        .iter()
-        .filter_map(|request| request.header("authorization").map(str::to_owned))
-        .collect();
-    assert_eq!(sent, CASES.map(|(_, _, key)| format!("Bearer {key}")));
-    let missing = run(&server.address, "queue", dir.path(), &[(FILE, "no.key")]);
-    assert_eq!(missing.status, 2);
-    assert!(missing.stderr.contains("no.key"), "{missing:?}");
-}
-
-#[test]
-fn a_refused_key_names_the_sources_of_keys_and_never_the_key() {
-    let server = one(
-        "GET /llm/admin/queue",
-        401,
-        json!({"error": {"message": "an admin key is needed"}}),
-    );
-    let run = server.client("queue");
-    assert_eq!(run.status, 1);
-    in_order(
-        &run.stderr,
-        &[
-            "an admin key is needed",
-            "No key was sent",
-            "MODEL_POOL_ADMIN_KEY_FILE",
-            "data/admin.key",
-        ],
-    );
-    let run = server.client("queue --key mp-secret");
-    assert!(
-        run.stderr.contains("--key") && !run.stderr.contains("mp-secret"),
-        "{run:?}"
-    );
 }
 
 #[test]
@@ -375,29 +307,6 @@ fn every_other_command_calls_its_route_and_succeeds() {
             "{arguments} --json"
         );
     }
-}
-
-#[test]
-fn a_key_revokes_itself_only_with_the_yes_flag() {
-    let message = "k1: it is the key of this request; k2 (ops) is the only other valid admin key";
-    let body =
-        json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
-    let server = Server::start(vec![
-        ("DELETE /llm/admin/keys?id=k1", vec![Reply::json(409, body)]),
-        ok(
-            "DELETE /llm/admin/keys?id=k1&confirm=true",
-            json!({"id": "k1", "revoked": true}),
-        ),
-    ]);
-    let run = server.client("keys revoke k1");
-    assert_eq!(run.status, 2, "a script does not answer questions: {run:?}");
-    in_order(&run.stderr, &["k2 (ops)", "Nothing changed", "--yes"]);
-    let run = server.client("keys revoke k1 --yes");
-    assert_eq!(
-        (run.status, run.stdout.as_str()),
-        (0, "key k1 is revoked\n")
-    );
-    assert_eq!(server.requests().len(), 2);
 }
 
 #[test]
