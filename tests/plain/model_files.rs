@@ -15,21 +15,11 @@ fn rayllm() -> PathBuf {
 
 /// A pool of eight GPUs.
 fn config() -> Config {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pool.yaml");
-    let devices: Vec<String> = (0..8)
-        .map(|nth| format!("{{name: gpu{nth}, memory: 80GiB}}"))
-        .collect();
-    let text = format!(
-        "inventory: {{provider: fixed, devices: [{}]}}\ncatalog: {{model_reference: {:?}}}\n",
-        devices.join(", "),
-        folder.path().join("none.json")
-    );
-    std::fs::write(&file, text).unwrap();
-    std::fs::write(folder.path().join("none.json"), "{}").unwrap();
-    let mut config = Config::load(Some(&file), &Default::default()).unwrap();
+    let mut config = super::old_keys::config("");
+    let reference = tempfile::tempdir().unwrap().keep().join("none.json");
+    std::fs::write(&reference, "{}").unwrap();
     // It is read together with the models.
-    config.catalog.model_reference = folder.keep().join("none.json");
+    config.catalog.model_reference = reference;
     config
 }
 

@@ -17,7 +17,7 @@ fn repository(path: &str) -> PathBuf {
 }
 
 /// A pool of eight GPUs.
-fn config(more: &str) -> Config {
+pub fn config(more: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.yaml");
     let devices: Vec<String> = (0..8)

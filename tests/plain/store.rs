@@ -9,7 +9,7 @@ use model_pool::pool::{LoadWish, Override};
 use model_pool::pool::{MemoryChange, Record, RecordKind, Share};
 use model_pool::store::{
     Circumstances, HistoryQuery, KeptWish, KeyUse, Measurement, Measurements, NewKey, Retention,
-    Role, Store, find_key, generate_key, hash_key,
+    Role, Store, StoredRecord, find_key, generate_key, hash_key,
 };
 use serde_json::json;
 
@@ -39,6 +39,15 @@ fn record(at: u64, kind: RecordKind, model: &str) -> Record {
         asked_by: None,
         explanation: None,
     }
+}
+
+async fn oldest(store: &Store, limit: u32) -> Vec<StoredRecord> {
+    let query = HistoryQuery {
+        after: Some(0),
+        limit,
+        ..HistoryQuery::default()
+    };
+    store.history(query).await.unwrap()
 }
 
 fn gpu(device: DeviceId) -> String {
@@ -198,14 +207,7 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         )
         .await
         .unwrap();
-    let kept = store
-        .history(HistoryQuery {
-            after: Some(0),
-            limit: 10,
-            ..HistoryQuery::default()
-        })
-        .await
-        .unwrap();
+    let kept = oldest(&store, 10).await;
     assert_eq!(kept, appended);
     assert_eq!(
         serde_json::to_value(&kept[0]).unwrap(),
@@ -307,14 +309,7 @@ async fn old_and_excess_history_is_deleted_and_its_ids_are_not_reused() {
         200,
         "records 11701 to 11900 are too old now"
     );
-    let left = store
-        .history(HistoryQuery {
-            after: Some(0),
-            limit: 1000,
-            ..HistoryQuery::default()
-        })
-        .await
-        .unwrap();
+    let left = oldest(&store, 1000).await;
     assert_eq!((left.len(), left[0].id, left[99].id), (100, 11_901, 12_000));
     let default = Retention::default();
     assert_eq!(forget(&store, 99_999_999, default).await, 0);
@@ -373,14 +368,7 @@ async fn concurrently_appended_batches_stay_contiguous_and_complete() {
     while let Some(ended) = writers.join_next().await {
         ended.unwrap();
     }
-    let all = store
-        .history(HistoryQuery {
-            after: Some(0),
-            limit: 1000,
-            ..HistoryQuery::default()
-        })
-        .await
-        .unwrap();
+    let all = oldest(&store, 1000).await;
     assert_eq!(all.len(), 400);
     for batch in all.chunks(5) {
         assert!(
