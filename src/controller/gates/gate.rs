@@ -314,12 +314,12 @@ impl Gate {
         mode(word) != CLOSED && in_flight(word) < self.seats
     }
 
-    /// Marks the connection to the gate's node as lost: a request whose connection breaks then has probably lost its engine.
     /// Ends the reuse of connections that pass through an earlier process of the node.
     pub fn retire_connections(&self) {
         self.takeovers.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Marks the connection to the gate's node as lost: a request whose connection breaks then has probably lost its engine.
     pub fn set_away(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::Release);
     }
