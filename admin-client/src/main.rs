@@ -8,6 +8,7 @@ mod error;
 mod render;
 mod responses;
 mod screen;
+mod session;
 mod state;
 mod top;
 mod what_if;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 use client::{Client, KeyKind, ServerOptions, Settings};
 
 use crate::cli::{Cli, Command, help};
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::screen::Screen;
+use crate::session::Session;
 use terminal::style;
 
 fn main() -> ExitCode {

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::cli::CordonArgs;
-use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
 use crate::error::CommandError;
 use crate::render::cordon as text;
 use crate::render::quantity::Clock;
 use crate::responses::{CordonResponse, UncordonResponse};
+use crate::session::Session;
 
 pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), CommandError> {
     let removal = Removal {

@@ -4,12 +4,12 @@ use client::{ApiResponse, ClientError, Patience};
 use serde_json::{Value, json};
 
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
-use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::outcome;
 use crate::render::quantity::Clock;
 use crate::responses::{KeyList, KeyView, NewKey};
 use crate::screen::{can_ask, confirm, note};
+use crate::session::{Session, present};
 use crate::style::clean;
 
 pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandError> {

@@ -10,7 +10,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::{LoadArgs, LoadSettings};
-use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
@@ -18,6 +17,7 @@ use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
 use crate::responses::{LoadResponse, ModelList, Plan};
 use crate::screen::{Screen, announced, note};
+use crate::session::{Session, present};
 use crate::state::LoadState;
 use crate::style::clean;
 

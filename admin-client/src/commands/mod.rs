@@ -8,7 +8,6 @@ mod models;
 mod nodes;
 mod out_of_service;
 mod records;
-mod session;
 mod state;
 mod stream;
 mod top;
@@ -22,7 +21,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use client::ClientError;
 
-pub use session::{Session, present};
+use crate::session::Session;
 
 /// Runs one command.
 ///

@@ -8,11 +8,11 @@ use client::{ApiResponse, Method, Patience};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Change, RegisterArgs, SetArgs};
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::models as text;
 use crate::render::quantity::Clock;
 use crate::responses::{ModelList, ModelView};
+use crate::session::Session;
 use crate::style::clean;
 
 pub async fn list(session: &Session) -> Result<(), CommandError> {

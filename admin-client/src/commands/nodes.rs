@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::cli::{DrainArgs, NodesArgs, NodesCommand};
 use crate::commands::out_of_service::{Removal, remove};
-use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::render::nodes as text;
 use crate::render::quantity::Clock;
 use crate::responses::{DrainNodeResponse, NewNodeToken, NodeList};
 use crate::screen::note;
+use crate::session::{Session, present};
 use crate::style::clean;
 
 pub async fn run(session: &Session, args: NodesArgs) -> Result<(), CommandError> {

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::cli::OutOfServiceArgs;
-use crate::commands::{Session, present};
 use crate::error::CommandError;
 use crate::screen::announced;
+use crate::session::{Session, present};
 use client::ApiResponse;
 
 /// A device or a node that leaves service.

@@ -1,12 +1,12 @@
 //! The records of the pool: `why`, `report`, `audit`, `leaderboard`.
 
 use crate::cli::{AuditArgs, ReportArgs};
-use crate::commands::Session;
 use crate::decisions::{DecisionReport, Report};
 use crate::error::CommandError;
 use crate::render;
 use crate::render::quantity::Clock;
 use crate::responses::{AuditList, Leaderboard};
+use crate::session::Session;
 
 /// Shows the decision behind an event, or the last decision about a model. Takes a number as an event and everything else as a
 /// model: no model's name is a number.

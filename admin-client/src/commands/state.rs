@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render;
 use crate::render::quantity::Clock;
 use crate::responses::{DeviceList, QueueView};
+use crate::session::Session;
 
 pub async fn devices(session: &Session) -> Result<(), CommandError> {
     let show = |list: &DeviceList, style| render::bars::devices(list, Clock::read(), style);

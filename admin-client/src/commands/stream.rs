@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use crate::cli::EventsArgs;
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::events as text;
 use crate::render::quantity::{Clock, label};
 use crate::responses::{EventList, EventView, LogLine, LogList};
 use crate::screen::note;
+use crate::session::Session;
 use crate::style::clean;
 use client::{ClientError, Stream};
 

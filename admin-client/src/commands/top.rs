@@ -5,11 +5,11 @@ use std::time::Duration;
 use client::ApiResponse;
 use serde_json::{Value, json};
 
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::quantity::Clock;
 use crate::render::{bars, models, queue};
 use crate::responses::{DeviceList, ModelList, QueueView};
+use crate::session::Session;
 use crate::style::{Style, Tint};
 use crate::top;
 

@@ -4,12 +4,12 @@
 use serde_json::json;
 
 use crate::cli::CleanupMode;
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::outcome;
 use crate::render::quantity::{Clock, count};
 use crate::responses::{CleanupResponse, ReloadResponse, UnloadResponse};
 use crate::screen::{announced, confirm};
+use crate::session::Session;
 
 const DRAINING: &str = "Waiting for the requests in flight to end. This may take several minutes.";
 

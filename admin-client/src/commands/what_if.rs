@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render;
+use crate::session::Session;
 use crate::what_if::WhatIf;
 
 pub async fn run(

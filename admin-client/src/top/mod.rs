@@ -38,9 +38,9 @@ use self::app::{App, Request};
 use self::colours::Colours;
 use self::jobs::Outcome;
 use self::raw_terminal::RawTerminal;
-use crate::commands::Session;
 use crate::error::CommandError;
 use crate::render::quantity::Clock;
+use crate::session::Session;
 use terminal::window;
 
 /// Interval for updating ages and countdowns.
