@@ -142,6 +142,20 @@ fn without_disturbances_every_wait_ends_within_its_bound() {
     assert!(all.evictions > 0 && all.worst_wait > 0, "{all:?}");
 }
 
+#[test]
+fn parts_of_models_and_sleepers_never_exceed_the_host() {
+    let seeds = count("PARTS", 800);
+    let (all, broken) = play(seeds, |seed| Storm {
+        check_every: 1,
+        has_parts: true,
+        ..Storm::new(seed)
+    });
+    println!("{all:?}");
+    assert!(broken.is_none(), "seed {broken:#?}");
+    let is_lively = all.slept > seeds / 4 && all.evictions > seeds;
+    assert!(is_lively, "too quiet: {all:?}");
+}
+
 /// The states have leases, targets, loading replicas, sleeping engines and groups of devices. `PLANS=1000` compares 75,000 of them.
 #[test]
 fn a_load_does_what_its_plan_says_in_a_thousand_states() {

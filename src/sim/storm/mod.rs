@@ -183,7 +183,9 @@ impl Play {
             for spec in specs.values_mut() {
                 spec.parking = conditions::parking(&mut random, spec);
             }
-            conditions::parts(storm.seed, conditions.host, &mut specs);
+            if storm.has_parts {
+                conditions::parts(storm.seed, conditions.host, &mut specs);
+            }
         }
         let fairness = storm
             .calm

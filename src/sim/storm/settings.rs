@@ -51,6 +51,8 @@ pub struct Storm {
     pub check_every: u64,
     /// Compares plans with their loads, in copies of the world.
     pub compares_plans: bool,
+    /// Some models keep a part on the host.
+    pub has_parts: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +108,7 @@ impl Storm {
             many_devices,
             check_every: 1,
             compares_plans: false,
+            has_parts: false,
         }
     }
 
