@@ -156,7 +156,7 @@ fn parts_of_models_and_sleepers_never_exceed_the_host() {
     assert!(is_lively, "too quiet: {all:?}");
 }
 
-/// The states have leases, targets, loading replicas, sleeping engines and groups of devices. `PLANS=1000` compares 75,000 of them.
+/// The states have leases, targets, loading replicas, sleeping engines and groups of devices.
 #[test]
 fn a_load_does_what_its_plan_says_in_a_thousand_states() {
     let (all, broken) = play(count("PLANS", 150), |seed| Storm {
