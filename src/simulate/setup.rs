@@ -4,7 +4,7 @@ mod devices;
 pub(crate) mod evening;
 mod hosts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadError};
@@ -95,13 +95,14 @@ pub fn prepare(
     };
     let workload = Workload::open(spec, reading).map_err(|fault| fault.to_string())?;
     let (mut specs, mapping) = match_models(&workload, known, args, &config, &mut notices)?;
-    let (stop_takes, park_times) = match workload.past() {
+    let (stop_takes, park_times, measured) = match workload.past() {
         Some(past) => {
-            use_history(past, &workload, &mapping, &mut specs, &mut notices);
-            (past.stop(), park_times(past, &specs))
+            let measured = use_history(past, &workload, &mapping, &mut specs, &mut notices);
+            (past.stop(), park_times(past, &specs), measured)
         }
-        None => (None, BTreeMap::new()),
+        None => (None, BTreeMap::new(), BTreeSet::new()),
     };
+    share_disk(&mut specs, &measured);
     for text in &args.priority {
         set_priority(text, &mut specs)?;
     }
@@ -211,13 +212,6 @@ fn match_models(
     if mapping.iter().all(Option::is_none) {
         return Err("no request is left: the pool has none of the workload's models".to_owned());
     }
-    // One loader for all, as for weights on one disk.
-    for spec in specs.iter_mut().filter(|spec| spec.loader.is_none()) {
-        spec.loader = Some(Loader {
-            loader: LoaderId(0),
-            takes: spec.reload,
-        });
-    }
     Ok((specs, mapping))
 }
 
@@ -244,17 +238,31 @@ pub(crate) fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
     }
 }
 
-/// Uses the pool's past measurements, and reports the models that it never loaded.
+/// Gives models without known weights one disk, which they read one after another. The measured load time of a model of the pool
+/// already includes its reading.
+fn share_disk(specs: &mut [ModelSpec], measured: &BTreeSet<ModelId>) {
+    for (spec, id) in specs.iter_mut().zip(0..) {
+        if spec.loader.is_none() && !measured.contains(&ModelId(id)) {
+            spec.loader = Some(Loader {
+                loader: LoaderId(0),
+                takes: spec.reload,
+            });
+        }
+    }
+}
+
+/// Uses the pool's past measurements, and reports the models that it never loaded. Returns those that it did load.
 fn use_history(
     past: &PoolHistory,
     workload: &Workload,
     mapping: &[Option<ModelId>],
     specs: &mut [ModelSpec],
     notices: &mut Vec<String>,
-) {
-    let (mut measured, mut guessed) = (0, Vec::new());
+) -> BTreeSet<ModelId> {
+    let (mut measured, mut guessed) = (BTreeSet::new(), Vec::new());
     for (name, id) in workload.models.iter().zip(mapping) {
-        let Some(spec) = id.and_then(|id| specs.get_mut(id.0 as usize)) else {
+        let Some(id) = *id else { continue };
+        let Some(spec) = specs.get_mut(id.0 as usize) else {
             continue;
         };
         let known = past.models.get(name);
@@ -269,7 +277,7 @@ fn use_history(
             guessed.push(format!("{name} ({})", spec.reload));
             continue;
         };
-        measured += 1;
+        measured.insert(id);
         spec.reload = load;
         spec.reload_is_guess = false;
         if let Some(loader) = &mut spec.loader {
@@ -277,7 +285,8 @@ fn use_history(
         }
     }
     notices.push(format!(
-        "the load times and sizes of {measured} models were measured by the pool; {}",
+        "the load times and sizes of {} models were measured by the pool; {}",
+        measured.len(),
         match past.stop() {
             Some(stop) => format!("a stop takes {stop}, as measured"),
             None => "it never stopped one, so the time of a stop is guessed".to_owned(),
@@ -289,6 +298,7 @@ fn use_history(
             guessed.join(", ")
         ));
     }
+    measured
 }
 
 /// The measured times of falling asleep.
