@@ -21,6 +21,7 @@
 
 mod devices;
 mod frames;
+mod kept;
 mod messages;
 mod names;
 mod peer_token;
@@ -28,10 +29,10 @@ mod weights;
 
 pub use devices::{MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm};
 pub use frames::{FRAME_BYTES_MAX, FrameError, read_frame, write_frame};
+pub use kept::{KeptForm, PlacedBytes};
 pub use messages::{
-    EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,
-    NodeAcceptance, NodeRefusal, NodeRefusalKind, NodeReport, Order, PlacedBytes, RelayForm,
-    RunningEngine, Start,
+    EngineReport, FromController, FromNode, Hello, LaunchForm, LogLineForm, NodeAcceptance,
+    NodeRefusal, NodeRefusalKind, NodeReport, Order, RelayForm, RunningEngine, Start,
 };
 pub use names::{NODE_NAME_MAX, STANDBY_CODE, UPGRADE, check_node_name};
 pub use peer_token::{is_peer_token, sign_peer_token};

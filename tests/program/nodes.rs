@@ -87,22 +87,6 @@ impl Node {
         status.and_then(|status| status.code())
     }
 
-    /// Another process of the same node: in the same folder, and with the same command line.
-    fn spawn_again(&self, pool: &Pool, more: &[&str]) -> Child {
-        let url = format!("http://{}", pool.address());
-        spawn(self.folder.path(), &url, self.name, more)
-    }
-
-    /// Replaces its process by another one, and returns the old process.
-    fn take_over(&mut self, pool: &Pool) -> ChildGuard {
-        let new = ChildGuard(self.spawn_again(pool, &["--takeover"]));
-        let old = std::mem::replace(&mut self.child, new);
-        wait_for("the new process to join", || {
-            self.log().contains("connected again")
-        });
-        old
-    }
-
     /// Processes of its engines, from its journal.
     fn engines(&self) -> Vec<u32> {
         engine_pids_in(&self.folder.path().join("data"))

@@ -216,10 +216,14 @@ async fn connecting_to_an_engine_that_accepts_no_connection_times_out() {
 }
 
 #[tokio::test]
-async fn a_listener_that_ends_closes_its_connections() {
+async fn connections_continue_after_the_last_is_accepted_and_end_with_the_listener() {
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
         let (mut gateway, mut engine) = scene.serving(scene.talk()).await;
+        // From here on, another process accepts connections.
+        engine.write_all(b"more").await.expect("taken");
+        assert_eq!(read(&mut gateway, 4).await, b"more");
+        drop(scene);
         assert_eq!(engine.read(&mut [0]).await.expect("an end"), 0);
         // Inside TLS, an end without a close notification is an error.
         assert_eq!(gateway.read(&mut [0]).await.unwrap_or(0), 0);

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -12,7 +13,25 @@ use support::child::ChildGuard;
 use support::family::{asks, chat, is_alive, reasons, stub, told};
 use support::service::{Pool, wait_for};
 
-use super::{Node, node, one_device, pool_with, token, until};
+use super::{Node, node, one_device, pool_with, spawn, token, until};
+
+impl Node {
+    /// Another process of the same node: in the same folder, and with the same command line.
+    pub(super) fn spawn_again(&self, pool: &Pool, more: &[&str]) -> Child {
+        let url = format!("http://{}", pool.address());
+        spawn(self.folder.path(), &url, self.name, more)
+    }
+
+    /// Replaces its process by another one, and returns the old process.
+    pub(super) fn take_over(&mut self, pool: &Pool) -> ChildGuard {
+        let new = ChildGuard(self.spawn_again(pool, &["--takeover"]));
+        let old = std::mem::replace(&mut self.child, new);
+        wait_for("the new process to join", || {
+            self.log().contains("connected again")
+        });
+        old
+    }
+}
 
 /// A pool with a node that serves `hot`.
 fn serving(models: &[(String, String)]) -> (Pool, Node) {
