@@ -1,5 +1,5 @@
-//! Compares plans with what their loads then do. In a copy of the world, a drawn load is planned, ordered and stored in one turn: the
-//! verdict, the places, the victims and the refusal must be those of the plan.
+//! Compares plans with what their loads then do. In a copy of the world, a drawn load is planned, ordered and stored in one turn: its
+//! verdict, places, victims and refusal must equal the plan's.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -166,7 +166,7 @@ impl PlansCompared {
     }
 }
 
-/// What the order did in its turn.
+/// The effects of the order in its turn.
 #[derive(Debug)]
 struct Done<'a> {
     /// The first load that was planned for it.

@@ -238,8 +238,8 @@ pub(crate) fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
     }
 }
 
-/// Gives models without known weights one disk, which they read one after another. The measured load time of a model of the pool
-/// already includes its reading.
+/// Gives models without known weights one disk, which they read one after another. A measured load time already includes reading
+/// the weights.
 fn share_disk(specs: &mut [ModelSpec], measured: &BTreeSet<ModelId>) {
     for (spec, id) in specs.iter_mut().zip(0..) {
         if spec.loader.is_none() && !measured.contains(&ModelId(id)) {
@@ -251,7 +251,7 @@ fn share_disk(specs: &mut [ModelSpec], measured: &BTreeSet<ModelId>) {
     }
 }
 
-/// Uses the pool's past measurements, and reports the models that it never loaded. Returns those that it did load.
+/// Uses the pool's past measurements, and reports the models that it never loaded. Returns the models with a measured load time.
 fn use_history(
     past: &PoolHistory,
     workload: &Workload,

@@ -77,7 +77,7 @@ impl Host {
     }
 
     /// The bytes that remain of `returned` and the available memory after the reserve and what is promised to sleepers and loads;
-    /// or the bytes that are missing. A deficit must count before memory returns.
+    /// or the bytes that are missing. Returned memory covers a deficit first.
     pub(crate) fn balance(&self, returned: Bytes, promised: Bytes) -> Result<Bytes, Bytes> {
         let has = self.available + returned;
         let owes = self.reserve + self.unseen + promised;

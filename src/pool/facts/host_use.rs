@@ -31,7 +31,7 @@ impl Pool {
         most.saturating_sub(self.others_on_host(node)).max(taken)
     }
 
-    /// The host memory of other programs on a node, as far as parts that exceed the host do not hide it.
+    /// The host memory of other programs on a node. Parts that exceed the host hide some or all of it.
     fn others_on_host(&self, node: NodeId) -> Bytes {
         let Some(host) = self.nodes.host(node) else {
             return Bytes::ZERO;
