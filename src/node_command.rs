@@ -181,28 +181,37 @@ async fn live(
                 () = announced => living.await,
             }
         };
-        match ended? {
+        let outcome = match ended? {
             NodeEnd::Ended => return Ok(()),
-            NodeEnd::Replaced => {
-                earlier.push(node);
-                let finished = async {
-                    for node in &earlier {
-                        node.finish().await;
-                    }
-                };
-                tokio::select! {
-                    () = finished => {}
-                    () = stop_signal() => tracing::warn!("ending immediately"),
+            NodeEnd::Replaced => Ok(()),
+            NodeEnd::NotReplaced(why) => match StateLock::take(&settings.data, true).await {
+                Ok(lock) => {
+                    tracing::warn!("{why}; this node continues");
+                    *held = Some(lock);
+                    listening = Some(node.listening());
+                    earlier.push(node);
+                    continue;
                 }
-                return Ok(());
+                Err(problem) => {
+                    tracing::warn!("{why}; this process ends after its last request");
+                    Err(problem)
+                }
+            },
+        };
+        drop(own);
+        earlier.push(node);
+        // Closes every listener before it waits for requests.
+        let finishing: Vec<_> = earlier.into_iter().map(Node::finish).collect();
+        let finished = async {
+            for requests in finishing {
+                requests.await;
             }
-            NodeEnd::NotReplaced(why) => {
-                tracing::warn!("{why}; this node continues");
-                *held = Some(StateLock::take(&settings.data, true).await?);
-                listening = Some(node.listening());
-                earlier.push(node);
-            }
+        };
+        tokio::select! {
+            () = finished => {}
+            () = stop_signal() => tracing::warn!("ending immediately"),
         }
+        return outcome;
     }
 }
 

@@ -158,8 +158,13 @@ impl Identity {
 /// # Errors
 /// One line for the user, with what to do.
 pub fn check_takeover(settings: &Settings) -> Result<(), String> {
-    let kept = Identity::read(&settings.data)?;
-    let problem = kept.and_then(|kept| kept.problem(settings).or_else(|| kept.takeover_problem()));
+    let problem = match Identity::read(&settings.data) {
+        Ok(Some(kept)) => kept.problem(settings).or_else(|| kept.takeover_problem()),
+        Ok(None) => Some(format!(
+            "its folder has no {FILE}, because it has not joined a pool yet, leaves its pool, could not write the file, or has a version that cannot be replaced"
+        )),
+        Err(why) => Some(why),
+    };
     problem.map_or(Ok(()), |why| {
         Err(format!(
             "cannot take over from the running node: {why}; it continues. Drain it, end it with SIGTERM, and start this one"

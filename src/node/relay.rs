@@ -120,10 +120,9 @@ impl Relay {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when every connection has ended.
-    pub async fn finish(&self) {
-        let mut open = std::mem::take(&mut *self.connections());
-        while open.join_next().await.is_some() {}
+    /// Closes the listener. Returns the tasks of the connections, which continue.
+    pub fn close(self) -> JoinSet<()> {
+        std::mem::take(&mut *self.connections())
     }
 
     /// Accepts connections. Never returns. After this future is dropped, the accepted connections continue.

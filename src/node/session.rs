@@ -237,7 +237,11 @@ async fn obey(
                     machine.look.notify_one();
                 }
             }
-            engines.note_use(machine.mirror(activity)).await;
+            let changes = machine.mirror(activity);
+            // After a takeover the journal belongs to the next process.
+            if !machine.lock().is_replaced {
+                engines.note_use(changes).await;
+            }
         }
         FromController::Refused(refused) => return Some(SessionEnd::Refused(refused)),
         FromController::Accepted(_) => {

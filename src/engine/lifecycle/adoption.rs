@@ -346,7 +346,8 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
 
 /// Returns the reason the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
-    if record.watch.as_ref().is_some_and(RecordedWatch::follows) {
+    // A sleeping engine need not respond.
+    if record.asleep || record.watch.as_ref().is_some_and(RecordedWatch::follows) {
         return None;
     }
     let endpoint = Endpoint::from(&record.endpoint);

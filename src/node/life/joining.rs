@@ -134,6 +134,10 @@ impl Node {
                 return Attempt::Refused { message, is_final };
             }
         };
+        if machine.lock().is_replaced {
+            // A greeting would take the connection from the next process.
+            return Attempt::Failed("another process has taken over".to_owned());
+        }
         let greeted = greet(connected.io, self.hello(agreement, connected.local)).await;
         let session = match greeted {
             Ok(session) => session,

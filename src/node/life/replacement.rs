@@ -31,14 +31,19 @@ impl Node {
         }
     }
 
-    /// Returns when the requests that pass through this process have ended, at most after the drain time.
-    pub async fn finish(&self) {
+    /// Closes the listener, because a later process could not bind its address again. The future completes when the requests that
+    /// pass through this process have ended, at most after the drain time.
+    pub fn finish(self) -> impl Future<Output = ()> {
         let drain = self.agreement().drain;
-        if timeout(drain, self.relay.finish()).await.is_err() {
-            tracing::warn!(
-                "requests of the replaced process have not ended within {} s",
-                drain.as_secs()
-            );
+        let mut open = self.relay.close();
+        async move {
+            let ended = async { while open.join_next().await.is_some() {} };
+            if timeout(drain, ended).await.is_err() {
+                tracing::warn!(
+                    "requests of the replaced process have not ended within {} s",
+                    drain.as_secs()
+                );
+            }
         }
     }
 
@@ -68,6 +73,11 @@ impl Node {
                 "an engine still starts, stops, falls asleep or wakes after {} s: it ends, and the controller loads it again if needed",
                 BUSY_WITHIN.as_secs()
             );
+        }
+        if machine.lock().leaving.is_some() {
+            // It began to leave during the wait, and another process would not know that.
+            drop(successor);
+            return std::future::pending().await;
         }
         successor
     }
