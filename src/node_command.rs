@@ -119,8 +119,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     ended
 }
 
-/// Runs the node, and again if a process that was to replace it has failed. `held` is the lock of the data folder, unless another
-/// process has it at the end.
+/// Runs the node. Continues it if a takeover fails. `held` is the lock of the data folder, or `None` after a takeover.
 async fn live(
     settings: Arc<Settings>,
     is_takeover: bool,

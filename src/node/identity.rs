@@ -70,7 +70,7 @@ impl Identity {
         }
     }
 
-    /// The identity that an earlier process has left; `None` if the last one ended in order.
+    /// Reads the identity that an earlier process has left; `None` after an orderly end.
     ///
     /// # Errors
     /// One line for the user.

@@ -49,7 +49,7 @@ pub enum NodeEnd {
     Ended,
     /// Another process has taken over and serves. Requests that began here may continue.
     Replaced,
-    /// Another process was to take over and failed, for this reason. The engines wait for the next process.
+    /// Another process failed to take over, for this reason. The engines wait for the next process.
     NotReplaced(String),
 }
 
@@ -140,7 +140,7 @@ impl Node {
             executable: settings.executable.clone(),
             runtime_dir: settings.runtime_dir(),
             journal_dir: settings.data.join("engines"),
-            // A cluster takes the end of the process for the end of its job.
+            // A cluster's job ends with its process, and the engines end with the job.
             keep: settings.demand.is_none(),
             adopt_within: orphan_after,
         }));

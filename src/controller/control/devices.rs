@@ -48,7 +48,7 @@ impl Devices {
         &self.kinds
     }
 
-    /// Has the devices of this machine read now.
+    /// Triggers an immediate reading of this machine's devices.
     pub fn look_again(&self) {
         self.look.notify_one();
     }

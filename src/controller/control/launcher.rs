@@ -16,7 +16,7 @@ use engine::{
 use inventory::DeviceKind;
 use pool::{ReplicaId, Share, Span};
 
-/// What every launch has in common.
+/// Inputs shared by all launches.
 pub(crate) struct Launcher {
     executable: PathBuf,
     cuda: CudaProgram,

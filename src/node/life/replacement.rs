@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Makes this the last process of the node: its engines have ended.
+    /// Removes the record of this node: later processes start as a new one.
     pub(super) fn forget(&self) {
         Identity::remove(&self.settings.data);
     }

@@ -85,7 +85,11 @@ async fn a_connection_through_a_replaced_process_is_not_reused() {
         let idle = pool.idle.lock().expect("not poisoned");
         idle.by_route.get(&route).map_or(0, Vec::len)
     };
-    assert_eq!((count(ROUTE), count(now)), (1, 1), "it is put back no more");
+    assert_eq!(
+        (count(ROUTE), count(now)),
+        (1, 1),
+        "the old one is not reused"
+    );
     pool.take(now, &endpoint).await.expect("the idle one");
     assert_eq!((count(ROUTE), count(now)), (0, 0), "it is closed");
 }
