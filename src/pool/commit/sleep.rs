@@ -52,6 +52,8 @@ impl Pool {
         let model = replica.model;
         self.nodes.host_mut(node).expect("it has room").give(host);
         self.touch_model(model);
+        // Its part of the host no longer counts as that of an awake replica.
+        self.grows_at(id);
         actions.push(Action::Park {
             replica: id,
             reason,

@@ -7,7 +7,54 @@ use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, NodeId, ReplicaId};
 use crate::types::replica::{Planned, Replica};
 
+/// The figures of a node's host that decide which loads fit there.
+pub(crate) struct HostRoom {
+    /// The memory for new loads, as it is and after every replica has left. Negative if it is short.
+    free: i128,
+    empty: i128,
+    /// The part that mapped weights take if they exceed the host, and the size from which they do.
+    mapped: Bytes,
+    most: Bytes,
+}
+
+impl HostRoom {
+    /// Returns true if a load may fit that did not fit before. Some replicas may leave for it, or all.
+    pub(crate) fn may_hold_more(&self, before: &HostRoom) -> bool {
+        self.free > before.free
+            || self.empty > before.empty
+            || self.mapped < before.mapped
+            || self.most < before.most
+    }
+}
+
 impl Pool {
+    pub(crate) fn host_room(&self, node: NodeId) -> HostRoom {
+        let Some(host) = self.nodes.host(node) else {
+            // A load needs no room on an unknown host.
+            return HostRoom {
+                free: i128::MAX,
+                empty: i128::MAX,
+                mapped: Bytes::ZERO,
+                most: Bytes::ZERO,
+            };
+        };
+        let unseen = self.host_unseen(node, None);
+        let after = |returned: Bytes| match host.balance(returned, unseen) {
+            Ok(left) => i128::from(left.0),
+            Err(lacks) => -i128::from(lacks.0),
+        };
+        let holders = self.holders_of_host(node);
+        let held = |id: &ReplicaId| self.host_held(*id);
+        let leaves = |id: &&ReplicaId| self.replicas.get(id).is_some_and(Replica::is_leaving);
+        let most = host.total.saturating_sub(host.reserve);
+        HostRoom {
+            free: after(holders.iter().filter(leaves).map(held).sum()),
+            empty: after(holders.iter().map(held).sum()),
+            mapped: most.saturating_sub(self.others_on_host(node)),
+            most,
+        }
+    }
+
     /// The host memory that a model needs on a node. `None` if it needs none, or if the node's host is unknown.
     pub(crate) fn needs_of_host(&self, model: &Model, node: NodeId) -> Option<Bytes> {
         let bytes = self.part_on(model, node);

@@ -28,14 +28,13 @@ impl Pool {
             .sum();
         let now = self.now;
         let is_divided = self.models.any_divided();
-        let room = |pool: &Pool| is_divided.then(|| pool.host_now(node, None));
-        let before = room(self);
+        let before = is_divided.then(|| self.host_room(node));
         self.nodes.host_of_reading(node).read(reading, falling, now);
-        if !is_divided {
+        let Some(before) = before else {
             return;
-        }
+        };
         self.agenda.promises_change();
-        if room(self) > before {
+        if self.host_room(node).may_hold_more(&before) {
             let devices: Vec<DeviceId> = self.nodes.devices_of(node).copied().collect();
             devices.into_iter().for_each(|device| self.grows_on(device));
         }

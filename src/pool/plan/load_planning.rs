@@ -284,6 +284,9 @@ struct Least {
     nodes: u32,
     devices_per_node: u32,
     bytes: Bytes,
+    /// The least and the most that it takes on a host. Mapped weights take less where the host has less.
+    host_least: Bytes,
+    host_most: Bytes,
 }
 
 impl Least {
@@ -313,6 +316,8 @@ impl Least {
             nodes: requirements.nodes,
             devices_per_node: requirements.devices_per_node(),
             bytes: requirements.bytes,
+            host_least: model.spec.host_bytes.saturating_sub(model.spec.host_mapped),
+            host_most: model.spec.host_bytes,
         })
     }
 }
@@ -354,6 +359,7 @@ impl Blocking {
                 && least.nodes <= demand.nodes
                 && least.devices_per_node <= demand.devices_per_node
                 && least.bytes <= demand.bytes
+                && (is_same || least.host_most <= demand.host_least)
         })
     }
 }
