@@ -200,7 +200,6 @@ fn plan(criterion: &mut Criterion) {
             },
         );
         let order = load();
-        // The shell requests a plan at the time of the last step.
         pool.step(Time(60_000), Event::TimerFired);
         let found = pool
             .preview(Time(60_000), &order)

@@ -18,7 +18,7 @@ use crate::view::{LoadPath, LoadTimeline, Snapshot};
 use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
-use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket, Time};
+use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Ticket, Time};
 use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
@@ -238,14 +238,23 @@ impl Handle {
         })
     }
 
-    /// The decision for a load, without carrying it out, with its candidates in words.
+    /// The decision for a load, with its candidates in words. Made on a copy of the pool.
     pub async fn plan(
         &self,
         load: LoadOrder,
     ) -> Result<Option<(Plan, Vec<String>)>, ControllerBusy> {
+        let pool = self.copy().await?;
+        let plan = pool.preview(self.clock.now(), &load);
+        Ok(plan.map(|plan| {
+            let candidates = pool.candidates(&plan);
+            (plan, candidates)
+        }))
+    }
+
+    async fn copy(&self) -> Result<Box<Pool>, ControllerBusy> {
         let (reply, response) = oneshot::channel();
         self.inbox
-            .send(Message::Plan { load, reply })
+            .send(Message::Copy { reply })
             .map_err(|_| ControllerBusy)?;
         response.await.map_err(|_| ControllerBusy)
     }
@@ -284,11 +293,7 @@ impl Handle {
 
     /// The pool's decisions under these assumptions, made on a copy of the pool.
     pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, ControllerBusy> {
-        let (reply, response) = oneshot::channel();
-        self.inbox
-            .send(Message::Copy { reply })
-            .map_err(|_| ControllerBusy)?;
-        let pool = response.await.map_err(|_| ControllerBusy)?;
+        let pool = self.copy().await?;
         Ok(what_if(*pool, self.clock.now(), assumptions))
     }
 

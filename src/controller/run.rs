@@ -246,16 +246,6 @@ impl Control {
                 self.orders.begin(order, &command, by, accepted, settled);
                 self.turn(Event::OrderReceived { order, command });
             }
-            Message::Plan { load, reply } => {
-                self.turn(Event::TimerFired);
-                // Uses the time of that turn: for a later time, the preview would copy the entire pool.
-                let plan = self.pool.preview(self.timers.turned(), &load);
-                let response = plan.map(|plan| {
-                    let candidates = self.pool.candidates(&plan);
-                    (plan, candidates)
-                });
-                let _ = reply.send(response);
-            }
             Message::Waiting { reply } => {
                 // The caller may have left.
                 let _ = reply.send(self.seats.len());

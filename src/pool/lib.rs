@@ -23,6 +23,7 @@ mod commit;
 mod facts;
 mod observe;
 mod plan;
+mod preview;
 mod step;
 mod types;
 mod view;

@@ -20,6 +20,16 @@ impl Pool {
     /// Processes several simultaneous events and observes all of them before it decides anything. The gates' counts must precede
     /// the event that needs a decision.
     pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
+        self.step_until(now, events, |_, _| false).0
+    }
+
+    /// The same, up to the first decision that `ends` accepts, which is returned and not committed.
+    pub(crate) fn step_until(
+        &mut self,
+        now: Time,
+        events: impl IntoIterator<Item = Event>,
+        ends: impl Fn(&Pool, &Decision) -> bool,
+    ) -> (Answer, Option<Decision>) {
         self.now = self.now.max(now);
         let mut actions = Actions::default();
         self.time_passes();
@@ -50,7 +60,12 @@ impl Pool {
                 + self.devices.settling().len())
             + 16 * replicas
             + self.nodes.all_known().len();
+        let mut last = None;
         while let Some(decision) = plan::next(self) {
+            if ends(self, &decision) {
+                last = Some(decision);
+                break;
+            }
             self.commit(decision, &mut actions);
             self.note_movers();
             self.refresh_demands();
@@ -60,11 +75,12 @@ impl Pool {
         }
         self.note_idle_nodes();
         self.agenda_done();
-        Answer {
+        let response = Answer {
             actions: actions.into_vec(),
             wake: plan::wake(self),
             idle_matters: !self.demand_index.is_empty(),
-        }
+        };
+        (response, last)
     }
 
     /// The number of replicas called for by administrators' loads, loads remembered from before a restart, and the requests of

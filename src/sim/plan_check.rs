@@ -8,7 +8,7 @@ use super::random::Random;
 use super::world::World;
 use pool::{
     Action, Command, Event, LoadOrder, ModelId, ModelView, OrderId, Outcome, Plan, Priority,
-    Prospect, Record, RecordKind, ReplicaId, ReplicaState, Span, StopReason,
+    Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
 };
 
 /// The number of steps between two comparisons.
@@ -32,8 +32,6 @@ pub struct PlansCompared {
     pub held: u64,
     /// There were enough replicas.
     pub loaded: u64,
-    /// An earlier order had planned a load that was to be planned again for this order, so nothing was compared.
-    pub replanned: u64,
 }
 
 impl PlansCompared {
@@ -51,7 +49,6 @@ impl PlansCompared {
         self.waits += other.waits;
         self.held += other.held;
         self.loaded += other.loaded;
-        self.replanned += other.replanned;
     }
 
     /// Compares the plan of a drawn load with the load, in the state after this step of a storm. Returns the difference. With
@@ -88,24 +85,14 @@ impl PlansCompared {
         let view = copy.pool.view(now);
         let before = view.models.iter().find(|model| model.model == load.model)?;
         let waits = load.waits;
-        let sets_priority = load.priority.is_some();
         let command = Command::Load(load);
         let order = ORDER;
         let actions = copy.feed(now, Event::OrderReceived { order, command });
         let done = Done::new(&actions);
-        let is_planned = |replica: &pool::ReplicaView| replica.state == ReplicaState::Planned;
-        if before.replicas.iter().any(is_planned) {
-            self.replanned += 1;
-            return None;
-        }
         let difference = match done.refusal() {
             Some(refusal) => {
                 self.refused += 1;
-                let planned = plan.refusal.as_ref();
-                // A new priority is also that of the model's own replicas, which the refusal names.
-                let is_same = planned.is_some_and(|planned| planned.name() == refusal.name());
-                let is_equal = planned == Some(refusal) || (is_same && sets_priority);
-                (!is_equal).then_some("another refusal")
+                (plan.refusal.as_ref() != Some(refusal)).then_some("another refusal")
             }
             None if plan.refusal.is_some() => self.waits_without_room(&plan, &done, before, waits),
             None => self.is_placed(&plan, &done),
@@ -124,8 +111,8 @@ impl PlansCompared {
         waits: bool,
     ) -> Option<&'static str> {
         self.waits += 1;
-        // A load that gets one replica ends when that one is ready, with the refusal for the others.
-        let may_wait = waits && (plan.prospect <= Prospect::Soon || !before.replicas.is_empty());
+        // A load of a model that has a replica ends when that one is ready, with the refusal for the others.
+        let may_wait = !before.replicas.is_empty() || (waits && plan.prospect <= Prospect::Soon);
         match (done.load, may_wait) {
             (Some(_), _) => Some("a refused load is placed"),
             (None, false) => Some("a refused load is accepted"),

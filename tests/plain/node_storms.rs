@@ -35,6 +35,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.moved += one.moved;
         all.limits_over += one.limits_over;
         all.consolidated += one.consolidated;
+        all.plans.add(&one.plans);
     }
     println!("{all:?}");
     // The storms must cover enough cases to be meaningful.
@@ -60,6 +61,9 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
     assert!(all.surplus > 0, "too quiet: {all:?}");
     // Needs a model that stays for long on a requested node, and a free place.
     assert!(all.consolidated > seeds / 10, "too quiet: {all:?}");
+    // A load does what its plan says, also while nodes are away or requested.
+    let plans = [all.plans.placed, all.plans.refused, all.plans.waits];
+    assert!(plans.iter().all(|count| *count > seeds), "{all:?}");
     // Needs a restart while a model loads on one node and is ready on another.
     assert!(all.spared > 0, "too quiet: {all:?}");
 }

@@ -156,12 +156,14 @@ fn parts_of_models_and_sleepers_never_exceed_the_host() {
     assert!(is_lively, "too quiet: {all:?}");
 }
 
-/// The states have leases, targets, loading replicas, sleeping engines and groups of devices.
+/// The states have leases, targets, loading replicas, sleeping engines, groups of devices, loads planned for earlier orders, and
+/// parts on the host.
 #[test]
 fn a_load_does_what_its_plan_says_in_a_thousand_states() {
     let (all, broken) = play(count("PLANS", 150), |seed| Storm {
         check_every: 1_000_000,
         compares_plans: true,
+        has_parts: seed % 2 == 1,
         ..Storm::new(seed)
     });
     let plans = all.plans;
@@ -173,8 +175,7 @@ fn a_load_does_what_its_plan_says_in_a_thousand_states() {
         kinds.iter().all(|count| *count > 100),
         "too alike: {plans:?}"
     );
-    let unclear = plans.held + plans.replanned;
-    assert!(unclear * 100 < plans.all(), "too vague: {plans:?}");
+    assert!(plans.held * 100 < plans.all(), "too vague: {plans:?}");
 }
 
 #[test]

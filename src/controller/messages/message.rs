@@ -14,8 +14,8 @@ use config::Config;
 use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Bytes, Command, DeviceId, FetchEnd, KeyId, LoadOrder, ModelId, NodeId, OrderId, Outcome, Plan,
-    Pool, Refusal, ReplicaId, Ticket, Tier, Time,
+    Bytes, Command, DeviceId, FetchEnd, KeyId, ModelId, NodeId, OrderId, Outcome, Pool, Refusal,
+    ReplicaId, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
@@ -43,15 +43,11 @@ pub(crate) enum Message {
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     },
-    Plan {
-        load: LoadOrder,
-        reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
-    },
     /// Returns the number of requests that wait for a seat.
     Waiting {
         reply: oneshot::Sender<usize>,
     },
-    /// Returns a copy of the pool, for what-if questions.
+    /// Returns a copy of the pool, for plans and what-if questions.
     Copy {
         reply: oneshot::Sender<Box<Pool>>,
     },

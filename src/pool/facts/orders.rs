@@ -53,6 +53,11 @@ impl Orders {
         self.saving.as_ref().is_some_and(|save| save.order == id)
     }
 
+    /// The order that the store is writing.
+    pub fn saving(&self) -> Option<OrderId> {
+        self.saving.as_ref().map(|save| save.order)
+    }
+
     pub fn saving_mut(&mut self) -> Option<&mut Save> {
         self.saving.as_mut()
     }

@@ -28,7 +28,6 @@ pub(crate) mod orders;
 pub(crate) mod parking;
 pub(crate) mod place;
 pub(crate) mod prefetch;
-pub(crate) mod preview;
 pub(crate) mod readings;
 pub(crate) mod requirements;
 pub(crate) mod scaling;

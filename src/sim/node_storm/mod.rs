@@ -16,6 +16,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::plan_check::PlansCompared;
 use super::random::Random;
 use super::timeline::{Scene, Timeline};
 use super::world::World;
@@ -72,6 +73,8 @@ pub struct NodeStormReport {
     /// Machines that ended at their time limit.
     pub limits_over: u64,
     /// Findings of the checks; empty if all is well.
+    /// Plans that were compared with their loads.
+    pub plans: PlansCompared,
     pub broken: Vec<String>,
 }
 
@@ -337,6 +340,10 @@ impl Play {
         }
         self.look_for_places(at);
         self.check_requests(at);
+        let models = self.specs.len() as u64;
+        let plans = &mut self.report.plans;
+        let wrong = plans.check(&self.world, self.report.steps, models, false);
+        self.report.broken.extend(wrong);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);

@@ -1,0 +1,173 @@
+//! Plans a load for the administrator's `plan`: a copy of the pool carries the load out, up to the first decision about it. The
+//! plan is therefore that of the load, whatever else the order changes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::{node_demand, order_refusals, orders, place};
+use crate::types::action::{Action, Outcome};
+use crate::types::decision::{Decision, Plan, Prospect};
+use crate::types::event::{Command, Event, LoadOrder};
+use crate::types::ids::{OrderId, ShapeId, Time};
+use crate::types::reason::Refusal;
+use crate::types::requirements::Requirements;
+
+/// The load's order in the copy.
+const ORDER: OrderId = OrderId(u64::MAX);
+
+impl Pool {
+    /// The plan of a load that is not carried out. Orders that the store is still writing take effect first. Costs a copy of the
+    /// pool.
+    pub fn preview(&self, now: Time, load: &LoadOrder) -> Option<Plan> {
+        let model = self.models.get(&load.model);
+        model.filter(|model| !model.removed)?;
+        Some(self.clone().carry_out(now, load))
+    }
+
+    /// Carries the load out up to the first decision about it, and returns its plan.
+    fn carry_out(mut self, now: Time, load: &LoadOrder) -> Plan {
+        let mut next = Some(Event::OrderReceived {
+            order: ORDER,
+            command: Command::Load(load.clone()),
+        });
+        let mut requested = Vec::new();
+        while let Some(event) = next {
+            let (response, decision) = self.step_until(now, [event], Pool::decides);
+            let requirements = || orders::requirements_of(&self, load, self.now, ORDER);
+            if let Some(decision) = decision {
+                return self.plan_by(load, &requirements(), decision);
+            }
+            requested.extend(response.actions.iter().filter_map(requested_shape));
+            let mut settled = response.actions.into_iter().filter_map(refusal_of_load);
+            if let Some((refusal, plan)) = settled.next() {
+                let explained = || place::explain(&self, &requirements());
+                return refused(plan.map_or_else(explained, |plan| *plan), refusal);
+            }
+            next = self.orders.saving().map(|order| Event::Saved { order });
+        }
+        let requirements = orders::requirements_of(&self, load, self.now, ORDER);
+        let mut plan = self.plan_without_decision(load, &requirements);
+        if let Some(node) = &mut plan.node {
+            let shapes = self.node_demand.shapes();
+            let mut new = requested.iter().filter_map(|shape| shapes.get(shape));
+            node.is_open &= !new.any(|shape| shape.name == node.shape);
+        }
+        plan
+    }
+
+    /// Returns true if the decision is the first about the load, once it has begun.
+    fn decides(&self, decision: &Decision) -> bool {
+        let has_begun = self.orders.get(&ORDER).is_some_and(|order| order.saved);
+        has_begun
+            && match decision {
+                Decision::Promise { order, .. } => *order == Some(ORDER),
+                Decision::Shorten { order, .. } | Decision::Settle { order, .. } => *order == ORDER,
+                _ => false,
+            }
+    }
+
+    fn plan_by(&self, load: &LoadOrder, requirements: &Requirements, decision: Decision) -> Plan {
+        let explained = place::explain(self, requirements);
+        match decision {
+            Decision::Promise { plan, .. } => Plan {
+                candidates: explained.candidates,
+                chosen: explained.chosen,
+                ..*plan
+            },
+            Decision::Shorten { refusal, .. } => Plan {
+                refusal: Some(refusal),
+                ..explained
+            },
+            Decision::Settle {
+                outcome: Outcome::Refused { refusal, .. },
+                ..
+            } => refused(explained, refusal),
+            _ => self.plan_without_decision(load, requirements),
+        }
+    }
+
+    /// The plan of a load that has enough replicas, or waits.
+    fn plan_without_decision(&self, load: &LoadOrder, requirements: &Requirements) -> Plan {
+        let mut plan = place::explain(self, requirements);
+        if let Some(refusal) = order_refusals::damaged(self, load.model) {
+            return refused(plan, refusal);
+        }
+        let wanted = self.orders.get(&ORDER).map(|order| order.replicas);
+        if wanted.is_some_and(|wanted| self.coming(load) >= wanted as usize) {
+            let model = &self.models[&load.model];
+            let planned = model.planned.iter().map(|id| &self.planned[id].shares);
+            let live = model.replicas.iter().map(|id| &self.replicas[id]);
+            let live = live.filter(|replica| replica.is_live());
+            plan = without_place(plan);
+            plan.placement = live
+                .map(|replica| &replica.shares)
+                .chain(planned)
+                .flatten()
+                .copied()
+                .collect();
+            plan.refusal = None;
+            plan.prospect = Prospect::Now;
+            return plan;
+        }
+        // A load that is placed in some other way requests no node.
+        plan.node = node_demand::would_request(self, requirements, &plan);
+        if plan.node.is_some() {
+            let candidates = core::mem::take(&mut plan.candidates);
+            plan = Plan {
+                refusal: None,
+                prospect: Prospect::Soon,
+                candidates,
+                ..without_place(plan)
+            };
+        }
+        // The load gets the same refusal for the replicas that it lacks.
+        let explained = |refusal| node_demand::explained(self, requirements, refusal);
+        plan.refusal = plan.refusal.map(explained);
+        plan
+    }
+
+    fn coming(&self, load: &LoadOrder) -> usize {
+        order_refusals::coming(self, load.model)
+    }
+}
+
+fn requested_shape(action: &Action) -> Option<ShapeId> {
+    match action {
+        Action::RequestNode { shape, .. } => Some(*shape),
+        _ => None,
+    }
+}
+
+fn refusal_of_load(action: Action) -> Option<(Refusal, Option<Box<Plan>>)> {
+    match action {
+        Action::Settle {
+            order: ORDER,
+            outcome: Outcome::Refused { refusal, plan },
+        } => Some((refusal, plan)),
+        _ => None,
+    }
+}
+
+/// The plan of a load that is refused. A plan that found no place keeps what it found.
+fn refused(plan: Plan, refusal: Refusal) -> Plan {
+    if plan.refusal.as_ref() == Some(&refusal) {
+        return plan;
+    }
+    Plan {
+        refusal: Some(refusal),
+        prospect: Prospect::Never,
+        ..without_place(plan)
+    }
+}
+
+fn without_place(plan: Plan) -> Plan {
+    Plan {
+        wakes: None,
+        placement: Vec::new(),
+        candidates: Vec::new(),
+        victims: Vec::new(),
+        cost: Default::default(),
+        ..plan
+    }
+}
