@@ -101,9 +101,8 @@ impl Devices {
 
     /// A warning about mapped weights that do not fit into the machine's memory.
     pub fn larger_than_host(&self, split: &MemorySplit) -> Option<String> {
-        let host = self.host?;
-        let most = host.total.saturating_sub(host.reserve);
-        let is_larger = split.mapped > Bytes::ZERO && host.total > Bytes::ZERO && split.host > most;
+        let most = self.host?.most()?;
+        let is_larger = split.mapped > Bytes::ZERO && split.host > most;
         is_larger.then(|| {
             format!(
                 "its mapped weights exceed the machine's memory: {} on the host, of which at most {most} stay in memory (M3); llama-server reads the others from the disk whenever it needs them; use a smaller quantisation, or put more of the model on GPUs",

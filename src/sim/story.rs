@@ -7,7 +7,7 @@
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
 //! model NAME 40GiB [x4] [nodes 2|needed] [priority 1] [keep_hot 10m|until_needed] [scope device] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [grace 10s] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
-//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent] [part 20GiB]
+//!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent] [part 20GiB [mapped 10GiB]]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
 //! 0s   within 1 30s              the client of request t1 waits no longer than this

@@ -213,6 +213,23 @@ fn counting_memory_of_a_stopping_replica_as_free_is_caught() {
 }
 
 #[test]
+fn parts_that_exceed_a_host_are_caught() {
+    let caught = (0..300).any(|seed| {
+        let storm = Storm {
+            fault: Some(Fault::HostUnseen),
+            check_every: 1_000_000,
+            has_parts: true,
+            ..Storm::new(seed)
+        };
+        let broken = storm.run().broken;
+        broken
+            .iter()
+            .any(|what| what.starts_with("M3") && what.contains("on a host"))
+    });
+    assert!(caught);
+}
+
+#[test]
 fn a_gate_that_falsely_reports_idle_is_caught() {
     assert!(caught(Fault::GateLies, "P"));
 }

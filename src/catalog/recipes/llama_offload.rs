@@ -332,7 +332,8 @@ impl Offload {
 /// Reads `--load-mode`, or the switches of older versions and of llama-cpp-python.
 fn holds_weights(line: &CommandLine) -> bool {
     if let Some(mode) = line.option(&["-lm", "--load-mode"], "LLAMA_ARG_LOAD_MODE") {
-        return mode != "mmap";
+        // `auto`, the default of newer versions, maps the file on every GPU that has its own memory.
+        return !matches!(mode, "mmap" | "auto");
     }
     let maps = line.switch(
         &["--mmap"],

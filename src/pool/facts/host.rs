@@ -1,7 +1,7 @@
 //! The ledger of a node's host memory: the limit for all sleepers, the bytes they hold, and the bytes that the system reports as
 //! available to them and to loads that keep a part of their model there. Makes no choices.
 
-use crate::types::event::HostReading;
+use crate::types::event::{HostReading, most_of_host};
 use crate::types::ids::{Bytes, Span, Time};
 
 /// Readings show a load's part of the host after this time at the latest.
@@ -86,6 +86,11 @@ impl Host {
         } else {
             Err(owes.saturating_sub(has))
         }
+    }
+
+    /// The memory that the pool can have at most. `None` if the machine's memory is unknown.
+    pub(crate) fn most(&self) -> Option<Bytes> {
+        most_of_host(self.total, self.reserve)
     }
 
     /// Returns true if the last reading shows what a replica launched at this time takes.

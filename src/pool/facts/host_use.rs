@@ -1,11 +1,13 @@
 //! The host memory that loads with a part of their model there hold, will return, or can take on a node. Makes no choices.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
+use crate::facts::host::Host;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, NodeId, ReplicaId};
-use crate::types::replica::{Planned, Replica};
+use crate::types::replica::{Phase, Planned, Replica};
 
 /// The figures of a node's host that decide which loads fit there.
 pub(crate) struct HostRoom {
@@ -45,8 +47,8 @@ impl Pool {
         };
         let holders = self.holders_of_host(node);
         let held = |id: &ReplicaId| self.host_held(*id);
-        let leaves = |id: &&ReplicaId| self.replicas.get(id).is_some_and(Replica::is_leaving);
-        let most = host.total.saturating_sub(host.reserve);
+        let leaves = |id: &&ReplicaId| self.replicas.get(id).is_some_and(returns_host);
+        let most = host.most().unwrap_or_default();
         HostRoom {
             free: after(holders.iter().filter(leaves).map(held).sum()),
             empty: after(holders.iter().map(held).sum()),
@@ -61,21 +63,29 @@ impl Pool {
         (bytes > Bytes::ZERO && self.nodes.host(node).is_some()).then_some(bytes)
     }
 
-    /// The host memory that a replica of a model takes on a node. Mapped weights take no more than the pool can have there: the
+    /// The host memory that a replica of a model takes on a node. Mapped weights take no more than other programs leave there: the
     /// system reads the others from the disk whenever they are needed.
     pub(crate) fn part_on(&self, model: &Model, node: NodeId) -> Bytes {
         let spec = &model.spec;
         let host = self.nodes.host(node);
-        let host = host.filter(|host| spec.host_mapped > Bytes::ZERO && host.total > Bytes::ZERO);
-        let Some(host) = host else {
+        let host = host.filter(|_| spec.host_mapped > Bytes::ZERO);
+        let Some(most) = host.and_then(Host::most) else {
             return spec.host_bytes;
         };
-        let most = host.total.saturating_sub(host.reserve);
-        if spec.host_bytes <= most {
-            return spec.host_bytes;
-        }
-        let taken = spec.host_bytes.saturating_sub(spec.host_mapped);
-        most.saturating_sub(self.others_on_host(node)).max(taken)
+        let left = most.saturating_sub(self.others_on_host(node));
+        spec.host_bytes.min(left.max(spec.host_unmapped()))
+    }
+
+    /// The host memory without which a model cannot load on a node: its part, or the part that is not mapped if the host cannot hold
+    /// all. `None` if it needs none, or if the node's host is unknown.
+    pub(crate) fn least_of_host(&self, model: &Model, node: NodeId) -> Option<Bytes> {
+        let part = self.needs_of_host(model, node)?;
+        let exceeds = part < model.spec.host_bytes;
+        Some(if exceeds {
+            model.spec.host_unmapped()
+        } else {
+            part
+        })
     }
 
     /// The host memory of other programs on a node. Parts that exceed the host hide some or all of it.
@@ -83,36 +93,86 @@ impl Pool {
         let Some(host) = self.nodes.host(node) else {
             return Bytes::ZERO;
         };
-        let shown = self.on_host_of(node).map(|(_, replica)| replica);
-        let shown =
-            shown.filter(|replica| replica.parked.is_none() && host.shows(replica.launched));
-        let parts: Bytes = shown
-            .map(|replica| self.models[&replica.model].spec.host_bytes)
-            .sum();
+        let shown = self.shown_on_host(node);
+        let parts: Bytes = shown.map(|model| model.spec.host_bytes).sum();
         let unused = host.left().saturating_sub(host.returning);
         host.total.saturating_sub(unused + host.held + parts)
     }
 
-    /// Returns true if the host has memory for a planned load now.
+    /// The models of awake replicas on a node whose parts its reading shows.
+    fn shown_on_host(&self, node: NodeId) -> impl Iterator<Item = &Model> {
+        let host = self.nodes.host(node);
+        self.on_host_of(node)
+            .map(|(_, replica)| replica)
+            .filter(move |replica| {
+                replica.parked.is_none() && host.is_some_and(|host| host.shows(replica.launched))
+            })
+            .map(|replica| &self.models[&replica.model])
+    }
+
+    /// The host memory that an awake replica returns. Mapped weights that exceed the host fill all memory that the others leave, the
+    /// reserve included.
+    fn part_returned(&self, replica: &Replica) -> Bytes {
+        let model = &self.models[&replica.model];
+        let node = self.node_of(replica);
+        let part = self.part_on(model, node);
+        let exceeds = |model: &Model| self.part_on(model, node) < model.spec.host_bytes;
+        let host = self.nodes.host(node);
+        let host = host.filter(|host| host.shows(replica.launched) && exceeds(model));
+        let Some(host) = host else {
+            return part;
+        };
+        let (large, fitting): (Vec<&Model>, Vec<&Model>) =
+            self.shown_on_host(node).partition(|model| exceeds(model));
+        let fitting: Bytes = fitting.iter().map(|model| model.spec.host_bytes).sum();
+        let unused = host.left().saturating_sub(host.returning);
+        let others = self.others_on_host(node);
+        let filled = host
+            .total
+            .saturating_sub(others + host.held + unused + fitting);
+        Bytes(filled.0 / large.len().max(1) as u64)
+    }
+
+    /// Returns true if the host has memory for a planned load now. Mapped weights that exceed the host wait for what is leaving.
     pub(crate) fn host_has_room(&self, load: ReplicaId) -> bool {
-        let of_host = self.planned_on_host(load);
-        of_host.is_none_or(|(node, needs)| self.host_now(node, Some(load)) >= needs)
+        let Some((node, model)) = self.planned_on_host(load) else {
+            return true;
+        };
+        let Some(least) = self.least_of_host(model, node) else {
+            return true;
+        };
+        let now = self.host_now(node, Some(load));
+        let part = self.part_on(model, node);
+        let leaves = self
+            .on_host_of(node)
+            .any(|(id, replica)| returns_host(replica) && self.host_held(id) > Bytes::ZERO);
+        now >= least && (now >= part || !leaves)
     }
 
     /// Returns true if the host will have memory for a planned load once everything has left that is leaving.
     pub(crate) fn host_will_have_room(&self, load: ReplicaId) -> bool {
         let of_host = self.planned_on_host(load);
-        of_host.is_none_or(|(node, needs)| {
-            self.host_lacks(node, needs, Bytes::ZERO, Some(load)) == Bytes::ZERO
+        let least =
+            of_host.and_then(|(node, model)| Some((node, self.least_of_host(model, node)?)));
+        least.is_none_or(|(node, least)| {
+            self.host_lacks(node, least, Bytes::ZERO, Some(load)) == Bytes::ZERO
         })
     }
 
-    /// Host memory of planned and new loads on a node that its reading does not show yet, without the part of `load`.
+    /// Host memory of planned and new loads on a node that its reading does not show yet, without the part of `load`. For a planned
+    /// load, mapped weights that exceed the host count only with what they cannot do without: they take what it leaves.
     pub(crate) fn host_unseen(&self, node: NodeId, load: Option<ReplicaId>) -> Bytes {
         let planned = self.planned.iter();
         let planned =
             planned.filter(|(id, planned)| Some(**id) != load && self.is_for(planned, node));
-        let promised: Bytes = planned.map(|(_, planned)| self.part_of(planned)).sum();
+        let counted = |model: &Model| match load {
+            Some(_) => self.least_of_host(model, node).unwrap_or_default(),
+            None => self.part_on(model, node),
+        };
+        let promised: Bytes = planned
+            .filter(|(_, planned)| !planned.wakes)
+            .map(|(_, planned)| counted(&self.models[&planned.model]))
+            .sum();
         let host = self.nodes.host(node);
         let is_new = |replica: &&Replica| {
             replica.parked.is_none() && host.is_some_and(|host| !host.shows(replica.launched))
@@ -121,7 +181,14 @@ impl Pool {
             .on_host_of(node)
             .map(|(_, replica)| replica)
             .filter(is_new)
-            .map(|replica| self.part_on(&self.models[&replica.model], node))
+            .map(|replica| {
+                let model = &self.models[&replica.model];
+                if returns_host(replica) {
+                    self.part_on(model, node)
+                } else {
+                    counted(model)
+                }
+            })
             .sum();
         promised + new
     }
@@ -148,7 +215,7 @@ impl Pool {
             return Bytes::ZERO;
         };
         let leaving = self.on_host_of(node);
-        let leaving = leaving.filter(|(_, replica)| replica.is_leaving());
+        let leaving = leaving.filter(|(_, replica)| returns_host(replica));
         let returned: Bytes = leaving.map(|(id, _)| self.host_held(id)).sum();
         let promised = self.host_unseen(node, load) + needs;
         let balance = host.balance(returned + freed, promised);
@@ -160,7 +227,7 @@ impl Pool {
         match (self.planned.get(&id), self.replicas.get(&id)) {
             (_, Some(replica)) => match &replica.parked {
                 Some(parked) => parked.host,
-                None => self.part_on(&self.models[&replica.model], self.node_of(replica)),
+                None => self.part_returned(replica),
             },
             (Some(planned), None) => self.part_of(planned),
             (None, None) => Bytes::ZERO,
@@ -186,11 +253,10 @@ impl Pool {
             .sum()
     }
 
-    fn planned_on_host(&self, load: ReplicaId) -> Option<(NodeId, Bytes)> {
+    fn planned_on_host(&self, load: ReplicaId) -> Option<(NodeId, &Model)> {
         let planned = &self.planned[&load];
         let node = self.devices[&planned.shares.first()?.device].node;
-        let needs = self.needs_of_host(&self.models[&planned.model], node)?;
-        (!planned.wakes).then_some((node, needs))
+        (!planned.wakes).then_some((node, &self.models[&planned.model]))
     }
 
     fn is_for(&self, planned: &Planned, node: NodeId) -> bool {
@@ -222,4 +288,9 @@ impl Pool {
         ids.into_iter()
             .filter_map(|id| Some((id, self.replicas.get(&id)?)))
     }
+}
+
+/// Returns true if the replica is leaving and returns its host memory. An engine that falls asleep takes more there.
+fn returns_host(replica: &Replica) -> bool {
+    replica.is_leaving() && !matches!(replica.phase, Phase::Parking { .. })
 }

@@ -51,6 +51,7 @@ impl Pool {
         let now = self.now;
         self.grows_at(id);
         self.keys_end(id);
+        self.host_returns(id);
         let Some(replica) = self.replicas.remove(id) else {
             return self.is_off_the_node(id);
         };
@@ -229,7 +230,6 @@ impl Pool {
 
     fn take_back(&mut self, id: ReplicaId, replica: &Replica) -> Vec<MemoryChange> {
         let now = self.now;
-        self.host_returns(replica);
         let mut memory = Vec::new();
         for share in replica.keeps() {
             let device = self.devices.get_mut(&share.device).expect("held");

@@ -9,7 +9,7 @@ use crate::facts::state::Pool;
 use crate::types::action::RecordKind;
 use crate::types::event::HostReading;
 use crate::types::ids::{Bytes, DeviceId, NodeId, ReplicaId};
-use crate::types::replica::{Parked, Phase, Replica};
+use crate::types::replica::{Parked, Phase};
 
 impl Pool {
     pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
@@ -40,18 +40,20 @@ impl Pool {
         }
     }
 
-    /// Counts the host memory of an ended replica as available. Its node's last reading shows less than is available now.
-    pub(crate) fn host_returns(&mut self, replica: &Replica) {
-        let model = &self.models[&replica.model];
-        let has_part = model.spec.host_bytes > Bytes::ZERO;
-        let Some(first) = replica.shares.first().filter(|_| has_part) else {
+    /// Counts the host memory of a replica that has ended as available. Its node's last reading shows less than is available now. The
+    /// replica is still recorded, because its memory would count as that of other programs otherwise.
+    pub(crate) fn host_returns(&mut self, id: ReplicaId) {
+        let Some(replica) = self.replicas.get(&id) else {
             return;
         };
-        let node = self.devices[&first.device].node;
-        let bytes = self.part_on(model, node);
+        let has_part = self.models[&replica.model].spec.host_bytes > Bytes::ZERO;
+        if !has_part || replica.parked.is_some() || replica.shares.is_empty() {
+            return;
+        }
+        let (node, launched) = (self.node_of(replica), replica.launched);
+        let bytes = self.host_held(id);
         if let Some(host) = self.nodes.host_mut(node)
-            && replica.parked.is_none()
-            && host.shows(replica.launched)
+            && host.shows(launched)
         {
             host.available = host.available + bytes;
         }

@@ -39,23 +39,36 @@ impl Claim<'_> {
 
 /// The host memory that the claim lacks on a node even if every replica leaves that may. `None` if there is enough.
 fn lacks(pool: &Pool, claim: &Claim, node: NodeId) -> Option<Bytes> {
-    let needs = pool.needs_of_host(claim.model, node)?;
-    if pool.host_lacks(node, needs, Bytes::ZERO, None) == Bytes::ZERO {
+    let least = pool.least_of_host(claim.model, node)?;
+    if pool.host_lacks(node, least, Bytes::ZERO, None) == Bytes::ZERO {
         return None;
     }
     let others = evictable(pool, claim, node, &BTreeSet::new());
     let freed: Bytes = others.iter().map(|victim| victim.shares[0].bytes).sum();
-    let lacks = pool.host_lacks(node, needs, freed, None);
+    let lacks = pool.host_lacks(node, least, freed, None);
     (lacks > Bytes::ZERO).then_some(lacks)
+}
+
+/// Returns true if the node's host has enough memory for the claim once the holders have left that `leaves` accepts.
+pub(crate) fn suffices(
+    pool: &Pool,
+    claim: &Claim,
+    node: NodeId,
+    leaves: impl Fn(ReplicaId) -> bool,
+) -> bool {
+    let holders = pool.holders_of_host(node);
+    let leaving = holders.into_iter().filter(|id| leaves(*id));
+    let freed: Bytes = leaving.map(|id| pool.host_held(id)).sum();
+    let least = pool.least_of_host(claim.model, node);
+    least.is_none_or(|least| pool.host_lacks(node, least, freed, None) == Bytes::ZERO)
 }
 
 /// The memory of an empty host, if the model never fits there.
 pub(crate) fn never(pool: &Pool, model: &Model, node: &BTreeSet<DeviceId>) -> Option<Bytes> {
     let node = pool.devices[node.first()?].node;
-    let needs = pool.needs_of_host(model, node)?;
-    let host = pool.nodes.host(node)?;
-    let most = host.total.saturating_sub(host.reserve);
-    (host.total > Bytes::ZERO && most < needs).then_some(most)
+    let least = pool.least_of_host(model, node)?;
+    let most = pool.nodes.host(node)?.most()?;
+    (most < least).then_some(most)
 }
 
 /// Adds the victims of a placement whose node's host lacks memory.
@@ -69,13 +82,17 @@ pub(crate) fn add_victims(pool: &Pool, claim: &Claim, plan: &mut Plan) {
     };
     let known: BTreeSet<ReplicaId> = plan.victims.iter().map(|victim| victim.replica).collect();
     let freed: Bytes = known.iter().map(|id| pool.host_held(*id)).sum();
+    let others = evictable(pool, claim, node, &known);
+    let most: Bytes = others.iter().map(|victim| victim.shares[0].bytes).sum();
+    // Mapped weights that exceed the host take what others return, and need no more.
+    let never_freed = pool.host_lacks(node, needs, freed + most, None);
     let lacks = pool.host_lacks(node, needs, freed, None);
+    let lacks = lacks.saturating_sub(never_freed);
     if lacks > Bytes::ZERO {
         let domain = Domain {
             devices: vec![HOST],
             needs: vec![lacks],
         };
-        let others = evictable(pool, claim, node, &known);
         if let Some((cost, victims)) = cheapest(&domain, &[Bytes::ZERO], others) {
             plan.cost.highest_priority = plan.cost.highest_priority.max(cost.highest_priority);
             plan.cost.busy += cost.busy;
@@ -85,7 +102,11 @@ pub(crate) fn add_victims(pool: &Pool, claim: &Claim, plan: &mut Plan) {
                 .extend(victims.iter().map(|victim| victim.describe(pool)));
         }
     }
-    plan.must_wait |= pool.host_now(node, None) < needs;
+    let now = pool.host_now(node, None);
+    plan.must_wait |= now < needs && !plan.victims.is_empty();
+    plan.must_wait |= pool
+        .least_of_host(claim.model, node)
+        .is_some_and(|least| now < least);
 }
 
 /// The replicas and planned loads that may leave for the claim, each with its part of the host as its only share.

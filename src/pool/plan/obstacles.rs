@@ -8,7 +8,7 @@ use crate::plan::claim::Claim;
 use crate::plan::gang;
 use crate::plan::holders;
 use crate::plan::holders::{FullDevice, Holder};
-use crate::plan::host_room::HOST_READ_EVERY;
+use crate::plan::host_room::{self, HOST_READ_EVERY};
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::victims;
 use crate::types::decision::{Candidate, Prospect, Verdict};
@@ -246,6 +246,30 @@ pub(crate) fn retry_on(
     retry
 }
 
+/// Returns the time at which the holder's memory returns, if the protection ends.
+fn ends(why: Protection) -> Reach {
+    let (soon, later) = match why {
+        Protection::Turn { .. }
+        | Protection::Young { .. }
+        | Protection::NotWorth { .. }
+        | Protection::Loading
+        | Protection::Wanted
+        | Protection::Unserved
+        | Protection::Busy => (true, true),
+        // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request, and a lease may be
+        // extended. Two loads that need the same place do not both succeed one after the other.
+        Protection::Yields { .. }
+        | Protection::Leased { .. }
+        | Protection::Ordered { .. }
+        | Protection::Forced { .. }
+        | Protection::HigherPriority => (false, true),
+        Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
+            (false, false)
+        }
+    };
+    Reach { soon, later }
+}
+
 fn reach(
     pool: &Pool,
     claim: &Claim,
@@ -283,8 +307,12 @@ fn reach(
                     look_at(pool.now + left);
                 }
             }
+            let leaves_soon = |holder| {
+                let protection = victims::may_leave(pool, claim, holder).err();
+                protection.is_none_or(|why| ends(why).soon)
+            };
             return Reach {
-                soon: true,
+                soon: host_room::suffices(pool, claim, ledger.node, leaves_soon),
                 later: true,
             };
         }
@@ -321,33 +349,18 @@ fn reach(
         if let Some(left) = why.ends_in() {
             look_at(pool.now + left);
         }
-        match why {
-            Protection::Turn { .. }
-            | Protection::Young { .. }
-            | Protection::NotWorth { .. }
-            | Protection::Loading
-            | Protection::Wanted
-            | Protection::Unserved
-            | Protection::Busy => {
-                (soon, later) = (soon + held, later + held);
-            }
-            // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request, and a lease
-            // may be extended. Two loads that need the same place do not both succeed one after the other.
-            Protection::Yields { .. }
-            | Protection::Leased { .. }
-            | Protection::Ordered { .. }
-            | Protection::Forced { .. } => {
-                later = later + held;
-            }
-            Protection::HigherPriority => {
-                // An idle replica of higher priority leaves when its keep-hot time ends.
-                if let Some(at) = keep_hot_ends(pool, holder.replica) {
-                    look_at(at);
-                }
-                later = later + held;
-            }
-            Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
-            }
+        // An idle replica of higher priority leaves when its keep-hot time ends.
+        if why == Protection::HigherPriority
+            && let Some(at) = keep_hot_ends(pool, holder.replica)
+        {
+            look_at(at);
+        }
+        let ends = ends(why);
+        if ends.soon {
+            soon = soon + held;
+        }
+        if ends.later {
+            later = later + held;
         }
     };
     match full {

@@ -209,7 +209,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
         devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
         allowed_by: model.spec.allowed_by.clone(),
-        host: host.map(|most| (model.spec.host_bytes, most)),
+        host: host.map(|most| (model.spec.host_unmapped(), most)),
         apart: gang::apart(pool, requirements),
     })
 }

@@ -319,6 +319,17 @@ pub struct HostReading {
     pub total: Bytes,
 }
 
+impl HostReading {
+    /// The memory that the pool can have at most. `None` if the machine's memory is unknown.
+    pub fn most(&self) -> Option<Bytes> {
+        most_of_host(self.total, self.reserve)
+    }
+}
+
+pub(crate) fn most_of_host(total: Bytes, reserve: Bytes) -> Option<Bytes> {
+    (total > Bytes::ZERO).then(|| total.saturating_sub(reserve))
+}
+
 /// The inventory's reading of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReading {

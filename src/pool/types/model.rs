@@ -172,6 +172,11 @@ impl Tier {
 
 /// A small single-device model with default limits, for tests and replays.
 impl ModelSpec {
+    /// The part on the host that must fit there. The system can drop the pages of mapped weights.
+    pub fn host_unmapped(&self) -> Bytes {
+        self.host_bytes.saturating_sub(self.host_mapped)
+    }
+
     /// The same for simulations in which nothing has to be fetched.
     pub fn with_its_weights(self) -> ModelSpec {
         ModelSpec {

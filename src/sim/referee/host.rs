@@ -3,12 +3,20 @@
 use super::Referee;
 use pool::{Bytes, HostReading, ModelId, NodeId, ReplicaId, Share};
 
+/// The most that parts and sleepers may take on a host, and what was left of it at the last reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostLimit {
+    limit: Bytes,
+    left: Bytes,
+}
+
 impl Referee {
     pub(super) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
         self.hosts.insert(node, reading.capacity);
         if reading.total > Bytes::ZERO {
             let limit = reading.total.saturating_sub(reading.reserve);
-            self.host_limits.insert(node, limit);
+            let left = reading.available.saturating_sub(reading.reserve);
+            self.host_limits.insert(node, HostLimit { limit, left });
         }
     }
 
@@ -16,15 +24,16 @@ impl Referee {
     pub(super) fn host_suffices(&mut self, replica: ReplicaId) {
         let node_of = |id: &ReplicaId| self.devices[&self.replicas[id].shares[0].device].node;
         let node = node_of(&replica);
-        let Some(&limit) = self.host_limits.get(&node) else {
+        let Some(&host) = self.host_limits.get(&node) else {
             return;
         };
+        let limit = host.limit;
         let there = self.replicas.keys().filter(|id| node_of(id) == node);
         let held: Bytes = there
             .map(|id| {
                 let seen = &self.replicas[id];
                 let weights = seen.sleeper.as_ref().map(|sleeper| sleeper.host);
-                self.part_of(seen.model, limit) + weights.unwrap_or_default()
+                self.part_of(seen.model, host) + weights.unwrap_or_default()
             })
             .sum();
         if held > limit {
@@ -34,10 +43,11 @@ impl Referee {
         }
     }
 
-    /// The part of a model on a host. The system can read mapped weights again, so they do not count if the part exceeds the host.
-    fn part_of(&self, model: ModelId, limit: Bytes) -> Bytes {
+    /// The part of a model on a host. The system can read mapped weights again, so they do not count if the part exceeds what was
+    /// left.
+    fn part_of(&self, model: ModelId, host: HostLimit) -> Bytes {
         let spec = &self.specs[&model];
-        if spec.host_bytes > limit {
+        if spec.host_bytes > host.left {
             spec.host_bytes.saturating_sub(spec.host_mapped)
         } else {
             spec.host_bytes

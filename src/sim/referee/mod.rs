@@ -60,7 +60,7 @@ pub struct Referee {
     /// The maximum for sleepers on each node.
     hosts: BTreeMap<NodeId, Bytes>,
     /// The memory of each node's host without its reserve, if it is known.
-    host_limits: BTreeMap<NodeId, Bytes>,
+    host_limits: BTreeMap<NodeId, host::HostLimit>,
     /// The shortest load of each model so far.
     shortest_loads: BTreeMap<ModelId, Span>,
     /// The number of times a device was taken out of service.

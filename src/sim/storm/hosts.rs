@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::conditions::host_total;
 use super::engines::Process;
-use super::{Due, HOUR_MS, Play};
+use super::{Due, Fault, HOUR_MS, Play};
 use pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
 
 impl Play {
@@ -45,7 +45,7 @@ impl Play {
         let reading = HostReading {
             capacity,
             reserve,
-            available: if has_parts {
+            available: if has_parts && self.fault != Some(Fault::HostUnseen) {
                 unused.saturating_sub(self.held_of_host(node))
             } else {
                 unused

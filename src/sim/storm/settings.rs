@@ -22,6 +22,8 @@ pub enum Fault {
     LoaderLies,
     /// A replica is evicted in addition to the victims.
     UnneededVictim,
+    /// Readings of hosts omit the memory of engines.
+    HostUnseen,
     /// The pool is not informed that weights were deleted.
     DeletionUnseen,
     /// The pool is not informed that waiting clients have gone.

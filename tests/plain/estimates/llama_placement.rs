@@ -363,7 +363,14 @@ fn weights_of_the_host_are_mapped_unless_an_option_reads_or_locks_them() {
     assert!(split.mapped > Bytes(50 << 30), "{split}");
     let rest = split.host.saturating_sub(split.mapped);
     assert!(rest > LLAMA_CPU_OVERHEAD && rest < Bytes(1 << 30), "{rest}");
-    for same in ["--load-mode mmap", "-lm mmap", "--mmap", "--no-mmap --mmap"] {
+    for same in [
+        "--load-mode mmap",
+        "--load-mode auto",
+        "-lm mmap",
+        "-lm=auto",
+        "--mmap",
+        "--no-mmap --mmap",
+    ] {
         assert_eq!(mapped(same), split, "{same}");
     }
     for held in [
