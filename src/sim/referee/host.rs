@@ -1,14 +1,7 @@
 //! The referee's record of hosts: parts of models and sleepers there never exceed the memory of the machine (M3).
 
-use super::Referee;
+use super::{HostLimit, Referee};
 use pool::{Bytes, HostReading, ModelId, NodeId, ReplicaId, Share};
-
-/// The most that parts and sleepers may take on a host, and what was left of it at the last reading.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HostLimit {
-    limit: Bytes,
-    left: Bytes,
-}
 
 impl Referee {
     pub(super) fn host_read(&mut self, node: NodeId, reading: &HostReading) {

@@ -27,6 +27,13 @@ use pool::{
     StopReason, Ticket, Time,
 };
 
+/// The most that parts and sleepers may take on a host, and what was left of it at the last reading.
+#[derive(Clone, Copy, Debug)]
+struct HostLimit {
+    limit: Bytes,
+    left: Bytes,
+}
+
 /// The rules and limits that the referee enforces.
 #[derive(Clone, Debug)]
 pub struct Referee {
@@ -60,7 +67,7 @@ pub struct Referee {
     /// The maximum for sleepers on each node.
     hosts: BTreeMap<NodeId, Bytes>,
     /// The memory of each node's host without its reserve, if it is known.
-    host_limits: BTreeMap<NodeId, host::HostLimit>,
+    host_limits: BTreeMap<NodeId, HostLimit>,
     /// The shortest load of each model so far.
     shortest_loads: BTreeMap<ModelId, Span>,
     /// The number of times a device was taken out of service.
