@@ -264,13 +264,19 @@ fn moves_with(pool: &Pool, requirements: &Requirements) -> Vec<Requirements> {
 /// Returns true if a demand needs the node of this request: no other request that is more certain brings a node for all of them.
 fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     let demand = &pool.node_demand;
-    // A model may have several demands, and a single node serves all of them.
-    let all = pool.demand_index.all().values();
-    let all = all.map(|pending| (pending.requirements.model, &pending.requirements));
-    let waiting: BTreeMap<ModelId, &Requirements> = all.collect();
+    // A model may have several demands, for different numbers of devices.
     let users_of = |shape: &NodeShape| {
-        let uses = |requirements: &&Requirements| holds(pool, requirements, shape);
-        waiting.values().copied().filter(uses).collect::<Vec<_>>()
+        let all = pool.demand_index.all().values();
+        let all = all.map(|pending| &pending.requirements);
+        let users = all.filter(|requirements| holds(pool, requirements, shape));
+        users.collect::<Vec<_>>()
+    };
+    // A single node serves all demands of a model.
+    let models_of = |shape: &NodeShape| {
+        let users = users_of(shape).into_iter();
+        let users: BTreeMap<ModelId, &Requirements> =
+            users.map(|user| (user.model, user)).collect();
+        users.into_values()
     };
     let Some(shape) = demand.shapes().get(&pending.shape) else {
         return false;
@@ -290,7 +296,7 @@ fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
                 let serves = |user: &&Requirements| {
                     holds(pool, user, shape) && hold_together(pool, &moves_with(pool, user), shape)
                 };
-                users.iter().all(serves) && hold_together(pool, users_of(shape), shape)
+                users.iter().all(serves) && hold_together(pool, models_of(shape), shape)
             })
     };
     !demand.pending().any(replaces)
