@@ -70,7 +70,10 @@ fn a_load_started_with_a_keystroke_is_followed_until_ready_and_can_be_unloaded()
         top.wait_for_screen("it cold", |screen| row(screen, "slow").contains("cold"));
         // The newest event has a stored decision.
         top.keys("4w");
-        top.wait_for_screen("the decision", |screen| screen.contains("(event "));
+        // Escape followed by another key in one read is Alt and that key.
+        top.wait_for_screen("the decision", |screen| {
+            screen.contains("(event ") && screen.contains("Esc close")
+        });
         top.keys("\x1b");
         top.wait_for_screen("the panes", |screen| !screen.contains("Esc close"));
         top.keys("q");
@@ -193,6 +196,7 @@ fn chat_uses_the_same_server_and_key_options_as_other_commands() {
     chat.wait_for(">>> ");
     chat.keys("Hello\r");
     chat.wait_for("Hello from m and goodbye");
+    chat.wait_for_prompt();
     chat.keys("\x04");
     assert_eq!(chat.end().0, Some(0));
     let program = support::profile_dir().join("admin-client");

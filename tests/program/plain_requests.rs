@@ -262,7 +262,8 @@ fn a_long_non_streaming_response_is_passed_through_without_buffering() {
         body.len(),
         expected.len()
     );
-    let grown = peak_kib(pool.pid()) - before;
+    // The system counts pages in batches, and a later figure can be lower.
+    let grown = peak_kib(pool.pid()).saturating_sub(before);
     assert!(grown < 6 << 10, "{grown} KiB for {} bytes", expected.len());
     let (_, metrics, _) = pool.request("GET", "/metrics", "", None);
     let name = "model_pool_tokens_total{model=\"told\",kind=\"completion\"}";

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{LocalFlags, tcgetattr};
 
 use crate::child::ChildGuard;
 use crate::service::wait_for;
@@ -129,7 +130,7 @@ impl Terminal {
 
     /// The settings of the terminal, such as echo, which a program may change.
     pub fn settings(&self) -> String {
-        let settings = nix::sys::termios::tcgetattr(&self.keys).unwrap();
+        let settings = tcgetattr(&self.keys).unwrap();
         format!(
             "{:?} {:?} {:?}",
             settings.input_flags, settings.output_flags, settings.local_flags
@@ -189,6 +190,14 @@ impl Terminal {
             eprintln!("--- the terminal ---\n{last:?}");
             std::panic::resume_unwind(panic);
         }
+    }
+
+    /// Waits until the program reads single keys. Ctrl-D typed before that is lost.
+    pub fn wait_for_prompt(&self) {
+        wait_for("the program to read keys", || {
+            let settings = tcgetattr(&self.keys).unwrap();
+            !settings.local_flags.contains(LocalFlags::ICANON)
+        });
     }
 
     /// Waits for the end of the program, and returns its exit status and all output.

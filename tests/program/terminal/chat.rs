@@ -144,6 +144,7 @@ fn an_unknown_model_is_reported_before_the_first_prompt() {
     terminal.wait_for("* tiny-chat");
     terminal.keys("still here\r");
     terminal.wait_for("Hello from tiny-chat and goodbye");
+    terminal.wait_for_prompt();
     terminal.keys("\x04");
     assert_eq!(terminal.end().0, Some(0));
 }
@@ -166,6 +167,7 @@ fn ctrl_c_stops_the_response_and_not_the_program() {
     terminal.wait_for_times("Hello from m", 2);
     terminal.keys("\x03");
     terminal.wait_for_times("Stopped.", 2);
+    terminal.wait_for_prompt();
     terminal.keys("\x04");
     let (status, shown) = terminal.end();
     assert_eq!(status, Some(0), "{shown}");
@@ -184,6 +186,7 @@ fn earlier_prompts_are_recalled_in_the_next_conversation_unless_history_is_off()
     terminal.wait_for(">>> ");
     terminal.keys("from before\r");
     terminal.wait_for("A\r\n");
+    terminal.wait_for_prompt();
     terminal.keys("\x04");
     assert_eq!(terminal.end().0, Some(0));
     let file = folder.path().join(".local/state/model-pool/chat_history");
@@ -196,6 +199,7 @@ fn earlier_prompts_are_recalled_in_the_next_conversation_unless_history_is_off()
     // The key up, and return.
     terminal.keys("\x1b[A\r");
     terminal.wait_for("A\r\n");
+    terminal.wait_for_prompt();
     terminal.keys("/bye\r");
     assert_eq!(terminal.end().0, Some(0));
     assert_eq!(prompts(&server), [["from before"], ["from before"]]);
@@ -205,6 +209,7 @@ fn earlier_prompts_are_recalled_in_the_next_conversation_unless_history_is_off()
     terminal.wait_for(">>> ");
     terminal.keys("secret\r");
     terminal.wait_for("A\r\n");
+    terminal.wait_for_prompt();
     terminal.keys("\x04");
     assert_eq!(terminal.end().0, Some(0));
     assert!(!file.exists());
