@@ -1,7 +1,7 @@
 //! Memory of llama-server by place, for the headers of published models. Each file of `tests/fixtures/llama_headers` describes a
 //! header: the values and tensor shapes of a published model, its source, and the memory in MiB (weights, cache, compute buffer)
 //! that `llama-fit-params --fit-print on` of llama.cpp 0c1e570 (llama-cpp-python 0.3.36) prints for the same header, or for a
-//! similar one that the file names. Its devices are RPC servers, which do not compute batches with weights of the host; the options
+//! similar header named in the file. Its devices are RPC servers, which do not compute batches with weights of the host; the options
 //! here say the same with `--no-op-offload`.
 //! One file because every test reads the same headers.
 
