@@ -56,8 +56,12 @@ pub(super) async fn forward(
     let request = onward(&leader, parts, sender)?.map(|()| body);
     let gone = leader.gone.clone();
     let route = Route::to(leader);
+    tokio::select! {
+        ready = route.ready() => ready.map_err(|error| unreachable(&route.leader, &error))?,
+        () = gone.cancelled() => return Err(replaced(&route.leader)),
+    }
     let responded = tokio::select! {
-        responded = route.connections.request(request) => responded,
+        responded = route.connections.client.request(request) => responded,
         () = gone.cancelled() => return Err(lost("it is no longer the leader")),
     };
     let response = responded.map_err(|error| {
@@ -85,6 +89,14 @@ fn unreachable(leader: &Leader, error: &dyn std::error::Error) -> Failure {
         "this standby controller cannot reach the leader ({}), and takes over once the leader is gone: {}",
         leader.address,
         with_sources(error)
+    );
+    Failure::new(ErrorKind::Unavailable, "no_leader", message).again_in(AGAIN_IN)
+}
+
+fn replaced(leader: &Leader) -> Failure {
+    let message = format!(
+        "{} is no longer the leader; send the request again in a few seconds",
+        leader.address
     );
     Failure::new(ErrorKind::Unavailable, "no_leader", message).again_in(AGAIN_IN)
 }

@@ -7,26 +7,37 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::http::Uri;
+use axum::body::Bytes;
 use axum::http::uri::Authority;
+use axum::http::{Request, Uri, header};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::bodies::Sending;
+use super::forward::PASSED_ON;
 use engine::{Fingerprint, Stream};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for the health of a leader whose connection has broken.
+const RESPOND_WITHIN: Duration = Duration::from_secs(5);
 /// Largest number of idle connections, and their longest idle time.
 const IDLE_MAX: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
 /// Pooled connections to the leader.
-type Connections = Client<Dial, Sending>;
+pub(super) struct Connections {
+    pub client: Client<Dial, Sending>,
+    /// Set once the process behind them is known to run.
+    is_alive: OnceCell<()>,
+}
 
 /// The leader's address, with connections to it.
 pub(super) struct Leader {
@@ -35,7 +46,7 @@ pub(super) struct Leader {
     pub is_https: bool,
     pub authority: Authority,
     dial: Dial,
-    client: ArcSwap<Connections>,
+    connections: ArcSwap<Connections>,
     /// Fires when it is no longer the leader: pending responses will never arrive.
     pub gone: CancellationToken,
 }
@@ -77,7 +88,10 @@ impl Leader {
             fingerprint: fingerprint.map(str::to_owned),
             is_https,
             authority,
-            client: ArcSwap::from_pointee(dial.connections()),
+            connections: ArcSwap::from_pointee(Connections {
+                client: dial.client(),
+                is_alive: OnceCell::new_with(Some(())),
+            }),
             dial,
             gone: CancellationToken::new(),
         })
@@ -96,18 +110,37 @@ pub(super) struct Route {
 
 impl Route {
     pub fn to(leader: Arc<Leader>) -> Route {
-        let connections = leader.client.load_full();
+        let connections = leader.connections.load_full();
         Route {
             leader,
             connections,
         }
     }
 
+    /// Waits until the leader is known to run. Returns immediately unless a connection has broken before.
+    ///
+    /// # Errors
+    /// The leader does not report its health. No request has been sent to it.
+    pub async fn ready(&self) -> io::Result<()> {
+        let leader = &self.leader;
+        let probe = || leader.dial.0.probe(&leader.authority);
+        let ready = self.connections.is_alive.get_or_try_init(probe);
+        match timeout(RESPOND_WITHIN, ready).await {
+            Ok(probed) => probed.map(|&()| ()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
     /// Stops the reuse of idle connections when a connection has broken. The process behind them has probably ended, and each
-    /// would lose a request. A new connection shows whether the leader still listens.
+    /// would lose a request, as would a new connection that the kernel accepts before it closes the listener. The next request
+    /// is sent once the leader has reported its health on a new connection.
     pub fn discard(&self) {
-        let new = Arc::new(self.leader.dial.connections());
-        self.leader.client.compare_and_swap(&self.connections, new);
+        let new = Arc::new(Connections {
+            client: self.leader.dial.client(),
+            is_alive: OnceCell::new(),
+        });
+        let connections = &self.leader.connections;
+        connections.compare_and_swap(&self.connections, new);
     }
 }
 
@@ -141,6 +174,24 @@ impl Place {
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
+
+    /// Requests the leader's health on a new connection. Any response is proof that the process runs.
+    async fn probe(&self, authority: &Authority) -> io::Result<()> {
+        let (mut sender, connection) = http1::handshake(self.connect().await?)
+            .await
+            .map_err(io::Error::other)?;
+        let request = Request::get("/health")
+            .header(header::HOST, authority.as_str())
+            .header(PASSED_ON, "1")
+            .body(Empty::<Bytes>::new())
+            .map_err(io::Error::other)?;
+        tokio::select! {
+            response = sender.send_request(request) => {
+                response.map(|_| ()).map_err(io::Error::other)
+            }
+            ended = connection => Err(ended.map_or_else(io::Error::other, |()| io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
 }
 
 /// Opens connections. The host in a request's URI is the leader's.
@@ -148,7 +199,7 @@ impl Place {
 pub(super) struct Dial(Arc<Place>);
 
 impl Dial {
-    fn connections(&self) -> Connections {
+    fn client(&self) -> Client<Dial, Sending> {
         Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_FOR)

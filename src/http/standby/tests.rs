@@ -255,6 +255,44 @@ async fn d4_a_dying_leader_loses_one_request_per_client_although_other_connectio
     }
 }
 
+/// The kernel accepts connections for a process that has ended until its listener is closed, and resets them then.
+#[tokio::test]
+async fn d4_after_a_broken_connection_no_request_is_sent_before_the_leader_reports_its_health() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let asks = || scene.ask("GET /v1/models HTTP/1.1");
+    let breaks = async { drop(scene.at_leader().await) };
+    let (lost, ()) = tokio::join!(asks(), breaks);
+    assert!(lost.contains("leader_lost"), "{lost}");
+
+    // The next connections are accepted and break, too.
+    for _ in 0..3 {
+        let probed = async { scene.at_leader().await.1 };
+        let (refused, head) = tokio::join!(asks(), probed);
+        assert!(head.starts_with("GET /health HTTP/1.1"), "{head}");
+        assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+        assert!(refused.contains("no_leader"), "{refused}");
+    }
+
+    // The leader runs: requests are sent again, without another probe.
+    let responds = async {
+        let (mut probe, head) = scene.at_leader().await;
+        assert!(head.starts_with("GET /health HTTP/1.1"), "{head}");
+        probe.write_all(REUSABLE).await.expect("sent");
+        for _ in 0..2 {
+            let (mut leader, head) = scene.at_leader().await;
+            assert!(head.starts_with("GET /v1/models HTTP/1.1"), "{head}");
+            let response = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+            leader.write_all(response.as_bytes()).await.expect("sent");
+        }
+    };
+    let twice = async { (asks().await, asks().await) };
+    let ((first, second), ()) = tokio::join!(twice, responds);
+    for response in [first, second] {
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    }
+}
+
 #[tokio::test]
 async fn d4_a_lost_leader_and_a_forwarding_loop_are_reported() {
     let scene = Scene::new().await;
