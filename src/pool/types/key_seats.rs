@@ -36,7 +36,7 @@ impl KeySeats {
     }
 
     /// The seat-milliseconds so far of the requests inside.
-    pub(crate) fn inside_ms(&self, now: Time) -> u64 {
+    pub fn inside_ms(&self, now: Time) -> u64 {
         let all = now.0.wrapping_mul(u64::from(self.in_flight));
         let inside = all.wrapping_sub(self.entered_sum);
         // A clock that was set back must not look like ages of service.
