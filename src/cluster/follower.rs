@@ -57,7 +57,7 @@ pub struct Follower<C, N> {
     warned: bool,
     /// Time limit for a running lease's node to join.
     join_within: Duration,
-    /// Open requests. Each shape has at most one.
+    /// Open requests. Each shape has at most one, and one set.
     open: Vec<Open>,
     /// The last reported shapes that the cluster cannot bring.
     closed: BTreeMap<String, String>,
@@ -160,7 +160,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     async fn carry_out(&mut self, order: ClusterOrder) {
         match order {
-            ClusterOrder::Request { demand, shape } => self.request(demand, &shape).await,
+            ClusterOrder::Request { demands, shape } => self.request(&demands, &shape).await,
             ClusterOrder::Cancel { demand } => {
                 let Some(index) = self.open.iter().position(|open| open.demand == demand) else {
                     return;
@@ -207,24 +207,27 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
-    async fn request(&mut self, demand: u64, shape: &str) {
+    /// Requests a node for each of `demands`, up to the first that the cluster refuses.
+    async fn request(&mut self, demands: &[u64], shape: &str) {
         // The cluster may already be providing a node.
         self.has_looked = false;
         self.look().await;
-        let mut open = Open::new(demand, shape);
-        if let Some(lease) = self.left_over.take(shape) {
-            tracing::info!(
-                "lease {}, which exists already, serves the request",
-                lease.id
-            );
-            open.name_node(lease.node, &self.news);
-            open.lease = Some(lease.id);
-            self.open.push(open);
-        } else {
-            let Some(open) = self.submitted(open).await else {
-                return;
-            };
-            self.open.push(open);
+        for demand in demands {
+            let mut open = Open::new(*demand, shape);
+            if let Some(lease) = self.left_over.take(shape) {
+                tracing::info!(
+                    "lease {}, which exists already, serves the request",
+                    lease.id
+                );
+                open.name_node(lease.node, &self.news);
+                open.lease = Some(lease.id);
+                self.open.push(open);
+            } else {
+                let Some(open) = self.submitted(open).await else {
+                    return;
+                };
+                self.open.push(open);
+            }
         }
         self.look().await;
     }

@@ -57,7 +57,7 @@ pub use types::model::{
     NodeSpan, Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
 pub use types::node_demand::{
-    NodeAmounts, NodeBudget, NodeOutlook, NodeShape, NodeShapeView, NodeUse, NodesSpent,
+    NodeAmounts, NodeBudget, NodeOutlook, NodeSet, NodeShape, NodeShapeView, NodeUse, NodesSpent,
     PendingNode,
 };
 pub use types::objective::Objective;

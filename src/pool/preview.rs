@@ -134,7 +134,7 @@ impl Pool {
 
 fn requested_shape(action: &Action) -> Option<ShapeId> {
     match action {
-        Action::RequestNode { shape, .. } => Some(*shape),
+        Action::RequestNodes { shape, .. } => Some(*shape),
         _ => None,
     }
 }

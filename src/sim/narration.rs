@@ -1,7 +1,7 @@
 //! Writes the transcript of a story: one line for each action that a reader needs to see.
 
 use alloc::borrow::ToOwned;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
@@ -53,10 +53,15 @@ impl StoryRunner {
                 let model = record.model.as_deref().unwrap_or("pool");
                 format!("record {} {model}: {}", record.kind.name(), record.reason)
             }
-            Action::RequestNode { demand, shape } => {
-                // Ids of node requests are times.
-                format!("request a node of {shape}, {demand}")
-            }
+            // Ids of node requests are times.
+            Action::RequestNodes { demands, shape } => match &demands[..] {
+                [demand] => format!("request a node of {shape}, {demand}"),
+                _ => {
+                    let all: Vec<String> = demands.iter().map(ToString::to_string).collect();
+                    let count = all.len();
+                    format!("request {count} nodes of {shape}, {}", all.join(", "))
+                }
+            },
             Action::CancelNode { demand } => format!("cancel {demand}"),
             Action::ReleaseNode { node } => format!("release {node}"),
             Action::Disown { node, replica } => format!("disown {replica} on {node}"),

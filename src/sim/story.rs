@@ -520,7 +520,11 @@ impl StoryRunner {
                 } else {
                     "requests"
                 };
-                let _ = writeln!(transcript, "> plan: {verb} a node of size {}", node.shape);
+                let what = match node.nodes {
+                    1 => "a node".to_owned(),
+                    nodes => format!("{nodes} nodes"),
+                };
+                let _ = writeln!(transcript, "> plan: {verb} {what} of size {}", node.shape);
             }
             (None, None) => {
                 let victims: Vec<String> = plan

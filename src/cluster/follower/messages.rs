@@ -7,8 +7,9 @@ use crate::{Outlook, Spending};
 /// The pool's decisions and knowledge about nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
-    /// Requests one more node of this shape. At most one request of each shape is open.
-    Request { demand: u64, shape: String },
+    /// Requests a node of this shape for each of `demands`. Several are a set: the pool withdraws all of them if one is refused. At
+    /// most one request of each shape and one set of each shape is open.
+    Request { demands: Vec<u64>, shape: String },
     /// Withdraws the request.
     Cancel { demand: u64 },
     /// Gives back the node of this name.

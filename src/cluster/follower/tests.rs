@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 mod ended;
 mod joined;
 mod replacement;
+mod sets;
 
 /// The scripted cluster's leases, and the results of its calls.
 #[derive(Default)]
@@ -168,8 +169,13 @@ impl Story {
     }
 
     fn request(&self, demand: u64) {
-        let shape = "a1".to_owned();
-        self.order(ClusterOrder::Request { demand, shape });
+        self.request_set(&[demand]);
+    }
+
+    /// Requests one node for each of `demands`, together.
+    fn request_set(&self, demands: &[u64]) {
+        let (demands, shape) = (demands.to_vec(), "a1".to_owned());
+        self.order(ClusterOrder::Request { demands, shape });
     }
 
     async fn next(&mut self) -> String {

@@ -81,7 +81,7 @@ impl Control {
                 }
             }
             Action::Disown { node, replica } => self.disown(node, replica),
-            Action::RequestNode { demand, shape } => self.cluster.request(demand, shape),
+            Action::RequestNodes { demands, shape } => self.cluster.request(&demands, shape),
             Action::CancelNode { demand } => self.cluster.cancel(demand),
             Action::ReleaseNode { node } => {
                 if let Some(name) = self.nodes.name(node) {

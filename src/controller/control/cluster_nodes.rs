@@ -9,8 +9,8 @@ use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
 use pool::{DemandId, Event, KindId, NodeShape, ShapeId, Time};
 
-/// Maximum number of remembered names of future nodes.
-const NAMES_MAX: usize = 64;
+/// Maximum number of remembered names of future nodes. Several sets of nodes for the largest model have fewer.
+const NAMES_MAX: usize = 1024;
 /// A node that reports this number was started by the cluster for a request it does not know: all pods of a Deployment start alike.
 const OF_CLUSTER: DemandId = DemandId(0);
 
@@ -35,11 +35,13 @@ pub(crate) struct ClusterNodes {
 }
 
 impl ClusterNodes {
-    pub fn request(&mut self, demand: DemandId, shape: ShapeId) {
-        self.unnamed.insert(demand);
+    /// Requests one node for each of `demands`. Several are for one replica and come together.
+    pub fn request(&mut self, demands: &[DemandId], shape: ShapeId) {
+        self.unnamed.extend(demands);
         if let Some(shape) = self.shapes.get(shape.0 as usize) {
-            let (demand, shape) = (demand.0, shape.clone());
-            self.order(ClusterOrder::Request { demand, shape });
+            let demands = demands.iter().map(|demand| demand.0).collect();
+            let shape = shape.clone();
+            self.order(ClusterOrder::Request { demands, shape });
         }
     }
 
@@ -152,7 +154,10 @@ impl ClusterNodes {
     /// Remembers that a node of this name will come for the request.
     pub fn names(&mut self, node: String, demand: DemandId) {
         if self.demands.len() >= NAMES_MAX {
-            self.demands.pop_first();
+            let oldest = self.demands.iter().min_by_key(|(_, demand)| **demand);
+            if let Some(oldest) = oldest.map(|(node, _)| node.clone()) {
+                self.demands.remove(&oldest);
+            }
         }
         self.ended(demand);
         self.demands.insert(node, demand);

@@ -105,13 +105,20 @@ impl Pool {
             Decision::Block { demands } => self.demand_index.block_all(demands),
             Decision::Defer { rank } => self.demand_index.defer(rank),
             Decision::Postpone { rank, until } => self.demand_index.postpone(rank, until),
-            Decision::RequestNode {
+            Decision::RequestNodes {
                 shape,
                 model,
                 priority,
-            } => self.request_node(shape, model, priority, actions),
+                nodes,
+                span,
+            } => {
+                let demands =
+                    self.node_demand
+                        .request(shape, (nodes, span), model, priority, self.now);
+                self.nodes_requested(demands, shape, model, actions);
+            }
             Decision::CancelNode { demand } => self.cancel_node(demand, actions),
-            Decision::GiveUpNode { demand } => self.give_up_node(demand, actions),
+            Decision::GiveUpNode { demand, why } => self.give_up_node(demand, &why, actions),
             Decision::MoveFrom { node } => self.move_from(node, actions),
             Decision::Consolidate { node } => self.consolidate(node, actions),
             Decision::KeepNode { node, why } => self.keep_node(node, &why, actions),

@@ -7,46 +7,56 @@ use crate::commit::actions::Actions;
 use crate::commit::order_start::leave;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, RecordKind, Wish};
-use crate::types::ids::{DemandId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span};
+use crate::types::ids::{DemandId, ModelId, NodeId, OrderId, ReplicaId, ShapeId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, Presence};
 use crate::types::reason::plural;
 use crate::types::replica::Phase;
 
 impl Pool {
-    pub(crate) fn request_node(
+    pub(crate) fn nodes_requested(
         &mut self,
+        demands: Vec<DemandId>,
         shape: ShapeId,
         model: ModelId,
-        priority: Priority,
         actions: &mut Actions,
     ) {
-        let demand = self.node_demand.request(shape, model, priority, self.now);
-        let text = format!(
-            "one more node of size {} is requested (S2)",
-            self.node_demand.shape_name(shape)
-        );
+        let size = self.node_demand.shape_name(shape);
+        let text = match demands.len() {
+            1 => format!("one more node of size {size} is requested (S2)"),
+            count => format!("{count} more nodes of size {size} are requested together (S2, M8)"),
+        };
         let record = self.record(RecordKind::NodeRequested, Some(model), text);
         actions.record(record);
-        actions.push(Action::RequestNode { demand, shape });
+        actions.push(Action::RequestNodes { demands, shape });
         self.grows_everywhere();
     }
 
+    /// Withdraws a request and the other requests of its set. Nodes that have joined for the set stay until they are released.
     pub(crate) fn cancel_node(&mut self, demand: DemandId, actions: &mut Actions) {
-        if self.node_demand.end(demand).is_some() {
-            actions.push(Action::CancelNode { demand });
-            self.grows_everywhere();
-        }
-    }
-
-    /// Gives back a request that does not start. Its size counts as refused.
-    pub(crate) fn give_up_node(&mut self, demand: DemandId, actions: &mut Actions) {
         let Some(pending) = self.node_demand.request_of(demand) else {
             return;
         };
-        let why = format!("it cannot start: {}", pending.reason);
-        self.node_refused(demand, &why, actions);
-        actions.push(Action::CancelNode { demand });
+        let all = self.node_demand.made_with(pending);
+        self.set_dissolves(pending.set);
+        for demand in all {
+            if self.node_demand.end(demand).is_some() {
+                actions.push(Action::CancelNode { demand });
+            }
+        }
+        self.grows_everywhere();
+    }
+
+    /// Gives back a request that does not start. Its size counts as refused.
+    pub(crate) fn give_up_node(&mut self, demand: DemandId, why: &str, actions: &mut Actions) {
+        let Some(pending) = self.node_demand.request_of(demand) else {
+            return;
+        };
+        let has_joined = pending.joined.is_some();
+        self.node_refused(demand, why, actions);
+        if !has_joined {
+            actions.push(Action::CancelNode { demand });
+        }
     }
 
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {

@@ -57,6 +57,9 @@ impl Pool {
         if self.node_demand.is_releasing(node) {
             return Some(Away::Released);
         }
+        if self.node_demand.set_of(node).is_some() {
+            return Some(Away::Gathers);
+        }
         if self.consolidation.empties(node) {
             return Some(Away::Emptied);
         }
@@ -78,6 +81,11 @@ impl Pool {
                 for_: self.silent_for(ledger.node),
             },
             Away::Released => NodeAway::Released { node },
+            Away::Gathers => {
+                let set = self.node_demand.set_of(ledger.node);
+                let requested = set.map_or(1, |set| set.requests);
+                NodeAway::Gathers { node, requested }
+            }
             Away::Emptied => NodeAway::Emptied { node },
             Away::Ends => NodeAway::Ends {
                 node,

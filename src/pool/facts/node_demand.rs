@@ -4,9 +4,13 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DemandId, ModelId, NodeId, Priority, ShapeId, Span, Time};
-use crate::types::node_demand::{NodeOutlook, NodeShape, NodesSpent, PendingNode};
+use crate::types::node_demand::{NodeOutlook, NodeSet, NodeShape, NodesSpent, PendingNode};
+
+/// A size, and the number of its nodes that the cluster did not bring together.
+pub(crate) type FailedNodes = (ShapeId, u32);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeDemand {
@@ -17,15 +21,17 @@ pub(crate) struct NodeDemand {
     measured: BTreeMap<ShapeId, MeasuredShape>,
     /// Sizes that the cluster cannot bring at present, with the reason.
     closed: BTreeMap<ShapeId, String>,
-    /// Sizes that failed, and the time until which they are not requested again.
-    failed: BTreeMap<ShapeId, Time>,
-    /// The reason why each size failed last.
-    reasons: BTreeMap<ShapeId, String>,
+    /// Requests that failed, and the time until which as many nodes of this size are not requested again.
+    failed: BTreeMap<FailedNodes, Time>,
+    /// The reason why each failed last.
+    reasons: BTreeMap<FailedNodes, String>,
     spent: NodesSpent,
     /// The last id given to a request.
     last: DemandId,
     /// Requested nodes with nothing loaded or planned, and the time since which they are idle.
     idle: BTreeMap<NodeId, Time>,
+    /// Nodes whose sets have failed or were withdrawn, until they are used or gone, and the time at which that happened.
+    left_alone: BTreeMap<NodeId, Time>,
     /// The time the cluster took to bring a node of each size.
     brought_in: BTreeMap<ShapeId, Span>,
     /// Nodes that are being given back.
@@ -60,14 +66,14 @@ impl NodeDemand {
         self.closed.get(&shape).map(String::as_str)
     }
 
-    /// Sizes that failed, and the time until which they are not requested again.
-    pub fn failed(&self) -> &BTreeMap<ShapeId, Time> {
+    /// Requests that failed, and the time until which as many nodes of this size are not requested again.
+    pub fn failed(&self) -> &BTreeMap<FailedNodes, Time> {
         &self.failed
     }
 
-    /// The reason why the size failed last.
-    pub fn reason(&self, shape: ShapeId) -> &str {
-        self.reasons.get(&shape).map_or("", String::as_str)
+    /// The reason why as many nodes of the size failed last.
+    pub fn reason(&self, failed: FailedNodes) -> &str {
+        self.reasons.get(&failed).map_or("", String::as_str)
     }
 
     /// The use by requested nodes.
@@ -90,6 +96,11 @@ impl NodeDemand {
         own.or(self.brought_in.values().max()).copied()
     }
 
+    /// The time at which the set of a node failed or was withdrawn, if the node has not been used since.
+    pub fn is_left_since(&self, node: NodeId) -> Option<Time> {
+        self.left_alone.get(&node).copied()
+    }
+
     pub fn is_releasing(&self, node: NodeId) -> bool {
         self.releasing.contains(&node)
     }
@@ -102,30 +113,41 @@ impl NodeDemand {
 
 /// The request.
 impl NodeDemand {
+    /// Opens requests for nodes of this size, for a replica that is spread over `span` nodes.
     pub fn request(
         &mut self,
         shape: ShapeId,
+        (requests, span): (u32, u32),
         model: ModelId,
         priority: Priority,
         now: Time,
-    ) -> DemandId {
+    ) -> Vec<DemandId> {
         // Ids of an earlier run are smaller; nodes may join for them.
-        let demand = DemandId(now.0.max(self.last.0 + 1));
-        self.last = demand;
-        let pending = PendingNode {
-            demand,
-            shape,
-            shape_name: self.shape_name(shape),
-            model,
-            priority,
-            since: now,
-            reason: String::new(),
-            outlook: NodeOutlook::Unknown,
-            outlook_since: now,
-            joined: None,
-        };
-        self.pending.insert(demand, pending);
-        demand
+        let first = DemandId(now.0.max(self.last.0 + 1));
+        let set = (span > 1).then_some(NodeSet {
+            id: first,
+            requests,
+            nodes: span,
+        });
+        let demands = (first.0..).map(DemandId).take(requests as usize);
+        for demand in demands.clone() {
+            self.last = demand;
+            let pending = PendingNode {
+                demand,
+                shape,
+                shape_name: self.shape_name(shape),
+                model,
+                priority,
+                since: now,
+                reason: String::new(),
+                outlook: NodeOutlook::Unknown,
+                outlook_since: now,
+                joined: None,
+                set,
+            };
+            self.pending.insert(demand, pending);
+        }
+        demands.collect()
     }
 
     /// Records the cluster's report about a request. Returns true if the outlook has changed.
@@ -161,20 +183,71 @@ impl NodeDemand {
         Some(pending.shape)
     }
 
-    /// The request has failed; its size is not requested again before `until`, or as long as the cluster cannot bring it.
-    /// Returns the size.
-    pub fn fail(&mut self, demand: DemandId, until: Time, why: &str) -> Option<ShapeId> {
-        let pending = self.pending.remove(&demand)?;
+    /// The request has failed; as many nodes of its size as have not joined are not requested again before `until`, or as long as the
+    /// cluster cannot bring it.
+    pub fn fail(
+        &mut self,
+        demand: DemandId,
+        (now, until): (Time, Time),
+        why: &str,
+    ) -> Option<PendingNode> {
+        let pending = self.pending.get(&demand)?;
+        let lacks = |of: &&DemandId| **of == demand || self.pending[*of].joined.is_none();
+        let missing = self.made_with(pending).iter().filter(lacks).count();
+        let failed = (pending.shape, u32::try_from(missing).unwrap_or(u32::MAX));
         if !self.closed.contains_key(&pending.shape) {
-            self.failed.insert(pending.shape, until);
-            self.reasons.insert(pending.shape, why.to_owned());
+            self.failed.insert(failed, until);
+            self.reasons.insert(failed, why.to_owned());
         }
-        Some(pending.shape)
+        let failed = self.pending.remove(&demand)?;
+        if let (Some(_), Some((node, _))) = (failed.set, failed.joined) {
+            self.left_alone.insert(node, now);
+        }
+        Some(failed)
     }
 
     /// The request is met or no longer needed.
     pub fn end(&mut self, demand: DemandId) -> Option<PendingNode> {
         self.pending.remove(&demand)
+    }
+}
+
+/// Sets of requests.
+impl NodeDemand {
+    /// The open requests that were made together with this one, and it.
+    pub fn made_with(&self, pending: &PendingNode) -> Vec<DemandId> {
+        match pending.set {
+            Some(set) => self.members(set.id).map(|member| member.demand).collect(),
+            None => vec![pending.demand],
+        }
+    }
+
+    /// The open requests of a set.
+    pub fn members(&self, set: DemandId) -> impl Iterator<Item = &PendingNode> + Clone {
+        let open = self.pending.values();
+        open.filter(move |pending| pending.set.is_some_and(|of| of.id == set))
+    }
+
+    /// The set for which the node has joined, while other nodes or its devices are to come.
+    pub fn set_of(&self, node: NodeId) -> Option<NodeSet> {
+        let joined =
+            |pending: &&PendingNode| pending.joined.is_some_and(|(known, _)| known == node);
+        self.pending.values().find(joined)?.set
+    }
+
+    /// Ends the requests of a set whose nodes have joined. Returns the nodes. They are left alone if the set was not complete.
+    pub fn take_joined(&mut self, set: NodeSet, is_complete: bool, now: Time) -> Vec<NodeId> {
+        let joined = self
+            .members(set.id)
+            .filter_map(|member| Some((member.demand, member.joined?.0)));
+        let joined: Vec<(DemandId, NodeId)> = joined.collect();
+        for (demand, node) in &joined {
+            self.pending.remove(demand);
+            if !is_complete {
+                self.left_alone.insert(*node, now);
+            }
+        }
+        joined.into_iter().map(|(_, node)| node).collect()
     }
 }
 
@@ -188,7 +261,7 @@ impl NodeDemand {
             self.remember(shape, measured);
         }
         let known = &self.shapes;
-        self.failed.retain(|id, _| known.contains_key(id));
+        self.failed.retain(|(id, _), _| known.contains_key(id));
         self.closed.retain(|id, _| known.contains_key(id));
     }
 
@@ -274,6 +347,11 @@ impl NodeDemand {
         }
     }
 
+    /// Nodes that are in use are no longer left alone.
+    pub fn are_used(&mut self, is_used: impl Fn(NodeId) -> bool) {
+        self.left_alone.retain(|node, _| !is_used(*node));
+    }
+
     /// Sets the models that have to move, and the replicas that each lacks on other nodes. Returns true if they differ from the earlier
     /// ones.
     pub fn set_movers(&mut self, movers: BTreeMap<ModelId, usize>) -> bool {
@@ -292,6 +370,7 @@ impl NodeDemand {
     }
 
     pub fn node_goes(&mut self, node: NodeId) {
+        self.left_alone.remove(&node);
         self.idle.remove(&node);
         self.releasing.remove(&node);
     }

@@ -9,7 +9,8 @@ use crate::facts::state::Pool;
 use crate::plan::node_demand::is_idle;
 use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, NodeId, ShapeId};
-use crate::types::node_demand::{NodeOutlook, NodeShape, PendingNode};
+use crate::types::node::Node;
+use crate::types::node_demand::{NodeOutlook, NodeSet, NodeShape, PendingNode};
 
 impl Pool {
     pub(crate) fn shapes_set(&mut self, shapes: Vec<NodeShape>) {
@@ -26,11 +27,12 @@ impl Pool {
 
     pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Actions) {
         let until = self.now + self.limits.node_retry;
-        let Some(shape) = self.node_demand.fail(demand, until, why) else {
+        let times = (self.now, until);
+        let Some(failed) = self.node_demand.fail(demand, times, why) else {
             return;
         };
-        let name = self.node_demand.shape_name(shape);
-        let pause = if self.node_demand.closed(shape).is_some() {
+        let name = self.node_demand.shape_name(failed.shape);
+        let pause = if self.node_demand.closed(failed.shape).is_some() {
             "none is requested until the cluster can bring one".into()
         } else {
             format!(
@@ -38,10 +40,31 @@ impl Pool {
                 self.limits.node_retry
             )
         };
-        let text = format!("no node of size {name}: {why}; {pause} (S2)");
+        let set = failed.set.filter(|set| set.requests > 1);
+        let set = set.map_or_else(String::new, |set| {
+            format!(
+                "the {} nodes requested together are given up (M8); ",
+                set.requests
+            )
+        });
+        let text = format!("no node of size {name}: {why}; {set}{pause} (S2)");
         let record = self.record(RecordKind::NodeRefused, None, text);
         actions.record(record);
+        self.set_dissolves(failed.set);
+        if let Some((node, _)) = failed.joined {
+            self.node_changes(node);
+        }
         self.touch_everything();
+    }
+
+    /// A set will not be complete. Its nodes that have joined are like all others until they are given back.
+    pub(crate) fn set_dissolves(&mut self, set: Option<NodeSet>) {
+        let Some(set) = set else {
+            return;
+        };
+        for node in self.node_demand.take_joined(set, false, self.now) {
+            self.node_changes(node);
+        }
     }
 
     /// A requested node has joined. It counts as pending until its devices are known.
@@ -72,6 +95,37 @@ impl Pool {
         }
     }
 
+    /// The nodes of a set whose devices are known hold the figures of their size, and the set ends once all of its nodes are here.
+    fn devices_of_set(&mut self, set: NodeSet, actions: &mut Actions) {
+        let is_here = |pending: &&PendingNode| {
+            let wanted = self.node_demand.shapes().get(&pending.shape);
+            let wanted = wanted.map_or(0, |shape| shape.devices as usize);
+            pending.joined.is_some_and(|(node, _)| {
+                let is_joined = self.nodes.known(node).is_some_and(Node::is_joined);
+                is_joined && self.nodes.devices_of(node).count() >= wanted
+            })
+        };
+        let here = self.node_demand.members(set.id).filter(is_here);
+        let here: Vec<PendingNode> = here.cloned().collect();
+        let Some(shape) = here.first().map(|pending| pending.shape) else {
+            return;
+        };
+        let nodes = here.iter().filter_map(|pending| Some(pending.joined?.0));
+        self.measure_shape(shape, nodes.collect(), actions);
+        if here.len() < set.requests as usize {
+            return;
+        }
+        for pending in here {
+            self.node_demand
+                .brought(shape, self.now.since(pending.since));
+        }
+        for node in self.node_demand.take_joined(set, true, self.now) {
+            self.node_changes(node);
+        }
+        self.schedule_all_moves();
+        self.touch_everything();
+    }
+
     fn devices_of_request(&mut self, pending: &PendingNode, actions: &mut Actions) {
         let Some((node, at)) = pending.joined else {
             return;
@@ -79,28 +133,37 @@ impl Pool {
         let shape = self.node_demand.shapes().get(&pending.shape);
         let wanted = shape.map_or(0, |shape| shape.devices as usize);
         let has = self.nodes.devices_of(node).count();
-        if has >= wanted {
+        if has >= wanted
+            && let Some(set) = pending.set
+        {
+            self.devices_of_set(set, actions);
+        } else if has >= wanted {
             let (shape, took) = (pending.shape, self.now.since(pending.since));
             self.node_demand.end(pending.demand);
-            self.measure_shape(shape, node, actions);
+            self.measure_shape(shape, vec![node], actions);
             self.node_demand.brought(shape, took);
             self.schedule_all_moves();
             self.touch_everything();
         } else if at + self.limits.node_devices_within <= self.now {
             let (demand, shape, name) = (pending.demand, pending.shape, self.node_name(node));
-            self.measure_shape(shape, node, actions);
+            self.measure_shape(shape, vec![node], actions);
             let why = format!("node {name} has joined with {has} of {wanted} devices");
             self.node_refused(demand, &why, actions);
         }
     }
 
-    /// Replaces the configured devices and memory of a size with the figures of its node. Models that no longer fit do not request
-    /// this size again.
-    fn measure_shape(&mut self, shape: ShapeId, node: NodeId, actions: &mut Actions) {
-        let devices = self.nodes.devices_of(node);
-        let capacities = devices.map(|id| self.devices[id].capacity());
-        let has = u32::try_from(self.nodes.devices_of(node).count()).unwrap_or(u32::MAX);
-        let least = capacities.min().unwrap_or_default();
+    /// Replaces the configured devices and memory of a size with the least figures of its nodes. Models that no longer fit do not
+    /// request this size again.
+    fn measure_shape(&mut self, shape: ShapeId, nodes: Vec<NodeId>, actions: &mut Actions) {
+        let figures = nodes.into_iter().map(|node| {
+            let devices = self.nodes.devices_of(node);
+            let capacities = devices.map(|id| self.devices[id].capacity());
+            let has = u32::try_from(self.nodes.devices_of(node).count()).unwrap_or(u32::MAX);
+            (has, capacities.min().unwrap_or_default(), node)
+        });
+        let Some((has, least, node)) = figures.min() else {
+            return;
+        };
         let Some((size, count, bytes)) = self.node_demand.measure(shape, has, least) else {
             return;
         };
@@ -152,5 +215,10 @@ impl Pool {
         let idle = leased.into_iter().filter(|node| is_idle(self, *node));
         let idle: Vec<NodeId> = idle.collect();
         self.node_demand.set_idle(&idle, self.now);
+        let (nodes, devices) = (&self.nodes, &self.devices);
+        self.node_demand.are_used(|node| {
+            let mut on = nodes.devices_of(node);
+            on.any(|device| !devices[device].holders.is_empty())
+        });
     }
 }

@@ -154,13 +154,13 @@ impl Pool {
         let Some(name) = self.nodes.goes(id, now) else {
             return;
         };
-        self.node_demand.node_goes(id);
         self.consolidation.node_goes(id);
         let is_its = |pending: &&PendingNode| pending.joined.is_some_and(|(node, _)| node == id);
         let of_demand = self.node_demand.pending().find(is_its);
         if let Some(demand) = of_demand.map(|pending| pending.demand) {
             self.node_refused(demand, &why, actions);
         }
+        self.node_demand.node_goes(id);
         let held = self.replicas_on(id);
         let text = match held.len() {
             0 => format!("node {name} {why} (N3)"),

@@ -51,8 +51,17 @@ pub(crate) fn nodes_for(pool: &Pool, model: &Model, devices: u32) -> u32 {
             let most = u32::try_from(most.unwrap_or_default()).unwrap_or(u32::MAX);
             let mut counts = (2..=devices).filter(|count| devices.is_multiple_of(*count));
             let fitting = counts.clone().find(holds);
+            let from_cluster = |count: &u32| {
+                let mut shapes = pool.node_demand.shapes().values();
+                let most = pool.limits.nodes_max;
+                shapes.any(|shape| {
+                    let most = most.into_iter().chain(shape.nodes_max).min();
+                    shape.devices >= devices / count && most.is_none_or(|most| most >= *count)
+                })
+            };
             // The refusal names the fewest nodes that would hold it.
             fitting
+                .or_else(|| counts.clone().find(from_cluster))
                 .or_else(|| counts.find(|count| devices / count <= most))
                 .unwrap_or(1)
         }

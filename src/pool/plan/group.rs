@@ -72,6 +72,15 @@ pub(crate) fn choices<'a>(
     with_room.into_iter().chain(with_victims)
 }
 
+/// Returns true if a group on this node needs no eviction.
+pub(crate) fn has_room_on(
+    pool: &Pool,
+    requirements: &Requirements,
+    node: &BTreeSet<DeviceId>,
+) -> bool {
+    !without_eviction(pool, requirements, node).is_empty()
+}
+
 /// The best group on this node, without evictions if possible.
 pub(crate) fn best_on(
     pool: &Pool,

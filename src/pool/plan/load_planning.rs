@@ -55,6 +55,10 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
                 Some(decide(pool, rank, pending))
             }
             Some(_) if agenda.grown_everywhere() => Some(decide(pool, rank, pending)),
+            // Each node with room is one that need not be requested.
+            Some(_) if node_demand::counts_nodes(pool, &pending.requirements) => {
+                Some(decide(pool, rank, pending))
+            }
             Some(_) if place::fits_on(pool, &pending.requirements, agenda.grown()) => {
                 Some(decide(pool, rank, pending))
             }
@@ -330,10 +334,7 @@ impl Blocking {
             return;
         }
         // A demand that waits for a node proves nothing about demands that need another size, or evict.
-        if node_demand::serving(pool, &pending.requirements)
-            .next()
-            .is_some()
-        {
+        if !node_demand::awaited(pool, &pending.requirements).is_empty() {
             return;
         }
         self.least.extend(Least::new(pool, pending));

@@ -22,6 +22,7 @@ pub(crate) mod next;
 pub(crate) mod node_choice;
 pub(crate) mod node_demand;
 pub(crate) mod node_limits;
+pub(crate) mod node_set;
 pub(crate) mod obstacles;
 pub(crate) mod order_refusals;
 pub(crate) mod orders;

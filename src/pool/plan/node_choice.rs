@@ -5,6 +5,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::facts::node_demand::FailedNodes;
 use crate::facts::state::Pool;
 use crate::plan::node_limits;
 use crate::types::ids::{Bytes, DemandId, ShapeId, Span, Time};
@@ -18,7 +19,8 @@ const SOON: Span = Span::from_secs(60);
 /// The result of looking for a size that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    Request(ShapeId),
+    /// Request this number of nodes of a size.
+    Request(ShapeId, u32),
     /// An open request is likely to bring a node soon.
     Comes,
     /// Requests of every size that may be requested are open, and wait.
@@ -35,9 +37,8 @@ pub(crate) fn choose(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Choice {
         .collect();
     fitting.sort_by_key(|shape| cost(shape));
     let open_of = |shape: &NodeShape| {
-        demand
-            .pending()
-            .find(|pending| pending.shape == shape.shape)
+        let mut single = demand.pending().filter(|pending| pending.set.is_none());
+        single.find(|pending| pending.shape == shape.shape)
     };
     if fitting
         .iter()
@@ -51,7 +52,9 @@ pub(crate) fn choose(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Choice {
         match open_of(shape) {
             Some(pending) if is_promising(pool, pending) => return Choice::Comes,
             Some(_) => waits = true,
-            None if unavailable(pool, shape).is_none() => return Choice::Request(shape.shape),
+            None if unavailable(pool, shape, 1).is_none() => {
+                return Choice::Request(shape.shape, 1);
+            }
             None => {}
         }
     }
@@ -63,20 +66,20 @@ pub(crate) fn choose(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Choice {
 }
 
 /// Sizes in the order of their cost.
-type Cost = (u32, u32, Bytes, ShapeId);
+pub(crate) type Cost = (u32, u32, Bytes, ShapeId);
 
 /// Sizes compare by cost per hour, then by size.
-fn cost(shape: &NodeShape) -> Cost {
+pub(crate) fn cost(shape: &NodeShape) -> Cost {
     let cents = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
     (cents, shape.devices, shape.bytes_per_device, shape.shape)
 }
 
-fn has_machine(pending: &PendingNode) -> bool {
+pub(crate) fn has_machine(pending: &PendingNode) -> bool {
     pending.joined.is_some() || pending.outlook == NodeOutlook::Starts
 }
 
 /// Returns true as long as no other size is requested for the same demand.
-fn is_promising(pool: &Pool, pending: &PendingNode) -> bool {
+pub(crate) fn is_promising(pool: &Pool, pending: &PendingNode) -> bool {
     let is_new = pool.now < pending.outlook_since + OUTLOOK_SETTLES;
     has_machine(pending)
         || match pending.outlook {
@@ -88,7 +91,7 @@ fn is_promising(pool: &Pool, pending: &PendingNode) -> bool {
 }
 
 /// Returns true if the cluster expects it to start about now.
-fn starts_soon(pool: &Pool, pending: &PendingNode) -> bool {
+pub(crate) fn starts_soon(pool: &Pool, pending: &PendingNode) -> bool {
     let NodeOutlook::Waits { starts: Some(at) } = pending.outlook else {
         return false;
     };
@@ -136,31 +139,38 @@ pub(crate) fn certainty(pool: &Pool, pending: &PendingNode) -> Option<(u8, Cost,
     Some((class, cost(shape), pending.demand))
 }
 
-/// The reason why no node of this size is requested now, and the time after which it may be if that depends on time alone.
-pub(crate) fn unavailable(pool: &Pool, shape: &NodeShape) -> Option<(String, Option<Time>)> {
-    if let Some(limit) = node_limits::reached(pool, shape) {
+/// The reason why this number of nodes of this size is not requested now, and the time after which it may be if that depends on
+/// time alone.
+pub(crate) fn unavailable(
+    pool: &Pool,
+    shape: &NodeShape,
+    nodes: u32,
+) -> Option<(String, Option<Time>)> {
+    if let Some(limit) = node_limits::reached(pool, shape, nodes) {
         return Some((limit.to_string(), None));
     }
     if let Some(why) = pool.node_demand.closed(shape.shape) {
         return Some((why.to_owned(), None));
     }
-    let (id, until) = failure(pool, shape)?;
-    Some((pool.node_demand.reason(id).to_owned(), Some(until)))
+    let (failed, until) = failure(pool, shape, nodes)?;
+    Some((pool.node_demand.reason(failed).to_owned(), Some(until)))
 }
 
-/// Returns true if the cluster has refused this size lately, or cannot bring it at present.
-pub(crate) fn is_refused(pool: &Pool, shape: &NodeShape) -> bool {
-    pool.node_demand.closed(shape.shape).is_some() || failure(pool, shape).is_some()
+/// Returns true if the cluster has refused as many nodes of this size lately, or cannot bring it at present.
+pub(crate) fn is_refused(pool: &Pool, shape: &NodeShape, nodes: u32) -> bool {
+    pool.node_demand.closed(shape.shape).is_some() || failure(pool, shape, nodes).is_some()
 }
 
-/// The failure that keeps this size from being requested now, of the size itself or of a smaller size of its kind, and the end of the
-/// pause.
-fn failure(pool: &Pool, shape: &NodeShape) -> Option<(ShapeId, Time)> {
+/// The failure that keeps this number of nodes from being requested now, of at most as many nodes of the size itself or of a smaller
+/// size of its kind, and the end of the pause.
+fn failure(pool: &Pool, shape: &NodeShape, nodes: u32) -> Option<(FailedNodes, Time)> {
     let demand = &pool.node_demand;
-    let stops = |id: &ShapeId| {
+    let stops = |(id, count): &FailedNodes| {
         let smaller = demand.shapes().get(id);
-        smaller
-            .is_some_and(|smaller| smaller.kind == shape.kind && smaller.devices <= shape.devices)
+        *count <= nodes
+            && smaller.is_some_and(|smaller| {
+                smaller.kind == shape.kind && smaller.devices <= shape.devices
+            })
     };
     let mut failed = demand.failed().iter();
     let found = failed.find(|(id, until)| **until > pool.now && stops(id));
@@ -170,10 +180,10 @@ fn failure(pool: &Pool, shape: &NodeShape) -> Option<(ShapeId, Time)> {
 /// All sizes, for administrators.
 pub(crate) fn views(pool: &Pool) -> Vec<NodeShapeView> {
     let view = |shape: &NodeShape| {
-        let unavailable = unavailable(pool, shape);
+        let unavailable = unavailable(pool, shape, 1);
         NodeShapeView {
             shape: shape.clone(),
-            held: node_limits::held(pool, Some(shape.shape), None),
+            held: node_limits::held(pool, Some(shape.shape)),
             retry: unavailable.as_ref().and_then(|(_, retry)| *retry),
             unavailable: unavailable.map(|(why, _)| why),
         }

@@ -2,13 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
 use crate::plan::node_choice::{self, Choice};
-use crate::plan::node_limits;
 use crate::plan::place::place;
+use crate::plan::{node_limits, node_set};
 use crate::types::decision::{Decision, NodePlan, Plan};
 use crate::types::ids::{Bytes, DemandId, DeviceId, ModelId, NodeId, Time};
 use crate::types::node_demand::{NodeShape, PendingNode};
@@ -31,21 +32,26 @@ pub(crate) fn instead(
     if demand.shapes().is_empty() || requirements.forced_by.is_some() || fits_now {
         return None;
     }
-    if let Choice::Request(shape) = choice(pool, requirements) {
+    if let Choice::Request(shape, nodes) = choice(pool, requirements) {
         let (model, priority) = (requirements.model, requirements.priority);
-        return Some(Decision::RequestNode {
+        return Some(Decision::RequestNodes {
             shape,
             model,
             priority,
+            nodes,
+            span: requirements.nodes,
         });
     }
-    let serving = serving(pool, requirements);
-    let Some(since) = serving.clone().map(|pending| pending.since).min() else {
-        let demand = in_the_way(pool, requirements)?;
+    if serving(pool, requirements).next().is_none()
+        && let Some(demand) = in_the_way(pool, requirements)
+    {
         return Some(Decision::CancelNode { demand });
-    };
+    }
+    let awaited = awaited(pool, requirements);
+    let since = awaited.iter().map(|pending| pending.since).min()?;
     let until = since + pool.limits.node_patience;
-    let changes = serving.filter_map(|pending| node_choice::changes_at(pool, pending));
+    let changes = awaited.iter();
+    let changes = changes.filter_map(|pending| node_choice::changes_at(pool, pending));
     let changes = changes.chain(plan.retry).min();
     let wait = |until: Option<Time>| {
         let retry = until.into_iter().chain(changes).min();
@@ -74,22 +80,30 @@ pub(crate) fn would_request(
     if requirements.forced_by.is_some() || fits_now {
         return None;
     }
-    let (shape, is_open) = match choice(pool, requirements) {
-        Choice::Request(shape) => (shape, false),
+    let (shape, nodes, is_open) = match choice(pool, requirements) {
+        Choice::Request(shape, nodes) => (shape, nodes, false),
         Choice::Comes | Choice::Waits => {
-            let mut serving = serving(pool, requirements);
             // After the patience the load evicts if it can.
-            let patience = pool.limits.node_patience;
-            let waits = |pending: &&PendingNode| {
-                plan.refusal.is_some() || pool.now < pending.since + patience
-            };
-            (serving.find(waits)?.shape, true)
+            let awaited = awaited(pool, requirements);
+            let since = awaited.iter().map(|pending| pending.since).min()?;
+            if plan.refusal.is_none() && since + pool.limits.node_patience <= pool.now {
+                return None;
+            }
+            let open = serving(pool, requirements).next();
+            match open {
+                Some(open) => (open.shape, open.set.map_or(1, |set| set.requests), true),
+                None => {
+                    let (shape, nodes) = node_set::after_others(pool, requirements)?;
+                    (shape, nodes, false)
+                }
+            }
         }
         Choice::Nothing => return None,
     };
     let shape = demand.shapes().get(&shape)?;
     Some(NodePlan {
         shape: shape.name.clone(),
+        nodes,
         devices: shape.devices,
         cost_per_hour_cents: shape.cost_per_hour_cents,
         is_open,
@@ -97,56 +111,103 @@ pub(crate) fn would_request(
 }
 
 fn choice(pool: &Pool, requirements: &Requirements) -> Choice {
+    if requirements.nodes > 1 {
+        return node_set::choose(pool, requirements);
+    }
     match successor(pool, requirements) {
-        chosen @ (Choice::Request(_) | Choice::Comes) => chosen,
+        chosen @ (Choice::Request(..) | Choice::Comes) => chosen,
         Choice::Waits | Choice::Nothing => {
             node_choice::choose(pool, |shape| holds(pool, requirements, shape))
         }
     }
 }
 
-/// The open requests that bring a node for it.
-pub(crate) fn serving<'a>(
+/// The open requests that bring a node for it, or the nodes that it spans.
+fn serving<'a>(
     pool: &'a Pool,
     requirements: &'a Requirements,
-) -> impl Iterator<Item = &'a PendingNode> + Clone {
+) -> impl Iterator<Item = &'a PendingNode> {
     let shapes = pool.node_demand.shapes();
     pool.node_demand.pending().filter(move |pending| {
         let shape = shapes.get(&pending.shape);
-        shape.is_some_and(|shape| holds(pool, requirements, shape))
+        match requirements.nodes {
+            0 | 1 => {
+                let is_single = pending.set.is_none();
+                is_single && shape.is_some_and(|shape| holds(pool, requirements, shape))
+            }
+            _ => node_set::serves(pool, requirements, pending),
+        }
     })
+}
+
+/// The open requests that it waits for: they bring its nodes, or they are those of other replicas that span several nodes and come
+/// first.
+pub(crate) fn awaited<'a>(pool: &'a Pool, requirements: &'a Requirements) -> Vec<&'a PendingNode> {
+    let serving: Vec<&PendingNode> = serving(pool, requirements).collect();
+    if serving.is_empty() {
+        node_set::behind(pool, requirements)
+    } else {
+        serving
+    }
 }
 
 /// The open request of the lowest priority whose cancellation would let this more important demand request a node. A limit
 /// forbids both.
 fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<DemandId> {
+    if requirements.nodes > 1 {
+        return node_set::in_the_way(pool, requirements);
+    }
     let demand = &pool.node_demand;
+    let has_joined = |pending: &PendingNode| {
+        let mut all = demand.made_with(pending).into_iter();
+        all.any(|one| {
+            demand
+                .request_of(one)
+                .is_some_and(|one| one.joined.is_some())
+        })
+    };
     let lower = demand
         .pending()
-        .filter(|pending| pending.joined.is_none() && pending.priority < requirements.priority);
+        .filter(|pending| pending.priority < requirements.priority && !has_joined(pending));
     let lowest = lower.min_by_key(|pending| (pending.priority, Reverse(pending.demand)))?;
+    let ends = demand.made_with(lowest);
     let shapes = demand.shapes().values();
     let mut fitting = shapes.filter(|shape| holds(pool, requirements, shape));
-    let is_open = |shape: &NodeShape| demand.pending().any(|pending| pending.shape == shape.shape);
+    let is_open = |shape: &NodeShape| {
+        let mut single = demand.pending().filter(|pending| pending.set.is_none());
+        single.any(|pending| pending.shape == shape.shape)
+    };
+    let without = |pending: &PendingNode| ends.contains(&pending.demand);
     let helps = |shape: &NodeShape| {
         !is_open(shape)
-            && node_limits::reached(pool, shape).is_some()
-            && node_limits::reached_without(pool, shape, Some(lowest.demand)).is_none()
-            && !node_choice::is_refused(pool, shape)
+            && node_limits::reached(pool, shape, 1).is_some()
+            && node_limits::reached_without(pool, shape, 1, without).is_none()
+            && !node_choice::is_refused(pool, shape, 1)
     };
     fitting.any(helps).then_some(lowest.demand)
 }
 
 /// Returns true if a node for it is on its way or can be requested.
 pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
-    let chosen = node_choice::choose(pool, |shape| holds(pool, requirements, shape));
+    if requirements.forced_by.is_some() {
+        return false;
+    }
+    let chosen = match requirements.nodes {
+        0 | 1 => node_choice::choose(pool, |shape| holds(pool, requirements, shape)),
+        _ => node_set::choose(pool, requirements),
+    };
     chosen != Choice::Nothing
+}
+
+/// Returns true if the number of nodes that are requested for it depends on the nodes with room.
+pub(crate) fn counts_nodes(pool: &Pool, requirements: &Requirements) -> bool {
+    requirements.nodes > 1 && !pool.node_demand.shapes().is_empty()
 }
 
 /// The time at which a node size that failed, and that the demand could use, may be requested again.
 pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
     let failed = pool.node_demand.failed().iter();
-    let usable = failed.filter(|(id, _)| {
+    let usable = failed.filter(|((id, _), _)| {
         let shape = pool.node_demand.shapes().get(id);
         shape.is_some_and(|shape| holds(pool, requirements, shape))
     });
@@ -157,9 +218,12 @@ pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
 /// Gives up a request that does not start, before demands are decided that could use its node.
 pub(crate) fn give_up(pool: &Pool) -> Option<Decision> {
     let mut open = pool.node_demand.pending();
-    let in_vain = open.find(|pending| node_choice::is_in_vain(pool, pending))?;
+    let Some(in_vain) = open.find(|pending| node_choice::is_in_vain(pool, pending)) else {
+        return node_set::give_up(pool);
+    };
     let demand = in_vain.demand;
-    Some(Decision::GiveUpNode { demand })
+    let why = format!("it cannot start: {}", in_vain.reason);
+    Some(Decision::GiveUpNode { demand, why })
 }
 
 /// Cancels requests that no demand needs. Gives idle nodes back.
@@ -171,15 +235,18 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         return Some(Decision::CancelNode { demand });
     }
     let due = |(node, since): &(&NodeId, &Time)| {
+        let left = demand.is_left_since(**node);
         let spent = pool.service.is_night()
             || pool.nodes.moves(**node)
+            || left.is_some_and(|since| since + pool.limits.node_patience <= pool.now)
             || **since + pool.limits.node_scale_down_after <= pool.now;
         // A node that was ordered to end does so on its own.
         let ends = pool
             .nodes
             .time(**node)
             .is_some_and(|time| time.leaves.is_some());
-        spent && !ends && !demand.is_releasing(**node) && is_idle(pool, **node)
+        let gathers = demand.set_of(**node).is_some();
+        spent && !ends && !gathers && !demand.is_releasing(**node) && is_idle(pool, **node)
     };
     // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
     // forever.
@@ -207,6 +274,7 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     idle.chain(joined)
         .chain(changes)
         .chain(failed)
+        .chain(node_set::changes(pool))
         .filter(|at| *at > pool.now)
         .min()
 }
@@ -252,6 +320,9 @@ fn moves_with(pool: &Pool, requirements: &Requirements) -> Vec<Requirements> {
         let coming = pool.models[&model].planned.len();
         for _ in coming..lacking {
             let one = Requirements::new(pool, model, since);
+            if one.nodes > 1 {
+                continue;
+            }
             let plan = place(pool, &one);
             if plan.refusal.is_some() || !plan.victims.is_empty() {
                 all.push(one);
@@ -263,20 +334,28 @@ fn moves_with(pool: &Pool, requirements: &Requirements) -> Vec<Requirements> {
 
 /// Returns true if a demand needs the node of this request: no other request that is more certain brings a node for all of them.
 fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
+    if let Some(set) = pending.set {
+        return node_set::is_needed(pool, set);
+    }
     let demand = &pool.node_demand;
     // A model may have several demands, for different numbers of devices.
     let users_of = |shape: &NodeShape| {
         let all = pool.demand_index.all().values();
         let all = all.map(|pending| &pending.requirements);
-        let users = all.filter(|requirements| holds(pool, requirements, shape));
+        let users = all.filter(|one| one.nodes < 2 && holds(pool, one, shape));
         users.collect::<Vec<_>>()
     };
-    // A single node serves all demands of a model.
+    // A single node serves all demands of a model: it holds the largest.
     let models_of = |shape: &NodeShape| {
-        let users = users_of(shape).into_iter();
-        let users: BTreeMap<ModelId, &Requirements> =
-            users.map(|user| (user.model, user)).collect();
-        users.into_values()
+        let mut largest: BTreeMap<ModelId, &Requirements> = BTreeMap::new();
+        let size = |one: &Requirements| (one.devices, one.bytes_on(shape.kind));
+        for user in users_of(shape) {
+            let known = largest.entry(user.model).or_insert(user);
+            if size(user) > size(known) {
+                *known = user;
+            }
+        }
+        largest.into_values()
     };
     let Some(shape) = demand.shapes().get(&pending.shape) else {
         return false;
@@ -292,6 +371,7 @@ fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
         let shape = demand.shapes().get(&other.shape);
         is_better
             && other.demand != pending.demand
+            && other.set.is_none()
             && shape.is_some_and(|shape| {
                 let serves = |user: &&Requirements| {
                     holds(pool, user, shape) && hold_together(pool, &moves_with(pool, user), shape)
@@ -308,11 +388,23 @@ pub(crate) fn explained(pool: &Pool, requirements: &Requirements, refusal: Refus
     let fitting = shapes.filter(|shape| holds(pool, requirements, shape));
     let (mut why, mut retry) = (Vec::new(), None);
     for shape in fitting.take(SIZES_EXPLAINED_MAX) {
-        let Some((reason, until)) = node_choice::unavailable(pool, shape) else {
+        let wanted = match requirements.nodes {
+            0 | 1 => 1,
+            _ => node_set::missing(pool, requirements, shape),
+        };
+        let unavailable = match requirements.nodes {
+            0 | 1 => node_choice::unavailable(pool, shape, 1),
+            _ => node_set::unavailable(pool, requirements, shape),
+        };
+        let Some((reason, until)) = unavailable else {
             continue;
         };
         retry = retry.into_iter().chain(until).min();
-        why.push(format!("no node of size {}: {reason}", shape.name));
+        let what = match wanted {
+            1 => String::from("no node"),
+            _ => format!("no {wanted} nodes"),
+        };
+        why.push(format!("{what} of size {}: {reason}", shape.name));
     }
     if why.is_empty() {
         return refusal;
@@ -324,8 +416,11 @@ pub(crate) fn explained(pool: &Pool, requirements: &Requirements, refusal: Refus
     }
 }
 
-/// Returns true if an empty node of this kind could hold it.
+/// Returns true if an empty node of this kind could hold it, with others of its kind if it spans several nodes.
 fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
+    if requirements.nodes > 1 {
+        return node_set::could_use(pool, requirements, node);
+    }
     let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
     let fits = |id: &&DeviceId| {
         let device = &pool.devices[*id];
@@ -333,7 +428,7 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
         may && requirements.bytes_on(device.kind) <= device.capacity()
     };
     let devices = pool.nodes.devices_of(node);
-    devices.filter(fits).count() >= requirements.devices_per_node() as usize
+    devices.filter(fits).count() >= requirements.devices as usize
 }
 
 /// Returns true if an empty node of this size holds all of them. Places the largest first, each where it fits best.
@@ -366,7 +461,8 @@ fn hold_together<'a>(
     true
 }
 
-fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
+/// Returns true if an empty node of this size holds it, or its part on one node.
+pub(crate) fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
     let model = &pool.models[&requirements.model];
     // A new node has none of the devices that a model's file names, but may have devices of their maker.
     let is_allowed = match &model.spec.allowed_shapes {
@@ -374,7 +470,6 @@ fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
         None => model.spec.allowed.is_none(),
     };
     is_allowed
-        && requirements.nodes == 1
-        && requirements.devices <= shape.devices
+        && requirements.devices_per_node() <= shape.devices
         && requirements.bytes_on(shape.kind) <= shape.bytes_per_device
 }

@@ -1,60 +1,90 @@
 //! Limits of requests for nodes (S2): the number of nodes, of each size too, and the budget. Changes nothing.
 
 use crate::facts::state::Pool;
-use crate::types::ids::{DemandId, ShapeId};
+use crate::types::ids::ShapeId;
 use crate::types::node::{Node, Presence};
-use crate::types::node_demand::{NodeAmounts, NodeLimit, NodeShape, NodeUse, PendingNode};
+use crate::types::node_demand::{
+    NodeAmounts, NodeCount, NodeLimit, NodeShape, NodeUse, PendingNode,
+};
 
-/// The limit that forbids one more node of this size now, if any. Open requests count as nodes.
-pub(crate) fn reached(pool: &Pool, shape: &NodeShape) -> Option<NodeLimit> {
-    reached_without(pool, shape, None)
+/// The limit that forbids this many further nodes of this size now, if any. Open requests count as nodes.
+pub(crate) fn reached(pool: &Pool, shape: &NodeShape, wanted: u32) -> Option<NodeLimit> {
+    reached_without(pool, shape, wanted, |_| false)
 }
 
-/// The same if the request `without` were cancelled.
+/// The same if the open requests `without` were cancelled.
 pub(crate) fn reached_without(
     pool: &Pool,
     shape: &NodeShape,
-    without: Option<DemandId>,
+    wanted: u32,
+    without: impl Fn(&PendingNode) -> bool + Copy,
 ) -> Option<NodeLimit> {
     let limits = &pool.limits;
+    let count = |of: Option<ShapeId>, most: u32| {
+        let held = held_without(pool, of, without);
+        (held.saturating_add(wanted) > most).then_some(NodeCount { held, wanted })
+    };
     if let Some(most) = limits.nodes_max
-        && held(pool, None, without) >= most
+        && let Some(count) = count(None, most)
     {
-        return Some(NodeLimit::Nodes { most });
+        return Some(NodeLimit::Nodes { most, count });
     }
     if let Some(most) = shape.nodes_max
-        && held(pool, Some(shape.shape), without) >= most
+        && let Some(count) = count(Some(shape.shape), most)
     {
-        return Some(NodeLimit::OfSize { most });
+        return Some(NodeLimit::OfSize { most, count });
     }
     let (budget, spent) = (&limits.node_budget, pool.node_demand.spent());
-    let reserved = reserved(pool, without);
-    over("day", &budget.day, &plus(spent.day, reserved))
-        .or_else(|| over("month", &budget.month, &plus(spent.month, reserved)))
+    // The last of the nodes is requested as long as the budget is not used up.
+    let mut reserved = reserved(pool, without);
+    let least = least_use(pool, shape);
+    for _ in 1..wanted {
+        reserved = plus(reserved, least);
+    }
+    over("day", &budget.day, &plus(spent.day, reserved), wanted)
+        .or_else(|| over("month", &budget.month, &plus(spent.month, reserved), wanted))
 }
 
-fn over(period: &'static str, budget: &NodeAmounts, used: &NodeUse) -> Option<NodeLimit> {
+fn over(
+    period: &'static str,
+    budget: &NodeAmounts,
+    used: &NodeUse,
+    wanted: u32,
+) -> Option<NodeLimit> {
     if let Some(most) = budget.gpu_seconds.filter(|most| used.gpu_seconds >= *most) {
-        let used = used.gpu_seconds;
-        return Some(NodeLimit::GpuTime { period, used, most });
+        return Some(NodeLimit::GpuTime {
+            period,
+            used: used.gpu_seconds,
+            most,
+            wanted,
+        });
     }
     let most = budget.cents.filter(|most| used.cents >= *most)?;
-    let used = used.cents;
-    Some(NodeLimit::Cost { period, used, most })
+    Some(NodeLimit::Cost {
+        period,
+        used: used.cents,
+        most,
+        wanted,
+    })
 }
 
-/// The least that the nodes of open requests will use: each is given back only after it has been idle for this long.
-fn reserved(pool: &Pool, without: Option<DemandId>) -> NodeUse {
+/// The least that the nodes of open requests will use.
+fn reserved(pool: &Pool, without: impl Fn(&PendingNode) -> bool + Copy) -> NodeUse {
+    let shapes = pool.node_demand.shapes();
+    let of_open = open(pool, without).filter_map(|pending| shapes.get(&pending.shape));
+    of_open.fold(NodeUse::default(), |all, shape| {
+        plus(all, least_use(pool, shape))
+    })
+}
+
+/// The least that a node will use: it is given back only after it has been idle for this long.
+fn least_use(pool: &Pool, shape: &NodeShape) -> NodeUse {
     let seconds = pool.limits.node_scale_down_after.0 / 1000;
-    let mut all = NodeUse::default();
-    for pending in open(pool, without) {
-        if let Some(shape) = pool.node_demand.shapes().get(&pending.shape) {
-            let cents = u64::from(shape.cost_per_hour_cents.unwrap_or(0));
-            all.gpu_seconds += u64::from(shape.devices) * seconds;
-            all.cents += cents * seconds / 3600;
-        }
+    let cents = u64::from(shape.cost_per_hour_cents.unwrap_or(0));
+    NodeUse {
+        gpu_seconds: u64::from(shape.devices) * seconds,
+        cents: cents * seconds / 3600,
     }
-    all
 }
 
 fn plus(one: NodeUse, other: NodeUse) -> NodeUse {
@@ -65,14 +95,25 @@ fn plus(one: NodeUse, other: NodeUse) -> NodeUse {
 }
 
 /// Requests whose node has not joined.
-fn open(pool: &Pool, without: Option<DemandId>) -> impl Iterator<Item = &PendingNode> {
+fn open(
+    pool: &Pool,
+    without: impl Fn(&PendingNode) -> bool + Copy,
+) -> impl Iterator<Item = &PendingNode> {
     let pending = pool.node_demand.pending();
-    pending.filter(move |pending| pending.joined.is_none() && Some(pending.demand) != without)
+    pending.filter(move |pending| pending.joined.is_none() && !without(pending))
 }
 
 /// The number of requested nodes that are not gone, of one size or of all, with open requests. A node that is expected back
 /// after a restart may have been requested and counts, of any size (N8).
-pub(crate) fn held(pool: &Pool, shape: Option<ShapeId>, without: Option<DemandId>) -> u32 {
+pub(crate) fn held(pool: &Pool, shape: Option<ShapeId>) -> u32 {
+    held_without(pool, shape, |_| false)
+}
+
+fn held_without(
+    pool: &Pool,
+    shape: Option<ShapeId>,
+    without: impl Fn(&PendingNode) -> bool + Copy,
+) -> u32 {
     let is_expected = |node: &Node| node.presence == Presence::Silent && node.demand.is_none();
     let counts = |node: &Node| {
         let is_ours = node.demand.is_some()

@@ -49,7 +49,11 @@ pub(crate) fn find(pool: &Pool, id: ModelId, since: Time) -> StallReason {
         };
     }
     let requirements = Requirements::new(pool, id, since);
-    if let Some(pending) = node_demand::serving(pool, &requirements).next() {
+    let awaited = node_demand::awaited(pool, &requirements);
+    let missing = awaited
+        .iter()
+        .min_by_key(|pending| pending.joined.is_some());
+    if let Some(pending) = missing {
         return StallReason::Node {
             size: pending.shape_name.clone(),
             since: pool.now.since(pending.since),

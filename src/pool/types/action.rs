@@ -77,9 +77,10 @@ pub enum Action {
         node: NodeId,
         replica: ReplicaId,
     },
-    /// Requests another node. Answered by `NodePending`, `NodeRefused`, or a `NodeJoined` with this id (S2).
-    RequestNode {
-        demand: DemandId,
+    /// Requests one node for each of these ids: several for a replica that spans several nodes (M8), which needs all of them. Each is
+    /// answered by `NodePending`, `NodeRefused`, or a `NodeJoined` with this id (S2).
+    RequestNodes {
+        demands: Vec<DemandId>,
         shape: ShapeId,
     },
     /// Cancels a request for a node. A node that joins for it nevertheless is given back once it is idle.

@@ -53,6 +53,9 @@ pub struct Plan {
 pub struct NodePlan {
     /// The name of the size.
     pub shape: String,
+    /// The number of nodes that are requested together. Nodes that exist already are not counted.
+    pub nodes: u32,
+    /// The devices of each.
     pub devices: u32,
     pub cost_per_hour_cents: Option<u32>,
     /// The request has been made already.
@@ -219,18 +222,23 @@ pub(crate) enum Decision {
         rank: DemandRank,
         until: Time,
     },
-    RequestNode {
+    /// Requests a node, or a set of nodes for a replica that spans several (M8).
+    RequestNodes {
         shape: ShapeId,
         model: ModelId,
         priority: Priority,
+        nodes: u32,
+        /// The number of nodes over which the replica is spread.
+        span: u32,
     },
-    /// The request is no longer needed, or another one serves its demand.
+    /// The request is no longer needed, another one serves its demand, or its set has failed. Its set ends with it.
     CancelNode {
         demand: DemandId,
     },
-    /// The cluster reports that the request does not start.
+    /// The request does not start. Its set ends with it.
     GiveUpNode {
         demand: DemandId,
+        why: String,
     },
     /// The node ends soon, so its models start to move (N7).
     MoveFrom {

@@ -123,6 +123,8 @@ pub(crate) enum Away {
     EndsOthers,
     /// The pool gives the node back (S2).
     Released,
+    /// It was requested with others for a replica that spans them, and some of them are still to come (M8).
+    Gathers,
     /// The node's time ends soon, and its replicas move (N7).
     Ends,
     /// Its replicas move to a cheaper place (S3).

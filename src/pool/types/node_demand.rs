@@ -36,7 +36,18 @@ pub enum NodeOutlook {
     Starts,
 }
 
-/// An open request for a node. Each size has at most one.
+/// Requests made together, for a replica that spans several nodes (M8): all of them bring their nodes, or none is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSet {
+    /// The first of the requests.
+    pub id: DemandId,
+    /// The number of requests. Nodes that existed are not requested.
+    pub requests: u32,
+    /// The number of nodes over which the replica is spread.
+    pub nodes: u32,
+}
+
+/// An open request for a node. Each size has at most one, and at most one set for replicas that span several nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingNode {
     pub demand: DemandId,
@@ -52,8 +63,10 @@ pub struct PendingNode {
     pub outlook: NodeOutlook,
     /// The time since which the outlook is of this kind.
     pub outlook_since: Time,
-    /// The node that has joined for it, and when. Its devices are still to come.
+    /// The node that has joined for it, and when. Its devices are still to come, or the other nodes of its set.
     pub joined: Option<(NodeId, Time)>,
+    /// The set that it belongs to.
+    pub set: Option<NodeSet>,
 }
 
 /// A node size as administrators see it.
@@ -99,48 +112,94 @@ pub struct NodesSpent {
 pub(crate) enum NodeLimit {
     Nodes {
         most: u32,
+        count: NodeCount,
     },
     OfSize {
         most: u32,
+        count: NodeCount,
     },
-    /// With what open requests reserve.
+    /// With what open requests reserve, and all requested nodes but one.
     GpuTime {
         period: &'static str,
         used: u64,
         most: u64,
+        wanted: u32,
     },
-    /// With what open requests reserve.
+    /// With what open requests reserve, and all requested nodes but one.
     Cost {
         period: &'static str,
         used: u64,
         most: u64,
+        wanted: u32,
     },
+}
+
+/// The nodes that are held or requested, and the number of further nodes that are needed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeCount {
+    pub held: u32,
+    pub wanted: u32,
+}
+
+impl NodeCount {
+    /// Describes the limit that forbids the further nodes.
+    fn describe(self, f: &mut fmt::Formatter<'_>, most: u32, what: &str, key: &str) -> fmt::Result {
+        let NodeCount { held, wanted } = self;
+        if wanted > 1 {
+            write!(
+                f,
+                "{wanted} more are needed together, and {held} of at most {most} {what} are held or requested ({key})"
+            )
+        } else {
+            write!(f, "the limit of {most} {what} is reached ({key})")
+        }
+    }
+}
+
+/// Names the nodes whose use counts although they are not requested yet.
+fn with_nodes(wanted: u32) -> String {
+    match wanted {
+        0 | 1 => String::new(),
+        _ => format!(
+            "with {} of the {wanted} nodes needed together, ",
+            wanted - 1
+        ),
+    }
 }
 
 impl fmt::Display for NodeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NodeLimit::Nodes { most } => {
-                write!(
-                    f,
-                    "the limit of {most} nodes is reached (cluster.max_nodes)"
-                )
+            NodeLimit::Nodes { most, count } => {
+                count.describe(f, *most, "nodes", "cluster.max_nodes")
             }
-            NodeLimit::OfSize { most } => write!(
-                f,
-                "the limit of {most} nodes of this size is reached (max_nodes in cluster.shapes)"
-            ),
-            NodeLimit::GpuTime { period, used, most } => {
+            NodeLimit::OfSize { most, count } => {
+                let key = "max_nodes in cluster.shapes";
+                count.describe(f, *most, "nodes of this size", key)
+            }
+            NodeLimit::GpuTime {
+                period,
+                used,
+                most,
+                wanted,
+            } => {
                 let tenths = |seconds: &u64| (seconds / 3600, seconds % 3600 / 360);
                 let ((hours, tenth), (most, of_most)) = (tenths(used), tenths(most));
                 write!(
                     f,
-                    "{hours}.{tenth} of {most}.{of_most} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})"
+                    "{}{hours}.{tenth} of {most}.{of_most} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})",
+                    with_nodes(*wanted)
                 )
             }
-            NodeLimit::Cost { period, used, most } => write!(
+            NodeLimit::Cost {
+                period,
+                used,
+                most,
+                wanted,
+            } => write!(
                 f,
-                "{}.{:02} of {}.{:02} of this {period}'s cost is used (cluster.budget.cost_per_{period})",
+                "{}{}.{:02} of {}.{:02} of this {period}'s cost is used (cluster.budget.cost_per_{period})",
+                with_nodes(*wanted),
                 used / 100,
                 used % 100,
                 most / 100,

@@ -70,6 +70,8 @@ pub enum NodeAway {
     Silent { node: String, for_: Span },
     /// The pool gives it back (S2).
     Released { node: String },
+    /// It waits for the other nodes that were requested with it (M8).
+    Gathers { node: String, requested: u32 },
     /// Its replicas move to a cheaper place (S3).
     Emptied { node: String },
     /// Its time ends (N7).
@@ -206,6 +208,10 @@ impl fmt::Display for NodeAway {
                 write!(f, "node {node} has not responded for {for_} (N2)")
             }
             NodeAway::Released { node } => write!(f, "node {node} is being given back (S2)"),
+            NodeAway::Gathers { node, requested } => write!(
+                f,
+                "node {node} is one of {requested} nodes requested together, and waits for the others (M8)"
+            ),
             NodeAway::Emptied { node } => {
                 write!(
                     f,

@@ -89,6 +89,14 @@ impl Pool {
                     String::from("it is idle and given back")
                 },
             ),
+            (Some(Away::Gathers), None) => {
+                let set = self.node_demand.set_of(id);
+                let requested = set.map_or(1, |set| set.requests);
+                let reason = format!(
+                    "it waits for the other nodes of {requested} that were requested together"
+                );
+                (NodeState::Joined, joined, reason)
+            }
             (Some(Away::Ends), _) => {
                 let left = self.node_lasts(id);
                 let since = self.nodes.time(id).map_or(joined, |time| time.moves);

@@ -74,6 +74,7 @@ impl Play {
         for ticket in self.waiting.clone().into_keys() {
             self.breaks(format!("Q4: {ticket} was never answered"));
         }
+        self.check_leases();
         let view = self.world.pool.view(self.world.now);
         let replicas = view.models.iter().flat_map(|model| &model.replicas);
         let replicas = replicas.filter(|replica| replica.state != ReplicaState::Planned);

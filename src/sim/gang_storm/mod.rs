@@ -1,8 +1,10 @@
 //! Storms of replicas that span several nodes (M8): their processes crash one by one, nodes are cut off, die, are given up and return,
-//! and the controller restarts. Smaller models compete for the same devices. `shell` carries orders and reports; `checks` states
-//! what must never happen.
+//! and the controller restarts. Smaller models compete for the same devices. In some storms a cluster brings the nodes. `shell` carries
+//! orders and reports; `checks` and `sets` state what must never happen.
 
 mod checks;
+mod cluster;
+mod sets;
 mod shell;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -13,9 +15,11 @@ use super::plan_check::PlansCompared;
 use super::random::Random;
 use super::timeline::{Scene, Timeline};
 use super::world::World;
+use cluster::Leases;
 use pool::{
-    Action, Bytes, DeviceId, DeviceReading, Event, GangReach, KeyId, Limits, ModelId, ModelSpec,
-    NodeId, NodeSpan, Pool, Priority, ReplicaId, Share, Span, Ticket, Time, check,
+    Action, Bytes, DemandId, DeviceId, DeviceReading, Event, GangReach, KeyId, Limits, ModelId,
+    ModelSpec, NodeId, NodeOutlook, NodeSpan, Pool, Priority, ReplicaId, ShapeId, Share, Span,
+    Ticket, Time, check,
 };
 
 /// A planted fault around the core that the checks must detect.
@@ -53,6 +57,15 @@ pub struct GangStormReport {
     pub incomplete: u64,
     /// Storms in which nodes do not all reach each other.
     pub mixed: u64,
+    /// Nodes that were requested, and that were given back.
+    pub requested: u64,
+    pub given_back: u64,
+    /// Sets of requests for gangs, those whose nodes all joined, and those that failed or were withdrawn.
+    pub sets: u64,
+    pub complete_sets: u64,
+    pub broken_sets: u64,
+    /// Launches of gangs on requested nodes.
+    pub on_requested: u64,
     /// Plans that were compared with their loads.
     pub plans: PlansCompared,
     pub broken: Vec<String>,
@@ -72,6 +85,14 @@ enum Due {
     Back(NodeId, u64),
     Restart,
     Peace,
+    /// The cluster refuses the request, or reports on it.
+    IsRefused(DemandId),
+    Never(DemandId),
+    Waits(DemandId),
+    Starts(DemandId),
+    Comes(DemandId, ShapeId),
+    /// The lease of a node ends.
+    Leaves(NodeId),
 }
 
 /// A process that really runs, whatever the pool believes.
@@ -88,6 +109,10 @@ struct Link {
     cuts: u64,
     is_known_cut: bool,
     reach: GangReach,
+    /// The time of the last connection.
+    joined: Time,
+    /// Its lease has ended.
+    has_ended: bool,
 }
 
 struct Play {
@@ -97,6 +122,7 @@ struct Play {
     devices: BTreeMap<DeviceId, DeviceReading>,
     specs: BTreeMap<ModelId, ModelSpec>,
     links: BTreeMap<NodeId, Link>,
+    leases: Leases,
     processes: BTreeMap<(ReplicaId, NodeId), Process>,
     /// The nodes of each replica, in the order of the ranks.
     nodes_of: BTreeMap<ReplicaId, Vec<NodeId>>,
@@ -177,13 +203,23 @@ impl Scene for Play {
                 self.feed(at, Event::NodeSilent { node });
             }
             Due::Gone(node, nth) if self.is_cut(node, nth) => self.is_gone(at, node),
+            Due::IsRefused(demand) => self.is_refused(at, demand),
+            Due::Never(demand) => self.never_starts(at, demand),
+            Due::Waits(demand) => {
+                let starts = None;
+                self.reports_outlook(at, demand, NodeOutlook::Waits { starts });
+            }
+            Due::Starts(demand) => self.reports_outlook(at, demand, NodeOutlook::Starts),
+            Due::Comes(demand, shape) => self.comes(at, demand, shape),
+            Due::Leaves(node) => self.leaves(at, node),
             Due::Back(node, nth) if self.is_cut(node, nth) => self.joins(at, node),
             Due::Silent(..) | Due::Gone(..) | Due::Back(..) => {}
             Due::Restart => self.restarts(at),
             Due::Peace => {
                 self.peace = true;
                 for node in self.links.keys().copied().collect::<Vec<_>>() {
-                    if self.links[&node].is_cut {
+                    let link = &self.links[&node];
+                    if link.is_cut && !link.has_ended {
                         self.joins(at, node);
                     }
                 }
@@ -203,7 +239,13 @@ impl Scene for Play {
 impl Play {
     fn new(storm: &GangStorm) -> Play {
         let mut random = Random::new(storm.seed ^ 0x6761_6e67);
-        let (nodes, per_node) = (random.between(3, 5) as u32, random.between(1, 2) as u32);
+        let (mut nodes, per_node) = (random.between(3, 5) as u32, random.between(1, 2) as u32);
+        let mut of_cluster = Random::new(storm.seed ^ 0x7365_7473);
+        let has_cluster = of_cluster.chance(600);
+        let leases = Leases::new(&mut of_cluster, has_cluster);
+        if has_cluster {
+            nodes = of_cluster.below(3) as u32;
+        }
         let device = |number: u32| {
             let reading = DeviceReading {
                 name: format!("gpu{number}"),
@@ -234,7 +276,8 @@ impl Play {
         let reaches: BTreeSet<&GangReach> = links.values().map(|link| &link.reach).collect();
         let mixed = u64::from(reaches.len() > 1);
         let mut play = Play {
-            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
+            world: World::new(Pool::new(leases.limits.clone(), false, ReplicaId(1))),
+            leases,
             devices,
             specs,
             links,
@@ -295,6 +338,7 @@ impl Play {
         for action in &actions {
             self.carry_out(at, action);
         }
+        self.check_sets(at);
         let models = self.specs.len() as u64;
         let plans = &mut self.report.plans;
         let wrong = plans.check(&self.world, self.report.steps, models, false);
@@ -350,6 +394,9 @@ impl Play {
                 ..
             } => self.launches(at, *replica, *model, placement),
             Action::Stop { replica, .. } => self.stops(at, *replica),
+            Action::RequestNodes { demands, shape } => self.are_requested(at, demands, *shape),
+            Action::CancelNode { demand } => self.is_cancelled(at, *demand),
+            Action::ReleaseNode { node } => self.is_given_back(at, *node),
             Action::Disown { node, replica } => self.ends_soon(at, *replica, *node),
             Action::Record(record) if record.kind == pool::RecordKind::Evict => {
                 let nodes = record

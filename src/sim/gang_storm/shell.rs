@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::world::World;
-use super::{Due, GangFault, LENGTH, Play, Process, limits, reach};
+use super::{Due, GangFault, LENGTH, Play, Process, reach};
 use pool::{
     Event, Exit, GangReach, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span, Ticket, Time,
 };
@@ -19,6 +19,10 @@ impl Play {
         for (model, spec) in self.specs.clone() {
             self.feed(at, Event::ModelSet { model, spec });
         }
+        if !self.leases.shapes.is_empty() {
+            let shapes = self.leases.shapes.clone();
+            self.feed(at, Event::ShapesSet { shapes });
+        }
         for node in self.links.keys().copied().collect::<Vec<_>>() {
             if !self.links[&node].is_cut {
                 self.joins(at, node);
@@ -28,14 +32,14 @@ impl Play {
 
     pub(super) fn is_cut(&self, node: NodeId, nth: u64) -> bool {
         let link = &self.links[&node];
-        link.is_cut && link.cuts == nth
+        link.is_cut && link.cuts == nth && !link.has_ended
     }
 
     pub(super) fn is_away(&mut self, node: NodeId) {
         self.links.get_mut(&node).expect("ours").is_known_cut = true;
     }
 
-    fn on(&self, node: NodeId) -> Vec<ReplicaId> {
+    pub(super) fn on(&self, node: NodeId) -> Vec<ReplicaId> {
         let on = self.processes.keys().filter(|(_, at)| *at == node);
         on.map(|(replica, _)| *replica).collect()
     }
@@ -47,6 +51,7 @@ impl Play {
     pub(super) fn joins(&mut self, at: Time, node: NodeId) {
         let link = self.links.get_mut(&node).expect("ours");
         (link.is_cut, link.is_known_cut) = (false, false);
+        link.joined = at;
         let running = self.on(node);
         let name = format!("node-{}", node.0);
         let reach = match self.fault {
@@ -59,7 +64,7 @@ impl Play {
                 node,
                 name,
                 running: running.clone(),
-                demand: None,
+                demand: self.leases.demands.get(&node).map(|(demand, _)| *demand),
                 reach,
             },
         );
@@ -68,6 +73,10 @@ impl Play {
             if reading.node == node {
                 self.feed(at, Event::DeviceRead { device, reading });
             }
+        }
+        if let Some((_, shape)) = self.leases.demands.get(&node) {
+            let shape = *shape;
+            self.feed(at, Event::NodeSized { node, shape });
         }
         for replica in running {
             if self.is_of_this_run(replica) {
@@ -84,7 +93,7 @@ impl Play {
     }
 
     /// Adopts the replicas whose processes have all returned, and ends the replicas with a process that will not return.
-    fn adopt_the_complete(&mut self, at: Time) {
+    pub(super) fn adopt_the_complete(&mut self, at: Time) {
         let mut by_replica: BTreeMap<ReplicaId, Vec<NodeId>> = BTreeMap::new();
         for (replica, node) in &self.returned {
             by_replica.entry(*replica).or_default().push(*node);
@@ -108,7 +117,10 @@ impl Play {
                 self.feed(at, event);
                 continue;
             }
-            let is_lost = |node: &&NodeId| !back.contains(node) && !self.links[*node].is_cut;
+            let is_lost = |node: &&NodeId| {
+                let link = &self.links[*node];
+                !back.contains(node) && (!link.is_cut || link.has_ended)
+            };
             if nodes.iter().any(|node| is_lost(&node)) {
                 self.report.incomplete += 1;
                 self.forget_returned(replica);
@@ -161,13 +173,17 @@ impl Play {
             self.known_ended.insert(replica);
         }
         self.returned.retain(|(_, on)| *on != node);
+        if let Some((demand, _)) = self.leases.demands.get(&node) {
+            self.set_breaks(at, *demand);
+        }
+        self.node_is_given_up(node);
         let why = "has not responded for too long".to_owned();
         self.feed(at, Event::NodeGone { node, why });
         self.adopt_the_complete(at);
     }
 
     /// The replicas with a part on the node that the pool believes in.
-    fn world_knows_on(&self, node: NodeId) -> Vec<ReplicaId> {
+    pub(super) fn world_knows_on(&self, node: NodeId) -> Vec<ReplicaId> {
         let view = self.world.pool.view(self.world.now);
         let replicas = view.models.iter().flat_map(|model| &model.replicas);
         let on = |share: &Share| self.devices[&share.device].node == node;
@@ -183,13 +199,18 @@ impl Play {
         // Numbers far apart may stand for the same meeting port.
         let gap = self.random.between(1, 500);
         self.first = self.first.max(newest).max(self.newest) + gap;
-        let pool = Pool::new(limits(), false, ReplicaId(self.first));
+        let limits = self.leases.limits.clone();
+        let pool = Pool::new(limits, false, ReplicaId(self.first));
         let before = core::mem::replace(&mut self.world, World::new(pool));
         self.world.now = at;
         self.waiting.clear();
         self.returned.clear();
         self.known_ended.clear();
+        self.leases.forget_open();
         for node in self.links.keys().copied().collect::<Vec<_>>() {
+            if self.links[&node].has_ended {
+                continue;
+            }
             let name = format!("node-{}", node.0);
             self.feed(at, Event::NodeExpected { node, name });
             let returns = at + Span(self.random.below(RETURN));
@@ -228,7 +249,13 @@ impl Play {
             }
         }
         let nodes: Vec<NodeId> = parts.iter().map(|(node, _)| *node).collect();
+        for node in &nodes {
+            self.check_placed_on(*node);
+        }
         if nodes.len() > 1 {
+            let mut nodes = nodes.iter();
+            let is_requested = nodes.any(|node| self.leases.demands.contains_key(node));
+            self.report.on_requested += u64::from(is_requested);
             self.report.gangs += 1;
         } else {
             self.report.others += 1;
@@ -322,7 +349,7 @@ impl Play {
         }
     }
 
-    fn cut_streams(&mut self, at: Time, replica: ReplicaId) {
+    pub(super) fn cut_streams(&mut self, at: Time, replica: ReplicaId) {
         let inside = self.world.seats.iter().filter(|(_, on)| **on == replica);
         let inside: Vec<Ticket> = inside.map(|(&ticket, _)| ticket).collect();
         for ticket in inside {

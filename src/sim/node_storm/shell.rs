@@ -295,7 +295,11 @@ impl Play {
                 self.check_record(at, record);
                 self.check_emptied(at, record);
             }
-            Action::RequestNode { demand, shape } => self.is_requested(at, *demand, *shape),
+            Action::RequestNodes { demands, shape } => {
+                for demand in demands {
+                    self.is_requested(at, *demand, *shape);
+                }
+            }
             Action::CancelNode { demand } => self.is_cancelled(at, *demand),
             Action::ReleaseNode { node } => self.is_given_back(at, *node),
             Action::Disown { replica, .. } => {

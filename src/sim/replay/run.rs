@@ -454,7 +454,7 @@ impl<'a> Play<'a> {
             Action::Fetch { .. }
             | Action::EndFetch { .. }
             | Action::Disown { .. }
-            | Action::RequestNode { .. }
+            | Action::RequestNodes { .. }
             | Action::CancelNode { .. }
             | Action::ReleaseNode { .. } => None,
             Action::Park { replica, .. } => {
