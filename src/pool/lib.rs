@@ -44,9 +44,10 @@ pub use types::event::{
 };
 pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
 pub use types::gang::GangReach;
+pub use types::groups::{GROUP_DEPTH_MAX, GROUPS_MAX, Group, Groups, GroupsError, WEIGHT_MAX};
 pub use types::ids::{
-    Bytes, DemandId, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority,
-    ReplicaId, ShapeId, Span, Ticket, Time,
+    Bytes, DemandId, DeviceId, GroupId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId,
+    Priority, ReplicaId, ShapeId, Span, Ticket, Time,
 };
 pub use types::keep_alive::KeepAlive;
 pub use types::key_seats::{KeySeats, ReplicaKeys};
@@ -70,6 +71,7 @@ pub use types::resident_adapters::{AdapterAccess, FilesFingerprint, ResidentAdap
 pub use types::shadow_costs::ShadowCosts;
 pub use types::share::Share;
 pub use types::stall::StallReason;
+pub use types::tokens::{ServiceClass, TokenCosts, Tokens};
 pub use view::check::{Violation, check};
 pub use view::nodes::{NodeState, NodeView};
 pub use view::pool::{

@@ -1,9 +1,17 @@
-//! The seats of each key at the gates of a simulation, as the gates of the controller count them.
+//! The seats and tokens of each key at the gates of a simulation, as the gates of the controller count them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use pool::{KeyId, KeySeats, ReplicaId, ReplicaKeys, Time};
+use pool::{KeyId, KeySeats, ReplicaId, ReplicaKeys, ServiceClass, Time, Tokens};
+
+/// A request with a seat: its key, its class, and the tokens that it is still expected to take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guest {
+    pub key: KeyId,
+    pub class: ServiceClass,
+    pub expected: Tokens,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GateKeys {
@@ -12,25 +20,44 @@ pub(crate) struct GateKeys {
 }
 
 impl GateKeys {
-    pub fn enters(&mut self, replica: ReplicaId, key: KeyId, now: Time) {
-        let seats = self.seats.entry(replica).or_default();
-        match seats.iter_mut().find(|seats| seats.key == key) {
-            Some(seats) => seats.enters(now),
-            None => {
-                let mut first = KeySeats::new(key);
-                first.enters(now);
-                seats.push(first);
-            }
-        }
+    pub fn enters(&mut self, replica: ReplicaId, guest: &Guest, now: Time) {
+        let all = self.seats.entry(replica).or_default();
+        let position = all
+            .iter()
+            .position(|seats| (seats.key, seats.class) == (guest.key, guest.class));
+        let nth = position.unwrap_or_else(|| {
+            all.push(KeySeats::with_class(guest.key, guest.class));
+            all.len() - 1
+        });
+        all[nth].enters(now);
+        all[nth].expected = all[nth].expected + guest.expected;
         self.changed.insert(replica);
     }
 
-    pub fn leaves(&mut self, replica: ReplicaId, key: KeyId, entered: Time, now: Time) {
-        let seats = self.seats.get_mut(&replica);
-        if let Some(seats) = seats.and_then(|all| all.iter_mut().find(|seats| seats.key == key)) {
+    pub fn leaves(&mut self, replica: ReplicaId, guest: &Guest, entered: Time, now: Time) {
+        if let Some(seats) = self.of_guest(replica, guest) {
             seats.leaves(entered, now);
+            seats.expected = less(seats.expected, guest.expected);
             self.changed.insert(replica);
         }
+    }
+
+    /// The request has taken these tokens.
+    pub fn takes(&mut self, replica: ReplicaId, guest: &mut Guest, tokens: Tokens) {
+        let left = less(guest.expected, tokens);
+        if let Some(seats) = self.of_guest(replica, guest) {
+            seats.served = seats.served + tokens;
+            seats.expected = less(seats.expected, less(guest.expected, left));
+            self.changed.insert(replica);
+        }
+        guest.expected = left;
+    }
+
+    fn of_guest(&mut self, replica: ReplicaId, guest: &Guest) -> Option<&mut KeySeats> {
+        let seats = self.seats.get_mut(&replica)?;
+        seats
+            .iter_mut()
+            .find(|seats| (seats.key, seats.class) == (guest.key, guest.class))
     }
 
     /// The replica's process has ended.
@@ -48,9 +75,18 @@ impl GateKeys {
             };
             let keys = seats.clone();
             seats.retain(|seats| seats.in_flight > 0);
-            seats.iter_mut().for_each(|seats| seats.ended_ms = 0);
+            for seats in seats {
+                (seats.ended_ms, seats.served) = (0, Tokens::ZERO);
+            }
             gates.push(ReplicaKeys { replica, keys });
         }
         gates
+    }
+}
+
+fn less(tokens: Tokens, by: Tokens) -> Tokens {
+    Tokens {
+        prompt: tokens.prompt.saturating_sub(by.prompt),
+        output: tokens.output.saturating_sub(by.output),
     }
 }

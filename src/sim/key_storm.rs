@@ -1,5 +1,5 @@
-//! Storms of two keys with a model each, of which only one fits: a closed loop of clients. Measures how much each key is served, and checks
-//! the bounds of fairness between keys (P9).
+//! Storms of two keys, or two groups of keys, with a model each, of which only one fits: a closed loop of clients. Measures how much each key is served, and checks
+//! the bounds of fairness between keys and between groups (P9).
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,11 +9,13 @@ use super::random::Random;
 use super::timeline::{Scene, Timeline};
 use super::world::World;
 use pool::{
-    Action, Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, Limits, ModelId, ModelSpec, Pool,
-    ReplicaId, Span, Ticket, Time,
+    Action, Bytes, DeviceId, DeviceReading, Event, Exit, Group, GroupId, Groups, KeyId, Limits,
+    ModelId, ModelSpec, Pool, ReplicaId, Span, Ticket, Time,
 };
 
 const KEYS: u64 = 2;
+/// The number of keys of the first group.
+const KEYS_OF_FIRST: u64 = 5;
 const GIB: u64 = 1 << 30;
 const LASTS: Time = Time(1_800_000);
 const READ_EVERY: u64 = 1_000;
@@ -30,6 +32,8 @@ pub enum KeyClients {
     Backlogged,
     /// The second key has one short request at a time, and pauses: its waits must be short.
     HeavyAndLight,
+    /// Like `Backlogged`, for two groups of equal weight, of which one has several keys: the service of the groups must stay close.
+    TwoGroups,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +182,19 @@ impl Play {
             };
             play.feed(Time(0), Event::ModelSet { model, spec });
         }
+        if storm.clients == KeyClients::TwoGroups && !storm.hides_keys {
+            let groups = [1, 2].map(|id| Group {
+                id: GroupId(id),
+                name: format!("group-{id}"),
+                parent: None,
+                weight: 1,
+                reserved_permille: 0,
+            });
+            let members = (1..=KEYS_OF_FIRST).map(|key| (KeyId(key), GroupId(1)));
+            let members = members.chain([(KeyId(KEYS_OF_FIRST + 1), GroupId(2))]);
+            let groups = Groups::new(groups.into(), members).expect("the tree is valid");
+            play.feed(Time(0), Event::GroupsSet { groups });
+        }
         let light = storm.clients == KeyClients::HeavyAndLight;
         for _ in 0..seats * 2 + 2 {
             play.timeline.push(Time(0), Due::Asks(0));
@@ -196,7 +213,12 @@ impl Play {
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
         self.report.requests += 1;
-        let key = KeyId(if self.storm.hides_keys { 0 } else { nth + 1 });
+        let key = KeyId(match self.storm.clients {
+            KeyClients::TwoGroups if nth == 0 => 1 + self.random.below(KEYS_OF_FIRST),
+            KeyClients::TwoGroups => KEYS_OF_FIRST + 1,
+            _ if self.storm.hides_keys => 0,
+            _ => nth + 1,
+        });
         self.world.now = self.world.now.max(at);
         if let Some(&replica) = self.ready.get(&nth)
             && self.world.enter((ticket, key), replica, self.seats, at)
@@ -262,7 +284,7 @@ impl Play {
 
     /// A key leads by no more than two such turns of all seats.
     fn gap_is_bounded(&mut self, now: Time) {
-        if self.storm.clients != KeyClients::Backlogged {
+        if self.storm.clients == KeyClients::HeavyAndLight {
             return;
         }
         let inside = |nth: u64| -> u64 {

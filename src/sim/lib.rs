@@ -9,6 +9,9 @@ extern crate alloc;
 mod args;
 mod gang_storm;
 mod gate_keys;
+mod group_lines;
+mod group_referee;
+mod group_storm;
 mod key_storm;
 mod narration;
 mod node_lines;
@@ -26,6 +29,7 @@ mod timeline;
 mod world;
 
 pub use gang_storm::{GangFault, GangStorm, GangStormReport};
+pub use group_storm::{GroupFault, GroupStorm, GroupStormReport};
 pub use key_storm::{KeyClients, KeyStorm, KeyStormReport};
 pub use node_storm::{NodeFault, NodeStorm, NodeStormReport};
 pub use persistence::{WishReport, WishStorm};

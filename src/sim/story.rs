@@ -9,7 +9,9 @@
 //!       [timeout 60s] [deadline 5m] [grace 10s] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
 //!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent] [part 20GiB [mapped 10GiB]]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
-//! 0s   ask 1 NAME [key 7]        a request without a seat arrives
+//! group NAME [weight 2] [in PARENT] [reserved 200] [keys 1,2]
+//! 0s   ask 1 NAME [key 7] [class flex|priority] [tokens 500+200]        a request without a seat arrives
+//! 0s   costs NAME 100+2000 / takes 1 500+200 / ungroup NAME       the cost of tokens in microseconds; tokens of request t1; a group is deleted
 //! 0s   within 1 30s              the client of request t1 waits no longer than this
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
@@ -41,6 +43,7 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 
 use super::args::{Options, bytes, number, span, target};
+use super::group_lines::StoryGroups;
 use super::narration::shares;
 use super::world::World;
 use pool::{
@@ -102,6 +105,7 @@ pub(super) struct StoryRunner {
     pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
     pub(super) shapes: Vec<NodeShape>,
+    pub(super) groups: StoryGroups,
     order_next: u64,
     /// The transcript also shows what the store is ordered to write.
     pub(super) tells_store: bool,
@@ -119,6 +123,7 @@ impl StoryRunner {
             links: Vec::new(),
             hosts: BTreeMap::new(),
             shapes: Vec::new(),
+            groups: StoryGroups::default(),
             order_next: 1,
             tells_store: false,
             explained: BTreeMap::new(),
@@ -129,6 +134,7 @@ impl StoryRunner {
         match args[0] {
             "device" => return self.device(args),
             "host" => return self.host(args),
+            "group" => return self.group(args, transcript),
             "model" => return self.model(args, transcript),
             _ => {}
         }
@@ -141,6 +147,9 @@ impl StoryRunner {
         let rest = &args[2..];
         if what == "plan" {
             return self.plan(at, rest, transcript);
+        }
+        if what == "ask" {
+            return self.ask(at, rest, transcript);
         }
         if what == "why" {
             return self.why(rest, transcript);
@@ -173,7 +182,11 @@ impl StoryRunner {
     }
 
     pub(super) fn feed(&mut self, at: Time, event: Event, transcript: &mut String) {
-        let actions = self.world.feed(at, event);
+        self.feed_all(at, vec![event], transcript);
+    }
+
+    pub(super) fn feed_all(&mut self, at: Time, events: Vec<Event>, transcript: &mut String) {
+        let actions = self.world.feed_all(at, events);
         for action in &actions {
             if let Action::Record(record) = action
                 && let (Some(model), Some(explanation)) = (&record.model, &record.explanation)
@@ -194,19 +207,6 @@ impl StoryRunner {
         let replica = || number(rest.first()).map(ReplicaId);
         Ok(Some(match what {
             "wait" => Event::TimerFired,
-            "ask" => {
-                let ticket = Ticket(number(rest.first())?);
-                let key = KeyId(
-                    Options::from_args(rest.get(2..).unwrap_or_default())?
-                        .number("key")?
-                        .unwrap_or(0),
-                );
-                Event::RequestArrived {
-                    ticket,
-                    model: self.named(rest.get(1))?,
-                    key,
-                }
-            }
             // A request for a ready model takes its seat at the gate, without the pool.
             "enter" => {
                 let ticket = Ticket(number(rest.first())?);
@@ -264,6 +264,9 @@ impl StoryRunner {
                     Event::SaveFailed { order, message }
                 }
             }
+            "ungroup" => self.ungroup(rest)?,
+            "costs" => self.token_costs(rest)?,
+            "takes" => self.takes(rest)?,
             "exits" => Event::ReplicaExited {
                 replica: replica()?,
                 exit: Exit::Requested,

@@ -3,9 +3,10 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::gate_keys::GateKeys;
+use super::gate_keys::{GateKeys, Guest};
 use pool::{
-    Action, Event, GateMode, GateReading, KeyId, OrderId, Pool, ReplicaId, Span, Ticket, Time,
+    Action, Event, GateMode, GateReading, KeyId, OrderId, Pool, ReplicaId, ServiceClass, Span,
+    Ticket, Time, Tokens,
 };
 
 /// The counts of a real gate.
@@ -58,8 +59,8 @@ pub struct World {
     pub gates: BTreeMap<ReplicaId, Gate>,
     /// The replica of each seat.
     pub seats: BTreeMap<Ticket, ReplicaId>,
-    /// The key of each request that waits or has a seat, and the time it took the seat.
-    keys: BTreeMap<Ticket, (KeyId, Time)>,
+    /// Each request that waits or has a seat, and the time it took the seat.
+    guests: BTreeMap<Ticket, (Guest, Time)>,
     gate_keys: GateKeys,
     /// Orders that the store has not confirmed; `None` if it confirms immediately.
     pub unsaved: Option<Vec<OrderId>>,
@@ -75,7 +76,7 @@ impl World {
             turned: Time(0),
             gates: BTreeMap::new(),
             seats: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            guests: BTreeMap::new(),
             gate_keys: GateKeys::default(),
             unsaved: None,
         }
@@ -95,8 +96,16 @@ impl World {
         let mut news = vec![Event::GatesRead { readings }, Event::KeysRead { gates }];
         news.extend(these);
         for event in &news {
-            if let Event::RequestArrived { ticket, key, .. } = event {
-                self.keys.insert(*ticket, (*key, self.now));
+            match event {
+                Event::RequestArrived { ticket, key, .. } => {
+                    self.guest(*ticket).key = *key;
+                }
+                Event::RequestDescribed {
+                    ticket,
+                    class,
+                    expected,
+                } => self.describe(*ticket, *class, *expected),
+                _ => {}
             }
         }
         let mut events = VecDeque::new();
@@ -132,9 +141,9 @@ impl World {
                 gate.entered += 1;
                 gate.idle_before = None;
                 gate.reported = (gate.in_flight, gate.entered, gate.last_end);
-                let (key, entered) = self.keys.entry(*ticket).or_insert((KeyId(0), self.now));
-                *entered = self.now;
-                self.gate_keys.enters(*replica, *key, self.now);
+                let guest = *self.guest(*ticket);
+                self.guests.insert(*ticket, (guest, self.now));
+                self.gate_keys.enters(*replica, &guest, self.now);
                 self.seats.insert(*ticket, *replica);
                 None
             }
@@ -179,6 +188,26 @@ impl World {
         }
     }
 
+    fn guest(&mut self, ticket: Ticket) -> &mut Guest {
+        let (guest, _) = self.guests.entry(ticket).or_default();
+        guest
+    }
+
+    /// Sets the class and the expected tokens of a request that has not taken a seat.
+    pub fn describe(&mut self, ticket: Ticket, class: ServiceClass, expected: Tokens) {
+        let guest = self.guest(ticket);
+        (guest.class, guest.expected) = (class, expected);
+    }
+
+    /// A request with a seat has taken these tokens.
+    pub fn takes_tokens(&mut self, ticket: Ticket, tokens: Tokens) {
+        if let Some(replica) = self.seats.get(&ticket)
+            && let Some((guest, _)) = self.guests.get_mut(&ticket)
+        {
+            self.gate_keys.takes(*replica, guest, tokens);
+        }
+    }
+
     /// The hot path: takes a seat without the pool, if a gate is open and has a free seat.
     pub fn enter(
         &mut self,
@@ -198,8 +227,12 @@ impl World {
         }
         gate.in_flight += 1;
         gate.entered += 1;
-        self.gate_keys.enters(replica, key, now);
-        self.keys.insert(ticket, (key, now));
+        let guest = Guest {
+            key,
+            ..*self.guest(ticket)
+        };
+        self.gate_keys.enters(replica, &guest, now);
+        self.guests.insert(ticket, (guest, now));
         self.seats.insert(ticket, replica);
         true
     }
@@ -208,8 +241,8 @@ impl World {
     /// waits.
     pub fn end(&mut self, ticket: Ticket, now: Time) -> Option<Event> {
         let replica = self.seats.remove(&ticket)?;
-        if let Some((key, entered)) = self.keys.remove(&ticket) {
-            self.gate_keys.leaves(replica, key, entered, now);
+        if let Some((guest, entered)) = self.guests.remove(&ticket) {
+            self.gate_keys.leaves(replica, &guest, entered, now);
         }
         let gate = self.gates.get_mut(&replica)?;
         gate.in_flight -= 1;

@@ -47,3 +47,8 @@ fn two_keys_that_always_have_requests_are_served_alike() {
 fn a_short_request_waits_for_one_turn_of_a_key_with_many_long_ones() {
     hold(KeyClients::HeavyAndLight);
 }
+
+#[test]
+fn two_groups_that_always_have_requests_are_served_alike_however_many_keys_they_have() {
+    hold(KeyClients::TwoGroups);
+}

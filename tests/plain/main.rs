@@ -8,6 +8,7 @@ mod engine_keys;
 mod estimates;
 mod gang_storms;
 mod gpus;
+mod group_storms;
 mod inventory;
 mod key_storms;
 mod model_files;

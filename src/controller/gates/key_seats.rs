@@ -75,10 +75,10 @@ mod tests {
 
     fn seats(key: u64, in_flight: u32, entered_sum: u64, ended_ms: u64) -> KeySeats {
         KeySeats {
-            key: KeyId(key),
             in_flight,
             entered_sum,
             ended_ms,
+            ..KeySeats::new(KeyId(key))
         }
     }
 

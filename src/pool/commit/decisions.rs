@@ -20,6 +20,13 @@ impl Pool {
                     .forget_ticket(ticket, true)
                     .expect("granted while waiting");
                 let now = self.now;
+                self.shares.takes_seat(
+                    waited.key,
+                    waited.class,
+                    replica,
+                    waited.expected,
+                    (self.charging(waited.model), now),
+                );
                 let granting = self
                     .replicas
                     .get_mut(&replica)

@@ -41,7 +41,7 @@ impl Pool {
         refusal: &Refusal,
         actions: &mut Actions,
     ) {
-        let waiting: Vec<Ticket> = self.models[&model].queue.iter().collect();
+        let waiting: Vec<Ticket> = self.models[&model].queue.by_arrival().collect();
         for ticket in waiting {
             let key = self.queues[&ticket].key;
             self.forget_ticket(ticket, false);

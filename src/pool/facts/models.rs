@@ -13,6 +13,7 @@ use crate::types::occupancy::RequestTimes;
 use crate::types::queue::Queue;
 use crate::types::rent::Rent;
 use crate::types::saves::SettingOrders;
+use crate::types::tokens::TokenCosts;
 
 /// The longest lease of an order. A lease that ends later was ordered, or is read, under a clock that is wrong by years.
 const LEASE_MAX: Span = Span::from_secs(365 * 24 * 3600);
@@ -196,6 +197,8 @@ pub struct Model {
     /// The time the requests in flight took to end when a busy replica was drained.
     pub(crate) drain_takes: Span,
     pub(crate) request_times: RequestTimes,
+    /// The measured cost of its tokens; without it, requests are charged for the time of their seats.
+    pub(crate) token_costs: Option<TokenCosts>,
     /// The time for which its requests have waited since one was served (P3).
     pub(crate) rent: Rent,
     pub(crate) last_used: Option<Time>,
@@ -238,6 +241,7 @@ impl Model {
             stop_takes: Span::ZERO,
             drain_takes: Span::ZERO,
             request_times: RequestTimes::default(),
+            token_costs: None,
             rent: Rent::default(),
             last_used: None,
             seated: 0,

@@ -5,11 +5,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Index;
 
 use crate::types::ids::{KeyId, ModelId, Ticket, Time};
+use crate::types::tokens::{ServiceClass, Tokens};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub model: ModelId,
     pub key: KeyId,
+    pub class: ServiceClass,
+    /// The tokens that it is expected to take, if the gateway has reported them.
+    pub expected: Option<Tokens>,
     pub since: Time,
     pub deadline: Time,
     /// The time at which its client gives up on its own; at the latest its deadline.
@@ -69,6 +73,23 @@ impl Queues {
     /// Forgets the model after its last request has left.
     pub fn no_longer_wait_for(&mut self, model: ModelId) {
         self.waited_for.remove(&model);
+    }
+
+    /// The gateway has described a waiting request. Returns it as it was before.
+    pub fn describe(
+        &mut self,
+        ticket: Ticket,
+        class: ServiceClass,
+        expected: Tokens,
+    ) -> Option<Waiting> {
+        let waiting = self.tickets.get_mut(&ticket)?;
+        let before = waiting.clone();
+        (waiting.class, waiting.expected) = (class, Some(expected));
+        Some(before)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Ticket, &Waiting)> {
+        self.tickets.iter()
     }
 
     /// The request's client gives up at this time. Returns the model that it waits for.

@@ -9,7 +9,6 @@ use crate::facts::consolidation::Consolidation;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
 use crate::facts::disks::Disks;
-use crate::facts::key_service::KeyService;
 use crate::facts::load_estimates::LoadEstimates;
 use crate::facts::models::{Model, Models};
 use crate::facts::node_demand::NodeDemand;
@@ -19,6 +18,7 @@ use crate::facts::queues::{Queues, Waiting};
 use crate::facts::replicas::Replicas;
 use crate::facts::service::Service;
 use crate::facts::shadows::Shadows;
+use crate::facts::shares::{Charging, Lane, Shares};
 use crate::types::autoscaling::Scaler;
 use crate::types::ids::{ModelId, OrderId, Priority, ReplicaId, Ticket, Time};
 use crate::types::market::Market;
@@ -43,8 +43,8 @@ pub struct Pool {
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
     pub(crate) load_estimates: LoadEstimates,
     pub(crate) queues: Queues,
-    /// The service that each key has had (P9).
-    pub(crate) key_service: KeyService,
+    /// The service that groups and keys have had (F1, P9).
+    pub(crate) shares: Shares,
     pub(crate) orders: Orders,
     /// Loaded models that may have several replicas.
     pub(crate) scalers: BTreeMap<ModelId, Scaler>,
@@ -74,7 +74,7 @@ impl Pool {
             planned: BTreeMap::new(),
             load_estimates: LoadEstimates::default(),
             queues: Queues::default(),
-            key_service: KeyService::default(),
+            shares: Shares::default(),
             orders: Orders::default(),
             scalers: BTreeMap::new(),
             refusals: Refusals::default(),
@@ -172,9 +172,29 @@ impl Pool {
         self.grows_at_model(id);
     }
 
+    /// The charging of requests for the model.
+    pub(crate) fn charging(&self, id: ModelId) -> Charging {
+        let model = self.models.get(&id);
+        Charging {
+            costs: model.and_then(|model| model.token_costs),
+            request: model.and_then(|model| model.request_times.mean()),
+        }
+    }
+
+    /// The request for the model that is served next (F1): the group, then the key that has been served least, then its first.
+    pub(crate) fn next_waiting(&self, id: ModelId) -> Option<Ticket> {
+        let (key, lane) = self.shares.next(id)?;
+        let queue = &self.models.get(&id)?.queue;
+        match lane {
+            Lane::Reserved => queue.urgent(key),
+            Lane::Usual => queue.usual(key).next(),
+            Lane::Flex => queue.flex(key).next(),
+        }
+    }
+
     pub(crate) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
         let waiting = self.queues.leave(ticket)?;
-        self.key_leaves(waiting.key);
+        self.request_unqueued(&waiting);
         self.touch_model(waiting.model);
         // Its waiting request protected the model's replicas from eviction.
         self.grows_at_model(waiting.model);
@@ -182,12 +202,11 @@ impl Pool {
             self.models.has_served(waiting.model);
         }
         if let Some(model) = self.models.get_mut(&waiting.model) {
+            model.queue.remove(ticket);
             if served {
                 model.rent.reset();
-                model.queue.serve(ticket);
             } else {
                 model.rent.leaves(waiting.since, self.now);
-                model.queue.leave(ticket);
             }
             if model.queue.is_empty() {
                 self.queues.no_longer_wait_for(waiting.model);

@@ -14,6 +14,7 @@ use crate::types::ids::{DeviceId, KeyId, ModelId, ReplicaId, Ticket, Time};
 use crate::types::model::{Limits, LoadWish, ModelSpec, Override, Tier};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
+use crate::types::tokens::ServiceClass;
 
 impl Pool {
     pub(crate) fn observe(&mut self, event: Event, actions: &mut Actions) {
@@ -29,6 +30,14 @@ impl Pool {
                 readings.iter().for_each(|reading| self.gate_read(*reading));
             }
             Event::KeysRead { gates } => self.keys_read(&gates),
+            Event::RequestDescribed {
+                ticket,
+                class,
+                expected,
+            } => self.request_described(ticket, class, expected),
+            Event::GroupsSet { groups } => self.groups_set(groups),
+            Event::MemberSet { key, group } => self.member_set(key, group),
+            Event::TokensMeasured { model, costs } => self.tokens_measured(model, costs),
             Event::GateClosed { replica, in_flight } => self.gate_closed(replica, in_flight),
             Event::GateBusy { reading } => {
                 self.gate_read(reading);
@@ -195,7 +204,7 @@ impl Pool {
                     limit: model.spec.queue_limit,
                     retry: self.expected_wait(id),
                 };
-                match model.queue.displaced_by(key) {
+                match self.displaced_by(id, key) {
                     None => Some(full),
                     Some(displaced) => {
                         self.displace(displaced, full, actions);
@@ -213,23 +222,23 @@ impl Pool {
         let model = self.models.get_mut(&id).expect("known");
         let deadline = now + model.spec.queue_timeout;
         let was_empty = model.queue.is_empty();
-        model.queue.push(ticket, key);
+        model.queue.push(ticket, key, ServiceClass::Default);
         if was_empty && !self.demand_index.is_empty() {
             // A replica that requests wait for keeps its place for a shorter time (P9).
             self.grows_at_model(id);
         }
         self.touch_model(id);
-        self.key_joins(key);
-        self.queues.join(
-            ticket,
-            Waiting {
-                model: id,
-                key,
-                since: now,
-                deadline,
-                gives_up: deadline,
-            },
-        );
+        let waiting = Waiting {
+            model: id,
+            key,
+            class: ServiceClass::Default,
+            expected: None,
+            since: now,
+            deadline,
+            gives_up: deadline,
+        };
+        self.request_queued(&waiting);
+        self.queues.join(ticket, waiting);
     }
 
     /// Refuses a waiting request to give its place to another caller.

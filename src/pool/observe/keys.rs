@@ -1,57 +1,96 @@
-//! Turns the gates' counts by key into facts: how much each key has been served (P9). Makes no choices.
+//! Turns the gates' counts by key, groups and the measured costs of tokens into facts (F1, P9). Makes no choices.
 
-use alloc::vec::Vec;
-
-use crate::facts::key_service::ServiceChange;
+use crate::facts::queues::Waiting;
 use crate::facts::state::Pool;
-use crate::types::ids::{KeyId, ModelId, ReplicaId};
+use crate::types::groups::Groups;
+use crate::types::ids::{GroupId, KeyId, ModelId, ReplicaId, Ticket};
 use crate::types::key_seats::ReplicaKeys;
+use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
 
 impl Pool {
     pub(crate) fn keys_read(&mut self, gates: &[ReplicaKeys]) {
         for ReplicaKeys { replica, keys } in gates {
-            if self.replicas.contains_key(replica) {
-                let change = self.key_service.read(*replica, keys, self.now);
-                self.service_changed(&change);
+            if let Some(found) = self.replicas.get(replica) {
+                let charging = self.charging(found.model);
+                self.shares.read(*replica, keys, charging, self.now);
             }
         }
-        let change = self.key_service.count_sometimes(self.now);
-        self.service_changed(&change);
-        self.key_service.forget();
+        self.shares.count_sometimes(self.now);
+        self.service_changed();
     }
 
-    pub(crate) fn key_joins(&mut self, key: KeyId) {
-        let change = self.key_service.joins(key, self.now);
-        self.service_changed(&change);
+    pub(crate) fn request_queued(&mut self, waiting: &Waiting) {
+        let Waiting {
+            key, model, class, ..
+        } = *waiting;
+        self.shares.joins(key, model, class, self.now);
+        self.service_changed();
     }
 
-    pub(crate) fn key_leaves(&mut self, key: KeyId) {
-        let change = self.key_service.leaves(key, self.now);
-        self.service_changed(&change);
+    pub(crate) fn request_unqueued(&mut self, waiting: &Waiting) {
+        let Waiting {
+            key, model, class, ..
+        } = *waiting;
+        self.shares.leaves(key, model, class);
+        self.service_changed();
+    }
+
+    /// The gateway has described a waiting request.
+    pub(crate) fn request_described(
+        &mut self,
+        ticket: Ticket,
+        class: ServiceClass,
+        expected: Tokens,
+    ) {
+        let Some(before) = self.queues.describe(ticket, class, expected) else {
+            return;
+        };
+        if before.class != class {
+            if let Some(model) = self.models.get_mut(&before.model) {
+                model.queue.set_class(ticket, class);
+            }
+            self.shares.leaves(before.key, before.model, before.class);
+            self.shares.joins(before.key, before.model, class, self.now);
+            self.touch_model(before.model);
+            self.service_changed();
+        }
+    }
+
+    pub(crate) fn groups_set(&mut self, groups: Groups) {
+        let waiting = self.queues.iter();
+        let waiting = waiting.map(|(_, waiting)| (waiting.key, waiting.model, waiting.class));
+        self.shares.set_groups(groups, waiting);
+        self.touch_everything();
+    }
+
+    pub(crate) fn member_set(&mut self, key: KeyId, group: Option<GroupId>) {
+        if !self.shares.move_inactive(key, group)
+            && let Some(groups) = self.shares.with_member(key, group)
+        {
+            self.groups_set(groups);
+        }
+    }
+
+    pub(crate) fn tokens_measured(&mut self, id: ModelId, costs: TokenCosts) {
+        if let Some(model) = self.models.get_mut(&id) {
+            model.token_costs = Some(costs);
+        }
     }
 
     pub(crate) fn keys_end(&mut self, replica: ReplicaId) {
-        let change = self.key_service.ends(replica, self.now);
-        self.service_changed(&change);
+        self.shares.ends(replica, self.now);
+        self.service_changed();
     }
 
     /// A replica may now leave for another key's request, and a model's request may rank differently.
-    fn service_changed(&mut self, change: &ServiceChange) {
-        for &replica in &change.replicas {
+    fn service_changed(&mut self) {
+        let change = self.shares.take_change();
+        for replica in change.replicas {
             self.grows_at(replica);
         }
-        for &key in &change.keys {
-            let replicas: Vec<ReplicaId> = self.key_service.replicas_of(key).collect();
-            for replica in replicas {
-                self.grows_at(replica);
-            }
-            let waited_for = self.queues.waited_for().iter();
-            let waits = |id: &&ModelId| self.models[*id].queue.has_key(key);
-            let models: Vec<ModelId> = waited_for.filter(waits).copied().collect();
-            for model in models {
-                self.touch_model(model);
-                self.grows_at_model(model);
-            }
+        for model in change.models {
+            self.touch_model(model);
+            self.grows_at_model(model);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::plan::requirements::never_fits;
 use crate::plan::{demands, explaining, node_demand, obstacles, order_refusals, place};
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
 use crate::types::ids::{Bytes, DeviceId, LoaderId, ModelId, Priority, Span, Time};
+use crate::types::key_seats::LeastServed;
 use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
@@ -202,7 +203,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
                 return Decision::Shorten { order, refusal };
             }
             Class::Request => {
-                let ticket = pool.models[&model].queue.first().expect("a request waits");
+                let ticket = pool.next_waiting(model).expect("a request waits");
                 return Decision::Refuse { ticket, refusal };
             }
             Class::Standing if pool.models[&model].is_restoring() && !pool.nodes_may_join() => {
@@ -284,7 +285,7 @@ struct Least {
     /// Replicas of equal priority stay until this time.
     evicts_from: EvictsFrom,
     /// Replicas leave sooner for a key that has been served less (P9).
-    served: u64,
+    served: Option<LeastServed>,
     nodes: u32,
     devices_per_node: u32,
     bytes: Bytes,
@@ -314,9 +315,7 @@ impl Least {
             patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
             evicts_from: requirements.evicts_from,
-            served: requirements
-                .least_served
-                .map_or(u64::MAX, |least| least.level),
+            served: requirements.least_served,
             nodes: requirements.nodes,
             devices_per_node: requirements.devices_per_node(),
             bytes: requirements.bytes,
@@ -356,12 +355,23 @@ impl Blocking {
                 && least.patience_ends <= demand.patience_ends
                 && least.crowd >= demand.crowd
                 && least.evicts_from.is_no_later_than(demand.evicts_from)
-                && (is_same || least.served <= demand.served)
+                && (is_same || is_served_no_more(least.served, demand.served))
                 && least.nodes <= demand.nodes
                 && least.devices_per_node <= demand.devices_per_node
                 && least.bytes <= demand.bytes
                 && (is_same || least.host_most <= demand.host_least)
         })
+    }
+}
+
+/// Returns true if replicas that stay for the first key stay for the second one. Only siblings in the tree of groups compare.
+fn is_served_no_more(least: Option<LeastServed>, other: Option<LeastServed>) -> bool {
+    match (least, other) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(least), Some(other)) => {
+            least.key == other.key || (least.home == other.home && least.level <= other.level)
+        }
     }
 }
 

@@ -65,7 +65,7 @@ fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
             continue;
         }
         let model = &pool.models[&id];
-        let first = model.queue.first().expect("its queue is not empty");
+        let first = pool.next_waiting(id).expect("its queue is not empty");
         let seats = model.spec.seats_per_replica.max(1);
         let open = model
             .replicas

@@ -5,9 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::gang::GangReach;
+use crate::types::groups::Groups;
 use crate::types::ids::{
-    Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId,
-    ShapeId, Span, Ticket, Time,
+    Bytes, DemandId, DeviceId, GroupId, KeyId, KindId, ModelId, NodeId, OrderId, Priority,
+    ReplicaId, ShapeId, Span, Ticket, Time,
 };
 use crate::types::keep_alive::KeepAlive;
 use crate::types::key_seats::ReplicaKeys;
@@ -16,6 +17,7 @@ use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, Overrid
 use crate::types::node_demand::{NodeOutlook, NodeShape, NodesSpent};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
+use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -28,6 +30,13 @@ pub enum Event {
         ticket: Ticket,
         model: ModelId,
         key: KeyId,
+    },
+    /// The class of a waiting request, and the tokens that it is expected to take. Follows `RequestArrived` in the same step;
+    /// without it, the request is of the class `Default` and takes as many as the model's usual request.
+    RequestDescribed {
+        ticket: Ticket,
+        class: ServiceClass,
+        expected: Tokens,
     },
     /// The time at which a waiting client gives up on its own if it has no seat. `RequestLeft` follows when it does.
     RequestGivesUp {
@@ -45,6 +54,21 @@ pub enum Event {
     /// The seats of each key at the gates that have changed since the last reading.
     KeysRead {
         gates: Vec<ReplicaKeys>,
+    },
+    /// The groups and their members; replaces the earlier ones. Requests that wait or run stay, and count for the new group of
+    /// their key (F6).
+    GroupsSet {
+        groups: Groups,
+    },
+    /// The group of a key that is known only now, such as that of a person who signs on.
+    MemberSet {
+        key: KeyId,
+        group: Option<GroupId>,
+    },
+    /// The measured cost of the model's tokens. Until it is known, requests for the model are charged for the time of their seats.
+    TokensMeasured {
+        model: ModelId,
+        costs: TokenCosts,
     },
     /// The gate is closed. Reports the number of requests still inside.
     GateClosed {

@@ -39,6 +39,8 @@ id! {
     OrderId(u64, "o"),
     /// The key of a request, for fairness within a queue. 0 stands for all requests without a key.
     KeyId(u64, "k"),
+    /// A group of keys (F1).
+    GroupId(u32, "g"),
 }
 
 /// A model's rank: 0 is lowest and the default, 2 and above is always-hot (P1, P4).

@@ -1,26 +1,39 @@
 //! The seats that the requests of each key take: what a gate counts, and the key that a load is for.
 
 use crate::types::ids::{KeyId, ReplicaId, Time};
+use crate::types::tokens::{ServiceClass, Tokens};
 
-/// The seats of a key on a replica, as its gate counts them.
+/// The seats of a key on a replica for requests of one class, as its gate counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySeats {
     pub key: KeyId,
+    pub class: ServiceClass,
     /// Requests that have a seat.
     pub in_flight: u32,
     /// The sum of the times at which they took it, in milliseconds.
     pub entered_sum: u64,
     /// The seat-milliseconds of the requests that have ended since the last reading.
     pub ended_ms: u64,
+    /// The tokens counted since the last reading, of requests inside and of ended ones.
+    pub served: Tokens,
+    /// The further tokens that the requests inside are expected to take. 0 once a request has taken more than expected.
+    pub expected: Tokens,
 }
 
 impl KeySeats {
     pub fn new(key: KeyId) -> KeySeats {
+        KeySeats::with_class(key, ServiceClass::Default)
+    }
+
+    pub fn with_class(key: KeyId, class: ServiceClass) -> KeySeats {
         KeySeats {
             key,
+            class,
             in_flight: 0,
             entered_sum: 0,
             ended_ms: 0,
+            served: Tokens::ZERO,
+            expected: Tokens::ZERO,
         }
     }
 
@@ -51,9 +64,11 @@ pub struct ReplicaKeys {
     pub keys: alloc::vec::Vec<KeySeats>,
 }
 
-/// The least served of the keys that wait for a model, and its service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The least served of the keys that wait for a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeastServed {
-    pub level: u64,
     pub key: KeyId,
+    /// Keys with the same home are siblings in the tree of groups, so their levels compare.
+    pub home: usize,
+    pub level: u64,
 }

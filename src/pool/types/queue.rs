@@ -1,35 +1,50 @@
-//! A model's waiting requests: fair between keys, then first come, first served (Q1). Start-time fair queueing with unit cost: a
-//! key's n-th waiting request is tagged n rounds after the round being served, so a key with a thousand requests and a key with one
-//! take turns.
-//!
-//! A turn belongs to its key and serves the key's first request. A request that leaves takes the last turn of its key with it, and
-//! the requests behind it move up.
+//! A model's waiting requests by key and class, each in the order of arrival (F1). The next key follows from the service that groups
+//! and keys have had (`facts/shares`); the queue has its first request.
 
-use alloc::collections::{BTreeMap, BTreeSet, btree_map};
+use alloc::collections::BTreeMap;
 
 use crate::types::ids::{KeyId, Ticket};
+use crate::types::tokens::ServiceClass;
 
-/// The round, and the ticket for which the turn was added; among equals the earliest goes first.
-type Turn = (u64, Ticket);
+const NONE: &BTreeMap<u64, Ticket> = &BTreeMap::new();
 
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
-    /// In the order in which they are served.
-    turns: BTreeMap<Turn, KeyId>,
     keys: BTreeMap<KeyId, OfKey>,
-    /// Each ticket's key, and its place in the order of arrival.
-    place_of: BTreeMap<Ticket, (KeyId, u64)>,
+    /// Each ticket's key and class, and its place in the order of arrival.
+    place_of: BTreeMap<Ticket, (KeyId, ServiceClass, u64)>,
     by_arrival: BTreeMap<u64, Ticket>,
     arrivals: u64,
-    round: u64,
 }
 
-/// A key's waiting requests in the order of arrival, and as many turns.
+/// A key's waiting requests in the order of arrival.
 #[derive(Clone, Debug, Default)]
 struct OfKey {
-    tickets: BTreeMap<u64, Ticket>,
-    turns: BTreeSet<Turn>,
-    next_round: u64,
+    /// All requests except the class `flex`.
+    usual: BTreeMap<u64, Ticket>,
+    /// Requests of the class `priority`; also among the usual ones.
+    urgent: BTreeMap<u64, Ticket>,
+    flex: BTreeMap<u64, Ticket>,
+}
+
+impl OfKey {
+    fn len(&self) -> usize {
+        self.usual.len() + self.flex.len()
+    }
+
+    fn oldest(&self) -> Option<Ticket> {
+        let firsts = [self.usual.first_key_value(), self.flex.first_key_value()];
+        firsts
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|(_, ticket)| *ticket)
+    }
+
+    fn newest(&self) -> Option<Ticket> {
+        let lasts = [self.usual.last_key_value(), self.flex.last_key_value()];
+        lasts.into_iter().flatten().max().map(|(_, ticket)| *ticket)
+    }
 }
 
 impl Queue {
@@ -46,16 +61,10 @@ impl Queue {
         self.by_arrival.values().next().copied()
     }
 
-    /// The request that leaves a full queue to make way for a new request of this key: the last request of the key with the most
-    /// requests.
-    pub(crate) fn displaced_by(&self, key: KeyId) -> Option<Ticket> {
-        let waiting = |key: &KeyId| self.keys.get(key).map_or(0, |of_key| of_key.tickets.len());
-        let (_, most) = self
-            .keys
-            .iter()
-            .max_by_key(|(key, of_key)| (of_key.tickets.len(), **key))?;
-        let last = most.tickets.values().next_back().copied();
-        last.filter(|_| most.tickets.len() > waiting(&key) + 1)
+    /// The keys with waiting requests, each with the number of them and the last.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (KeyId, usize, Ticket)> + '_ {
+        let keys = self.keys.iter();
+        keys.filter_map(|(&key, of_key)| Some((key, of_key.len(), of_key.newest()?)))
     }
 
     /// In the order of arrival.
@@ -66,82 +75,69 @@ impl Queue {
     /// The keys with waiting requests, each with its oldest.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (KeyId, Ticket)> + '_ {
         let keys = self.keys.iter();
-        keys.filter_map(|(&key, of_key)| Some((key, *of_key.tickets.values().next()?)))
+        keys.filter_map(|(&key, of_key)| Some((key, of_key.oldest()?)))
     }
 
-    pub(crate) fn has_key(&self, key: KeyId) -> bool {
-        let of_key = self.keys.get(&key);
-        of_key.is_some_and(|of_key| !of_key.tickets.is_empty())
+    /// The key's requests that are not of the class `flex`, in the order of arrival.
+    pub(crate) fn usual(&self, key: KeyId) -> impl ExactSizeIterator<Item = Ticket> + '_ {
+        let usual = self.keys.get(&key).map_or(NONE, |of_key| &of_key.usual);
+        usual.values().copied()
     }
 
-    pub fn first(&self) -> Option<Ticket> {
-        let key = self.turns.values().next()?;
-        self.keys[key].tickets.values().next().copied()
+    pub(crate) fn urgent(&self, key: KeyId) -> Option<Ticket> {
+        self.keys.get(&key)?.urgent.values().next().copied()
     }
 
-    /// In the order in which they will be served.
-    pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
-        let keys = &self.keys;
-        let mut rest: BTreeMap<KeyId, btree_map::Values<'_, u64, Ticket>> = BTreeMap::new();
-        self.turns.values().filter_map(move |key| {
-            let tickets = rest.entry(*key);
-            let tickets = tickets.or_insert_with(move || keys[key].tickets.values());
-            tickets.next().copied()
-        })
+    /// The key's requests of the class `flex`, in the order of arrival.
+    pub(crate) fn flex(&self, key: KeyId) -> impl ExactSizeIterator<Item = Ticket> + '_ {
+        let flex = self.keys.get(&key).map_or(NONE, |of_key| &of_key.flex);
+        flex.values().copied()
     }
 
-    pub(crate) fn push(&mut self, ticket: Ticket, key: KeyId) {
-        let of_key = self.keys.entry(key).or_default();
-        let round = of_key.next_round.max(self.round);
-        of_key.next_round = round + 1;
-        of_key.tickets.insert(self.arrivals, ticket);
-        of_key.turns.insert((round, ticket));
-        self.turns.insert((round, ticket), key);
-        self.place_of.insert(ticket, (key, self.arrivals));
-        self.by_arrival.insert(self.arrivals, ticket);
+    pub(crate) fn push(&mut self, ticket: Ticket, key: KeyId, class: ServiceClass) {
+        self.insert(ticket, (key, class, self.arrivals));
         self.arrivals += 1;
     }
 
-    /// The ticket got its seat in the first turn of its key; the round advances to it.
-    pub(crate) fn serve(&mut self, ticket: Ticket) {
-        let turn = self
-            .remove(ticket)
-            .and_then(|entry| entry.turns.pop_first());
-        if let Some(turn) = turn {
-            self.turns.remove(&turn);
-            self.round = self.round.max(turn.0);
+    /// Changes the class of a request, which keeps its place in the order of arrival.
+    pub(crate) fn set_class(&mut self, ticket: Ticket, class: ServiceClass) {
+        if let Some((key, _, arrival)) = self.take(ticket) {
+            self.insert(ticket, (key, class, arrival));
         }
-        self.forget_if_empty();
     }
 
-    /// The ticket left without being served.
-    pub(crate) fn leave(&mut self, ticket: Ticket) {
-        let turn = self.remove(ticket).and_then(|entry| {
-            let turn = entry.turns.pop_last()?;
-            entry.next_round = turn.0;
-            Some(turn)
-        });
-        if let Some(turn) = turn {
-            self.turns.remove(&turn);
-        }
-        self.forget_if_empty();
+    pub(crate) fn remove(&mut self, ticket: Ticket) {
+        self.take(ticket);
     }
 
-    /// Removes the ticket and returns the rest of its key, which has one turn too many.
-    fn remove(&mut self, ticket: Ticket) -> Option<&mut OfKey> {
-        let (key, arrival) = self.place_of.remove(&ticket)?;
+    fn insert(&mut self, ticket: Ticket, place: (KeyId, ServiceClass, u64)) {
+        let (key, class, arrival) = place;
+        let of_key = self.keys.entry(key).or_default();
+        let line = if class.is_flex() {
+            &mut of_key.flex
+        } else {
+            &mut of_key.usual
+        };
+        line.insert(arrival, ticket);
+        if class == ServiceClass::Priority {
+            of_key.urgent.insert(arrival, ticket);
+        }
+        self.place_of.insert(ticket, place);
+        self.by_arrival.insert(arrival, ticket);
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<(KeyId, ServiceClass, u64)> {
+        let place = self.place_of.remove(&ticket)?;
+        let (key, _, arrival) = place;
         self.by_arrival.remove(&arrival);
         let of_key = self.keys.get_mut(&key)?;
-        of_key.tickets.remove(&arrival);
-        Some(of_key)
-    }
-
-    /// An empty queue needs no history, so memory stays bounded.
-    fn forget_if_empty(&mut self) {
-        if self.place_of.is_empty() {
-            self.keys.clear();
-            self.round = 0;
+        for requests in [&mut of_key.usual, &mut of_key.urgent, &mut of_key.flex] {
+            requests.remove(&arrival);
         }
+        if of_key.len() == 0 {
+            self.keys.remove(&key);
+        }
+        Some(place)
     }
 }
 
@@ -150,100 +146,31 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    fn served(queue: &mut Queue) -> Vec<u64> {
-        let mut order = Vec::new();
-        while let Some(ticket) = queue.first() {
-            queue.serve(ticket);
-            order.push(ticket.0);
-        }
-        order
-    }
+    const KEY: KeyId = KeyId(1);
 
     #[test]
-    fn a_key_with_many_requests_does_not_starve_a_key_with_one() {
+    fn the_requests_of_a_key_keep_their_order_whatever_their_class() {
         let mut queue = Queue::default();
-        for ticket in 0..5 {
-            queue.push(Ticket(ticket), KeyId(1));
+        let classes = [
+            ServiceClass::Default,
+            ServiceClass::Flex,
+            ServiceClass::Priority,
+            ServiceClass::Default,
+        ];
+        for (ticket, class) in (0..).zip(classes) {
+            queue.push(Ticket(ticket), KEY, class);
         }
-        queue.push(Ticket(5), KeyId(2));
-        assert_eq!(served(&mut queue), [0, 5, 1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn a_late_key_does_not_queue_behind_requests_served_before_it_arrived() {
-        let mut queue = Queue::default();
-        for ticket in 0..4 {
-            queue.push(Ticket(ticket), KeyId(1));
-        }
-        queue.serve(Ticket(0));
-        queue.serve(Ticket(1));
-        queue.push(Ticket(4), KeyId(2));
-        assert_eq!(served(&mut queue), [4, 2, 3]);
-    }
-
-    #[test]
-    fn requests_that_leave_cost_their_key_no_turn() {
-        let mut queue = Queue::default();
-        for ticket in 0..4 {
-            queue.push(Ticket(ticket), KeyId(1));
-        }
-        for ticket in 10..14 {
-            queue.push(Ticket(ticket), KeyId(2));
-        }
-        for ticket in 0..3 {
-            queue.leave(Ticket(ticket));
-        }
-        let order: Vec<u64> = queue.iter().map(|ticket| ticket.0).collect();
-        assert_eq!(order, [3, 10, 11, 12, 13]);
-        queue.leave(Ticket(3));
-        queue.push(Ticket(20), KeyId(1));
-        queue.push(Ticket(21), KeyId(1));
-        assert_eq!(served(&mut queue), [10, 20, 11, 21, 12, 13]);
-    }
-
-    #[test]
-    fn a_key_gains_no_turn_by_leaving_and_returning() {
-        let mut queue = Queue::default();
-        for ticket in 0..3 {
-            queue.push(Ticket(ticket), KeyId(1));
-        }
-        for ticket in 10..13 {
-            queue.push(Ticket(ticket), KeyId(2));
-        }
-        assert_eq!(queue.first(), Some(Ticket(0)));
-        queue.serve(Ticket(0));
-        queue.leave(Ticket(1));
-        queue.push(Ticket(20), KeyId(1));
-        let order: Vec<u64> = queue.iter().map(|ticket| ticket.0).collect();
-        assert_eq!(order.len(), queue.len());
-        assert_eq!(served(&mut queue), [10, 2, 11, 12, 20]);
-    }
-
-    #[test]
-    fn a_full_queue_drops_a_request_of_the_key_with_the_most_for_a_key_with_fewer() {
-        let mut queue = Queue::default();
-        for ticket in 0..3 {
-            queue.push(Ticket(ticket), KeyId(1));
-        }
-        queue.push(Ticket(10), KeyId(2));
-        assert_eq!(queue.displaced_by(KeyId(1)), None);
-        assert_eq!(queue.displaced_by(KeyId(2)), Some(Ticket(2)));
-        assert_eq!(queue.displaced_by(KeyId(3)), Some(Ticket(2)));
-        queue.leave(Ticket(2));
-        assert_eq!(queue.displaced_by(KeyId(2)), None);
-        assert_eq!(queue.displaced_by(KeyId(3)), Some(Ticket(1)));
-        assert_eq!(Queue::default().displaced_by(KeyId(1)), None);
-    }
-
-    #[test]
-    fn requests_of_one_key_are_served_in_order_and_leaving_costs_no_turn() {
-        let mut queue = Queue::default();
-        for ticket in 0..4 {
-            queue.push(Ticket(ticket), KeyId(0));
-        }
-        queue.leave(Ticket(1));
-        assert_eq!(queue.oldest(), Some(Ticket(0)));
-        assert_eq!(served(&mut queue), [0, 2, 3]);
-        assert!(queue.is_empty());
+        let usual = |queue: &Queue| queue.usual(KEY).map(|ticket| ticket.0).collect::<Vec<_>>();
+        assert_eq!(usual(&queue), [0, 2, 3]);
+        assert_eq!(queue.urgent(KEY), Some(Ticket(2)));
+        queue.set_class(Ticket(1), ServiceClass::Priority);
+        assert_eq!(usual(&queue), [0, 1, 2, 3]);
+        assert_eq!(
+            (queue.urgent(KEY), queue.flex(KEY).len()),
+            (Some(Ticket(1)), 0)
+        );
+        assert_eq!(queue.usual(KEY).len(), 4);
+        (0..4).for_each(|ticket| queue.remove(Ticket(ticket)));
+        assert!(queue.is_empty() && queue.oldest().is_none() && queue.keys().next().is_none());
     }
 }

@@ -227,12 +227,15 @@ fn queues(pool: &Pool, found: &mut Vec<Violation>) {
         if model.queue.is_empty() == pool.queues.wait_for(id) {
             found.push(Violation::IndexWrong("models waited for"));
         }
-        let lost = model.queue.iter().filter(|ticket| {
+        let lost = model.queue.by_arrival().filter(|ticket| {
             pool.queues
                 .get(*ticket)
                 .is_none_or(|waiting| waiting.model != id)
         });
         found.extend(lost.map(Violation::TicketLost));
+    }
+    if queued != pool.shares.waiting() || !pool.shares.is_index_right() {
+        found.push(Violation::IndexWrong("shares"));
     }
     if queued != pool.queues.len() || !pool.queues.is_index_right() {
         found.push(Violation::IndexWrong("tickets"));

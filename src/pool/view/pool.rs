@@ -2,12 +2,13 @@
 //! change the pool.
 //! One file because a snapshot is built in one pass over the pool.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::facts::host::Host;
 use crate::facts::models::Model;
+use crate::facts::shares::Lane;
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::event::Command;
@@ -164,12 +165,38 @@ pub struct OrderView {
 }
 
 impl Pool {
+    /// The waiting requests for the model in the order in which they will be served, as far as it is known. The others follow by
+    /// arrival.
+    fn serving_order(&self, id: ModelId) -> Vec<Ticket> {
+        let queue = &self.models[&id].queue;
+        let left = |key, lane| match lane {
+            Lane::Flex => queue.flex(key).len(),
+            Lane::Reserved | Lane::Usual => queue.usual(key).len(),
+        };
+        let turns = self.shares.next_turns(id, self.charging(id), left);
+        let mut taken: BTreeMap<(KeyId, Lane), usize> = BTreeMap::new();
+        let mut order: Vec<Ticket> = self.next_waiting(id).into_iter().collect();
+        let first = order.first().copied();
+        for (key, lane) in turns {
+            let nth = taken.entry((key, lane)).or_default();
+            let ticket = match lane {
+                Lane::Flex => queue.flex(key).nth(*nth),
+                Lane::Reserved | Lane::Usual => queue.usual(key).nth(*nth),
+            };
+            *nth += 1;
+            order.extend(ticket.filter(|ticket| Some(*ticket) != first));
+        }
+        let known: BTreeSet<Ticket> = order.iter().copied().collect();
+        order.extend(queue.by_arrival().filter(|ticket| !known.contains(ticket)));
+        order
+    }
+
     /// The state after the last step. `now` only affects the ages.
     pub fn view(&self, now: Time) -> PoolView {
         let mut waiting = Vec::with_capacity(self.queues.len());
         for id in self.queues.waited_for() {
             let expected = self.expected_wait(*id);
-            for (nth, ticket) in self.models[id].queue.iter().enumerate() {
+            for (nth, ticket) in self.serving_order(*id).into_iter().enumerate() {
                 let request = &self.queues[&ticket];
                 let position = u32::try_from(nth + 1).unwrap_or(u32::MAX);
                 waiting.push(WaitingView {

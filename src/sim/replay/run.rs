@@ -11,7 +11,7 @@ use super::accounts::Accounts;
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
 use super::stay::Stay;
-use crate::gate_keys::GateKeys;
+use crate::gate_keys::{GateKeys, Guest};
 use pool::{
     Action, Bytes, Command, Event, Exit, GateMode, GateReading, KeyId, ModelId, NodeId, OrderId,
     Override, OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
@@ -264,7 +264,7 @@ impl<'a> Play<'a> {
 
     fn seat(&mut self, id: ReplicaId, key: KeyId, service: Span) {
         let now = self.now;
-        self.keys.enters(id, key, now);
+        self.keys.enters(id, &guest(key), now);
         let gate = self.live.get_mut(&id).expect("open");
         if gate.in_flight == 0 {
             gate.idle_before = gate.last_end.map(|end| now.since(end));
@@ -349,7 +349,7 @@ impl<'a> Play<'a> {
         let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
             return;
         };
-        self.keys.leaves(id, key, entered, now);
+        self.keys.leaves(id, &guest(key), entered, now);
         gate.in_flight -= 1;
         gate.last_end = Some(now);
         if gate.in_flight == 0 {
@@ -549,5 +549,13 @@ impl Live {
             last_end: self.last_end,
             idle_before: self.idle_before,
         }
+    }
+}
+
+/// Traces have no classes and no tokens: requests are charged for the time of their seats.
+fn guest(key: KeyId) -> Guest {
+    Guest {
+        key,
+        ..Guest::default()
     }
 }
