@@ -202,6 +202,7 @@ fn plan(criterion: &mut Criterion) {
         let order = load();
         pool.step(Time(60_000), Event::TimerFired);
         let found = pool
+            .clone()
             .preview(Time(60_000), &order)
             .expect("the model exists");
         assert!(
@@ -211,7 +212,7 @@ fn plan(criterion: &mut Criterion) {
         criterion.bench_function(
             &format!("plan in a full pool of 256 devices, {devices} per replica"),
             |bencher| {
-                bencher.iter(|| pool.preview(Time(60_000), &order));
+                bencher.iter(|| pool.clone().preview(Time(60_000), &order));
             },
         );
     }

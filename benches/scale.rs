@@ -201,7 +201,7 @@ fn previews(rig: &Rig, models: impl Iterator<Item = u32>) -> Vec<Duration> {
             waits: true,
         };
         timed(&mut plans, || {
-            rig.pool.preview(rig.now, &order);
+            rig.pool.clone().preview(rig.now, &order);
         });
     }
     plans

@@ -204,6 +204,7 @@ pub struct NodeList {
 pub struct RequestedNode {
     pub shape: String,
     pub model: String,
+    pub set: Option<u64>,
     pub since: String,
     pub reason: String,
     pub starts_at: Option<String>,
@@ -307,6 +308,8 @@ pub struct Waiter {
     pub position: Option<u64>,
     pub waited_ms: Option<u64>,
     pub expected_ms: Option<u64>,
+    pub expected_ms_min: Option<u64>,
+    pub expected_ms_max: Option<u64>,
     pub stage: Option<String>,
 }
 

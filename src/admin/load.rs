@@ -204,12 +204,13 @@ pub(crate) async fn plan(
     let route = known(&app, &request.model)?;
     let order = order_of(&app, &route, &request).await?;
     let force = order.force;
-    let Some((plan, _)) = app.handle.plan(order).await? else {
+    let Some((plan, expected)) = app.handle.plan(order).await? else {
         return Err(not_served(&route.entry.name));
     };
     let now = app.handle.clock().now();
     Ok(Json(PlanView::from_plan(
         &plan,
+        expected,
         force,
         now,
         &app.handle.snapshot(),
@@ -299,7 +300,7 @@ pub(crate) fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> F
     let snapshot = app.handle.snapshot();
     let now = app.handle.clock().now();
     let shown = |plan: Box<Plan>| {
-        serde_json::to_value(PlanView::from_plan(&plan, force, now, &snapshot)).ok()
+        serde_json::to_value(PlanView::from_plan(&plan, None, force, now, &snapshot)).ok()
     };
     let failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
     if refusal == Refusal::UnknownModel {

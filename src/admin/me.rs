@@ -69,7 +69,8 @@ impl FromRequestParts<App> for Myself {
         "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
         "models": [{"model": "tiny-chat", "aliases": [], "state": "loading", "priority": 1, "ready_replicas": 0,
             "load_ms_expected": 6100, "remote": false}],
-        "waiting": [{"ticket": "t17", "model": "tiny-chat", "position": 1, "waited_ms": 2100, "expected_ms": 4000, "stage": "loading"}],
+        "waiting": [{"ticket": "t17", "model": "tiny-chat", "position": 1, "waited_ms": 2100, "expected_ms": 4000,
+            "expected_ms_min": null, "expected_ms_max": null, "stage": "loading"}],
         "running": []
     })), ListingErrors))]
 pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>) -> Json<MeView> {
@@ -109,6 +110,8 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
         waited_ms: waiter.waited_ms,
         expected_ms: waiter.expected_ms,
         stage: waiter.stage,
+        expected_ms_min: waiter.expected_ms_min,
+        expected_ms_max: waiter.expected_ms_max,
     });
     let running = app.usages.running(key).into_iter();
     let running = running.map(|request| MyRunningRequest {
@@ -146,7 +149,8 @@ impl Strict for UsageQuery {
 
 /// Show your usage
 ///
-/// Requests and tokens of your key, by day and model, as counted by the engines. A hundred days are kept. Days begin at midnight in
+/// Requests and tokens of your key, by day and model, as counted by the engines, and the device time that is charged to it. A
+/// hundred days are kept. Days begin at midnight in
 /// the pool's time zone.
 ///
 /// Every key may call this.

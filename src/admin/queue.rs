@@ -20,7 +20,7 @@ use gateway::state::App;
     responses(
         (status = 200, description = "Waiting requests and orders", body = QueueView, example = json!({
             "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "position": 1,
-                "waited_ms": 2100, "expected_ms": 6100, "stage": "loading"}],
+                "waited_ms": 2100, "expected_ms": 6100, "expected_ms_min": 4000, "expected_ms_max": 12000, "stage": "loading"}],
             "orders": [{"order": "o5", "what": "load", "model": "tiny-chat", "since_ms": 2300}]
         })),
         AdminErrors,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::events::unreadable;
 use super::history_filters::When;
-use api_types::dto::{NodeUseView, ReportView};
+use api_types::dto::{ForecastsReport, NodeUseView, ReportView};
 use api_types::error::Failure;
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
@@ -78,6 +78,7 @@ impl Strict for ReportQuery {
                     "load_seconds": 131.2, "load_seconds_longest": 12.1, "failed_loads": 0, "crashes": 0,
                     "evictions": {"preempted": 3}, "unloads": {"keep_hot": 12}, "refusals": {}},
                 "nodes": {"node_joined": 2, "node_released": 1},
+                "forecasts": {"waits": 31, "precise": 26, "ranges": 9, "right": 29, "mean_ratio": 1.02},
                 "node_use": [{"period": "day", "gpu_hours": 3.5, "cost": 5.6, "gpu_hours_max": null, "cost_max": null}]
             })),
             (String = "text/csv", example = json!("model,requests,…")),
@@ -111,6 +112,7 @@ pub(crate) async fn show(
     let uses = store.count_use(from, to).await.map_err(unreadable)?;
     let mut report = ReportView::new(from, to, &events, &uses);
     report.node_use = NodeUseView::all(&app.handle.snapshot());
+    report.forecasts = ForecastsReport::new(&app.handle.compared_waits());
     Ok(match query.format {
         Format::Json => Json(report).into_response(),
         Format::Csv => typed("text/csv; charset=utf-8", "csv", report.csv(), None),

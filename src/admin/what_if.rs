@@ -127,7 +127,7 @@ pub(crate) async fn preview(
         let route = known(&app, &name).map_err(|failure| of("priorities", failure))?;
         assumptions.priorities.push((route.model, priority));
     }
-    let response = app.handle.what_if(&assumptions).await?;
+    let response = app.handle.what_if(assumptions).await?;
     let now = app.handle.clock().now();
     Ok(Json(WhatIfView::new(
         &response,

@@ -14,11 +14,11 @@ use crate::gates::{EarlierSeats, Gate, Lease, Route, Routes, SeatCounts};
 use crate::lookups::{AdapterError, AdapterFound, AdapterLookups, HubLookups, LookupCaller};
 use crate::messages::{ChangeError, Message, NodePeer, Terms};
 use crate::nodes::{LinkEnd, NodeConnections};
-use crate::view::{LoadPath, LoadTimeline, Snapshot};
+use crate::view::{ComparedWaits, LoadPath, LoadTimeline, Snapshot, WaitForecasts};
 use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
-use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Ticket, Time};
+use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Span, Ticket, Time};
 use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
@@ -100,6 +100,7 @@ pub struct Handle {
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
     pub(super) published: watch::Sender<u64>,
     pub(super) load_timeline: LoadTimeline,
+    pub(super) wait_forecasts: Arc<WaitForecasts>,
     pub(super) earlier_seats: EarlierSeats,
     pub(super) hub_lookups: Arc<HubLookups>,
     pub(super) adapter_lookups: Arc<AdapterLookups>,
@@ -125,6 +126,11 @@ impl Handle {
             Some((Arc::clone(&route.name), route.first_tokens.counts()))
         });
         counts.collect()
+    }
+
+    /// Forecasts of waits compared with the waits, since the start of the service.
+    pub fn compared_waits(&self) -> ComparedWaits {
+        self.wait_forecasts.read()
     }
 
     /// Names similar to this one.
@@ -238,25 +244,28 @@ impl Handle {
         })
     }
 
-    /// The decision for a load, with its candidates in words. Made on a copy of the pool.
+    /// The decision for a load, with the expected time until it has ended. Made on a copy of the pool.
     pub async fn plan(
         &self,
         load: LoadOrder,
-    ) -> Result<Option<(Plan, Vec<String>)>, ControllerBusy> {
-        let pool = self.copy().await?;
-        let plan = pool.preview(self.clock.now(), &load);
-        Ok(plan.map(|plan| {
-            let candidates = pool.candidates(&plan);
-            (plan, candidates)
-        }))
+    ) -> Result<Option<(Plan, Option<Span>)>, ControllerBusy> {
+        let clock = self.clock;
+        self.in_copy(move |pool| pool.preview_with_forecast(clock.now(), &load))
+            .await
     }
 
-    async fn copy(&self) -> Result<Box<Pool>, ControllerBusy> {
+    /// Computes with a copy of the pool, on a thread that may block: with thousands of devices it takes many milliseconds.
+    async fn in_copy<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Pool) -> T + Send + 'static,
+    ) -> Result<T, ControllerBusy> {
         let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Copy { reply })
             .map_err(|_| ControllerBusy)?;
-        response.await.map_err(|_| ControllerBusy)
+        let pool = response.await.map_err(|_| ControllerBusy)?;
+        let worked = tokio::task::spawn_blocking(move || work(*pool)).await;
+        worked.map_err(|_| ControllerBusy)
     }
 
     /// The number of requests that wait for a seat, counted after all earlier messages. An error means the controller is gone.
@@ -292,9 +301,10 @@ impl Handle {
     }
 
     /// The pool's decisions under these assumptions, made on a copy of the pool.
-    pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, ControllerBusy> {
-        let pool = self.copy().await?;
-        Ok(what_if(*pool, self.clock.now(), assumptions))
+    pub async fn what_if(&self, assumptions: Assumptions) -> Result<WhatIf, ControllerBusy> {
+        let clock = self.clock;
+        self.in_copy(move |pool| what_if(pool, clock.now(), &assumptions))
+            .await
     }
 
     /// Registers a model, or replaces its registration. Returns after it is stored (D1).

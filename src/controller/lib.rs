@@ -66,8 +66,8 @@ pub use messages::{ChangeError, NodePeer, Registrar};
 pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{
-    DeviceSnapshot, FetchFacts, Finding, LoadPath, LoadStage, LoadTimeline, LoadTimes, MemberFacts,
-    ModelFacts, NodeFacts, NodeUse, ProcessFacts, Snapshot, Staleness, facts_of, may_use,
-    restriction, size_of,
+    ComparedWaits, DeviceSnapshot, FetchFacts, Finding, LoadPath, LoadStage, LoadTimeline,
+    LoadTimes, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts, RATIO_BOUNDS, Snapshot,
+    Staleness, facts_of, may_use, restriction, size_of,
 };
 pub use what_if::{Assumptions, WhatIf, WhatIfReplica};

@@ -66,6 +66,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
         load_timeline: control.load_timeline.clone(),
+        wait_forecasts: Arc::clone(&control.forecasts.compared),
         earlier_seats: control.earlier_seats.clone(),
         adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
         hub_lookups: Arc::new(HubLookups::new(
@@ -217,6 +218,7 @@ impl Control {
                     key,
                     came,
                     reply,
+                    forecast: None,
                 };
                 self.seats.insert(ticket, request);
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
@@ -244,6 +246,7 @@ impl Control {
                 settled,
             } => {
                 self.orders.begin(order, &command, by, accepted, settled);
+                self.forecasts.ordered();
                 self.turn(Event::OrderReceived { order, command });
             }
             Message::Waiting { reply } => {
@@ -251,6 +254,11 @@ impl Control {
                 let _ = reply.send(self.seats.len());
             }
             Message::Copy { reply } => {
+            Message::Forecasts(made) => {
+                let now = self.clock.now();
+                self.forecasts.take(made, &mut self.seats, now);
+                self.publishing.outdated();
+            }
                 self.turn(Event::TimerFired);
                 // The caller may have left.
                 let _ = reply.send(Box::new(self.pool.clone()));

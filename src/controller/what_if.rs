@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pool::{
     Action, Command, DeviceId, Event, LoadOrder, ModelId, ModelView, OrderId, OverrideChange, Plan,
-    Pool, PoolView, Priority, ReplicaId, ReplicaState, Share, Time,
+    Pool, PoolView, Priority, ReplicaId, ReplicaState, Share, Span, Time,
 };
 
 /// Larger than any number of a real order.
@@ -28,8 +28,9 @@ pub struct WhatIf {
     pub leaving: Vec<WhatIfReplica>,
     /// Loads that would start for waiting requests, and for models that are always hot or ordered.
     pub loads: Vec<WhatIfReplica>,
-    /// For each affected model without a replica: the decision for its next request, taken separately.
-    pub next: Vec<(Plan, Vec<String>)>,
+    /// For each affected model without a replica: the decision for its next request, taken separately, and the expected time until
+    /// the model is ready.
+    pub next: Vec<(Plan, Option<Span>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,10 +123,8 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
             force: false,
             waits: true,
         };
-        if let Some(plan) = pool.preview(now, &load) {
-            let candidates = pool.candidates(&plan);
-            response.next.push((plan, candidates));
-        }
+        let plan = pool.clone().preview_with_forecast(now, &load);
+        response.next.extend(plan);
     }
     response
 }

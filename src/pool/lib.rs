@@ -21,6 +21,7 @@ extern crate alloc;
 
 mod commit;
 mod facts;
+mod forecast;
 mod observe;
 mod plan;
 mod preview;
@@ -61,6 +62,7 @@ pub use types::node_demand::{
     NodeAmounts, NodeBudget, NodeOutlook, NodeSet, NodeShape, NodeShapeView, NodeUse, NodesSpent,
     PendingNode,
 };
+pub use types::forecast::{Forecast, ForecastErrors, WaitRange, is_precise};
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};
 pub use types::policy::{Part, Policy};

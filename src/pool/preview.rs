@@ -9,7 +9,7 @@ use crate::plan::{node_demand, order_refusals, orders, place};
 use crate::types::action::{Action, Outcome};
 use crate::types::decision::{Decision, Plan, Prospect};
 use crate::types::event::{Command, Event, LoadOrder};
-use crate::types::ids::{OrderId, ShapeId, Time};
+use crate::types::ids::{OrderId, ShapeId, Span, Time};
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
@@ -17,16 +17,28 @@ use crate::types::requirements::Requirements;
 const ORDER: OrderId = OrderId(u64::MAX);
 
 impl Pool {
-    /// The plan of a load that is not carried out. Orders that the store is still writing take effect first. Costs a copy of the
-    /// pool.
-    pub fn preview(&self, now: Time, load: &LoadOrder) -> Option<Plan> {
-        let model = self.models.get(&load.model);
-        model.filter(|model| !model.removed)?;
-        Some(self.clone().carry_out(now, load))
+    /// The plan of a load, made in a copy of the pool. Orders that the store is still writing take effect first.
+    pub fn preview(mut self, now: Time, load: &LoadOrder) -> Option<Plan> {
+        self.carry_out(now, load)
+    }
+
+    /// Like [`Pool::preview`], with the expected time until the load has ended. `None` if that is unknown: the load is refused, or
+    /// waits for a node.
+    pub fn preview_with_forecast(
+        mut self,
+        now: Time,
+        load: &LoadOrder,
+    ) -> Option<(Plan, Option<Span>)> {
+        let plan = self.carry_out(now, load)?;
+        let is_known = plan.refusal.is_none() && plan.node.is_none();
+        let expected = is_known.then(|| self.settles_in(ORDER)).flatten();
+        Some((plan, expected))
     }
 
     /// Carries the load out up to the first decision about it, and returns its plan.
-    fn carry_out(mut self, now: Time, load: &LoadOrder) -> Plan {
+    fn carry_out(&mut self, now: Time, load: &LoadOrder) -> Option<Plan> {
+        let model = self.models.get(&load.model);
+        model.filter(|model| !model.removed)?;
         let mut next = Some(Event::OrderReceived {
             order: ORDER,
             command: Command::Load(load.clone()),
@@ -34,26 +46,26 @@ impl Pool {
         let mut requested = Vec::new();
         while let Some(event) = next {
             let (response, decision) = self.step_until(now, [event], Pool::decides);
-            let requirements = || orders::requirements_of(&self, load, self.now, ORDER);
+            let requirements = || orders::requirements_of(self, load, self.now, ORDER);
             if let Some(decision) = decision {
-                return self.plan_by(load, &requirements(), decision);
+                return Some(self.plan_by(load, &requirements(), decision));
             }
             requested.extend(response.actions.iter().filter_map(requested_shape));
             let mut settled = response.actions.into_iter().filter_map(refusal_of_load);
             if let Some((refusal, plan)) = settled.next() {
-                let explained = || place::explain(&self, &requirements());
-                return refused(plan.map_or_else(explained, |plan| *plan), refusal);
+                let explained = || place::explain(self, &requirements());
+                return Some(refused(plan.map_or_else(explained, |plan| *plan), refusal));
             }
             next = self.orders.saving().map(|order| Event::Saved { order });
         }
-        let requirements = orders::requirements_of(&self, load, self.now, ORDER);
+        let requirements = orders::requirements_of(self, load, self.now, ORDER);
         let mut plan = self.plan_without_decision(load, &requirements);
         if let Some(node) = &mut plan.node {
             let shapes = self.node_demand.shapes();
             let mut new = requested.iter().filter_map(|shape| shapes.get(shape));
             node.is_open &= !new.any(|shape| shape.name == node.shape);
         }
-        plan
+        Some(plan)
     }
 
     /// Returns true if the decision is the first about the load, once it has begun.

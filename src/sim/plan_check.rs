@@ -13,6 +13,8 @@ use pool::{
 
 /// The number of steps between two comparisons.
 const EVERY: u64 = 25;
+/// The number of steps between two forecasts. Each of them plays many steps.
+const FORECAST_EVERY: u64 = 500;
 /// The order in the copies.
 const ORDER: OrderId = OrderId(u64::MAX - 2);
 
@@ -70,6 +72,11 @@ impl PlansCompared {
             force: load.force || is_forced,
             ..load.clone()
         };
+        if step.is_multiple_of(FORECAST_EVERY)
+            && let Some(unknown) = unknown_ticket(world)
+        {
+            return Some(unknown);
+        }
         self.compare(world, &planned, load)
     }
 
@@ -81,7 +88,7 @@ impl PlansCompared {
             copy.feed(now, Event::Saved { order });
         }
         copy.feed(now, Event::TimerFired);
-        let plan = copy.pool.preview(now, planned)?;
+        let plan = copy.pool.clone().preview(now, planned)?;
         let view = copy.pool.view(now);
         let before = view.models.iter().find(|model| model.model == load.model)?;
         let waits = load.waits;
@@ -205,6 +212,15 @@ impl<'a> Done<'a> {
             _ => None,
         }
     }
+}
+
+/// Makes a forecast in any state that a storm reaches. Returns a difference if it has a request that does not wait.
+fn unknown_ticket(world: &World) -> Option<String> {
+    let seats = world.pool.clone().forecasts(world.now);
+    let waiting = world.pool.view(world.now).waiting;
+    let waits = |ticket| waiting.iter().any(|request| request.ticket == ticket);
+    let unknown = seats.keys().find(|ticket| !waits(**ticket))?;
+    Some(format!("a forecast of {unknown}, which does not wait"))
 }
 
 fn any_load(random: &mut Random, models: u64) -> LoadOrder {

@@ -512,7 +512,8 @@ impl StoryRunner {
 
     fn plan(&mut self, at: Time, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let load = self.load(rest)?;
-        let plan = self.world.pool.preview(at, &load).ok_or("no such model")?;
+        let pool = self.world.pool.clone();
+        let plan = pool.preview(at, &load).ok_or("no such model")?;
         match (&plan.refusal, &plan.node) {
             (Some(refusal), _) => {
                 let _ = writeln!(transcript, "> plan: refused, {refusal}");

@@ -122,6 +122,9 @@ pub struct SimulateArgs {
     /// the table.
     #[arg(long, requires = "measured")]
     pub ablation: bool,
+    /// Forecast the wait of every request and compare it with the wait. With --bench: on all traces, instead of the table.
+    #[arg(long, conflicts_with_all = ["story", "labs", "ablation"])]
+    pub forecasts: bool,
     /// The seed of the workload, or of the first random world.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,

@@ -20,12 +20,29 @@ pub fn one(
     holdings: bool,
     progress: &mut dyn FnMut(u64, f64),
 ) -> Result<Report, String> {
-    let options = Options {
+    let options = options(holdings);
+    play(setup, &setup.scenario, policy, &options, progress)
+}
+
+fn options(holdings: bool) -> Options {
+    Options {
         holdings,
         curve_step: CURVE_STEP,
         ..Options::default()
+    }
+}
+
+/// The pool, with a forecast for each request that waits.
+pub(crate) fn with_forecasts(
+    setup: &Setup,
+    holdings: bool,
+    progress: &mut dyn FnMut(u64, f64),
+) -> Result<Report, String> {
+    let options = Options {
+        forecast_every: 1,
+        ..options(holdings)
     };
-    play(setup, &setup.scenario, policy, &options, progress)
+    play(setup, &setup.scenario, "model-pool", &options, progress)
 }
 
 /// The same on a changed scenario, with totals alone.

@@ -8,7 +8,7 @@ use super::front;
 use super::setup::Setup;
 use super::table;
 use pool::ShadowCosts;
-use sim::replay::{Bound, Report, Tally, Waits};
+use sim::replay::{Bound, ForecastReport, Report, Tally, Waits};
 
 #[derive(Serialize)]
 struct Policy<'a> {
@@ -37,7 +37,36 @@ struct Policy<'a> {
     /// Requests by whether they met `pool.targets`, by priority.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     targets: BTreeMap<String, TargetCounts>,
+    /// Forecasts of waits of a second or longer, with `--forecasts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forecasts: Option<Forecasts>,
     by_model: BTreeMap<&'a str, Counts<'a>>,
+}
+
+#[derive(Serialize)]
+struct Forecasts {
+    waits: u64,
+    precise: u64,
+    ranges: u64,
+    right: u64,
+    ratio_p10: f64,
+    ratio_p50: f64,
+    ratio_p90: f64,
+}
+
+impl Forecasts {
+    fn new(found: &ForecastReport) -> Forecasts {
+        let ratio = |thousandths: u32| f64::from(thousandths) / 1_000.0;
+        Forecasts {
+            waits: found.waits,
+            precise: found.precise,
+            ranges: found.ranges,
+            right: found.right,
+            ratio_p10: ratio(found.ratio_p10),
+            ratio_p50: ratio(found.ratio_p50),
+            ratio_p90: ratio(found.ratio_p90),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -177,6 +206,7 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
             by_priority: waits_of(&report.by_priority),
             by_key: waits_of(&report.by_key),
             targets: targets(report),
+            forecasts: report.forecasts.as_ref().map(Forecasts::new),
             by_model,
         })
         .unwrap_or_default()

@@ -6,6 +6,7 @@ mod args;
 pub mod bench;
 pub mod compare;
 mod environment;
+mod forecasts;
 pub mod front;
 pub mod json;
 pub mod labs;
@@ -48,6 +49,9 @@ pub fn run(args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), Str
         if args.ablation {
             return ablation::run(folder, args.seed, seeds);
         }
+        if args.forecasts {
+            return forecasts::run(folder, args.seed);
+        }
         shipped::run(folder, args.seed, seeds, environment.evenings)?;
         return bench::run(folder, args.seed, seeds);
     }
@@ -85,9 +89,12 @@ fn replay(spec: &str, args: &SimulateArgs, environment: &Environment<'_>) -> Res
     let mut reports: Vec<Report> = Vec::new();
     for policy in &policies {
         let holdings = args.html.is_some() && *policy == args.policy;
-        let report = compare::one(&setup, policy, holdings, &mut |done, day| {
-            progress(policy, done, day);
-        })?;
+        let mut shown = |done: u64, day: f64| progress(policy, done, day);
+        let report = if args.forecasts && policy == "model-pool" {
+            compare::with_forecasts(&setup, holdings, &mut shown)?
+        } else {
+            compare::one(&setup, policy, holdings, &mut shown)?
+        };
         clear_progress();
         reports.push(report);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::front;
+use super::{forecasts, front};
 use super::setup::Setup;
 use pool::{ShadowCosts, Span};
 use sim::replay::{Report, Waits};
@@ -93,6 +93,9 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         }
         if let Some(costs) = report.shadows.filter(|costs| costs.better() > Span::ZERO) {
             let _ = writeln!(out, "{}", shadows(&costs, report.all.reload));
+        }
+        if let Some(forecasts) = &report.forecasts {
+            let _ = writeln!(out, "{}", forecasts::line(forecasts));
         }
         if !report.all.refused.is_empty() {
             let _ = writeln!(

@@ -22,6 +22,9 @@ pub struct QueueStatus {
     pub stage: String,
     pub percent: Option<u8>,
     pub expected: Option<Duration>,
+    /// The range of the expected time, if it is uncertain.
+    pub least: Option<Duration>,
+    pub most: Option<Duration>,
 }
 
 /// Parses a comment such as `waiting position=1 stage=loading percent=40 expected_seconds=3`. Returns `None` for other comments.
@@ -36,11 +39,9 @@ pub fn read(comment: &str) -> Option<Notice> {
             "position" => waiting.position = number.unwrap_or(0),
             "stage" => waiting.stage = value.chars().take(40).collect(),
             "percent" => waiting.percent = value.parse().ok().filter(|percent| *percent <= 100),
-            "expected_seconds" => {
-                waiting.expected = number
-                    .filter(|seconds| *seconds > 0)
-                    .map(Duration::from_secs);
-            }
+            "expected_seconds" => waiting.expected = whole(number),
+            "expected_seconds_min" => waiting.least = number.map(Duration::from_secs),
+            "expected_seconds_max" => waiting.most = whole(number),
             "waited_ms" => waited = Duration::from_millis(number.unwrap_or(0)),
             _ => {}
         }
@@ -50,6 +51,12 @@ pub fn read(comment: &str) -> Option<Notice> {
         "seated" => Some(Notice::Seated { waited }),
         _ => None,
     }
+}
+
+fn whole(number: Option<u64>) -> Option<Duration> {
+    number
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
 }
 
 impl QueueStatus {
@@ -69,10 +76,13 @@ impl QueueStatus {
             0 | 1 => String::new(),
             position => format!(", number {position} in the queue"),
         };
-        let expected = self
-            .expected
-            .map(|time| format!(", about {} left", seconds(time)))
-            .unwrap_or_default();
+        let expected = match (self.least, self.most, self.expected) {
+            (Some(least), Some(most), _) => {
+                format!(", {} to {} left", seconds(least), seconds(most))
+            }
+            (_, _, Some(time)) => format!(", about {} left", seconds(time)),
+            _ => String::new(),
+        };
         format!(
             "{stage}{percent}{expected}{position}, {} so far",
             seconds(so_far)
@@ -100,6 +110,12 @@ mod tests {
         assert_eq!(
             line("waiting position=3 stage=queued expected_seconds=80"),
             "waiting, about 1 min 20 s left, number 3 in the queue, 12 s so far"
+        );
+        assert_eq!(
+            line(
+                "waiting position=1 stage=queued expected_seconds=80 expected_seconds_min=40 expected_seconds_max=160"
+            ),
+            "waiting, 40 s to 2 min 40 s left, 12 s so far"
         );
         assert_eq!(
             line("waiting position=0 stage=making-room expected_seconds=0"),

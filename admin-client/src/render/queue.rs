@@ -2,7 +2,7 @@
 
 use crate::render::quantity::{label, milliseconds};
 use crate::render::table::{Column, column, table};
-use crate::responses::QueueView;
+use crate::responses::{QueueView, Waiter};
 use crate::style::Style;
 use terminal::row;
 
@@ -23,6 +23,16 @@ const ORDERS: [Column; 4] = [
     column("SINCE"),
 ];
 
+/// The expected time until the request gets its seat, or its range.
+pub fn expected(waiter: &Waiter) -> Option<String> {
+    match (waiter.expected_ms_min, waiter.expected_ms_max) {
+        (Some(least), Some(most)) => {
+            Some(format!("{} to {}", milliseconds(least), milliseconds(most)))
+        }
+        _ => waiter.expected_ms.map(milliseconds),
+    }
+}
+
 /// The waiting requests, then the orders if there are any.
 pub fn queue(view: &QueueView, style: Style) -> String {
     let waiting = view.waiting.iter().map(|waiter| {
@@ -32,7 +42,7 @@ pub fn queue(view: &QueueView, style: Style) -> String {
             waiter.key.as_deref(),
             waiter.position,
             waiter.waited_ms.map(milliseconds),
-            waiter.expected_ms.map(milliseconds),
+            expected(waiter),
             waiter.stage.as_deref(),
         ]
     });
@@ -56,6 +66,17 @@ pub fn queue(view: &QueueView, style: Style) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_uncertain_wait_is_shown_as_a_range() {
+        let view: QueueView = serde_json::from_value(
+            json!({"waiting": [{"ticket": "t7", "model": "m", "expected_ms": 80_000,
+            "expected_ms_min": 40_000, "expected_ms_max": 160_000}]}),
+        )
+        .expect("a queue");
+        let shown = queue(&view, Style::PLAIN);
+        assert!(shown.contains("40 s to 2 min 40 s"), "{shown}");
+    }
 
     #[test]
     fn waiting_requests_and_orders_are_shown_in_separate_tables() {

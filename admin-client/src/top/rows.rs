@@ -6,6 +6,7 @@ use crate::render::events::kind_tint;
 use crate::render::models::{keep_hot_left, memory, replicas, state_tint};
 use crate::render::progress::progress;
 use crate::render::quantity::{Clock, bytes, label, milliseconds};
+use crate::render::queue::expected;
 use crate::render::table::{Cell, Column, column};
 use crate::responses::{DeviceView, EventView, ModelView};
 use crate::state::LoadState;
@@ -253,7 +254,7 @@ fn queue(view: &View) -> Vec<Row> {
             request.key.as_deref(),
             request.position,
             request.waited_ms.map(milliseconds),
-            request.expected_ms.map(milliseconds),
+            expected(request),
             request.stage.as_deref(),
         ],
     });

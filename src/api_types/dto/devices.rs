@@ -116,8 +116,13 @@ pub struct WaitingView {
     /// Position in the queue; 1 is next.
     pub position: u32,
     pub waited_ms: u64,
-    /// Estimated remaining waiting time.
+    /// Expected time until the request gets its seat.
     pub expected_ms: u64,
+    /// Range of nine in ten waits with this forecast, if later requests or unmeasured loads may change it by more than a fifth.
+    #[schema(example = 4000)]
+    pub expected_ms_min: Option<u64>,
+    #[schema(example = 12000)]
+    pub expected_ms_max: Option<u64>,
     /// Current stage of the model.
     #[schema(example = "loading")]
     pub stage: String,
@@ -242,6 +247,8 @@ impl WaitingView {
             position: request.position,
             waited_ms: snapshot.pool.now.since(request.since).0,
             expected_ms: request.expected.0,
+            expected_ms_min: request.range.map(|range| range.least.0),
+            expected_ms_max: request.range.map(|range| range.most.0),
             stage: stage(snapshot, request.model),
         }
     }

@@ -203,6 +203,7 @@ fn without_times(queue: &QueueView) -> QueueView {
     let mut queue = queue.clone();
     for request in &mut queue.waiting {
         (request.waited_ms, request.expected_ms) = (0, 0);
+        (request.expected_ms_min, request.expected_ms_max) = (None, None);
     }
     for order in &mut queue.orders {
         order.since_ms = 0;

@@ -64,6 +64,11 @@ pub struct MyWaitingRequest {
     #[schema(example = 6100)]
     pub expected_ms: u64,
     /// Current stage of the engine, or the model's state.
+    /// Range of nine in ten waits with this forecast, if later requests or unmeasured loads may change it by more than a fifth.
+    #[schema(example = 4000)]
+    pub expected_ms_min: Option<u64>,
+    #[schema(example = 12000)]
+    pub expected_ms_max: Option<u64>,
     #[schema(example = "loading")]
     pub stage: String,
 }
@@ -80,7 +85,7 @@ pub struct MyRunningRequest {
     pub running_ms: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct MyUsage {
     /// Today's date in the pool's time zone.
     #[schema(example = "2026-01-31")]

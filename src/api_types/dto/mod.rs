@@ -38,7 +38,7 @@ pub use nodes::{
     RequestedNodeView, RevokedNodeToken, UndrainNodeResponse, name_of as node_name,
 };
 pub use plan::PlanView;
-pub use report::ReportView;
+pub use report::{ForecastsReport, ReportView};
 pub use session::{SessionView, SignInWays};
 pub use upkeep::{
     CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,
@@ -192,10 +192,10 @@ mod snapshots {
             replica
         }
 
-        pub fn plan(&self, load: &LoadOrder) -> Plan {
-            self.pool
-                .preview(self.now, load)
-                .expect("the model is known")
+        pub fn plan(&self, load: &LoadOrder) -> (Plan, Option<Span>) {
+            let pool = self.pool.clone();
+            let planned = pool.preview_with_forecast(self.now, load);
+            planned.expect("the model is known")
         }
 
         fn hear(&mut self, event: Event) -> Vec<Action> {

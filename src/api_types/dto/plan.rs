@@ -42,7 +42,8 @@ pub struct PlanView {
     pub cost: CostView,
     /// Placements that were considered, starting with the chosen one.
     pub candidates: Vec<CandidateView>,
-    /// Expected time from the order to the first response, if the engine starts as fast as last time.
+    /// Expected time from the order until the model is ready, if loads, stops and requests take as long as before. Null if the load is
+    /// refused or waits for a node.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
 }
@@ -93,14 +94,20 @@ pub struct CandidateView {
 
 impl PlanView {
     /// `now` is later than the snapshot, which may be some seconds old while a load progresses.
-    pub fn from_plan(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
+    /// `expected` is the time until the load has ended, if it is known.
+    pub fn from_plan(
+        plan: &Plan,
+        expected: Option<Span>,
+        force: bool,
+        now: Time,
+        snapshot: &Snapshot,
+    ) -> PlanView {
         // The pool considers no placements for a model that already has its replicas.
         let has_replicas =
             plan.refusal.is_none() && plan.node.is_none() && plan.candidates.is_empty();
         let begun = snapshot.model(&plan.name).filter(|_| has_replicas);
         let since = now.since(snapshot.pool.now);
-        let begun = begun.and_then(|model| LoadingView::new(model, since));
-        let (loading, left) = begun.unzip();
+        let loading = begun.and_then(|model| LoadingView::new(model, since));
         let already_loaded = has_replicas && loading.is_none();
         let waits_for = if has_replicas {
             Vec::new()
@@ -109,14 +116,6 @@ impl PlanView {
         };
         let reloads = plan.victims.iter().map(|victim| victim.reload.0);
         let facts = snapshot.models.get(&plan.model);
-        let takes = Span(plan.takes.0 + plan.fetches_for.unwrap_or_default().0);
-        // The time until a node joins is unknown.
-        let is_known = plan.refusal.is_none() && plan.node.is_none();
-        let expected = is_known.then_some(match left {
-            Some(left) => left,
-            None if already_loaded => Span::ZERO,
-            None => takes,
-        });
         PlanView {
             model: plan.name.clone(),
             priority: plan.priority.0,
@@ -186,8 +185,8 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
 }
 
 impl LoadingView {
-    /// Returns the load and its expected remaining time. `since` is the age of the snapshot.
-    fn new(model: &pool::ModelView, since: Span) -> Option<(LoadingView, Span)> {
+    /// Returns the load. `since` is the age of the snapshot.
+    fn new(model: &pool::ModelView, since: Span) -> Option<LoadingView> {
         let is_coming = |state| matches!(state, ReplicaState::Launching | ReplicaState::Planned);
         let coming = model
             .replicas
@@ -195,14 +194,11 @@ impl LoadingView {
             .filter(|replica| is_coming(replica.state));
         let ages = |replica: &&pool::ReplicaView| replica.for_;
         let oldest = coming.clone().max_by_key(ages)?;
-        let newest = coming.clone().min_by_key(ages)?;
-        let left = Span(model.reload.0.saturating_sub(newest.for_.0 + since.0));
-        let loading = LoadingView {
+        Some(LoadingView {
             replicas: u32::try_from(coming.count()).unwrap_or(u32::MAX),
             for_ms: oldest.for_.0 + since.0,
             why: oldest.reason.clone(),
-        };
-        Some((loading, left))
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::nodes::NodeUseView;
 use super::values::at;
+use controller::ComparedWaits;
 use pool::Time;
 use store::{EventCount, UseCount};
 
@@ -31,8 +32,38 @@ pub struct ReportView {
     /// Events of nodes, by kind.
     #[schema(example = json!({"node_requested": 2, "node_joined": 2, "node_released": 1}))]
     pub nodes: BTreeMap<String, u64>,
+    /// Forecasts of waits since the start of the service, compared with the waits.
+    pub forecasts: ForecastsReport,
     /// The use of requested nodes in the current day and month, with its cost. Empty without a cluster.
     pub node_use: Vec<NodeUseView>,
+}
+
+/// The first forecasts of waits of a second or longer that no order has altered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ForecastsReport {
+    pub waits: u64,
+    /// Forecasts within a fifth of the wait.
+    pub precise: u64,
+    /// Forecasts with a range.
+    pub ranges: u64,
+    /// Waits within the range of their forecast, and precise forecasts without a range.
+    pub right: u64,
+    /// Mean of the forecasts divided by the waits. Null without waits.
+    #[schema(example = 1.02)]
+    pub mean_ratio: Option<f64>,
+}
+
+impl ForecastsReport {
+    pub fn new(compared: &ComparedWaits) -> ForecastsReport {
+        let waits = compared.waits();
+        ForecastsReport {
+            waits,
+            precise: compared.precise,
+            ranges: compared.ranges,
+            right: compared.right,
+            mean_ratio: (waits > 0).then(|| compared.ratio_sum / waits as f64),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
@@ -99,6 +130,7 @@ impl ReportView {
             models: named.filter(ModelReport::has_any).collect(),
             total,
             nodes,
+            forecasts: ForecastsReport::default(),
             node_use: Vec::new(),
         }
     }
@@ -237,7 +269,7 @@ fn listed(by_reason: &BTreeMap<String, u64>) -> String {
 }
 
 /// A quoted field. Spreadsheet programs would read a leading character of this set as a formula.
-fn csv_text(text: &str) -> String {
+pub(super) fn csv_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let guard = if is_formula { "'" } else { "" };
     format!("\"{guard}{}\"", text.replace('"', "\"\""))

@@ -57,7 +57,7 @@ impl WhatIfView {
             next: response
                 .next
                 .iter()
-                .map(|(plan, _)| PlanView::from_plan(plan, false, now, snapshot))
+                .map(|(plan, expected)| PlanView::from_plan(plan, *expected, false, now, snapshot))
                 .collect(),
         }
     }

@@ -14,6 +14,10 @@ impl Control {
         match action {
             Action::Grant { ticket, replica } => {
                 let request = self.seats.remove(&ticket);
+                if let Some(request) = &request {
+                    let now = self.timers.turned();
+                    self.forecasts.seated(ticket, request, now);
+                }
                 let key = request.as_ref().map_or(KeyId(0), |request| request.key);
                 let gate = self.engines.gate(replica);
                 let lease = gate.map(|gate| gate.enter_granted(key));
@@ -27,6 +31,8 @@ impl Control {
             }
             Action::Refuse { ticket, refusal } => {
                 if let Some(request) = self.seats.remove(&ticket) {
+                    let now = self.timers.turned();
+                    let refusal = self.forecasts.retry(request.model, refusal, now);
                     let _ = request.reply.send(Err(refusal));
                 }
             }

@@ -5,6 +5,7 @@ mod background;
 pub(crate) mod cluster_nodes;
 pub(crate) mod devices;
 mod engines;
+mod forecasts;
 mod heartbeat;
 mod launcher;
 pub(crate) mod model_needs;
@@ -20,6 +21,7 @@ mod timers;
 mod usage;
 
 pub use heartbeat::Heartbeat;
+pub(crate) use forecasts::Made as MadeForecasts;
 pub(crate) use launcher::watch;
 pub use model_needs::{FirstFigures, first_figures};
 pub use nodes::NODES_MAX;

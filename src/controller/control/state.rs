@@ -10,6 +10,7 @@ use super::background::Background;
 use super::cluster_nodes::ClusterNodes;
 use super::devices::Devices;
 use super::engines::Engines;
+use super::forecasts::Forecasts;
 use super::heartbeat::{Heartbeat, OnPanic};
 use super::launcher::Launcher;
 use super::models::Models;
@@ -46,6 +47,7 @@ pub(crate) struct Control {
     pub earlier_seats: EarlierSeats,
     pub seats: SeatRequests,
     pub orders: Orders,
+    pub forecasts: Forecasts,
     pub fetches: Fetches,
     pub usage: Usage,
     pub reader: Reader,
@@ -91,6 +93,7 @@ impl Control {
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
+            forecasts: Forecasts::default(),
             usage: Usage::new(parts.measurements),
             reader: Reader::default(),
             publishing: Publishing::new(),
@@ -192,7 +195,8 @@ impl Control {
 
     pub(crate) fn publish(&mut self) {
         let now = self.clock.now();
-        let pool = remote_device::without_place(self.pool.view(now));
+        let mut pool = remote_device::without_place(self.pool.view(now));
+        self.forecasts.show(&mut pool.waiting, now);
         let snapshot = Snapshot {
             on_nodes: NodeUse::all(&pool, self.engines.facts()),
             pool,
@@ -216,6 +220,7 @@ fn is_record(action: &Action) -> bool {
 }
 
 /// Returns true if the action lets requests continue, in the queue or at the gate.
+        self.foresee();
 fn ends_a_wait(action: &Action) -> bool {
     matches!(
         action,

@@ -23,4 +23,4 @@ pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapter
 pub use routing::Route;
 pub(crate) use routing::Routes;
 pub use seat_counts::SeatCounts;
-pub(crate) use waiting::{Orders, SeatRequest, SeatRequests, SettledOrder};
+pub(crate) use waiting::{FirstForecast, Orders, SeatRequest, SeatRequests, SettledOrder};

@@ -6,7 +6,9 @@ use tokio::sync::oneshot;
 
 use super::gate::Lease;
 use super::unload_orders::UnloadOrders;
-use pool::{Command, KeyId, ModelId, OrderId, Outcome, Refusal, Ticket, Time};
+use pool::{
+    Command, KeyId, ModelId, OrderId, Outcome, Refusal, Span, Ticket, Time, WaitRange,
+};
 
 /// Maximum number of orders whose senders are remembered.
 const GIVERS_MAX: usize = 4096;
@@ -18,7 +20,20 @@ pub(crate) struct SeatRequest {
     pub model: ModelId,
     pub key: KeyId,
     pub came: Time,
+    /// The first forecast of its wait.
+    pub forecast: Option<FirstForecast>,
     pub reply: oneshot::Sender<Result<Lease, Refusal>>,
+}
+
+/// The forecast of a wait, for the comparison with the wait.
+#[derive(Debug)]
+pub(crate) struct FirstForecast {
+    pub expected: Span,
+    /// The number of loads that were expected to begin before its seat.
+    pub loads: u32,
+    pub range: Option<WaitRange>,
+    /// The number of orders before the forecast.
+    pub orders: u64,
 }
 
 #[derive(Debug)]

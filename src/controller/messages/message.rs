@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::catalog_change::{CatalogFigures, Change, ChangeError, Terms};
 use super::node_messages::NodeMessage;
+use crate::control::MadeForecasts;
 use crate::gates::{GateReport, Lease};
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
@@ -47,6 +48,7 @@ pub(crate) enum Message {
     Waiting {
         reply: oneshot::Sender<usize>,
     },
+    Forecasts(MadeForecasts),
     /// Returns a copy of the pool, for plans and what-if questions.
     Copy {
         reply: oneshot::Sender<Box<Pool>>,

@@ -6,6 +6,7 @@ mod fetches;
 mod load_timeline;
 pub(crate) mod remote_device;
 pub(crate) mod snapshot;
+mod wait_forecasts;
 mod watch;
 
 pub use device_facts::{facts_of, may_use, restriction, size_of};
@@ -17,5 +18,6 @@ pub use snapshot::{
     DeviceSnapshot, LoadStage, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts, Snapshot,
     Staleness,
 };
+pub use wait_forecasts::{ComparedWaits, RATIO_BOUNDS, WaitForecasts};
 pub use watch::{Finding, LoadPath};
 pub(crate) use watch::{Observation, ReplicaSample, ServableReplica, Watchdog, WatchedState};

@@ -267,9 +267,9 @@ pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
     };
     let name = &route.entry.name;
     match app.handle.plan(order).await {
-        Ok(Some((plan, _))) => match plan.refusal {
+        Ok(Some((plan, expected))) => match plan.refusal {
             Some(refusal) => Failure::refused(name, &sight.refusal(refusal)),
-            None => Failure::not_ready(name, plan.takes + plan.fetches_for.unwrap_or(Span::ZERO)),
+            None => Failure::not_ready(name, expected.unwrap_or(plan.takes)),
         },
         Ok(None) | Err(_) => Failure::not_ready(name, Span::from_secs(10)),
     }

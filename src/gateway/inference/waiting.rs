@@ -119,7 +119,8 @@ impl Call {
     }
 }
 
-/// Returns `: waiting position=1 stage=loading percent=40 expected_seconds=3`.
+/// Returns `: waiting position=1 stage=loading percent=40 expected_seconds=3`, with `expected_seconds_min` and
+/// `expected_seconds_max` if later requests or unmeasured loads may change the wait by more than a fifth.
 fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
     let waiting = snapshot
         .pool
@@ -132,7 +133,16 @@ fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
     let percent = percent
         .map(|percent| format!(" percent={percent}"))
         .unwrap_or_default();
-    format!(": waiting position={position} stage={stage}{percent} expected_seconds={expected}\n\n")
+    let range = waiting
+        .and_then(|waiter| waiter.range)
+        .map(|range| {
+            let (least, most) = (range.least.0 / 1_000, range.most.secs_up());
+            format!(" expected_seconds_min={least} expected_seconds_max={most}")
+        })
+        .unwrap_or_default();
+    format!(
+        ": waiting position={position} stage={stage}{percent} expected_seconds={expected}{range}\n\n"
+    )
 }
 
 /// Returns `: seated replica=r3 waited_ms=12000`.

@@ -17,7 +17,7 @@ use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 use crate::reading::{Reading, Workers};
-use controller::Handle;
+use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
 use edge::record;
 use edge::trace::Traces;
 use pool::Time;
@@ -221,6 +221,18 @@ fn write_targets(counts: &[(Arc<str>, (u64, u64))], text: &mut Text) {
     }
 }
 
+fn write_forecasts(compared: &ComparedWaits, text: &mut Text) {
+    let help = "The first forecast of a wait divided by the wait, for waits of a second or longer that no order has altered.";
+    text.family("wait_forecast_ratio", Kind::Histogram, help);
+    let ratios = Histogram::counted(RATIO_BOUNDS, &compared.by_ratio, compared.ratio_sum);
+    text.histogram(&[], &ratios);
+    let help = "The same waits, by result: right if the forecast was within a fifth of the wait, or the wait within the range of the forecast.";
+    text.family("wait_forecasts_total", Kind::Counter, help);
+    let wrong = compared.waits() - compared.right;
+    text.sample(&[("result", "right")], compared.right as f64);
+    text.sample(&[("result", "wrong")], wrong as f64);
+}
+
 /// Returns a well-known status code, or else its class. Engines and remote services may return any number, and each would become a
 /// time series.
 fn known(code: u16) -> u16 {
@@ -260,6 +272,7 @@ impl Metrics {
         gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
         write_targets(&handle.first_tokens(), &mut text);
+        write_forecasts(&handle.compared_waits(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
         if let Some(traces) = traces {

@@ -31,6 +31,17 @@ impl Histogram {
         }
     }
 
+    /// A histogram that was counted by someone else: one count for each bound, and a last one above all bounds.
+    pub fn counted(bounds: &'static [f64], counts: &[u64], sum: f64) -> Histogram {
+        let mut counts = counts.to_vec();
+        counts.resize(bounds.len() + 1, 0);
+        Histogram {
+            bounds,
+            counts,
+            sum,
+        }
+    }
+
     pub fn observe(&mut self, value: f64) {
         let nth = self.bounds.partition_point(|bound| *bound < value);
         self.counts[nth] += 1;

@@ -153,7 +153,7 @@ mod tests {
             force: false,
             waits: true,
         };
-        let plan = pool.preview(Time(3), &load).expect("a plan");
+        let plan = pool.clone().preview(Time(3), &load).expect("a plan");
         let message = DAMAGE.into();
         assert_eq!(plan.refusal, Some(Refusal::WeightsDamaged { message }));
         let response = pool.step(Time(3), arrives(2, DAMAGED));

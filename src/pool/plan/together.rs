@@ -138,7 +138,7 @@ fn finishes_in(pool: &Pool, victim: &Replica, since: Time, deadline: Option<Time
 }
 
 /// The expected time from the order to stop a replica until it has ended.
-fn stops_in(pool: &Pool, replica: &Replica) -> Span {
+pub(crate) fn stops_in(pool: &Pool, replica: &Replica) -> Span {
     let model = &pool.models[&replica.model];
     match model.stop_takes {
         Span::ZERO => UNMEASURED_STOP.min(model.spec.stop_grace),

@@ -11,6 +11,7 @@ pub(crate) mod demand;
 pub(crate) mod event;
 pub(crate) mod explanation;
 pub(crate) mod fetch;
+pub(crate) mod forecast;
 pub(crate) mod gang;
 pub(crate) mod groups;
 pub(crate) mod ids;

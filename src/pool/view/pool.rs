@@ -12,6 +12,7 @@ use crate::facts::shares::Lane;
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::event::Command;
+use crate::types::forecast::WaitRange;
 use crate::types::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
@@ -151,7 +152,10 @@ pub struct WaitingView {
     /// Position 1 is served next.
     pub position: u32,
     pub since: Time,
+    /// The expected time until its seat.
     pub expected: Span,
+    /// The range of nine in ten waits with this forecast, if they differ by more than a fifth.
+    pub range: Option<WaitRange>,
 }
 
 #[derive(Clone, Debug)]
@@ -206,6 +210,7 @@ impl Pool {
                     position,
                     since: request.since,
                     expected,
+                    range: None,
                 });
             }
         }

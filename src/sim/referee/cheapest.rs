@@ -82,7 +82,7 @@ impl Referee {
             force: false,
             waits: true,
         };
-        let Some(plan) = pool.preview(now, &order) else {
+        let Some(plan) = pool.clone().preview(now, &order) else {
             return;
         };
         let known = |id: &ReplicaId| {

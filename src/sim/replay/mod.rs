@@ -10,6 +10,7 @@ mod bound_tests;
 mod clients;
 mod engines;
 mod evening;
+mod forecasts;
 mod report;
 mod rule;
 mod run;
@@ -29,7 +30,7 @@ pub use baselines::{
 };
 pub use bound::{Bound, bound};
 pub use clients::{Clients, run_clients};
-pub use report::{Attainment, Holding, KEYS_MAX, Report, Tally, Waits};
+pub use report::{Attainment, ForecastReport, Holding, KEYS_MAX, Report, Tally, Waits};
 pub use rule::{Facts, Queued, Resident, Rule, Wish};
 pub use run::{Options, run};
 pub use scenario::{Arrival, Scenario};

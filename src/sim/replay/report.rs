@@ -68,6 +68,22 @@ pub struct Holding {
     pub reason: String,
 }
 
+/// Forecasts of waits of a second or longer, compared with the waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForecastReport {
+    pub waits: u64,
+    /// Forecasts within a fifth of the wait.
+    pub precise: u64,
+    /// Forecasts with a range.
+    pub ranges: u64,
+    /// Waits within the range of their forecast, and precise forecasts without a range.
+    pub right: u64,
+    /// Percentiles of forecasts divided by waits, in thousandths.
+    pub ratio_p10: u32,
+    pub ratio_p50: u32,
+    pub ratio_p90: u32,
+}
+
 /// The complete result of a policy on a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -105,6 +121,8 @@ pub struct Report {
     pub wait_curve: Vec<(Time, u64, Span)>,
     /// The costs of the two eviction rules, as the production core simulates them.
     pub shadows: Option<ShadowCosts>,
+    /// The forecasts of waits; `None` unless requested.
+    pub forecasts: Option<ForecastReport>,
     /// Findings of the invariant checker, if it ran; empty if all is well.
     pub broken: Vec<String>,
     /// The number of devices.

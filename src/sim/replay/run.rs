@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::accounts::Accounts;
+use super::forecasts::{First, Forecasts};
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
 use super::stay::Stay;
@@ -31,6 +32,8 @@ pub struct Options {
     pub curve_step: Span,
     /// The number of steps between checks of the invariants; 0 disables them.
     pub check_every: u64,
+    /// Every n-th request that waits gets a forecast of its wait; 0 disables forecasts.
+    pub forecast_every: u64,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             records: false,
             curve_step: Span::ZERO,
             check_every: 0,
+            forecast_every: 0,
         }
     }
 }
@@ -97,6 +101,7 @@ struct Waiting {
     key: KeyId,
     at: Time,
     service: Span,
+    forecast: Option<First>,
 }
 
 pub(super) struct Play<'a> {
@@ -124,6 +129,8 @@ pub(super) struct Play<'a> {
     pub(super) names: BTreeMap<String, ModelId>,
     pub(super) accounts: Accounts,
     keeps_records: bool,
+    forecast_every: u64,
+    forecasts: Forecasts,
     /// The response time of each request as soon as it is known, for clients that wait for it. `None` if no client waits.
     pub(super) responses: Option<Vec<(ModelId, Time)>>,
 }
@@ -157,6 +164,8 @@ impl<'a> Play<'a> {
             names: BTreeMap::new(),
             accounts: Accounts::new("model-pool", scenario, options.holdings, options.curve_step),
             keeps_records: options.records,
+            forecast_every: options.forecast_every,
+            forecasts: Forecasts::default(),
             responses: None,
         };
         let mut events = Vec::new();
@@ -257,9 +266,22 @@ impl<'a> Play<'a> {
                 key,
                 at,
                 service,
+                forecast: None,
             },
         );
         self.step(vec![Event::RequestArrived { ticket, model, key }]);
+        if self.forecast_every > 0 && ticket.0.is_multiple_of(self.forecast_every) {
+            self.foresee(ticket);
+        }
+    }
+
+    /// Makes a forecast for a request that waits.
+    fn foresee(&mut self, ticket: Ticket) {
+        let Some(waiting) = self.waiting.get_mut(&ticket) else {
+            return;
+        };
+        let forecast = self.pool.clone().forecast(self.now, ticket);
+        waiting.forecast = forecast.map(|forecast| self.forecasts.first(forecast, self.now));
     }
 
     fn seat(&mut self, id: ReplicaId, key: KeyId, service: Span) {
@@ -414,6 +436,9 @@ impl<'a> Play<'a> {
         match action {
             Action::Grant { ticket, replica } => {
                 let waiting = self.waiting.remove(&ticket).expect("granted once");
+                if let Some(first) = waiting.forecast {
+                    self.forecasts.seated(first, self.now.since(waiting.at));
+                }
                 self.accounts
                     .seated(waiting.model, waiting.key, waiting.at, self.now);
                 self.seat(replica, waiting.key, waiting.service);
@@ -519,6 +544,7 @@ impl<'a> Play<'a> {
         }
         Report {
             shadows: Some(self.pool.shadow_costs()),
+            forecasts: (self.forecast_every > 0).then(|| self.forecasts.report()),
             ..self.accounts.close()
         }
     }

@@ -403,3 +403,28 @@ fn p3_a_long_load_is_passed_over_for_no_more_than_a_round() {
     // A swap and a request may be in progress when it is due.
     assert!(longest <= round + load + Span(10_000), "{longest}");
 }
+
+#[test]
+fn forecasts_equal_the_waits_where_nothing_is_unknown() {
+    // Twelve requests at once for six models, of which two fit. Requests and stops last as long as unmeasured ones are expected to.
+    let scenario = Scenario {
+        stop_takes: Span::from_secs(2),
+        ..scenario(1, &[(5, 4), (5, 6), (5, 8), (5, 3), (5, 12), (5, 30)])
+    };
+    let arrivals = (0..12).map(|nth| Arrival {
+        at: Time(1_000),
+        model: ModelId(nth % 6),
+        key: KeyId(0),
+        service: Span::from_secs(2),
+    });
+    // The first request finds an empty device, and the last one knows all others.
+    let options = Options {
+        forecast_every: 11,
+        ..checked()
+    };
+    let report = run(&scenario, arrivals, &options, &mut |_, _| {});
+    assert_eq!(report.broken, Vec::<String>::new());
+    let found = report.forecasts.expect("they were requested");
+    assert_eq!((found.waits, found.precise), (2, 2), "{found:?}");
+    assert_eq!((found.ratio_p10, found.ratio_p90), (1_000, 1_000));
+}

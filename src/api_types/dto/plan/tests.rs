@@ -1,15 +1,15 @@
 //! Tests of `plan.rs`.
 
 use super::*;
-use crate::dto::snapshots::{GIB, of_pool, order, pool};
+use crate::dto::snapshots::{GIB, Rig, of_pool, order, pool};
 
 #[test]
 fn a_plan_names_devices_and_the_rule_that_allows_each_eviction() {
     let mut pool = pool(&[("low", 0, 10), ("equal", 1, 10), ("top", 1, 20)]);
     pool.load("low");
     pool.load("equal");
-    let plan = pool.plan(&order(pool.id("top")));
-    let view = PlanView::from_plan(&plan, false, pool.now, &of_pool(&pool));
+    let (plan, expected) = pool.plan(&order(pool.id("top")));
+    let view = PlanView::from_plan(&plan, expected, false, pool.now, &of_pool(&pool));
     assert!(view.feasible && !view.already_loaded);
     assert_eq!(view.reason, "fits after evicting 2 replicas");
     assert_eq!(
@@ -48,12 +48,8 @@ fn a_plan_names_devices_and_the_rule_that_allows_each_eviction() {
 fn a_refused_plan_reports_the_obstacle_on_each_device() {
     let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
     pool.load("hot");
-    let view = PlanView::from_plan(
-        &pool.plan(&order(pool.id("top"))),
-        false,
-        pool.now,
-        &of_pool(&pool),
-    );
+    let (plan, expected) = pool.plan(&order(pool.id("top")));
+    let view = PlanView::from_plan(&plan, expected, false, pool.now, &of_pool(&pool));
     assert!(!view.feasible && !view.already_loaded);
     assert!(
         view.reason.contains("gpu0: 20.0 GiB held by hot"),
@@ -72,12 +68,8 @@ fn a_refused_plan_reports_the_obstacle_on_each_device() {
 fn a_plan_for_an_already_loaded_model_is_empty() {
     let mut pool = pool(&[("low", 0, 10)]);
     pool.load("low");
-    let view = PlanView::from_plan(
-        &pool.plan(&order(pool.id("low"))),
-        false,
-        pool.now,
-        &of_pool(&pool),
-    );
+    let (plan, expected) = pool.plan(&order(pool.id("low")));
+    let view = PlanView::from_plan(&plan, expected, false, pool.now, &of_pool(&pool));
     assert!(view.already_loaded && view.feasible && view.loading.is_none());
     assert_eq!(
         (view.victims, view.waits_for, view.expected_seconds),
@@ -91,7 +83,8 @@ fn a_model_that_is_being_loaded_is_not_called_loaded() {
     pool.begin("low");
     pool.wait(Span::from_secs(2));
     let load = order(pool.id("low"));
-    let view = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let (plan, expected) = pool.plan(&load);
+    let view = PlanView::from_plan(&plan, expected, false, pool.now, &of_pool(&pool));
     assert!(view.feasible && !view.already_loaded);
     let loading = view.loading.expect("a load has begun");
     assert_eq!((loading.replicas, loading.for_ms), (1, 2_000));
@@ -107,9 +100,13 @@ fn a_plan_for_too_many_devices_is_refused_like_the_load() {
         devices: Some(3),
         ..order(pool.id("low"))
     };
-    let cold = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let planned = |pool: &Rig| {
+        let (plan, expected) = pool.plan(&load);
+        PlanView::from_plan(&plan, expected, false, pool.now, &of_pool(pool))
+    };
+    let cold = planned(&pool);
     pool.load("low");
-    let loaded = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let loaded = planned(&pool);
     for view in [cold, loaded] {
         assert!(!view.feasible && !view.already_loaded);
         assert_eq!(

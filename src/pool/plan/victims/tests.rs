@@ -83,6 +83,7 @@ fn refusal_of_a_load(pool: &Pool, now: Time, nth: u32, priority: u32) -> Option<
         force: false,
         waits: true,
     };
+    let pool = pool.clone();
     pool.preview(now, &load).expect("known").refusal
 }
 
