@@ -44,4 +44,7 @@ pub use responses::{
     StoredLink, StoredResponse, VoteResult,
 };
 pub use sql::{DatabaseLocation, StoreError, WriteTrouble};
-pub use usage::{Circumstances, DayUsage, Measurement, Measurements, Seconds, UsageMinute};
+pub use usage::{
+    Circumstances, DayUsage, LedgerAmount, LedgerBatch, LedgerKey, LedgerSum, Measurement,
+    Measurements, Seconds, UsageMinute,
+};

@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 18] = files![
+const FILES: [(&str, &str); 19] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -39,6 +39,7 @@ const FILES: [(&str, &str); 18] = files![
     "0016_used_rays",
     "0017_usage_seconds",
     "0018_usage_targets",
+    "0019_ledger",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order of replacement. SQLite compares texts bytewise.

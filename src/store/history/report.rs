@@ -108,6 +108,37 @@ impl Store {
         Ok(rows.iter().map(count).collect())
     }
 
+    /// The requests for all models by hour since 1970.
+    pub async fn count_use_by_hour(
+        &self,
+        from: Time,
+        to: Time,
+    ) -> Result<Vec<(i64, UseCount)>, StoreError> {
+        let rows = query(
+            "SELECT minute / 60 AS hour, CAST(sum(requests) AS BIGINT) AS requests, \
+             CAST(sum(waited) AS BIGINT) AS waited, CAST(sum(waited_ms) AS BIGINT) AS waited_ms, \
+             CAST(sum(in_time) AS BIGINT) AS in_time, CAST(sum(late) AS BIGINT) AS late \
+             FROM usage WHERE minute >= ? AND minute < ? GROUP BY minute / 60",
+        )
+        .bind(to_integer(from.0 / MINUTE_MS))
+        .bind(to_integer(to.0.div_ceil(MINUTE_MS)))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("count the use"))?;
+        let count = |row: &Row| {
+            let count = UseCount {
+                model: String::new(),
+                requests: from_integer(row.get("requests")),
+                waited: from_integer(row.get("waited")),
+                waited_ms: from_integer(row.get("waited_ms")),
+                in_time: from_integer(row.get("in_time")),
+                late: from_integer(row.get("late")),
+            };
+            (row.get("hour"), count)
+        };
+        Ok(rows.iter().map(count).collect())
+    }
+
     /// The requests for models in the minutes from `from` until before `to`.
     pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreError> {
         let rows = query(

@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 25] = [
+const TABLES: [(&str, &str); 29] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -21,6 +21,10 @@ const TABLES: [(&str, &str); 25] = [
     ("usage", "rowid"),
     ("tokens_by_day", "rowid"),
     ("key_usage", "holder, day, model"),
+    ("ledger_names", "id"),
+    ("ledger_hours", "hour, device, model, payer, state"),
+    ("ledger_days", "day, payer, device, model, state"),
+    ("ledger_seen", "device"),
     ("keys", "id"),
     ("audit", "id"),
     ("numbers", "name"),

@@ -1,0 +1,371 @@
+//! The parts of the time of devices, by hour and by day. Names are stored once. Hours are kept for a short time, days for as long as
+//! configured.
+
+use std::collections::BTreeMap;
+
+use crate::database::Store;
+use crate::sql::integers::{from_integer, saturating_sum, to_integer};
+use crate::sql::query::query;
+use crate::sql::{Connection, Row, StoreError};
+use pool::Time;
+
+/// The state of parts whose details were lost.
+const UNKNOWN: &str = "not_known";
+/// Hours that are kept.
+const HOURS_KEPT: i64 = 14 * 24;
+/// The most rows that are deleted in one write.
+const FORGOTTEN_AT_ONCE: i64 = 2_000;
+
+/// A part of the time of a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LedgerKey {
+    /// Hours since 1970.
+    pub hour: i64,
+    /// Days since 1970, in the service's time zone.
+    pub day: i64,
+    pub device: String,
+    /// Empty for memory without a model.
+    pub model: String,
+    /// A key such as `k3`, `administrator`, or empty.
+    pub payer: String,
+    pub state: String,
+}
+
+/// The size of a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerAmount {
+    pub device_ms: u64,
+    pub byte_seconds: u64,
+    /// The energy during `energy_ms`, in millijoules.
+    pub energy_mj: u64,
+    /// The part of `device_ms` for which the energy is known.
+    pub energy_ms: u64,
+}
+
+impl LedgerAmount {
+    pub fn add(&mut self, other: LedgerAmount) {
+        self.device_ms = self.device_ms.saturating_add(other.device_ms);
+        self.byte_seconds = self.byte_seconds.saturating_add(other.byte_seconds);
+        self.energy_mj = self.energy_mj.saturating_add(other.energy_mj);
+        self.energy_ms = self.energy_ms.saturating_add(other.energy_ms);
+    }
+}
+
+/// Parts that are written together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerBatch {
+    parts: BTreeMap<LedgerKey, LedgerAmount>,
+    /// The time up to which all parts of a device are written with this batch.
+    seen: BTreeMap<String, Time>,
+}
+
+impl LedgerBatch {
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub fn parts(&self) -> impl Iterator<Item = (&LedgerKey, &LedgerAmount)> {
+        self.parts.iter()
+    }
+
+    pub fn add(&mut self, key: LedgerKey, amount: LedgerAmount) {
+        self.parts.entry(key).or_default().add(amount);
+    }
+
+    /// The parts of the device are complete up to this time.
+    pub fn see(&mut self, device: &str, until: Time) {
+        if self.seen.get(device) != Some(&until) {
+            self.seen.insert(device.to_owned(), until);
+        }
+    }
+
+    /// Adds a later batch. Beyond `most` parts, the model and the payer of further ones are not known.
+    pub fn merge(&mut self, later: LedgerBatch, most: usize) {
+        for (mut key, amount) in later.parts {
+            if self.parts.len() >= most && !self.parts.contains_key(&key) {
+                key.model.clear();
+                key.payer.clear();
+                key.state = UNKNOWN.to_owned();
+            }
+            self.add(key, amount);
+        }
+        self.seen.extend(later.seen);
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let parts = self.parts.keys();
+        let names = parts.flat_map(|key| [&key.device, &key.model, &key.payer, &key.state]);
+        let mut names: Vec<&str> = names.map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// A sum over a period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerSum {
+    /// The device, or the day, as the query says; empty otherwise.
+    pub device: String,
+    /// The day or hour since 1970; 0 for a sum over all.
+    pub period: i64,
+    pub model: String,
+    pub payer: String,
+    pub state: String,
+    pub amount: LedgerAmount,
+}
+
+macro_rules! add {
+    ($table:literal, $period:literal) => {
+        concat!(
+            "INSERT INTO ",
+            $table,
+            " (",
+            $period,
+            ", device, model, payer, state, device_ms, byte_seconds, energy_mj, energy_ms) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) \
+             ON CONFLICT (",
+            $period,
+            ", device, model, payer, state) DO UPDATE SET device_ms = ",
+            saturating_sum!("TABLE.device_ms", "excluded.device_ms"),
+            ", byte_seconds = ",
+            saturating_sum!("TABLE.byte_seconds", "excluded.byte_seconds"),
+            ", energy_mj = ",
+            saturating_sum!("TABLE.energy_mj", "excluded.energy_mj"),
+            ", energy_ms = ",
+            saturating_sum!("TABLE.energy_ms", "excluded.energy_ms")
+        )
+    };
+}
+
+/// The sum of a column. PostgreSQL sums to a larger type.
+macro_rules! summed {
+    ($($column:literal),+) => {
+        concat!($(", CAST(sum(", $column, ") AS BIGINT) AS ", $column),+)
+    };
+}
+
+const SUMS: &str = summed!("device_ms", "byte_seconds", "energy_mj", "energy_ms");
+
+impl Store {
+    /// Adds to the stored hours and days.
+    pub async fn add_ledger(&self, batch: &LedgerBatch) -> Result<(), StoreError> {
+        let hours = add!("ledger_hours", "hour").replace("TABLE", "ledger_hours");
+        let days = add!("ledger_days", "day").replace("TABLE", "ledger_days");
+        self.write("save the ledger", async |connection| {
+            let ids = ids_of(&batch.names(), &mut *connection).await?;
+            let id = |name: &str| ids.get(name).copied().unwrap_or_default();
+            for (key, amount) in &batch.parts {
+                for (statement, period) in [(&hours, key.hour), (&days, key.day)] {
+                    query(statement.clone())
+                        .bind(period)
+                        .bind(id(&key.device))
+                        .bind(id(&key.model))
+                        .bind(id(&key.payer))
+                        .bind(id(&key.state))
+                        .bind(to_integer(amount.device_ms))
+                        .bind(to_integer(amount.byte_seconds))
+                        .bind(to_integer(amount.energy_mj))
+                        .bind(to_integer(amount.energy_ms))
+                        .execute(&mut *connection)
+                        .await?;
+                }
+            }
+            for (device, until) in &batch.seen {
+                query(
+                    "INSERT INTO ledger_seen (device, until) VALUES (?, ?) \
+                     ON CONFLICT (device) DO UPDATE SET until = excluded.until",
+                )
+                .bind(device)
+                .bind(to_integer(until.0))
+                .execute(&mut *connection)
+                .await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The time up to which the parts of each device are stored, by the machine's clock.
+    pub async fn ledger_seen(&self) -> Result<BTreeMap<String, Time>, StoreError> {
+        let rows = query("SELECT device, until FROM ledger_seen")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the ledger"))?;
+        let seen = |row: &Row| (row.get("device"), Time(from_integer(row.get("until"))));
+        Ok(rows.iter().map(seen).collect())
+    }
+
+    /// The sums of the days from `first` to `last` by model, payer and state.
+    pub async fn ledger_by_payer(
+        &self,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let sums = format!(
+            "SELECT model, payer, state{SUMS} FROM ledger_days WHERE day >= ? AND day <= ? \
+             GROUP BY model, payer, state"
+        );
+        let statement = format!(
+            "SELECT '' AS device, CAST(0 AS BIGINT) AS period, m.name AS model, p.name AS payer, s.name AS state, \
+             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             JOIN ledger_names AS m ON m.id = sums.model JOIN ledger_names AS p ON p.id = sums.payer \
+             JOIN ledger_names AS s ON s.id = sums.state ORDER BY m.name, p.name, s.name"
+        );
+        self.ledger_sums(statement, first, last).await
+    }
+
+    /// The sums of one payer over these days, by model and state. Reads only the payer's rows.
+    pub async fn ledger_of_payer(
+        &self,
+        payer: &str,
+        days: impl Iterator<Item = i64>,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let days: Vec<String> = days.map(|day| day.to_string()).collect();
+        let wanted = self.dialect().wanted();
+        let sums = format!(
+            "SELECT model, state{SUMS} FROM {wanted} CROSS JOIN ledger_days \
+             WHERE ledger_days.day = CAST(wanted.value AS BIGINT) \
+             AND payer = (SELECT id FROM ledger_names WHERE name = ?2) GROUP BY model, state"
+        );
+        let statement = format!(
+            "SELECT '' AS device, CAST(0 AS BIGINT) AS period, m.name AS model, '' AS payer, s.name AS state, \
+             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             JOIN ledger_names AS m ON m.id = sums.model JOIN ledger_names AS s ON s.id = sums.state \
+             ORDER BY m.name, s.name"
+        );
+        let list = format!("[{}]", days.join(","));
+        let rows = query(statement)
+            .bind(list)
+            .bind(payer)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the ledger"))?;
+        Ok(rows.iter().map(sum_of).collect())
+    }
+
+    /// The sums of the days from `first` to `last` by device and state.
+    pub async fn ledger_by_device(
+        &self,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let sums = format!(
+            "SELECT device, state{SUMS} FROM ledger_days WHERE day >= ? AND day <= ? GROUP BY device, state"
+        );
+        let statement = format!(
+            "SELECT d.name AS device, CAST(0 AS BIGINT) AS period, '' AS model, '' AS payer, s.name AS state, \
+             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             JOIN ledger_names AS d ON d.id = sums.device JOIN ledger_names AS s ON s.id = sums.state \
+             ORDER BY d.name, s.name"
+        );
+        self.ledger_sums(statement, first, last).await
+    }
+
+    /// The sums of the hours from `first` to `last` by hour and state.
+    pub async fn ledger_by_hour(
+        &self,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let sums = format!(
+            "SELECT hour, state{SUMS} FROM ledger_hours WHERE hour >= ? AND hour <= ? GROUP BY hour, state"
+        );
+        let statement = format!(
+            "SELECT '' AS device, sums.hour AS period, '' AS model, '' AS payer, s.name AS state, \
+             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             JOIN ledger_names AS s ON s.id = sums.state ORDER BY sums.hour, s.name"
+        );
+        self.ledger_sums(statement, first, last).await
+    }
+
+    async fn ledger_sums(
+        &self,
+        statement: String,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<LedgerSum>, StoreError> {
+        let rows = query(statement)
+            .bind(first)
+            .bind(last)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the ledger"))?;
+        Ok(rows.iter().map(sum_of).collect())
+    }
+
+    /// Deletes old hours, and the days before `first_day`. Returns the number of rows; call it again until it is 0.
+    pub async fn forget_ledger(&self, hour: i64, first_day: i64) -> Result<u64, StoreError> {
+        let bounds = [
+            (
+                "DELETE FROM ledger_hours WHERE hour < ? AND (hour, device, model, payer, state) IN \
+              (SELECT hour, device, model, payer, state FROM ledger_hours ORDER BY hour LIMIT ?)",
+                hour - HOURS_KEPT,
+            ),
+            (
+                "DELETE FROM ledger_days WHERE day < ? AND (day, payer, device, model, state) IN \
+              (SELECT day, payer, device, model, state FROM ledger_days ORDER BY day LIMIT ?)",
+                first_day,
+            ),
+        ];
+        let mut gone = 0;
+        for (statement, first) in bounds {
+            gone += self
+                .write("delete old parts of the ledger", async |connection| {
+                    query(statement)
+                        .bind(first)
+                        .bind(FORGOTTEN_AT_ONCE)
+                        .execute(connection)
+                        .await
+                })
+                .await?;
+        }
+        Ok(gone)
+    }
+}
+
+fn sum_of(row: &Row) -> LedgerSum {
+    LedgerSum {
+        device: row.get("device"),
+        period: row.get("period"),
+        model: row.get("model"),
+        payer: row.get("payer"),
+        state: row.get("state"),
+        amount: LedgerAmount {
+            device_ms: from_integer(row.get("device_ms")),
+            byte_seconds: from_integer(row.get("byte_seconds")),
+            energy_mj: from_integer(row.get("energy_mj")),
+            energy_ms: from_integer(row.get("energy_ms")),
+        },
+    }
+}
+
+/// The numbers of these names. New names get one.
+async fn ids_of(
+    names: &[&str],
+    connection: &mut Connection,
+) -> Result<BTreeMap<String, i64>, sqlx::Error> {
+    let mut ids = BTreeMap::new();
+    for &name in names {
+        let find = || query("SELECT id FROM ledger_names WHERE name = ?").bind(name);
+        let mut found = find().fetch_all(&mut *connection).await?;
+        if found.is_empty() {
+            query("INSERT INTO ledger_names (name) VALUES (?)")
+                .bind(name)
+                .execute(&mut *connection)
+                .await?;
+            found = find().fetch_all(&mut *connection).await?;
+        }
+        if let Some(row) = found.first() {
+            ids.insert(name.to_owned(), row.get("id"));
+        }
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests;
