@@ -280,6 +280,8 @@ impl Machine {
                 replicas,
                 utilisation_percent: Some(((round * 13 + u64::from(index) * 7) % 100) as u32),
                 temperature_celsius: Some(40 + (round % 30) as u32),
+                energy_mj: Some(round * 300_000),
+                power_mw: None,
             }
         };
         FromNode::Readings(NodeReadings {

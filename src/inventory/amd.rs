@@ -268,6 +268,7 @@ impl State {
             },
             utilisation_percent: utilisation,
             temperature_celsius: self.temperature(&card),
+            energy: None,
         };
         if device.is_unified {
             let machine = MachineMemory::read(&self.root).ok_or_else(gone)?;

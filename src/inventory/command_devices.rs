@@ -179,6 +179,7 @@ impl State {
             },
             utilisation_percent: found.utilisation_percent.map(|percent| percent.min(100)),
             temperature_celsius: found.temperature_celsius,
+            energy: None,
         };
         let machine = device
             .is_unified

@@ -102,6 +102,16 @@ pub struct DeviceUse {
     pub processes: Vec<(u32, Bytes)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
+    pub energy: Option<EnergyFigure>,
+}
+
+/// The energy of a device, as far as its driver reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnergyFigure {
+    /// The energy since the driver was loaded, in millijoules.
+    Counter(u64),
+    /// The current power, in milliwatts.
+    Power(u64),
 }
 
 /// The result of one device's reading.

@@ -115,6 +115,7 @@ fn read(device: &DeviceInfo) -> DeviceUse {
         processes: Vec::new(),
         utilisation_percent: None,
         temperature_celsius: None,
+        energy: None,
     }
 }
 

@@ -70,6 +70,7 @@ impl Host {
             processes,
             utilisation_percent: None,
             temperature_celsius: None,
+            energy: None,
         }
     }
 }

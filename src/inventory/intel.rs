@@ -251,6 +251,7 @@ impl State {
             },
             utilisation_percent: None,
             temperature_celsius: None,
+            energy: None,
         };
         Ok(self.ownership.dedicated(device, figures, ours))
     }

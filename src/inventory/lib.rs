@@ -51,7 +51,7 @@ use std::time::Duration;
 pub use attribution::{Attribution, attribute};
 pub use choice::DeviceChoice;
 pub use command_run::CommandError;
-pub use device::{DeviceInfo, DeviceKind, DeviceUse, Link, Reading};
+pub use device::{DeviceInfo, DeviceKind, DeviceUse, EnergyFigure, Link, Reading};
 pub use error::{DeviceError, InventoryError};
 pub use events::Watch;
 pub use fixed_devices::FixedDevice;

@@ -21,7 +21,7 @@ use super::mps;
 use super::ownership::{Figures, Ownership, ProcessList};
 use super::source::{DeviceSource, FoundDevices, Tell};
 use super::sysfs::Root;
-use super::{DeviceError, DeviceInfo, DeviceKind, InventoryError, Provider, Reading};
+use super::{DeviceError, DeviceInfo, DeviceKind, EnergyFigure, InventoryError, Provider, Reading};
 use pool::{Bytes, DeviceId};
 
 const NVML: Driver = Driver {
@@ -151,6 +151,16 @@ fn is_in_mig_mode(gpu: &nvml_wrapper::Device<'_>) -> bool {
     gpu.mig_mode().is_ok_and(|mode| mode.current == 1)
 }
 
+/// The energy counter of a GPU, or its power if it has no counter. The figures of a GPU in MIG mode do not belong to one slice.
+fn energy(gpu: &nvml_wrapper::Device<'_>, device: &DeviceInfo) -> Option<EnergyFigure> {
+    if device.partition.is_some() {
+        return None;
+    }
+    let counter = gpu.total_energy_consumption().ok();
+    let power = || Some(EnergyFigure::Power(u64::from(gpu.power_usage().ok()?)));
+    counter.map(EnergyFigure::Counter).or_else(power)
+}
+
 /// The slices of a GPU in MIG mode ("MIG device handles" in the NVML API reference). NVML counts the places for slices, some of
 /// which are empty.
 fn slices(gpu: &nvml_wrapper::Device<'_>, index: u32) -> Result<Vec<DeviceInfo>, NvmlError> {
@@ -250,6 +260,7 @@ impl Gpus {
             listed,
             utilisation_percent: gpu.utilization_rates().ok().map(|rates| rates.gpu),
             temperature_celsius: gpu.temperature(TemperatureSensor::Gpu).ok(),
+            energy: energy(&gpu, device),
         };
         if device.is_unified {
             let machine = MachineMemory::read(&self.root).ok_or(NvmlError::NotSupported)?;

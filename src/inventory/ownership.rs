@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use super::deadline::lock;
 use super::machine::{MachineMemory, own_memory};
-use super::{DeviceInfo, DeviceUse};
+use super::{DeviceInfo, DeviceUse, EnergyFigure};
 use pool::{Bytes, DeviceId};
 
 /// The foreign memory of each device when it was last certain.
@@ -40,6 +40,7 @@ pub(super) struct Figures {
     pub listed: ProcessList,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
+    pub energy: Option<EnergyFigure>,
 }
 
 impl ProcessList {
@@ -76,6 +77,7 @@ impl Ownership {
             processes: figures.listed.known(),
             utilisation_percent: figures.utilisation_percent,
             temperature_celsius: figures.temperature_celsius,
+            energy: figures.energy,
         }
     }
 
@@ -110,6 +112,7 @@ impl Ownership {
             processes: listed.known(),
             utilisation_percent: figures.utilisation_percent,
             temperature_celsius: figures.temperature_celsius,
+            energy: figures.energy,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
 use super::weights::Weights;
-use inventory::{DeviceTrouble, Inventory};
+use inventory::{DeviceTrouble, EnergyFigure, Inventory};
 use node_link::{NodeReading, NodeReadings, NodeReport, WeightsReport};
 use pool::{DeviceId, ReplicaId};
 
@@ -117,6 +117,14 @@ fn read(
                     replicas: replicas.into_iter().collect(),
                     utilisation_percent: used.utilisation_percent,
                     temperature_celsius: used.temperature_celsius,
+                    energy_mj: match used.energy {
+                        Some(EnergyFigure::Counter(mj)) => Some(mj),
+                        _ => None,
+                    },
+                    power_mw: match used.energy {
+                        Some(EnergyFigure::Power(mw)) => Some(mw),
+                        _ => None,
+                    },
                 });
             }
             Err(error) => {

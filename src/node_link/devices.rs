@@ -147,6 +147,12 @@ pub struct NodeReading {
     pub replicas: Vec<(u64, u64)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
+    /// The energy since the driver was loaded, in millijoules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_mj: Option<u64>,
+    /// The current power, in milliwatts, of a device without a counter of energy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mw: Option<u64>,
 }
 
 /// One reading of all devices of a node.

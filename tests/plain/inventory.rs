@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use model_pool::config::{MemoryPart, Size};
 use model_pool::inventory::{
-    DeviceKind, DeviceUse, FixedDevice, Inventory, InventoryError, InventorySettings, Provider,
+    DeviceKind, DeviceUse, EnergyFigure, FixedDevice, Inventory, InventoryError, InventorySettings,
+    Provider,
 };
 use model_pool::pool::{Bytes, DeviceId, NodeId};
 use support::machine::{Machine, state};
@@ -316,8 +317,8 @@ fn a_headroom_that_leaves_nothing_is_refused_with_both_numbers() {
 #[test]
 fn gpu_readings_separate_own_and_foreign_memory() {
     let fake = FakeNvml::new(
-        "gpu total=80000 reserved=100 used=9000 utilisation=7 temperature=41
-         gpu total=40000 used=0
+        "gpu total=80000 reserved=100 used=9000 utilisation=7 temperature=41 energy=5 power=300
+         gpu total=40000 used=0 power=300
          process gpu=0 pid=11 bytes=5000
          process gpu=0 pid=12 bytes=3000
          process gpu=0 pid=12 bytes=3000 graphics",
@@ -348,15 +349,17 @@ fn gpu_readings_separate_own_and_foreign_memory() {
             processes: vec![(11, Bytes(5_000)), (12, Bytes(3_000))],
             utilisation_percent: Some(7),
             temperature_celsius: Some(41),
+            energy: Some(EnergyFigure::Counter(5_000)),
         }
     );
     assert_eq!(
         (
             read[1].used,
             read[1].utilisation_percent,
-            read[1].temperature_celsius
+            read[1].temperature_celsius,
+            read[1].energy
         ),
-        (Bytes::ZERO, None, None)
+        (Bytes::ZERO, None, None, Some(EnergyFigure::Power(300_000)))
     );
 }
 

@@ -10,7 +10,7 @@ use crate::engines::adoption::arguments_problem;
 use crate::messages::{Message, ParkRequest, ParkingResult, Readings};
 use catalog::Entry;
 use engine::{Launch, LaunchFacts, LivenessLimits, ReplicaLog};
-use inventory::DeviceUse;
+use inventory::{DeviceUse, EnergyFigure};
 use node_link::{KeptForm, LaunchForm, NodeReadings, Order, RunningEngine, Start};
 use pool::{Bytes, DeviceId, Event, ModelId, NodeId, ReplicaId, Share, Span, Time};
 
@@ -222,6 +222,10 @@ impl Control {
                 processes: Vec::new(),
                 utilisation_percent: reading.utilisation_percent,
                 temperature_celsius: reading.temperature_celsius,
+                energy: {
+                    let counter = reading.energy_mj.map(EnergyFigure::Counter);
+                    counter.or(reading.power_mw.map(EnergyFigure::Power))
+                },
             });
         }
         let faults = readings.faults.iter();

@@ -1,6 +1,6 @@
 //! Memory and processes of a GPU, and its other changing values: utilisation, temperature, power, memory errors.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use crate::state::Line;
 use crate::{Device, INSUFFICIENT_SIZE, NOT_SUPPORTED, SUCCESS, figure, give, gpu};
@@ -162,6 +162,16 @@ pub extern "C" fn nvmlDeviceGetTemperature(
 pub extern "C" fn nvmlDeviceGetPowerUsage(device: Device, to: *mut c_uint) -> c_int {
     let watts = figure("nvmlDeviceGetPowerUsage", device, "power");
     give(to, watts.map(|watts| watts * 1000))
+}
+
+/// In millijoules; the file contains joules.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
+    device: Device,
+    to: *mut c_ulonglong,
+) -> c_int {
+    let joules = figure("nvmlDeviceGetTotalEnergyConsumption", device, "energy");
+    give(to, joules.map(|joules| c_ulonglong::from(joules) * 1000))
 }
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@
 //! ```text
 //! driver version=570.86 generation=1            `down`: not loaded; another generation: restarted
 //! gpu total=85899345920 reserved=0 name=NVIDIA_H100_80GB_HBM3    `_` reads as a blank
-//!     uuid=GPU-… pci=00000000:1B:00.0 minor=0 root=0 node=0 utilisation=7 temperature=40 power=300
+//!     uuid=GPU-… pci=00000000:1B:00.0 minor=0 root=0 node=0 utilisation=7 temperature=40 power=300 energy=1000
 //!     ecc=0 persistence=1                       each as it is reported; absent: not supported
 //!     used=1000                                 instead of the sum of the processes
 //!     lost                                      it fell off the bus
