@@ -16,9 +16,9 @@ pub use sections::{
     EveningSection, FixedDevice, GrantRole, GrantSection, HistorySection, HostName, InferenceAuth,
     InventorySection, KeepHotScope, Limit, LimitsSection, LogFormat, LogLevel, LogSection,
     MetricsAuth, Network, NodeSection, OidcSection, OnOutage, OnRestart, OnUnknown, ParkingSection,
-    PoolObjective, PoolPolicy, PoolSection, Provider, RedisSection, ResponsesSection,
-    ServerSection, SourcesSection, StandbySection, StateSection, TelemetryProtocol,
-    TelemetrySection, TlsFiles, UnknownFields, limits, oidc,
+    PoolObjective, PoolPolicy, PoolSection, PricesSection, Provider, RedisSection,
+    ResponsesSection, ServerSection, SourcesSection, StandbySection, StateSection,
+    TelemetryProtocol, TelemetrySection, TlsFiles, UnknownFields, UsageSection, limits, oidc,
 };
 pub use values::{
     Addresses, BasePath, CronExpression, DatabaseUrl, DeviceKind, IdleProbe, IdleYields, KeepHot,

@@ -27,9 +27,9 @@
 //!
 //! `spawn` starts control and keeper. Control owns the others and aborts them when it ends.
 //!
-//! The keeper writes wishes, cordons, history, measurements, remembered demand and usage, and trims old rows. Other tables have
-//! other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the audit, `serve` writes daily
-//! token totals and the times of cleanups. The store serializes all writes.
+//! The keeper writes wishes, cordons, history, measurements, remembered demand, usage and the ledger, and trims old rows. Other
+//! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the audit, `serve`
+//! writes daily token totals and the times of cleanups. The store serializes all writes.
 
 mod clock;
 mod control;
@@ -66,8 +66,8 @@ pub use messages::{ChangeError, NodePeer, Registrar};
 pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{
-    ComparedWaits, DeviceSnapshot, FetchFacts, Finding, LoadPath, LoadStage, LoadTimeline,
-    LoadTimes, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts, RATIO_BOUNDS, Snapshot,
-    Staleness, facts_of, may_use, restriction, size_of,
+    ComparedWaits, DeviceSnapshot, DeviceTime, FetchFacts, Finding, LoadPath, LoadStage,
+    LoadTimeline, LoadTimes, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts,
+    RATIO_BOUNDS, Snapshot, Staleness, facts_of, may_use, restriction, size_of,
 };
 pub use what_if::{Assumptions, WhatIf, WhatIfReplica};

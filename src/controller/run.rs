@@ -187,6 +187,7 @@ impl Control {
                 }
                 self.remember();
                 self.keep_usage(ended);
+                self.keep_ledger(ended);
                 if self.config.parking.read_ahead {
                     let next = self.reader.choose(&self.pool, &self.models, now);
                     self.read_ahead(next);
@@ -217,8 +218,8 @@ impl Control {
                     model,
                     key,
                     came,
-                    reply,
                     forecast: None,
+                    reply,
                 };
                 self.seats.insert(ticket, request);
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
@@ -245,20 +246,20 @@ impl Control {
                 accepted,
                 settled,
             } => {
-                self.orders.begin(order, &command, by, accepted, settled);
                 self.forecasts.ordered();
+                self.orders.begin(order, &command, by, accepted, settled);
                 self.turn(Event::OrderReceived { order, command });
             }
             Message::Waiting { reply } => {
                 // The caller may have left.
                 let _ = reply.send(self.seats.len());
             }
-            Message::Copy { reply } => {
             Message::Forecasts(made) => {
                 let now = self.clock.now();
                 self.forecasts.take(made, &mut self.seats, now);
                 self.publishing.outdated();
             }
+            Message::Copy { reply } => {
                 self.turn(Event::TimerFired);
                 // The caller may have left.
                 let _ = reply.send(Box::new(self.pool.clone()));

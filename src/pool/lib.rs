@@ -44,6 +44,7 @@ pub use types::event::{
     LoadOrder, Remedy,
 };
 pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
+pub use types::forecast::{Forecast, ForecastErrors, WaitRange, is_precise};
 pub use types::gang::GangReach;
 pub use types::groups::{GROUP_DEPTH_MAX, GROUPS_MAX, Group, Groups, GroupsError, WEIGHT_MAX};
 pub use types::ids::{
@@ -62,7 +63,6 @@ pub use types::node_demand::{
     NodeAmounts, NodeBudget, NodeOutlook, NodeSet, NodeShape, NodeShapeView, NodeUse, NodesSpent,
     PendingNode,
 };
-pub use types::forecast::{Forecast, ForecastErrors, WaitRange, is_precise};
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};
 pub use types::policy::{Part, Policy};
@@ -75,6 +75,7 @@ pub use types::share::Share;
 pub use types::stall::StallReason;
 pub use types::tokens::{ServiceClass, TokenCosts, Tokens};
 pub use view::check::{Violation, check};
+pub use view::holdings::{DeviceMemory, Holding};
 pub use view::nodes::{NodeState, NodeView};
 pub use view::pool::{
     DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,

@@ -146,6 +146,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         last_replica,
         last_order: records.last_order,
         measurements: known.measurements,
+        ledger_seen: known.ledger_seen,
         remembered: known.remembered,
         catalog,
         figures,

@@ -12,7 +12,7 @@ use access::oidc::Oidc;
 use config::Config;
 use controller::Clock;
 use http::{Keys, Seal};
-use pool::Cordon;
+use pool::{Cordon, Time};
 use schedule::{Due, Evening};
 use store::{KeptWish, Measurements};
 
@@ -81,6 +81,7 @@ impl Records {
 /// Measured needs, remembered demand, cordons and nodes.
 pub(super) struct PoolRecords {
     pub measurements: Measurements,
+    pub ledger_seen: BTreeMap<String, Time>,
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub cordons: Vec<(String, Cordon)>,
     pub nodes: Vec<(u32, String)>,
@@ -91,6 +92,8 @@ impl PoolRecords {
         let store = leader.store;
         let measurements = leader.step("reading measurements", store.measurements());
         let measurements = measurements.await?.map_err(line)?;
+        let ledger_seen = leader.step("reading the ledger", store.ledger_seen());
+        let ledger_seen = ledger_seen.await?.map_err(line)?;
         let remembered = leader.step("reading what models need", store.remembered());
         let remembered = remembered.await?.map_err(line)?;
         let cordons = leader.step("reading cordons", store.cordons());
@@ -99,6 +102,7 @@ impl PoolRecords {
         let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
         Ok(PoolRecords {
             measurements,
+            ledger_seen,
             remembered,
             cordons,
             nodes,

@@ -146,6 +146,8 @@ const CLASSES: &[(&str, Applies)] = &[
     ("node.copy_shared", ByRestart),
     ("log.level", AtOnce),
     ("log.format", ByRestart),
+    ("usage.keep", AtOnce),
+    ("usage.prices", AtOnce),
     ("telemetry.endpoint", ByRestart),
     ("telemetry.protocol", ByRestart),
     ("telemetry.headers_file", ByRestart),

@@ -11,10 +11,10 @@ use crate::cluster::ClusterSection;
 use crate::sections::{
     AuthSection, CatalogSection, CompatSection, EveningSection, InventorySection, LimitsSection,
     LogSection, NodeSection, ParkingSection, PoolObjective, PoolPolicy, PoolSection, ServerSection,
-    SourcesSection, StateSection, TelemetrySection,
+    SourcesSection, StateSection, TelemetrySection, UsageSection,
 };
 use crate::values::{DatabaseUrl, LocalZone, TimeZone};
-use pool::{Limits, Span};
+use pool::{Limits, Span, Time};
 
 /// Configuration of model-pool. Durations are written like `10m`, sizes like `24GiB`; relative paths are relative to the current
 /// directory. Every key can be set by an environment variable `MODEL_POOL__SECTION__KEY`.
@@ -36,6 +36,7 @@ pub struct Config {
     pub cluster: ClusterSection,
     pub node: NodeSection,
     pub log: LogSection,
+    pub usage: UsageSection,
     pub telemetry: TelemetrySection,
     pub compat: CompatSection,
     /// The file that was read, if any.
@@ -56,6 +57,18 @@ impl Config {
             TimeZone::Local => self.local_zone.zone,
             TimeZone::Named(zone) => zone,
         }
+    }
+
+    /// The number of the day since 1970 of a time, in [`Config::zone`].
+    pub fn day(&self, at: Time) -> i64 {
+        let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
+        let utc = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(moment);
+        let date = utc
+            .unwrap_or_default()
+            .with_timezone(&self.zone())
+            .date_naive();
+        let first = chrono::NaiveDate::default();
+        date.signed_duration_since(first).num_days()
     }
 
     /// The effective configuration, with defaults filled in. Contains no secrets: keys appear only as the names of their files, and

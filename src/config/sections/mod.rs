@@ -15,6 +15,7 @@ pub(crate) mod server;
 pub(crate) mod standby;
 mod state;
 mod telemetry;
+pub(crate) mod usage;
 
 pub use self::pool::{
     KeepHotScope, OnRestart, ParkingSection, PoolObjective, PoolPolicy, PoolSection, UnknownFields,
@@ -33,3 +34,4 @@ pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFi
 pub use standby::StandbySection;
 pub use state::{HistorySection, StateSection};
 pub use telemetry::{TelemetryProtocol, TelemetrySection};
+pub use usage::{PricesSection, UsageSection};

@@ -144,7 +144,9 @@ impl Control {
             self.journal.write(Job::Record(record));
         }
         self.remember();
-        self.keep_usage(Minute::from_time(self.clock.now()));
+        let minute = Minute::from_time(self.clock.now());
+        self.keep_usage(minute);
+        self.keep_ledger(minute);
     }
 
     fn named(&self, wish: Wish) -> NamedWish {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::devices::{Devices, kind_name};
+use super::ledger::Ledger;
 use super::models::Models;
 use crate::gates::{ChangedGates, Gate, GateReports, ToLoop};
 use crate::messages::Message;
 use crate::view::ProcessFacts;
 use config::Provider;
 use engine::{Guardians, ReplicaLog, Use};
-use pool::{Bytes, DeviceId, GateReading, ModelId, NodeId, ReplicaId, ReplicaKeys};
+use pool::{Bytes, DeviceId, GateReading, ModelId, NodeId, ReplicaId, ReplicaKeys, Time};
 use store::Circumstances;
 
 /// Number of logs of ended engines kept per model.
@@ -166,8 +167,12 @@ impl Engines {
     }
 
     /// Reads the changed gates and returns the readings that differ from the last ones, and the seats of each key there. Passes the
-    /// readings to the guardians too.
-    pub fn read_gates(&mut self) -> (Vec<GateReading>, Vec<ReplicaKeys>) {
+    /// readings to the guardians and to the ledger too.
+    pub fn read_gates(
+        &mut self,
+        now: Time,
+        ledger: &mut Ledger,
+    ) -> (Vec<GateReading>, Vec<ReplicaKeys>) {
         let mut news = Vec::new();
         let mut keys = Vec::new();
         let mut changed = std::mem::take(&mut self.to_read);
@@ -177,7 +182,10 @@ impl Engines {
                 continue;
             };
             let reading = gate.read();
-            keys.extend(gate.read_keys());
+            if let Some((seats, used)) = gate.read_keys(now) {
+                ledger.gate(now, &seats, used);
+                keys.push(seats);
+            }
             if self.readings.insert(replica, reading) == Some(reading) {
                 continue;
             }

@@ -8,6 +8,7 @@ mod engines;
 mod forecasts;
 mod heartbeat;
 mod launcher;
+mod ledger;
 pub(crate) mod model_needs;
 pub(crate) mod models;
 pub(crate) mod nodes;
@@ -20,8 +21,8 @@ mod state;
 mod timers;
 mod usage;
 
-pub use heartbeat::Heartbeat;
 pub(crate) use forecasts::Made as MadeForecasts;
+pub use heartbeat::Heartbeat;
 pub(crate) use launcher::watch;
 pub use model_needs::{FirstFigures, first_figures};
 pub use nodes::NODES_MAX;

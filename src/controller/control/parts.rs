@@ -12,7 +12,7 @@ use catalog::Catalog;
 use config::LiveConfig;
 use engine::{AdoptionResult, CudaProgram, Guardians, ServeWriters};
 use inventory::Inventory;
-use pool::Cordon;
+use pool::{Cordon, Time};
 use source::Sources;
 use store::{KeptWish, Measurements, Store};
 
@@ -29,6 +29,8 @@ pub struct Parts {
     pub cordons: Vec<(String, Cordon)>,
     /// Numbers and names of the nodes that had joined when the last controller ended.
     pub nodes: Vec<(u32, String)>,
+    /// The time up to which the ledger of each device is stored, by the machine's clock.
+    pub ledger_seen: BTreeMap<String, Time>,
     /// Results of `Pool::remembered`, by model name.
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub inventory: Inventory,

@@ -38,6 +38,7 @@ impl Control {
         if self.journal.leads() {
             self.turn_all(events);
         }
+        self.account_for(self.clock.now());
         self.publish();
         start.inventory
     }

@@ -13,6 +13,7 @@ use super::engines::Engines;
 use super::forecasts::Forecasts;
 use super::heartbeat::{Heartbeat, OnPanic};
 use super::launcher::Launcher;
+use super::ledger::Ledger;
 use super::models::Models;
 use super::nodes::Nodes;
 use super::parts::{Parts, Start};
@@ -46,10 +47,11 @@ pub(crate) struct Control {
     pub engines: Engines,
     pub earlier_seats: EarlierSeats,
     pub seats: SeatRequests,
-    pub orders: Orders,
     pub forecasts: Forecasts,
+    pub orders: Orders,
     pub fetches: Fetches,
     pub usage: Usage,
+    pub ledger: Ledger,
     pub reader: Reader,
     pub publishing: Publishing,
     pub load_timeline: LoadTimeline,
@@ -91,10 +93,11 @@ impl Control {
             engines: Engines::new(parts.guardians),
             earlier_seats: parts.seats,
             seats: SeatRequests::new(),
+            forecasts: Forecasts::default(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
-            forecasts: Forecasts::default(),
             usage: Usage::new(parts.measurements),
+            ledger: Ledger::new(parts.ledger_seen),
             reader: Reader::default(),
             publishing: Publishing::new(),
             load_timeline: LoadTimeline::default(),
@@ -131,18 +134,19 @@ impl Control {
         let now = self.clock.now();
         let elapsed = self.timers.turn(now);
         self.usage.count_seats(&self.engines, elapsed);
-        let (readings, gates) = self.engines.read_gates();
+        let (readings, gates) = self.engines.read_gates(now, &mut self.ledger);
         let mut news = vec![Event::GatesRead { readings }];
         if !gates.is_empty() {
             news.push(Event::KeysRead { gates });
         }
         news.extend(events);
         let mut responses = VecDeque::new();
-        let mut has_recorded = false;
+        let (mut has_recorded, mut changes_memory) = (false, false);
         let idle_matters = loop {
             let response = self.pool.step_all(now, news);
             self.timers.wake_at(response.wake);
             has_recorded |= response.actions.iter().any(is_record);
+            changes_memory |= response.actions.iter().any(may_change_memory);
             if has_recorded && response.actions.iter().any(ends_a_wait) {
                 // A caller that is admitted or refused now and then reads the pool must see the records made before.
                 self.publish();
@@ -156,6 +160,9 @@ impl Control {
                 None => break response.idle_matters,
             }
         };
+        if changes_memory {
+            self.account_for(now);
+        }
         let mattered = self.engines.set_idle_matters(idle_matters);
         if idle_matters && !mattered {
             // A replica may have become idle after its gate was read and before the gate knew that this matters.
@@ -206,12 +213,14 @@ impl Control {
             logs: self.engines.logs(),
             devices: Arc::clone(self.devices.known()),
             provider: self.devices.provider(),
+            device_time: self.ledger.totals(),
             nodes: self.nodes.facts(),
             runs_alone: self.runs_alone(),
             kinds: self.devices.kinds().clone(),
         };
         self.publishing.publish(now, snapshot);
         self.publishing.took(self.clock.now().since(now));
+        self.foresee();
     }
 }
 
@@ -219,8 +228,20 @@ fn is_record(action: &Action) -> bool {
     matches!(action, Action::Record(_))
 }
 
+/// Returns true if the action comes with a change of the memory of a replica or a device. Every change is recorded in the history.
+fn may_change_memory(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Record(_)
+            | Action::Launch { .. }
+            | Action::Park { .. }
+            | Action::Wake { .. }
+            | Action::Stop { .. }
+            | Action::Disown { .. }
+    )
+}
+
 /// Returns true if the action lets requests continue, in the queue or at the gate.
-        self.foresee();
 fn ends_a_wait(action: &Action) -> bool {
     matches!(
         action,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::changed_gates::ChangedGates;
-use super::key_seats::GateKeys;
+use super::key_seats::{GateKeys, GateUse};
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
 use crate::clock::Clock;
 use engine::{ActivityMeter, Beat, Endpoint};
@@ -220,6 +220,8 @@ impl Gate {
         for _ in before..count {
             self.word.fetch_add(ONE_INSIDE, Ordering::AcqRel);
         }
+        let more = i64::from(count) - i64::from(before);
+        self.keys.guests(more, self.clock.now());
         self.changed();
         for _ in count..before {
             self.leave(None, None);
@@ -296,11 +298,11 @@ impl Gate {
         }
     }
 
-    /// The seats of each key since the last call; `None` if no request has entered or left.
-    pub fn read_keys(&self) -> Option<ReplicaKeys> {
-        let keys = self.keys.take()?;
+    /// The seats of each key since the last call, and the use of the gate; `None` if no request has entered or left.
+    pub fn read_keys(&self, now: Time) -> Option<(ReplicaKeys, GateUse)> {
+        let (keys, used) = self.keys.take(now)?;
         let replica = self.replica;
-        Some(ReplicaKeys { replica, keys })
+        Some((ReplicaKeys { replica, keys }, used))
     }
 
     /// The number of requests inside, for choosing among a model's replicas.

@@ -1,8 +1,9 @@
-//! The seats that each key takes at a gate, for fairness between keys (P9). Requests count themselves; the loop takes the counts.
+//! The seats that each key takes at a gate, for fairness between keys (P9) and for the account of device time. Requests count
+//! themselves; the loop takes the counts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pool::{KeyId, KeySeats, Time};
+use pool::{KeyId, KeySeats, Span, Time};
 
 /// The maximum number of keys without a seat whose ended requests are counted until the loop takes them.
 const ENDED_MAX: usize = 256;
@@ -14,12 +15,30 @@ pub(crate) struct GateKeys(Mutex<Counts>);
 struct Counts {
     keys: Vec<KeySeats>,
     has_changed: bool,
+    /// Requests inside, including requests that an earlier controller serves.
+    inside: u32,
+    /// The start of the current time with a request inside.
+    busy_since: Time,
+    /// The earlier time with a request inside.
+    busy: Span,
+    last_key: Option<KeyId>,
+}
+
+/// The use of a gate since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GateUse {
+    /// The time with a request inside.
+    pub busy: Span,
+    pub in_flight: u32,
+    /// The key whose request ended last.
+    pub last_key: Option<KeyId>,
 }
 
 impl GateKeys {
     pub fn enters(&self, key: KeyId, now: Time) {
         let mut counts = self.lock();
         counts.has_changed = true;
+        counts.inside(1, now);
         if let Some(seats) = counts.keys.iter_mut().find(|seats| seats.key == key) {
             return seats.enters(now);
         }
@@ -32,13 +51,22 @@ impl GateKeys {
     pub fn leaves(&self, key: KeyId, entered: Time, now: Time) {
         let mut counts = self.lock();
         counts.has_changed = true;
+        counts.inside(-1, now);
+        counts.last_key = Some(key);
         if let Some(seats) = counts.keys.iter_mut().find(|seats| seats.key == key) {
             seats.leaves(entered, now);
         }
     }
 
+    /// Counts requests without a key that enter, or leave for a negative number.
+    pub fn guests(&self, more: i64, now: Time) {
+        let mut counts = self.lock();
+        counts.has_changed = true;
+        counts.inside(more, now);
+    }
+
     /// The counts since the last call; `None` if no request has entered or left.
-    pub fn take(&self) -> Option<Vec<KeySeats>> {
+    pub fn take(&self, now: Time) -> Option<(Vec<KeySeats>, GateUse)> {
         let mut counts = self.lock();
         if !std::mem::take(&mut counts.has_changed) {
             return None;
@@ -46,7 +74,7 @@ impl GateKeys {
         let taken = counts.keys.clone();
         counts.keys.retain(|seats| seats.in_flight > 0);
         counts.keys.iter_mut().for_each(|seats| seats.ended_ms = 0);
-        Some(taken)
+        Some((taken, counts.gate_use(now)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -55,6 +83,31 @@ impl GateKeys {
 }
 
 impl Counts {
+    /// Counts requests that enter or leave.
+    fn inside(&mut self, more: i64, now: Time) {
+        let before = self.inside;
+        let inside = i64::from(before).saturating_add(more).max(0);
+        self.inside = u32::try_from(inside).unwrap_or(u32::MAX);
+        if before == 0 {
+            self.busy_since = now;
+        } else if self.inside == 0 {
+            self.busy = self.busy + now.since(self.busy_since);
+        }
+    }
+
+    fn gate_use(&self, now: Time) -> GateUse {
+        let current = if self.inside > 0 {
+            now.since(self.busy_since)
+        } else {
+            Span::ZERO
+        };
+        GateUse {
+            busy: self.busy + current,
+            in_flight: self.inside,
+            last_key: self.last_key,
+        }
+    }
+
     /// Drops the least count of a key without a seat if there are too many.
     fn make_room(&mut self) {
         let ended = self.keys.iter().filter(|seats| seats.in_flight == 0);
@@ -85,17 +138,32 @@ mod tests {
     #[test]
     fn the_loop_gets_the_seats_of_each_key_and_what_has_ended_once() {
         let keys = GateKeys::default();
-        assert_eq!(keys.take(), None);
+        assert_eq!(keys.take(Time(500)), None);
         keys.enters(KeyId(1), Time(100));
         keys.enters(KeyId(2), Time(200));
         keys.enters(KeyId(1), Time(300));
         keys.leaves(KeyId(1), Time(100), Time(400));
         keys.leaves(KeyId(2), Time(200), Time(450));
         let first = vec![seats(1, 1, 300, 300), seats(2, 0, 0, 250)];
-        assert_eq!(keys.take(), Some(first));
-        assert_eq!(keys.take(), None);
+        let (taken, used) = keys.take(Time(460)).expect("requests came");
+        assert_eq!(taken, first);
+        let expected = GateUse {
+            busy: Span(360),
+            in_flight: 1,
+            last_key: Some(KeyId(2)),
+        };
+        assert_eq!(used, expected);
+        assert_eq!(keys.take(Time(500)), None);
         keys.leaves(KeyId(1), Time(300), Time(500));
-        assert_eq!(keys.take(), Some(vec![seats(1, 0, 0, 200)]));
+        let (taken, used) = keys.take(Time(900)).expect("a request has ended");
+        assert_eq!(taken, [seats(1, 0, 0, 200)]);
+        assert_eq!((used.busy, used.in_flight), (Span(400), 0));
+        keys.enters(KeyId(3), Time(1_000));
+        keys.guests(2, Time(1_100));
+        keys.leaves(KeyId(3), Time(1_000), Time(1_200));
+        keys.guests(-2, Time(1_500));
+        let (_, used) = keys.take(Time(9_000)).expect("requests came");
+        assert_eq!((used.busy, used.in_flight), (Span(900), 0));
     }
 
     #[test]
@@ -106,7 +174,7 @@ mod tests {
             keys.enters(KeyId(key), Time(0));
             keys.leaves(KeyId(key), Time(0), Time(key));
         }
-        let taken = keys.take().expect("requests came");
+        let (taken, _) = keys.take(Time(0)).expect("requests came");
         assert!(taken.len() <= ENDED_MAX + 1, "{}", taken.len());
         assert!(
             taken.contains(&seats(5_000, 1, 0, 0)),

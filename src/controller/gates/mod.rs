@@ -18,6 +18,7 @@ pub use earlier_seats::EarlierSeats;
 pub use first_tokens::FirstTokens;
 pub use gate::{CutReason, CutSignal, KeepHotOverride, Lease};
 pub(crate) use gate::{Gate, GateReport, GateReports, ToLoop};
+pub(crate) use key_seats::GateUse;
 pub(crate) use minute::Minute;
 pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};
 pub use routing::Route;

@@ -14,12 +14,16 @@ use super::unwritten_jobs::UnwrittenJobs;
 use crate::gates::SettledOrder;
 use crate::messages::Message;
 use pool::{Cordon, DeviceId, LoadWish, OrderId, Override, Record, Time};
-use store::{Circumstances, Measurement, Store, StoreError, StoredRecord, UsageMinute};
+use store::{
+    Circumstances, LedgerBatch, Measurement, Store, StoreError, StoredRecord, UsageMinute,
+};
 
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Usage by minute and model.
     Usage(Vec<UsageMinute>),
+    /// Parts of the time of devices.
+    Ledger(LedgerBatch),
     Wish {
         order: Option<OrderId>,
         wish: NamedWish,
@@ -269,6 +273,10 @@ impl Keeper {
             let minutes = std::mem::take(&mut self.waiting.minutes);
             self.keeps(Job::Usage(minutes)).await;
         }
+        if !self.waiting.ledger.is_empty() {
+            let batch = std::mem::take(&mut self.waiting.ledger);
+            self.keeps(Job::Ledger(batch)).await;
+        }
         self.append().await;
     }
 
@@ -306,6 +314,7 @@ async fn write(store: &Store, job: &Job) -> Result<(), StoreError> {
         Job::Measurement { of, measurement } => store.save_measurement(of, *measurement).await,
         Job::Remembered { model, numbers } => store.save_remembered(model, numbers).await,
         Job::Usage(minutes) => store.add_usage(minutes).await,
+        Job::Ledger(batch) => store.add_ledger(batch).await,
         Job::Record(_) | Job::DeviceNames(_) | Job::Settled(_) => Ok(()),
     }
 }

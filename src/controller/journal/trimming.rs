@@ -20,6 +20,7 @@ enum Stage {
     Audit,
     Votes,
     Usage,
+    Ledger,
     Facts,
     Responses,
     Space,
@@ -59,7 +60,8 @@ impl Trimming {
             Stage::History => Some(Stage::Audit),
             Stage::Audit => Some(Stage::Votes),
             Stage::Votes => Some(Stage::Usage),
-            Stage::Usage => Some(Stage::Facts),
+            Stage::Usage => Some(Stage::Ledger),
+            Stage::Ledger => Some(Stage::Facts),
             Stage::Facts => Some(Stage::Responses),
             Stage::Responses => Some(Stage::Space),
             Stage::Space => None,
@@ -88,6 +90,13 @@ impl Trimming {
             Stage::Audit => Ok(store.forget_audit(now, keep).await? > 0),
             Stage::Votes => Ok(store.forget_votes(now, keep).await? > 0),
             Stage::Usage => Ok(store.forget_usage().await? > 0),
+            Stage::Ledger => {
+                let wall = self.clock.wall();
+                let hour = i64::try_from(wall.0 / 3_600_000).unwrap_or(i64::MAX);
+                let days = i64::try_from(config.usage.keep.0.0 / 86_400_000).unwrap_or(i64::MAX);
+                let first = config.day(wall).saturating_sub(days);
+                Ok(store.forget_ledger(hour, first).await? > 0)
+            }
             Stage::Facts => store.forget_facts().await.map(|_| false),
             Stage::Responses => {
                 let bounds = ResponseBounds::from_config(&config.state.responses);

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::keeper::{Job, NamedWish};
 use pool::{Record, Time};
-use store::{Circumstances, UsageMinute};
+use store::{Circumstances, LedgerBatch, UsageMinute};
 
 /// Maximum number of usage minutes that wait.
 const MINUTES_MAX: usize = 10_000;
+/// Maximum number of parts of the ledger that wait. Further ones are counted as not known.
+const LEDGER_MAX: usize = 50_000;
 
 /// The place that a job overwrites in the store. Of two jobs for the same place, only the later one is needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,13 +30,17 @@ pub(crate) struct UnwrittenJobs {
     pub records: VecDeque<Record>,
     pub places: BTreeMap<RecordKey, Job>,
     pub minutes: Vec<UsageMinute>,
+    pub ledger: LedgerBatch,
     /// Records lost since the last successful write.
     pub lost: u64,
 }
 
 impl UnwrittenJobs {
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.places.is_empty() && self.minutes.is_empty()
+        self.records.is_empty()
+            && self.places.is_empty()
+            && self.minutes.is_empty()
+            && self.ledger.is_empty()
     }
 
     /// Adds a job that forgets loads, and drops older waiting loads: they would be written after it.
@@ -63,6 +69,7 @@ impl UnwrittenJobs {
                 let surplus = self.minutes.len().saturating_sub(MINUTES_MAX);
                 self.minutes.drain(..surplus);
             }
+            Job::Ledger(batch) => self.ledger.merge(batch, LEDGER_MAX),
             job => {
                 for (place, job) in parts(job) {
                     match forgets(&job) {
@@ -114,7 +121,7 @@ fn parts(job: Job) -> Vec<(RecordKey, Job)> {
         },
         Job::Measurement { of, .. } => RecordKey::Measurement(of.clone()),
         Job::Remembered { model, .. } => RecordKey::Remembered(model.clone()),
-        Job::Usage(_) | Job::Record(_) | Job::DeviceNames(_) | Job::Settled(_) => {
+        Job::Usage(_) | Job::Ledger(_) | Job::Record(_) | Job::DeviceNames(_) | Job::Settled(_) => {
             return Vec::new();
         }
     };

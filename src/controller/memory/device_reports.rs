@@ -55,6 +55,7 @@ impl Control {
                 .flat_map(|machine| self.hosts(machine, node, &there)),
         );
         self.turn_all(events);
+        self.account_for_readings(&read_before, is_measured);
         for (replica, model) in self.engines.take_peaks(&self.devices, &read_before) {
             self.measure(replica, model);
         }

@@ -15,8 +15,8 @@ pub(crate) use fetches::Fetches;
 pub use load_timeline::{LoadTimeline, LoadTimes};
 pub(crate) use remote_device::REMOTE_DEVICE;
 pub use snapshot::{
-    DeviceSnapshot, LoadStage, MemberFacts, ModelFacts, NodeFacts, NodeUse, ProcessFacts, Snapshot,
-    Staleness,
+    DeviceSnapshot, DeviceTime, LoadStage, MemberFacts, ModelFacts, NodeFacts, NodeUse,
+    ProcessFacts, Snapshot, Staleness,
 };
 pub use wait_forecasts::{ComparedWaits, RATIO_BOUNDS, WaitForecasts};
 pub use watch::{Finding, LoadPath};

@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub provider: Provider,
+    /// The time of each device by state since the start, as last written to the ledger.
+    pub device_time: Arc<BTreeMap<(String, &'static str), DeviceTime>>,
     /// Nodes that have joined and have not left.
     pub nodes: BTreeMap<NodeId, NodeFacts>,
     /// Replicas and pending memory of each node that has any.
@@ -32,6 +34,15 @@ pub struct Snapshot {
     pub runs_alone: bool,
     /// Kinds of devices whose measurements are comparable, by product name.
     pub kinds: BTreeMap<String, KindId>,
+}
+
+/// The time of a device in one state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTime {
+    pub ms: u64,
+    /// The energy while it is known, in millijoules, and the time for which it is.
+    pub energy_mj: u64,
+    pub energy_ms: u64,
 }
 
 /// Facts of a model from the catalogue, in addition to the pool's.

@@ -3,5 +3,6 @@
 pub(crate) mod candidates;
 pub(crate) mod check;
 pub(crate) mod costs;
+pub(crate) mod holdings;
 pub(crate) mod nodes;
 pub(crate) mod pool;

@@ -1,0 +1,320 @@
+//! The account of device time: reports changes of the pool, gates and readings to it, and has its parts written every minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::devices::Devices;
+use super::state::Control;
+use crate::gates::{GateUse, Minute, SeatRequests};
+use crate::journal::Job;
+use crate::view::{DeviceTime, REMOTE_DEVICE};
+use inventory::EnergyFigure;
+use ledger::{Account, DeviceState, EnergyReading, GateNews, Life, Part, Payer, Sight, Tenancy};
+use pool::{
+    DeviceId, DeviceMemory, Holding, ModelId, NodeId, ReplicaKeys, ReplicaState, Span, Time,
+};
+use store::{LedgerAmount, LedgerBatch, LedgerKey};
+
+/// The parts written in one transaction. Orders wait for no more than one.
+const PARTS_AT_ONCE: usize = 256;
+/// A longer time without a controller is not counted.
+const UNSEEN_MAX: Span = Span::from_secs(31 * 24 * 3600);
+const HOUR_MS: u64 = 3_600_000;
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    account: Account,
+    /// The time up to which earlier controllers have written the parts of each device.
+    seen: BTreeMap<String, Time>,
+    /// The devices of the account, by their names in the store.
+    devices: BTreeMap<DeviceId, String>,
+    /// Times before this controller that are not written yet.
+    unseen: Vec<Unseen>,
+    /// The time of each device by state since the start.
+    totals: Arc<BTreeMap<(String, &'static str), DeviceTime>>,
+}
+
+/// A time of a device that no controller has seen, by the machine's clock.
+struct Unseen {
+    device: String,
+    bytes: u64,
+    from: Time,
+    to: Time,
+}
+
+impl Ledger {
+    pub fn new(seen: BTreeMap<String, Time>) -> Ledger {
+        Ledger {
+            seen,
+            ..Ledger::default()
+        }
+    }
+
+    /// The time of each device by state since the start, as last taken.
+    pub fn totals(&self) -> Arc<BTreeMap<(String, &'static str), DeviceTime>> {
+        Arc::clone(&self.totals)
+    }
+
+    /// Takes a reading of a gate.
+    pub fn gate(&mut self, now: Time, seats: &ReplicaKeys, used: GateUse) {
+        let news = GateNews {
+            busy_ms: used.busy.0,
+            in_flight: used.in_flight,
+            last_key: used.last_key,
+            keys: Some(&seats.keys),
+        };
+        self.account.gate(now, seats.replica, &news);
+    }
+
+    /// Takes the devices and their memory. A device that an earlier controller has seen is not known for the time between.
+    fn devices(&mut self, now: Time, wall: Time, all: &[DeviceMemory], known: &Devices) {
+        let name = |memory: &DeviceMemory| Some(known.get(memory.device)?.info.name.as_str());
+        let is_known = |memory: &DeviceMemory| self.devices.contains_key(&memory.device);
+        if self.devices.len() != all.len() || !all.iter().all(is_known) {
+            for memory in all.iter().filter(|memory| !is_known(memory)) {
+                let Some(name) = name(memory) else { continue };
+                let seen = self.seen.remove(name).filter(|from| *from < wall);
+                if let Some(from) = seen.filter(|from| wall.since(*from) <= UNSEEN_MAX) {
+                    self.unseen.push(Unseen {
+                        device: name.to_owned(),
+                        bytes: memory.total.0,
+                        from,
+                        to: wall,
+                    });
+                }
+            }
+            let named = |memory: &DeviceMemory| Some((memory.device, name(memory)?.to_owned()));
+            self.devices = all.iter().filter_map(named).collect();
+        }
+        let state = |memory: &DeviceMemory| Some(state_of(memory, name(memory)?, known));
+        self.account.devices(now, all.iter().filter_map(state));
+    }
+
+    /// The parts since the last call, as rows of this hour and day.
+    fn take(
+        &mut self,
+        now: Time,
+        wall: Time,
+        (hour, day): (i64, i64),
+        day_of: impl Fn(Time) -> i64,
+    ) -> Vec<LedgerBatch> {
+        let mut rows: Vec<(LedgerKey, LedgerAmount)> = Vec::new();
+        for unseen in std::mem::take(&mut self.unseen) {
+            let mut from = unseen.from;
+            while from < unseen.to {
+                let end = Time((from.0 / HOUR_MS + 1) * HOUR_MS).min(unseen.to);
+                let ms = end.since(from).0;
+                let mut part = Part::unseen(&unseen.device, ms);
+                part.byte_seconds = unseen.bytes.saturating_mul(ms / 1_000);
+                rows.push(row(part, to_hour(from), day_of(from)));
+                from = end;
+            }
+        }
+        let parts = self.account.take(now);
+        let known: BTreeSet<&String> = self.devices.values().collect();
+        let totals = Arc::make_mut(&mut self.totals);
+        totals.retain(|(device, _), _| known.contains(device));
+        for part in parts.iter().filter(|part| known.contains(&part.device)) {
+            let total = totals.entry((part.device.clone(), part.state.name()));
+            let total = total.or_default();
+            total.ms += part.device_ms;
+            total.energy_mj += part.energy_mj;
+            total.energy_ms += part.energy_ms;
+        }
+        rows.extend(parts.into_iter().map(|part| row(part, hour, day)));
+        rows.sort_by(|(one, _), (other, _)| one.device.cmp(&other.device));
+        let mut batches = vec![LedgerBatch::default()];
+        let mut last: Option<String> = None;
+        for (key, amount) in rows {
+            // A batch has all rows of a device, so that its time and its parts are stored together.
+            let is_next = last.as_ref() != Some(&key.device);
+            if is_next
+                && batches
+                    .last()
+                    .is_some_and(|batch| batch.len() >= PARTS_AT_ONCE)
+            {
+                batches.push(LedgerBatch::default());
+            }
+            if let Some(batch) = batches.last_mut() {
+                if known.contains(&key.device) {
+                    batch.see(&key.device, wall);
+                }
+                last = Some(key.device.clone());
+                batch.add(key, amount);
+            }
+        }
+        batches.retain(|batch| !batch.is_empty());
+        batches
+    }
+}
+
+fn to_hour(at: Time) -> i64 {
+    i64::try_from(at.0 / HOUR_MS).unwrap_or(i64::MAX)
+}
+
+fn row(part: Part, hour: i64, day: i64) -> (LedgerKey, LedgerAmount) {
+    let key = LedgerKey {
+        hour,
+        day,
+        device: part.device,
+        model: part.model,
+        payer: part.payer.to_string(),
+        state: part.state.name().to_owned(),
+    };
+    let amount = LedgerAmount {
+        device_ms: part.device_ms,
+        byte_seconds: part.byte_seconds,
+        energy_mj: part.energy_mj,
+        energy_ms: part.energy_ms,
+    };
+    (key, amount)
+}
+
+fn state_of<'a>(memory: &DeviceMemory, name: &'a str, known: &Devices) -> DeviceState<'a> {
+    let device = known.get(memory.device);
+    let is_read = device.is_some_and(|device| device.used.is_some() && device.stale.is_none());
+    let sight = if memory.is_silent {
+        Sight::Silent
+    } else if is_read {
+        Sight::Known
+    } else {
+        Sight::Stale
+    };
+    DeviceState {
+        device: memory.device,
+        name,
+        total: memory.total,
+        foreign: memory.foreign,
+        is_cordoned: memory.is_cordoned,
+        sight,
+    }
+}
+
+fn tenancy<'a>(holding: Holding<'a>, seats: &SeatRequests) -> Tenancy<'a> {
+    let life = match holding.state {
+        ReplicaState::Planned | ReplicaState::Launching => Life::Loading,
+        ReplicaState::Ready | ReplicaState::Draining => Life::Serving,
+        ReplicaState::Asleep => Life::Asleep,
+        ReplicaState::Parking | ReplicaState::Stopping => Life::Leaving,
+    };
+    let shares = holding.shares.iter();
+    Tenancy {
+        replica: holding.replica,
+        model: holding.model,
+        name: holding.name,
+        life,
+        devices: shares.map(|share| (share.device, share.bytes)).collect(),
+        host: (holding.host.0 > 0).then_some((holding.node, holding.host)),
+        is_administrators: holding.is_kept,
+        loaded_for: if life == Life::Loading {
+            loaded_for(holding.model, seats)
+        } else {
+            Payer::Nobody
+        },
+    }
+}
+
+/// The key whose request has waited longest for the model. Without a waiting request, an administrator has loaded it.
+fn loaded_for(model: ModelId, seats: &SeatRequests) -> Payer {
+    let waiting = seats.values().filter(|request| request.model == model);
+    let first = waiting.min_by_key(|request| request.came);
+    first.map_or(Payer::Administrator, |request| Payer::Key(request.key))
+}
+
+impl Control {
+    /// Reports the state of all devices and replicas to the account.
+    pub(crate) fn account_for(&mut self, now: Time) {
+        let wall = self.clock.wall();
+        let memory = self.pool.device_memory();
+        let memory: Vec<DeviceMemory> = memory
+            .filter(|memory| memory.device != REMOTE_DEVICE)
+            .collect();
+        self.ledger.devices(now, wall, &memory, &self.devices);
+        let holdings: Vec<Holding<'_>> = self.pool.holdings().collect();
+        let hosts = holdings.iter().filter(|holding| holding.host.0 > 0);
+        let hosts: BTreeSet<NodeId> = hosts.map(|holding| holding.node).collect();
+        for node in hosts {
+            let own = || self.devices.own_machine().map(str::to_owned);
+            let name = self.nodes.name(node).map(str::to_owned).or_else(own);
+            let name = name.unwrap_or_else(|| node.to_string());
+            self.ledger.account.host(node, &name);
+        }
+        let tenancies = holdings.into_iter();
+        let tenancies = tenancies.map(|holding| tenancy(holding, &self.seats));
+        self.ledger.account.replicas(now, tenancies);
+    }
+
+    /// Reports the readings of these devices to the account.
+    pub(crate) fn account_for_readings(&mut self, read: &BTreeSet<DeviceId>, is_measured: bool) {
+        let now = self.clock.now();
+        for &id in read {
+            let (Some(memory), Some(device)) = (self.pool.memory_of(id), self.devices.get(id))
+            else {
+                continue;
+            };
+            let state = state_of(&memory, &device.info.name, &self.devices);
+            // Drivers that hide the memory of single processes report only the sum of ours.
+            let ours: u64 = device.own.values().map(|bytes| bytes.0).sum();
+            let used = device.used.as_ref();
+            let is_hidden = used.is_some_and(|used| ours < used.own.0);
+            let own = (is_measured && !is_hidden).then_some(&device.own);
+            let taken = device.read_at.unwrap_or(now);
+            let energy = used
+                .and_then(|used| used.energy)
+                .map(|figure| match figure {
+                    EnergyFigure::Counter(mj) => EnergyReading::Counter(mj),
+                    EnergyFigure::Power(mw) => EnergyReading::Power(mw),
+                });
+            self.ledger
+                .account
+                .measured(now, &state, own, (taken, energy));
+        }
+    }
+
+    /// Has the parts since the last call written under this minute.
+    pub(crate) fn keep_ledger(&mut self, minute: Minute) {
+        let now = self.clock.now();
+        self.account_for(now);
+        let ahead = self.clock.wall_ahead();
+        // Hours and days follow the machine's clock, durations do not.
+        let at = (minute.number() * 60_000).saturating_add_signed(ahead);
+        let config = &self.config;
+        let period = (to_hour(Time(at)), config.day(Time(at)));
+        let wall = self.clock.wall();
+        let batches = self.ledger.take(now, wall, period, |at| config.day(at));
+        self.publishing.outdated();
+        for batch in batches {
+            self.journal.write(Job::Ledger(batch));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_a_controller_is_divided_into_hours_and_days() {
+        let mut ledger = Ledger::default();
+        ledger.unseen.push(Unseen {
+            device: "gpu0".to_owned(),
+            bytes: 10,
+            from: Time(23 * HOUR_MS + 1_800_000),
+            to: Time(25 * HOUR_MS + 60_000),
+        });
+        let day_of = |at: Time| to_hour(at) / 24;
+        let batches = ledger.take(Time(0), Time(0), (30, 1), day_of);
+        assert_eq!(batches.len(), 1);
+        let hours = batches[0].parts().map(|(key, amount)| {
+            assert_eq!(key.state, "not_known");
+            (key.hour, key.day, amount.device_ms, amount.byte_seconds)
+        });
+        let expected = [
+            (23, 0, 1_800_000, 18_000),
+            (24, 1, 3_600_000, 36_000),
+            (25, 1, 60_000, 600),
+        ];
+        assert!(hours.eq(expected));
+        assert!(ledger.take(Time(0), Time(0), (30, 1), day_of).is_empty());
+    }
+}
