@@ -57,6 +57,46 @@ pub struct Report {
     pub node_use: Vec<NodeUseView>,
 }
 
+/// The device time of a month.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    pub month: String,
+    pub time_zone: String,
+    pub rows: Vec<UsageRow>,
+    pub total: UsageSums,
+    pub devices: Vec<UsageOfDevice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UsageRow {
+    pub model: String,
+    pub group: String,
+    pub key: String,
+    pub name: String,
+    #[serde(flatten)]
+    pub sums: UsageSums,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UsageOfDevice {
+    pub device: String,
+    pub wall_seconds: f64,
+    #[serde(flatten)]
+    pub sums: UsageSums,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UsageSums {
+    /// By state.
+    pub seconds: BTreeMap<String, f64>,
+    pub energy_joules: Option<f64>,
+    pub cost: Option<f64>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ModelReport {

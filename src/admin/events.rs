@@ -150,7 +150,11 @@ pub(crate) async fn list(
         Some(name) => Some(model_with_history(&app, name).await?),
         None => None,
     };
-    let asked_by = query.by.as_deref().map(|by| asker(&app, by)).transpose()?;
+    let asked_by = query
+        .by
+        .as_deref()
+        .map(|by| asker(&app, "by", by))
+        .transpose()?;
     let now = app.handle.clock().now();
     let filter = HistoryQuery {
         after: query.after,

@@ -61,8 +61,8 @@ pub(crate) fn name_of(app: &App, id: &str) -> String {
     }
 }
 
-/// Resolves an id, the name of a key, or `anonymous` to an id.
-pub(crate) fn asker(app: &App, text: &str) -> Result<String, Failure> {
+/// Resolves an id, the name of a key, or `anonymous` in this field to an id.
+pub(crate) fn asker(app: &App, field: &'static str, text: &str) -> Result<String, Failure> {
     let is_id = text.strip_prefix('k').is_some_and(|digits| {
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     });
@@ -78,16 +78,16 @@ pub(crate) fn asker(app: &App, text: &str) -> Result<String, Failure> {
     match (named.next(), named.next()) {
         (Some(key), None) => Ok(key.id.to_string()),
         (Some(one), Some(other)) => Err(Failure::invalid(
-            Some("by".to_owned()),
+            Some(field.to_owned()),
             format!(
-                "by: more than one key is called {shown:?}; give the id, such as {} or {}",
+                "{field}: more than one key is called {shown:?}; give the id, such as {} or {}",
                 one.id, other.id
             ),
         )),
         (None, _) => Err(Failure::invalid(
-            Some("by".to_owned()),
+            Some(field.to_owned()),
             format!(
-                "by: no key is called {shown:?}; give an id such as k3, a key's name (`admin-client keys list`), or anonymous"
+                "{field}: no key is called {shown:?}; give an id such as k3, a key's name (`admin-client keys list`), or anonymous"
             ),
         )),
     }

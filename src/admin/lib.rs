@@ -24,6 +24,7 @@ mod queue;
 mod report;
 mod session;
 pub mod upkeep;
+mod usage;
 mod votes;
 mod what_if;
 mod why;
@@ -59,6 +60,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(events::list))
         .routes(routes!(why::show))
         .routes(routes!(report::show))
+        .routes(routes!(usage::show))
         .routes(routes!(logs::show))
         .routes(routes!(upkeep::cleanup))
         .routes(routes!(upkeep::reset))

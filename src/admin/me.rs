@@ -8,7 +8,8 @@ use utoipa::IntoParams;
 
 use crate::session::role_of;
 use api_types::dto::{
-    self, KeyView, MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest, WaitingView,
+    self, KeyView, MeView, MyDeviceTime, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest,
+    WaitingView,
 };
 use api_types::error::Failure;
 use gateway::auth::User;
@@ -109,9 +110,9 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
         position: waiter.position,
         waited_ms: waiter.waited_ms,
         expected_ms: waiter.expected_ms,
-        stage: waiter.stage,
         expected_ms_min: waiter.expected_ms_min,
         expected_ms_max: waiter.expected_ms_max,
+        stage: waiter.stage,
     });
     let running = app.usages.running(key).into_iter();
     let running = running.map(|request| MyRunningRequest {
@@ -158,7 +159,10 @@ impl Strict for UsageQuery {
     params(UsageQuery),
     responses((status = 200, description = "The days in which there were requests", body = MyUsage, example = json!({
         "today": "2026-01-31", "days": [{"day": "2026-01-31", "models": [
-            {"model": "tiny-chat", "requests": 12, "prompt_tokens": 4800, "completion_tokens": 2100}]}]
+            {"model": "tiny-chat", "requests": 12, "prompt_tokens": 4800, "completion_tokens": 2100}]}],
+        "device_time": [{"model": "tiny-chat",
+            "seconds": {"used": 360.0, "idle": 60.0, "loading": 1.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
+            "byte_seconds": 3.6e12, "energy_joules": null, "energy_known_seconds": 0.0, "cost": null}]
     })), ListingErrors))]
 pub(crate) async fn usage(
     State(app): State<App>,
@@ -170,5 +174,17 @@ pub(crate) async fn usage(
         tracing::error!(%fault, "the usage of a key cannot be read");
         Failure::internal("your usage cannot be read now; see the server log")
     })?;
-    Ok(Json(dto::MyUsage::new(rows, today)))
+    let first = today - i64::from(query.days) + 1;
+    let store = app.handle.store();
+    let key = me.user.key;
+    // Requests without a key share an account that is not the caller's.
+    let days = (key != KeyId(0)).then_some(first..=today);
+    let days = days.into_iter().flatten();
+    let sums = store.ledger_of_payer(&key.to_string(), days).await;
+    let sums = sums.map_err(|fault| {
+        tracing::error!(%fault, "the ledger of a key cannot be read");
+        Failure::internal("your usage cannot be read now; see the server log")
+    })?;
+    let time = MyDeviceTime::all(&sums, &app.config().usage.prices);
+    Ok(Json(dto::MyUsage::new(rows, today, time)))
 }

@@ -14,7 +14,7 @@ SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
 # A folder with the files of the dashboard: they are used instead of those in the program, so that a change needs no build.
 FILES = os.environ.get("MODEL_POOL_DASHBOARD_FILES")
 PATIENCE_MS = 20_000
-SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "audit", "playground", "leaderboard", "logs", "devices", "nodes", "evening", "keys", "config"]
+SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "account", "audit", "playground", "leaderboard", "logs", "devices", "nodes", "evening", "keys", "config"]
 WIDTHS = [(360, 780), (1280, 900), (2560, 1300)]
 
 CHECKS = []

@@ -78,6 +78,7 @@ mod takeover;
 mod targets;
 mod terminal;
 mod traces;
+mod usage;
 mod visible_gpus;
 mod votes;
 mod weights_transfer;

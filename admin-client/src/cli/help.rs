@@ -22,6 +22,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "events",
             "why",
             "report",
+            "usage",
             "leaderboard",
             "logs",
             "top",
@@ -45,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Names of similar commands in other programs, for suggestions.
-const SYNONYMS: [(&str, &[&str]); 16] = [
+const SYNONYMS: [(&str, &[&str]); 17] = [
     ("models", &["ls", "list", "ps", "status"]),
     ("load", &["start", "run", "pull", "up"]),
     ("unload", &["stop", "kill", "evict", "down"]),
@@ -55,6 +56,7 @@ const SYNONYMS: [(&str, &[&str]); 16] = [
     ("events", &["history", "watch"]),
     ("why", &["explain", "reason"]),
     ("report", &["summary", "stats"]),
+    ("usage", &["bill", "cost", "ledger", "account"]),
     ("chat", &["ask", "talk"]),
     ("leaderboard", &["votes", "ranking", "elo"]),
     ("show", &["get", "describe", "inspect", "info"]),

@@ -168,6 +168,9 @@ pub enum Command {
     /// Summarize a period: loads, evictions, waits and failures
     #[command(after_help = "Example: admin-client report --week --csv > week.csv")]
     Report(ReportArgs),
+    /// Show who used the devices in a month, and who held them idle
+    #[command(after_help = "Example: admin-client usage --month 2026-11 --csv > november.csv")]
+    Usage(UsageArgs),
     /// Rank the models by votes from the playground
     #[command(after_help = "Example: admin-client leaderboard")]
     Leaderboard,
@@ -344,6 +347,25 @@ pub struct ReportArgs {
     /// Print an HTML page, for example for mail
     #[arg(long, conflicts_with = "json")]
     pub html: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UsageArgs {
+    /// The month; the default is the current one
+    #[arg(long, value_name = "YYYY-MM")]
+    pub month: Option<String>,
+    /// Only this group and the groups below it
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Only this model
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Only this key: an id such as k3, a name, anonymous, or administrator
+    #[arg(long = "of", value_name = "KEY")]
+    pub of: Option<String>,
+    /// Print CSV, for spreadsheets
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
 }
 
 #[derive(Debug, Args)]

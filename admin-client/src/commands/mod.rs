@@ -62,6 +62,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Events(args) => stream::events(session, &args).await,
         Command::Why { what } => records::why(session, &what).await,
         Command::Report(args) => records::report(session, &args).await,
+        Command::Usage(args) => records::usage(session, &args).await,
         Command::Leaderboard => records::leaderboard(session).await,
         Command::Logs {
             model,

@@ -1,7 +1,7 @@
-//! The records of the pool: `why`, `report`, `audit`, `leaderboard`.
+//! The records of the pool: `why`, `report`, `usage`, `audit`, `leaderboard`.
 
-use crate::cli::{AuditArgs, ReportArgs};
-use crate::decisions::{DecisionReport, Report};
+use crate::cli::{AuditArgs, ReportArgs, UsageArgs};
+use crate::decisions::{DecisionReport, Report, Usage};
 use crate::error::CommandError;
 use crate::render;
 use crate::render::quantity::Clock;
@@ -42,6 +42,27 @@ pub async fn report(session: &Session, args: &ReportArgs) -> Result<(), CommandE
     query.push(("format", format));
     let kind = format!("text/{format}");
     let text = session.client.get_text("admin/report", &query, &kind);
+    session.screen.print(text.await?.trim_end())
+}
+
+/// Shows the device time of a month as a table, or as CSV.
+pub async fn usage(session: &Session, args: &UsageArgs) -> Result<(), CommandError> {
+    let filters = [
+        ("month", &args.month),
+        ("group", &args.group),
+        ("model", &args.model),
+        ("of", &args.of),
+    ];
+    let filters = filters.into_iter();
+    let mut query: Vec<(&str, &str)> = filters
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    if !args.csv {
+        let show = |usage: &Usage, style| render::usage::usage(usage, style);
+        return session.get("admin/usage", &query, show).await;
+    }
+    query.push(("format", "csv"));
+    let text = session.client.get_text("admin/usage", &query, "text/csv");
     session.screen.print(text.await?.trim_end())
 }
 

@@ -14,6 +14,7 @@ pub mod progress;
 pub mod quantity;
 pub mod queue;
 pub mod report;
+pub mod usage;
 pub mod what_if;
 pub mod why;
 pub use terminal::{fold, table};

@@ -12,6 +12,7 @@ import { openPalette } from './parts/palette.js';
 import { SCREENS } from './parts/screens.js';
 import { Shell } from './parts/shell.js';
 import { Tips } from './parts/tip.js';
+import { Account } from './screens/account.js';
 import { Audit } from './screens/audit.js';
 import { Configuration } from './screens/config.js';
 import { Devices } from './screens/devices.js';
@@ -32,10 +33,10 @@ import { SignIn } from './screens/signin.js';
 import { TimeLine } from './screens/timeline.js';
 import { Usage } from './screens/usage.js';
 
-const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, nodes: Nodes, evening: Evening, keys: KeysScreen, config: Configuration };
+const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, account: Account, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, nodes: Nodes, evening: Evening, keys: KeysScreen, config: Configuration };
 
 /** Screens next to which a model's panel opens; other screens use `model` for themselves. */
-const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report']);
+const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report', 'account']);
 
 function Screen({ of: View }) {
   const [error, again] = useErrorBoundary(it => console.error(it));

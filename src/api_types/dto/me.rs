@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::KeyView;
 use super::keys::LimitView;
+use super::usage::MyDeviceTime;
 use store::KeyUsage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -63,12 +64,12 @@ pub struct MyWaitingRequest {
     /// Expected time until the request gets its seat; 0 if unknown.
     #[schema(example = 6100)]
     pub expected_ms: u64,
-    /// Current stage of the engine, or the model's state.
     /// Range of nine in ten waits with this forecast, if later requests or unmeasured loads may change it by more than a fifth.
     #[schema(example = 4000)]
     pub expected_ms_min: Option<u64>,
     #[schema(example = 12000)]
     pub expected_ms_max: Option<u64>,
+    /// Current stage of the engine, or the model's state.
     #[schema(example = "loading")]
     pub stage: String,
 }
@@ -92,6 +93,8 @@ pub struct MyUsage {
     pub today: String,
     /// Days with requests, oldest first.
     pub days: Vec<MyDay>,
+    /// Device time in all these days, by model: used by the caller's requests, and held idle after them.
+    pub device_time: Vec<MyDeviceTime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -116,7 +119,7 @@ pub struct MyDayOfModel {
 
 impl MyUsage {
     /// `rows` must be sorted by day.
-    pub fn new(rows: Vec<KeyUsage>, today: i64) -> MyUsage {
+    pub fn new(rows: Vec<KeyUsage>, today: i64, device_time: Vec<MyDeviceTime>) -> MyUsage {
         let mut days: Vec<MyDay> = Vec::new();
         for row in rows {
             let day = date(row.day);
@@ -138,6 +141,7 @@ impl MyUsage {
         MyUsage {
             today: date(today),
             days,
+            device_time,
         }
     }
 }

@@ -17,6 +17,7 @@ mod planned_node;
 mod report;
 mod session;
 mod upkeep;
+mod usage;
 mod values;
 mod votes;
 mod weights;
@@ -43,6 +44,7 @@ pub use session::{SessionView, SignInWays};
 pub use upkeep::{
     CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,
 };
+pub use usage::{MyDeviceTime, UsageParts, UsageView};
 pub use values::{at, moment};
 pub use votes::{Leaderboard, VoteResponse, VotedModel};
 pub use what_if::WhatIfView;

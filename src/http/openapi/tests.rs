@@ -79,6 +79,7 @@ const ROUTES: [(&str, &str); 73] = [
     ("get", "/admin/events"),
     ("get", "/admin/why"),
     ("get", "/admin/report"),
+    ("get", "/admin/usage"),
     ("get", "/admin/live"),
     ("get", "/admin/logs"),
     ("post", "/admin/cleanup"),

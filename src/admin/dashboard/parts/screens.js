@@ -10,6 +10,7 @@ export const SCREENS = {
   events: { word: 'Events and why', icon: 'why', key: 'e', for: ALL, group: 'Past' },
   timeline: { word: 'Time line', icon: 'timeline', key: 't', for: ALL, group: 'Past' },
   report: { word: 'Report', icon: 'report', key: 'r', for: ALL, group: 'Past' },
+  account: { word: 'Usage', icon: 'bars', key: 'o', for: ALL, group: 'Past' },
   audit: { word: 'Audit', icon: 'audit', key: 'a', for: ALL, group: 'Past' },
   playground: { word: 'Playground', icon: 'playground', key: 'y', for: EVERYBODY, group: 'Try' },
   leaderboard: { word: 'Leaderboard', icon: 'leaderboard', key: 'b', for: EVERYBODY, group: 'Try' },

@@ -31,10 +31,23 @@ const SIZES = [
   { id: 'why', title: 'Requested', grow: 3, least: 120, cell: it => it.unavailable ? html`<span class="stack"><${Sign} of=${['bad', 'Not now']} /><span class="soft small clip" title=${clean(it.unavailable)}>${it.retry_at && html`until <${Clock} at=${it.retry_at} />: `}${short(it.unavailable, 200)}</span></span>` : html`<${Sign} of=${['good', 'When needed']} />` },
 ];
 
-function Request({ of: it }) {
-  const cost = it.cost_per_hour !== null && html`<span class="figure soft">${money(it.cost_per_hour)} per hour</span>`;
-  return html`<li><span class="node-what"><b>${short(it.shape, 40)}</b> <span class="soft">for</span> <${ModelLink} of=${it.model} most=${50} /></span><${Sign} of=${OUTLOOKS[it.outlook] ?? ['none', it.outlook]} /><span class="soft"><${Ago} at=${it.since} /></span>${cost}
-    <span class="soft node-reason">${clean(it.reason) || 'the cluster has not reported on it'}${it.starts_at && html`; expected to start at <${Clock} at=${it.starts_at} />`}</span></li>`;
+// Requests made together are one entry; others are one each.
+function together(requests) {
+  const sets = new Map();
+  for (const it of requests) {
+    const key = it.set ?? it.shape;
+    sets.set(key, [...(sets.get(key) ?? []), it]);
+  }
+  return [...sets.entries()];
+}
+
+function Request({ of: all }) {
+  const [first] = all, isSet = all.length > 1;
+  const cost = first.cost_per_hour !== null && html`<span class="figure soft">${money(first.cost_per_hour)} per hour${isSet && ' each'}</span>`;
+  const sign = it => html`<${Sign} of=${OUTLOOKS[it.outlook] ?? ['none', it.outlook]} />`;
+  const reason = it => html`<span class="soft node-reason">${isSet && html`${sign(it)} `}${clean(it.reason) || 'the cluster has not reported on it'}${it.starts_at && html`; expected to start at <${Clock} at=${it.starts_at} />`}</span>`;
+  return html`<li><span class="node-what"><b>${isSet && `${all.length} × `}${short(first.shape, 40)}</b> <span class="soft">for</span> <${ModelLink} of=${first.model} most=${50} /></span>${isSet ? html`<span class="soft">all or none</span>` : sign(first)}<span class="soft"><${Ago} at=${first.since} /></span>${cost}
+    ${all.map(reason)}</li>`;
 }
 
 function Use({ of: it }) {
@@ -54,7 +67,7 @@ export function Nodes() {
   const about = [count(list.nodes.length, 'machine'), list.requested.length > 0 && count(list.requested.length, 'open request')].filter(Boolean).join(', ');
   return html`<${Head} title="Nodes" about=${about}><${Button} onClick=${read}>Read again<//><//>
     ${failure && html`<${Problem} failure=${failure} again=${read} />`}
-    ${list.requested.length > 0 && html`<section class="lines-card" aria-label="Open requests"><h2>Open requests</h2><ul class="plain lines">${list.requested.map(it => html`<${Request} key=${it.shape} of=${it} />`)}</ul></section>`}
+    ${list.requested.length > 0 && html`<section class="lines-card" aria-label="Open requests"><h2>Open requests</h2><ul class="plain lines">${together(list.requested).map(([key, all]) => html`<${Request} key=${key} of=${all} />`)}</ul></section>`}
     <${Table} label="Nodes" columns=${NODES} rows=${list.nodes} id=${it => it.node} rowHeight=${52} empty=${html`<${Empty} icon="nodes" title="No nodes" />`} />
     ${list.shapes.length > 0 && html`<h2 class="node-title">Sizes of the cluster</h2><${Table} label="Sizes" columns=${SIZES} rows=${list.shapes} id=${it => it.shape} rowHeight=${52} />`}
     ${list.spent.length > 0 && html`<h2 class="node-title">Use of requested nodes</h2><dl class="facts">${list.spent.map(it => html`<${Use} key=${it.period} of=${it} />`)}</dl>`}`;

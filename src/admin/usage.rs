@@ -1,0 +1,250 @@
+//! The account of device time in a month.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use chrono::{Datelike, NaiveDate};
+use utoipa::IntoParams;
+
+use super::events::unreadable;
+use super::history_filters::{asker, name_of};
+use api_types::dto::{UsageParts, UsageView};
+use api_types::error::Failure;
+use gateway::auth::Reader;
+use gateway::fields::{Fields, Params, Strict};
+use gateway::openapi::AdminErrors;
+use gateway::state::App;
+use pool::Time;
+use store::UseCount;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// A month, as its first day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Month(NaiveDate);
+
+impl Month {
+    fn read(fields: &mut Fields) -> Result<Option<Month>, Failure> {
+        let Some(text) = fields.text("month")? else {
+            return Ok(None);
+        };
+        let digits = text.len() == 7 && text.bytes().filter(u8::is_ascii_digit).count() == 6;
+        let first = NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d").ok();
+        let first = first.filter(|first| digits && first.year() >= 1970);
+        first.map(|first| Some(Month(first))).ok_or_else(|| {
+            let shown: String = text.chars().take(60).collect();
+            Failure::invalid(
+                Some("month".to_owned()),
+                format!("month: {shown:?} is not a month; write one such as \"2026-11\""),
+            )
+        })
+    }
+
+    /// The month of a day number.
+    fn of_day(day: i64) -> Month {
+        let date = NaiveDate::default().checked_add_signed(chrono::Duration::days(day));
+        let date = date.unwrap_or_default();
+        Month(date.with_day(1).unwrap_or(date))
+    }
+
+    /// Its first and last day since 1970.
+    fn days(self) -> (i64, i64) {
+        let number = |date: NaiveDate| date.signed_duration_since(NaiveDate::default()).num_days();
+        let next = self.0.checked_add_months(chrono::Months::new(1));
+        (number(self.0), next.map_or(i64::MAX, number) - 1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Json,
+    Csv,
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UsageQuery {
+    /// The month. The default is the current one.
+    #[param(value_type = Option<String>, pattern = "^[0-9]{4}-[0-9]{2}$", example = "2026-11")]
+    month: Option<Month>,
+    /// Only this group and the groups below it.
+    #[param(value_type = Option<String>, min_length = 1, example = "lab")]
+    group: Option<String>,
+    /// Only this model.
+    #[param(value_type = Option<String>, min_length = 1, example = "tiny-chat")]
+    model: Option<String>,
+    /// Only this key: an id such as `k3`, a name, `anonymous` or `administrator`.
+    #[param(value_type = Option<String>, min_length = 1, example = "k3")]
+    of: Option<String>,
+    /// `json` (the default), or `csv` for a table.
+    #[param(value_type = Option<String>, pattern = "^(json|csv)$", example = "json")]
+    format: Format,
+}
+
+impl Strict for UsageQuery {
+    fn read(fields: &mut Fields) -> Result<UsageQuery, Failure> {
+        let formats = [("json", Format::Json), ("csv", Format::Csv)];
+        Ok(UsageQuery {
+            month: Month::read(fields)?,
+            group: fields.text("group")?,
+            model: fields.text("model")?,
+            of: fields.text("of")?,
+            format: fields.choice("format", &formats)?.unwrap_or(Format::Json),
+        })
+    }
+}
+
+/// Show the use of devices in a month
+///
+/// Who used the devices and who held them idle, per model and key, with the energy and the cost if they are known. The states of a
+/// device sum to its wall time. Days begin at midnight in the pool's time zone.
+///
+/// Administrators and viewers only.
+#[utoipa::path(
+    get, path = "/admin/usage", tag = "admin: history", operation_id = "show_usage", security(("admin_key" = [])),
+    params(UsageQuery),
+    responses(
+        (status = 200, description = "The account", content(
+            (UsageView = "application/json", example = json!({
+                "month": "2026-01", "time_zone": "Europe/Berlin",
+                "rows": [{"model": "tiny-chat", "group": "", "key": "k3", "name": "course 4711",
+                    "seconds": {"used": 3600.0, "idle": 600.0, "loading": 12.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
+                    "byte_seconds": 3.6e13, "energy_joules": 720000.0, "energy_known_seconds": 4212.5, "cost": 2.35}],
+                "total": {"seconds": {"used": 3600.0, "idle": 600.0, "loading": 12.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
+                    "byte_seconds": 3.6e13, "energy_joules": 720000.0, "energy_known_seconds": 4212.5, "cost": 2.35},
+                "devices": [{"device": "gpu0", "wall_seconds": 86400.0,
+                    "seconds": {"used": 3600.0, "idle": 600.0, "loading": 12.5, "asleep": 0.0, "foreign": 100.0, "cordoned": 0.0, "free": 82087.5, "not_known": 0.0},
+                    "byte_seconds": 7.4e15, "energy_joules": null, "energy_known_seconds": 0.0, "cost": null}],
+                "hours": [{"at": "2026-01-31T20:00:00.000Z",
+                    "seconds": {"used": 1200.0, "idle": 60.0, "loading": 0.0, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 2340.0, "not_known": 0.0},
+                    "requests": 120, "waited": 2, "waited_seconds": 3.5}]
+            })),
+            (String = "text/csv", example = json!("month,model,…")),
+        )),
+        AdminErrors,
+    )
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    _: Reader,
+    Params(query): Params<UsageQuery>,
+) -> Result<Response, Failure> {
+    let config = app.config();
+    let wall = app.handle.clock().wall();
+    let month = query
+        .month
+        .unwrap_or_else(|| Month::of_day(config.day(wall)));
+    let (first, last) = month.days();
+    let key = query
+        .key
+        .as_deref()
+        .map(|key| payer(&app, key))
+        .transpose()?;
+    let store = app.handle.store();
+    let hour = |day: i64| day.saturating_mul(24);
+    // Hours belong to the days of UTC; the charts show the days around the month, too.
+    let hours = (hour(first - 1), hour(last + 2));
+    let (by_payer, by_device, by_hour, minutes) = tokio::try_join!(
+        store.ledger_by_payer(first, last),
+        store.ledger_by_device(first, last),
+        store.ledger_by_hour(hours.0, hours.1),
+        store.count_use_by_hour(at(hours.0), at(hours.1)),
+    )
+    .map_err(unreadable)?;
+    let in_month = |hour: i64| (first..=last).contains(&config.day(at(hour)));
+    let by_hour: Vec<_> = by_hour
+        .into_iter()
+        .filter(|sum| in_month(sum.period))
+        .collect();
+    let requests: BTreeMap<i64, UseCount> = minutes.into_iter().collect();
+    let parts = UsageParts {
+        month: month.0.format("%Y-%m").to_string(),
+        time_zone: config.zone().name().to_owned(),
+        by_payer: &by_payer,
+        by_device: &by_device,
+        by_hour: &by_hour,
+        requests: &requests,
+        prices: &config.usage.prices,
+    };
+    let is_of = |group: &str, wanted: &str| {
+        let below = group.strip_prefix(wanted);
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let keep = |model: &str, group: &str, account: &str| {
+        query.model.as_deref().is_none_or(|wanted| wanted == model)
+            && query
+                .group
+                .as_deref()
+                .is_none_or(|wanted| is_of(group, wanted))
+            && key.as_deref().is_none_or(|wanted| wanted == account)
+    };
+    let names: BTreeMap<String, String> = by_payer
+        .iter()
+        .map(|sum| sum.payer.rsplit('/').next().unwrap_or_default())
+        .collect::<std::collections::BTreeSet<&str>>()
+        .into_iter()
+        .map(|id| (id.to_owned(), name_of(&app, id)))
+        .collect();
+    let name = |id: &str| names.get(id).cloned().unwrap_or_default();
+    let usage = UsageView::new(&parts, name, keep);
+    if query.format == Format::Json {
+        return Ok(Json(usage).into_response());
+    }
+    let file = format!("inline; filename=\"model-pool-usage-{}.csv\"", usage.month);
+    let mut response = usage.csv().into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/csv; charset=utf-8"),
+    );
+    if let Ok(file) = HeaderValue::from_str(&file) {
+        headers.insert(CONTENT_DISPOSITION, file);
+    }
+    Ok(response)
+}
+
+fn at(hour: i64) -> Time {
+    Time(u64::try_from(hour).unwrap_or(0).saturating_mul(HOUR_MS))
+}
+
+/// The account of a key's id or name.
+fn payer(app: &App, key: &str) -> Result<String, Failure> {
+    if key == "administrator" || key == "others" {
+        Ok(key.to_owned())
+    } else {
+        asker(app, "of", key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Month>, Failure> {
+        let json = serde_json::json!({ "month": text }).to_string();
+        Month::read(&mut Fields::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_month_is_a_year_and_a_month() {
+        let month = read("2026-02").unwrap().unwrap();
+        let (first, last) = month.days();
+        assert_eq!(last - first, 27);
+        assert_eq!(Month::of_day(last), month);
+        for wrong in [
+            "2026-13",
+            "2026-1",
+            "2026",
+            "26-01",
+            "2026-11-01",
+            "+026-11",
+            "1969-12",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
