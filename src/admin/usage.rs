@@ -140,7 +140,7 @@ pub(crate) async fn show(
         .unwrap_or_else(|| Month::of_day(config.day(wall)));
     let (first, last) = month.days();
     let key = query
-        .key
+        .of
         .as_deref()
         .map(|key| payer(&app, key))
         .transpose()?;
