@@ -73,3 +73,64 @@ fn a_key_is_set_like_through_its_environment_variable() {
     );
     assert!(variable("keep_hot=30m").is_err() && variable("pool.keep_hot").is_err());
 }
+
+/// The waits in a replay of a history in which two of three models were loaded, four times within 20 s in total. No weight files are
+/// found. All three are requested at the same time and have a device each.
+fn waits_for_first_loads(loads_are_measured: bool) -> Vec<Span> {
+    let reading = Reading {
+        seed: 1,
+        from: Span::ZERO,
+        to: Span(u64::MAX),
+        limit: u64::MAX,
+        stretch: 1.0,
+        crowd: MODELS_OF_CROWD,
+    };
+    let workload = Workload::open("zipf:requests=90,days=1,models=3", reading).expect("valid");
+    let mut past = PoolHistory::default();
+    for name in workload.models.iter().take(2) {
+        let model = ModelPast {
+            loads: 4,
+            loading: Span::from_secs(20),
+            ..ModelPast::default()
+        };
+        past.models.insert(name.clone(), model);
+    }
+    let mapping: Vec<Option<ModelId>> = (0..3).map(|nth| Some(ModelId(nth))).collect();
+    let mut random = models::seeded(1);
+    let mut specs: Vec<ModelSpec> = (0..3)
+        .map(|nth| ModelSpec {
+            loader: None,
+            reload: Span::from_secs(5),
+            ..models::drawn(&format!("m{nth}"), &mut random)
+        })
+        .collect();
+    let mut measured = use_history(&past, &workload, &mapping, &mut specs, &mut Vec::new());
+    assert_eq!(measured, BTreeSet::from([ModelId(0), ModelId(1)]));
+    if !loads_are_measured {
+        measured.clear();
+    }
+    share_disk(&mut specs, &measured);
+    let devices = models::devices(3, pool::Bytes(100 << 30));
+    let scenario = models::scenario(specs, devices);
+    let request = |nth| sim::replay::Arrival {
+        at: pool::Time(1_000),
+        model: ModelId(nth),
+        key: pool::KeyId(0),
+        service: Span::from_secs(1),
+    };
+    let options = sim::replay::Options::default();
+    let report = sim::replay::run(&scenario, (0..3).map(request), &options, &mut |_, _| {});
+    let waits = report.by_model.values().map(|tally| tally.waits.longest);
+    let mut waits: Vec<Span> = waits.collect();
+    waits.sort();
+    waits
+}
+
+#[test]
+fn measured_models_load_concurrently_in_a_replay_and_others_share_a_disk() {
+    let seconds = Span::from_secs;
+    assert_eq!(waits_for_first_loads(true), [seconds(5); 3]);
+    // Without measurements, each load waits for the loads before it.
+    let waits = waits_for_first_loads(false);
+    assert_eq!(waits, [seconds(5), seconds(10), seconds(15)]);
+}
