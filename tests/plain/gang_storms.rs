@@ -23,12 +23,23 @@ fn m8_no_storm_leaves_a_gang_in_parts() {
         all.incomplete += one.incomplete;
         all.plans.add(&one.plans);
         all.mixed += one.mixed;
+        all.requested += one.requested;
+        all.given_back += one.given_back;
+        all.sets += one.sets;
+        all.complete_sets += one.complete_sets;
+        all.broken_sets += one.broken_sets;
+        all.on_requested += one.on_requested;
     }
-    let lively = [all.gangs, all.evicted, all.crashes, all.gone];
+    let lively = [all.gangs, all.evicted, all.crashes];
     assert!(lively.iter().all(|count| *count > seeds), "{all:?}");
+    assert!(all.gone > seeds / 2, "{all:?}");
     let rarer = [all.adopted, all.incomplete, all.mixed];
     assert!(rarer.iter().all(|count| *count > seeds / 10), "{all:?}");
     assert!(all.plans.evicted > seeds / 5, "{all:?}");
+    let of_cluster = [all.requested, all.sets, all.broken_sets, all.on_requested];
+    assert!(of_cluster.iter().all(|count| *count > seeds), "{all:?}");
+    let rarer = [all.given_back, all.complete_sets];
+    assert!(rarer.iter().all(|count| *count > seeds / 4), "{all:?}");
 }
 
 #[test]
@@ -42,6 +53,8 @@ fn m8_planted_faults_of_gangs_are_found() {
         GangFault::OneEndsAll,
         GangFault::OthersRunOn,
         GangFault::ReachHidden,
+        GangFault::DemandHidden,
+        GangFault::RefusalHidden,
     ] {
         let is_found = |seed: &u64| {
             let storm = GangStorm {
@@ -50,7 +63,8 @@ fn m8_planted_faults_of_gangs_are_found() {
             };
             !storm.run().broken.is_empty()
         };
+        // In some storms no cluster brings nodes.
         let found = (0..40).filter(is_found).count();
-        assert!(found > 15, "{fault:?} is found by {found} of 40 storms");
+        assert!(found > 10, "{fault:?} is found by {found} of 40 storms");
     }
 }

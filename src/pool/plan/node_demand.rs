@@ -140,8 +140,7 @@ fn serving<'a>(
     })
 }
 
-/// The open requests that it waits for: they bring its nodes, or they are those of other replicas that span several nodes and come
-/// first.
+/// The open requests that it waits for: they bring its nodes, or belong to sets of other replicas, which come first.
 pub(crate) fn awaited<'a>(pool: &'a Pool, requirements: &'a Requirements) -> Vec<&'a PendingNode> {
     let serving: Vec<&PendingNode> = serving(pool, requirements).collect();
     if serving.is_empty() {

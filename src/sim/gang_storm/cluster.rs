@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::super::random::Random;
 use super::sets::SeenSet;
-use super::{Due, LENGTH, Link, Play, TOTAL, reach};
+use super::{Due, GangFault, LENGTH, Link, Play, TOTAL, reach};
 use pool::{
     DemandId, DeviceId, DeviceReading, Event, KindId, Limits, NodeBudget, NodeId, NodeOutlook,
     NodeShape, ShapeId, Span, Time,
@@ -100,6 +100,11 @@ impl Play {
     pub(super) fn are_requested(&mut self, at: Time, demands: &[DemandId], shape: ShapeId) {
         self.check_requested(at, demands, shape);
         self.report.requested += demands.len() as u64;
+        let accepted = match self.fault {
+            Some(GangFault::RefusalHidden) => 1,
+            _ => demands.len(),
+        };
+        let demands = &demands[..accepted];
         for &demand in demands {
             let request = OpenRequest {
                 shape,

@@ -31,6 +31,10 @@ pub enum GangFault {
     OthersRunOn,
     /// Every node claims to reach all others.
     ReachHidden,
+    /// The nodes of a cluster join without the request that they come for.
+    DemandHidden,
+    /// The cluster refuses all but the first request of a set, and the pool does not learn it.
+    RefusalHidden,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +64,7 @@ pub struct GangStormReport {
     /// Nodes that were requested, and that were given back.
     pub requested: u64,
     pub given_back: u64,
-    /// Sets of requests for gangs, those whose nodes all joined, and those that failed or were withdrawn.
+    /// Sets of requests for gangs. Complete sets have all of their nodes; broken ones failed or were withdrawn.
     pub sets: u64,
     pub complete_sets: u64,
     pub broken_sets: u64,

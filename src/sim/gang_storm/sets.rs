@@ -267,6 +267,15 @@ impl Play {
             return;
         }
         let view = self.world.pool.view(at);
+        let mut pending = view.node_demands.iter();
+        let unknown = pending.find(|pending| {
+            let is_open = self.leases.open.contains_key(&pending.demand);
+            pending.joined.is_none() && !is_open
+        });
+        if let Some(pending) = unknown {
+            let demand = pending.demand;
+            self.breaks(format!("S2: the pool waits for {demand}, which has ended"));
+        }
         let replicas = view.models.iter().flat_map(|model| &model.replicas);
         let places = replicas.flat_map(|replica| &replica.shares);
         for node in places.map(|share| self.devices[&share.device].node) {

@@ -58,13 +58,14 @@ impl Play {
             Some(GangFault::ReachHidden) => GangReach::Network,
             _ => self.links[&node].reach.clone(),
         };
+        let demand = self.leases.demands.get(&node).map(|(demand, _)| *demand);
         self.feed(
             at,
             Event::NodeJoined {
                 node,
                 name,
                 running: running.clone(),
-                demand: self.leases.demands.get(&node).map(|(demand, _)| *demand),
+                demand: demand.filter(|_| self.fault != Some(GangFault::DemandHidden)),
                 reach,
             },
         );
