@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cut::Cut;
 use super::parts::{Amount, Payer, Use};
-use pool::{Bytes, DeviceId, KeyId, KeySeats, ModelId, NodeId, Time};
+use pool::{Bytes, DeviceId, KeyId, KeySeats, ModelId, NodeId, ServiceClass, Time};
 
 /// The stage of a replica's life, as far as its time is counted differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ struct Busy {
     in_flight: u32,
 }
 
-/// The seat time of a key.
+/// The seat time of a key in one class.
 #[derive(Clone, Copy, Debug)]
 struct KeyTime {
     seats: KeySeats,
@@ -46,7 +46,7 @@ pub(crate) struct Tenant {
     settled: Time,
     busy: Busy,
     busy_settled_ms: u64,
-    keys: BTreeMap<KeyId, KeyTime>,
+    keys: BTreeMap<(KeyId, ServiceClass), KeyTime>,
 }
 
 /// A replica's time since it was settled last.
@@ -109,11 +109,14 @@ impl Tenant {
         }
         for seats in keys {
             let inside = seats.inside_ms(now);
-            let known = self.keys.entry(seats.key).or_insert(KeyTime {
-                seats: *seats,
-                counted_ms: 0,
-                pending_ms: 0,
-            });
+            let known = self
+                .keys
+                .entry((seats.key, seats.class))
+                .or_insert(KeyTime {
+                    seats: *seats,
+                    counted_ms: 0,
+                    pending_ms: 0,
+                });
             known.pending_ms += (seats.ended_ms + inside).saturating_sub(known.counted_ms);
             known.counted_ms = inside;
             known.seats = *seats;
@@ -138,7 +141,7 @@ impl Tenant {
         let used_ms = busy_ms.saturating_sub(self.busy_settled_ms).min(span_ms);
         self.busy_settled_ms = self.busy_settled_ms.max(busy_ms);
         let mut payers = Vec::new();
-        for (&key, time) in &mut self.keys {
+        for (&(key, _), time) in &mut self.keys {
             if time.seats.in_flight > 0 {
                 let inside = time.seats.inside_ms(now);
                 time.pending_ms += inside.saturating_sub(time.counted_ms);

@@ -5,6 +5,7 @@ mod day;
 use std::collections::BTreeMap;
 
 use super::*;
+use pool::ServiceClass;
 
 const GIB: u64 = Bytes::GIB;
 pub(super) const ADMINISTRATOR: Payer = Payer::Administrator;
@@ -122,6 +123,24 @@ fn used_time_is_divided_by_seats_and_idle_time_is_charged_to_the_last_user() {
     assert_eq!(found[&(Use::Used, KEY_2)], 7_500);
     assert_eq!(found[&(Use::Idle, KEY_2)], 50_000);
     assert_eq!(found.len(), 3);
+}
+
+#[test]
+fn the_classes_of_a_key_are_counted_together() {
+    let mut account = Account::default();
+    account.devices(Time(0), [device(0, 10)]);
+    account.replicas(Time(0), [replica(1, "a", Life::Serving, &[(0, 10)])]);
+    let flex = |came: &[u64], ended_ms| KeySeats {
+        class: ServiceClass::Flex,
+        ..seats(1, came, ended_ms)
+    };
+    let inside = [seats(1, &[0], 0), flex(&[0], 0), seats(2, &[0], 0)];
+    gate(&mut account, 0, 1, 0, &inside);
+    let ended = [seats(1, &[], 30_000), flex(&[], 30_000), seats(2, &[0], 0)];
+    gate(&mut account, 30_000, 1, 30_000, &ended);
+    let found = sums(&account.take(Time(30_000)));
+    assert_eq!(found[&(Use::Used, KEY_1)], 20_000);
+    assert_eq!(found[&(Use::Used, KEY_2)], 10_000);
 }
 
 #[test]
