@@ -51,7 +51,14 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
     for coming in &list.requested {
         let since = clock.stamp(&coming.since);
         let (shape, model) = (clean(&coming.shape), clean(&coming.model));
-        let line = format!("one more node of size {shape} is requested for {model} since {since}");
+        let together = list.requested.iter();
+        let together = together.filter(|other| coming.set.is_some() && other.set == coming.set);
+        let line = match together.count() {
+            0 => format!("one more node of size {shape} is requested for {model} since {since}"),
+            count => format!(
+                "one of {count} nodes of size {shape}, requested together for {model} since {since}"
+            ),
+        };
         out.push_str(&if coming.reason.is_empty() {
             format!("{line}\n")
         } else {

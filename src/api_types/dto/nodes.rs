@@ -55,6 +55,8 @@ pub struct RequestedNodeView {
     /// Model for which the node was requested.
     #[schema(example = "llama-3-70b")]
     pub model: String,
+    /// Number shared by requests that were made together, for a replica that spans several nodes (M8); null for a single request.
+    pub set: Option<u64>,
     pub since: String,
     /// Status reported by the cluster.
     #[schema(example = "lease 4711: other jobs are before it (Priority)")]
@@ -170,13 +172,19 @@ impl RequestedNodeView {
             (None, NodeOutlook::Never) => ("never", None),
             (None, NodeOutlook::Starts) => ("starts", None),
         };
+        let together = pending.set.filter(|set| set.requests > 1);
         RequestedNodeView {
             shape: pending.shape_name.clone(),
             model: model.map_or_else(String::new, |model| model.name.clone()),
+            set: together.map(|set| set.id.0),
             since: at(pending.since),
-            reason: match &pending.joined {
-                Some(_) => "it has joined; its devices are not known yet".to_owned(),
-                None => pending.reason.clone(),
+            reason: match (&pending.joined, together) {
+                (Some(_), Some(set)) => format!(
+                    "it has joined and waits for the other nodes of {} requested together (M8)",
+                    set.requests
+                ),
+                (Some(_), None) => "it has joined; its devices are not known yet".to_owned(),
+                (None, _) => pending.reason.clone(),
             },
             outlook,
             starts_at: starts.map(at),
