@@ -51,6 +51,9 @@ pub fn is_precise(forecast: Span, wait: Span) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct ForecastErrors {
     by_loads: [VecDeque<u32>; KINDS],
+    /// The ends of the ranges in thousandths of the forecast, once enough errors are known. `None` if the waits are within a fifth
+    /// of it.
+    bounds: [Option<(u64, u64)>; KINDS],
 }
 
 impl ForecastErrors {
@@ -63,11 +66,16 @@ impl ForecastErrors {
             errors.pop_front();
         }
         errors.push_back(u32::try_from(ratio).unwrap_or(u32::MAX));
+        self.bounds[kind(loads)] = bounds(errors);
     }
 
     /// The range of nine in ten waits with this forecast. `None` if they are within a fifth of it.
     pub fn range(&self, loads: u32, forecast: Span) -> Option<WaitRange> {
-        let (least, most) = self.bounds(loads)?;
+        let known = self.by_loads[kind(loads)].len() >= LEAST;
+        // Loads in progress take their measured time. Others may be passed by later requests.
+        let at_first = (loads > 1).then_some((PERMILLE / 2, PERMILLE * 2));
+        let bounds = self.bounds[kind(loads)];
+        let (least, most) = if known { bounds } else { at_first }?;
         let part = |permille: u64| {
             let part = u128::from(forecast.0) * u128::from(permille) / u128::from(PERMILLE);
             Span(u64::try_from(part).unwrap_or(u64::MAX))
@@ -77,24 +85,20 @@ impl ForecastErrors {
             most: part(most),
         })
     }
+}
 
-    /// The ends of the range in thousandths of the forecast.
-    fn bounds(&self, loads: u32) -> Option<(u64, u64)> {
-        let errors = &self.by_loads[kind(loads)];
-        if errors.len() < LEAST {
-            // Loads in progress take their measured time. Others may be passed by later requests.
-            return (loads > 1).then_some((PERMILLE / 2, PERMILLE * 2));
-        }
-        let mut sorted: Vec<u32> = errors.iter().copied().collect();
-        sorted.sort_unstable();
-        let left_out = sorted.len() * LEFT_OUT / 100;
-        let least = u64::from(sorted[left_out]);
-        let most = u64::from(sorted[sorted.len() - 1 - left_out]);
-        let precise =
-            PERMILLE * 100 / (100 + PRECISION_PERCENT)..=PERMILLE * 100 / (100 - PRECISION_PERCENT);
-        let is_known = precise.contains(&least) && precise.contains(&most);
-        (!is_known).then_some((least, most))
-    }
+/// The ends of the range that follow from these errors.
+fn bounds(errors: &VecDeque<u32>) -> Option<(u64, u64)> {
+    let mut sorted: Vec<u32> = errors.iter().copied().collect();
+    sorted.sort_unstable();
+    let left_out = sorted.len() * LEFT_OUT / 100;
+    let least = u64::from(*sorted.get(left_out)?);
+    let most = u64::from(*sorted.get(sorted.len() - 1 - left_out)?);
+    let precise =
+        PERMILLE * 100 / (100 + PRECISION_PERCENT)..=PERMILLE * 100 / (100 - PRECISION_PERCENT);
+    let is_known = precise.contains(&least) && precise.contains(&most);
+    // A range is never narrower than the precision of a forecast without one.
+    (!is_known).then_some((least.min(*precise.start()), most.max(*precise.end())))
 }
 
 fn kind(loads: u32) -> usize {
@@ -136,6 +140,20 @@ mod tests {
             .range(1, Span::from_secs(20))
             .expect("the same errors");
         assert_eq!(twice.most, Span(range.most.0 * 2));
+    }
+
+    #[test]
+    fn a_range_contains_all_precise_waits() {
+        let mut errors = ForecastErrors::default();
+        for nth in 0..96 {
+            let wait = if nth < 80 { 10_000 } else { 40_000 };
+            errors.add(1, TEN, Span(wait));
+        }
+        let range = errors.range(1, TEN).expect("some waits are longer");
+        assert!(
+            range.least <= Span(8_334) && range.most == Span(40_000),
+            "{range:?}"
+        );
     }
 
     #[test]
