@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 73] = [
+const ROUTES: [(&str, &str); 74] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
