@@ -239,3 +239,49 @@ fn traits(shape: &ShapeSection) -> Vec<&str> {
     };
     parts.filter(|part| !is_amount(part)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> (ClusterNodes, mpsc::UnboundedReceiver<ClusterOrder>) {
+        let (orders, received) = mpsc::unbounded_channel();
+        let mut nodes = ClusterNodes::default();
+        nodes.begin(vec!["one".to_owned(), "two".to_owned()], orders);
+        (nodes, received)
+    }
+
+    #[test]
+    fn m8_a_set_is_one_order_and_any_node_of_a_deployment_joins_for_one_of_its_requests() {
+        let (mut nodes, mut orders) = connected();
+        let set = [DemandId(7), DemandId(8), DemandId(9)];
+        nodes.request(&set, ShapeId(1));
+        let expected = ClusterOrder::Request {
+            demands: vec![7, 8, 9],
+            shape: "two".to_owned(),
+        };
+        assert_eq!(orders.try_recv(), Ok(expected));
+        nodes.names("pod-b".to_owned(), DemandId(8));
+        let joined =
+            ["pod-x-1", "pod-b", "pod-x-2"].map(|node| nodes.joined(node, Some(OF_CLUSTER)));
+        assert_eq!(joined, [DemandId(7), DemandId(8), DemandId(9)].map(Some));
+        // No request is left.
+        assert_eq!(nodes.joined("pod-x-3", Some(OF_CLUSTER)), Some(OF_CLUSTER));
+    }
+
+    #[test]
+    fn m8_the_names_of_several_of_the_largest_sets_are_kept_and_the_oldest_is_forgotten_first() {
+        let (mut nodes, _orders) = connected();
+        let devices = catalog::DEVICES_MAX as usize;
+        assert!(NAMES_MAX >= 4 * devices);
+        for demand in 0..=NAMES_MAX as u64 {
+            nodes.names(format!("node-{demand}"), DemandId(demand + 1));
+        }
+        let demand_of = |nodes: &mut ClusterNodes, node: &str| nodes.joined(node, None);
+        assert_eq!(demand_of(&mut nodes, "node-0"), None);
+        let latest = format!("node-{NAMES_MAX}");
+        let expected = DemandId(NAMES_MAX as u64 + 1);
+        assert_eq!(demand_of(&mut nodes, &latest), Some(expected));
+        assert_eq!(demand_of(&mut nodes, "node-1"), Some(DemandId(2)));
+    }
+}
