@@ -13,9 +13,9 @@ use node::{Node, NodeEnd, Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
-use crate::serve::takeover::{self, InheritedSocket, Successor, TakeoverSocket};
+use crate::serve::takeover::{self, InheritedSocket, Role, Successor, TakeoverSocket};
 use crate::serve::{lock::StateLock, log, notify};
-use crate::stop_signal::stop_signal;
+use crate::stop_signal::StopSignals;
 use crate::{cuda, devices, fetch_settings, job_gpus};
 
 /// Time limit for a process that takes over to reach the controller, before it reports that it serves.
@@ -131,7 +131,7 @@ async fn live(
         if StateLock::holder(&settings.data).is_some() {
             node::check_takeover(&settings)?;
         }
-        inherited = takeover::ask(&runtime_dir).await?;
+        inherited = takeover::ask(&runtime_dir, Role::Node).await?;
         if inherited.is_none() {
             tracing::info!("found no node to take over from; starting normally");
         }
@@ -141,17 +141,20 @@ async fn live(
     let mut listening = inherited.as_ref().map(InheritedSocket::descriptor);
     // Requests that began before a failed takeover pass through these.
     let mut earlier: Vec<Node> = Vec::new();
+    let signals = StopSignals::new().map_err(line)?;
     loop {
         let socket = listening.take().transpose().map_err(line)?;
-        let node = Node::open(Arc::clone(&settings), socket, is_takeover).await?;
-        let exchange = TakeoverSocket::open(&runtime_dir).map_err(|error| {
-            format!(
-                "cannot open the socket for takeovers in {}: {error}",
-                runtime_dir.display()
-            )
-        })?;
+        let exchange = private_files::make_private(&runtime_dir)
+            .and_then(|()| TakeoverSocket::open(&runtime_dir, Role::Node))
+            .map_err(|error| {
+                format!(
+                    "cannot open the socket for takeovers in {}: {error}",
+                    runtime_dir.display()
+                )
+            })?;
+        // From here on, an error would end the adopted engines.
+        let (node, own) = Node::open(Arc::clone(&settings), socket, is_takeover).await?;
         notify::ready();
-        let own = node.listening().map_err(line)?;
         let successor = async {
             let successor = exchange.successor(&own).await;
             (successor, exchange)
@@ -174,7 +177,7 @@ async fn live(
             }
         };
         let ended = {
-            let mut living = std::pin::pin!(node.live(stop_signal, successor, free));
+            let mut living = std::pin::pin!(node.live(|| signals.next(), successor, free));
             tokio::select! {
                 ended = &mut living => ended,
                 () = announced => living.await,
@@ -187,7 +190,7 @@ async fn live(
                 Ok(lock) => {
                     tracing::warn!("{why}; this node continues");
                     *held = Some(lock);
-                    listening = Some(node.listening());
+                    listening = Some(Ok(own));
                     earlier.push(node);
                     continue;
                 }
@@ -208,7 +211,7 @@ async fn live(
         };
         tokio::select! {
             () = finished => {}
-            () = stop_signal() => tracing::warn!("ending immediately"),
+            () = signals.next() => tracing::warn!("ending immediately"),
         }
         return outcome;
     }

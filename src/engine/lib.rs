@@ -48,7 +48,7 @@ pub use launch::{
 };
 pub use lifecycle::{
     APPLICATION_GONE_WITHIN, AdoptedApplication, AdoptedEngine, AdoptionResult, PendingQueries,
-    resolve, resolve_applications, run, run_adopted, run_application,
+    resolve, resolve_applications, resolve_each, run, run_adopted, run_application,
 };
 pub use memory::{OutOfMemory, ReadAhead, ReadEnd, tier_of, weights_mark, with_children};
 pub use ray_api::{KeepRays, Ledger as RayLedger, RayWrite, UsedRay};

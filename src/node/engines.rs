@@ -145,6 +145,7 @@ impl Engines {
         state.idle_since = adopted.last_end_ms.map(instant_at);
         state.asleep = record.asleep;
         self.machine.lock().engines.insert(replica, state);
+        self.machine.adopted.notify_waiters();
         tracing::info!(
             "adopted {} (r{replica}), process {}, which kept running without a node (D2)",
             record.model,
@@ -291,13 +292,13 @@ impl Reports {
     }
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     let passed = SystemTime::now().duration_since(UNIX_EPOCH);
     milliseconds(passed.unwrap_or_default())
 }
 
 /// The local time of a Unix time in the past.
-fn instant_at(unix: u64) -> Instant {
+pub(super) fn instant_at(unix: u64) -> Instant {
     let ago = Duration::from_millis(unix_ms().saturating_sub(unix));
     now().checked_sub(ago).unwrap_or_else(now)
 }

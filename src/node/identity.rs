@@ -1,6 +1,7 @@
 //! The identity of a node, kept in its folder while it runs. With it, another process continues the node's work after a crash or at
 //! a takeover: with the same engines, listener and credential, and the same place in the pool. Removed when the node ends.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
+use super::target::Target;
 use node_link::PROTOCOL;
 
 const FILE: &str = "identity.json";
@@ -35,6 +37,17 @@ pub(super) struct Identity {
     pub credential: String,
     pub orphan_after_ms: u64,
     pub drain_ms: u64,
+    /// The URLs of the controllers, sorted. They identify the pool that the credential belongs to.
+    #[serde(default)]
+    pub controllers: Vec<String>,
+    /// Unix time at which the node with its engines lost the controller; `None` while it is connected.
+    pub alone_since_ms: Option<u64>,
+}
+
+/// The part of the file that every version can read.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// The certificate of the listener with its key, in PEM.
@@ -67,6 +80,8 @@ impl Identity {
             credential: settings.token.clone(),
             orphan_after_ms: milliseconds(settings.orphan_after),
             drain_ms: 600_000,
+            controllers: controllers_of(settings),
+            alone_since_ms: None,
         }
     }
 
@@ -82,17 +97,18 @@ impl Identity {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(&error)),
         };
+        let Versioned { version } =
+            serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+        if version != VERSION {
+            return Err(format!(
+                "its state has version {version}, and this program reads version {VERSION}"
+            ));
+        }
         serde_json::from_slice(&text).map_err(|error| failed(&error))
     }
 
     /// Returns the reason a process with these settings cannot continue this node's work.
     pub fn problem(&self, settings: &Settings) -> Option<String> {
-        if self.version != VERSION {
-            return Some(format!(
-                "its state has version {}, and this program reads version {VERSION}",
-                self.version
-            ));
-        }
         if self.place != place_of(settings) {
             return Some("the machine was restarted, or the folder was moved".to_owned());
         }
@@ -100,6 +116,14 @@ impl Identity {
             return Some(format!(
                 "it is called {}, and this one {}",
                 self.name, settings.name
+            ));
+        }
+        let controllers = controllers_of(settings);
+        if self.controllers != controllers {
+            return Some(format!(
+                "its --controller is {}, and this one has {}",
+                self.controllers.join(" and "),
+                controllers.join(" and ")
             ));
         }
         let devices = devices_of(settings);
@@ -182,6 +206,31 @@ fn devices_of(settings: &Settings) -> Vec<String> {
     devices.iter().map(|device| device.name.clone()).collect()
 }
 
+/// Without fingerprints: a controller with a new certificate leads the same pool.
+fn controllers_of(settings: &Settings) -> Vec<String> {
+    let all: BTreeSet<String> = settings.controllers.iter().map(Target::to_string).collect();
+    all.into_iter().collect()
+}
+
 pub(super) fn milliseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_version_is_reported_by_its_version_whatever_its_shape() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(Identity::read(folder.path()).is_ok_and(|kept| kept.is_none()));
+        let problem = |text: &str| {
+            std::fs::write(folder.path().join(FILE), text).expect("written");
+            Identity::read(folder.path()).err().expect("a problem")
+        };
+        let why = problem(r#"{"version": 2, "epoch": "seven"}"#);
+        assert!(why.contains("state has version 2"), "{why}");
+        let why = problem(r#"{"version": 1, "epoch": "seven"}"#);
+        assert!(why.contains("seven"), "{why}");
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::engines::{Engines, Folders};
@@ -40,6 +40,8 @@ struct Agreement {
     credential: String,
     orphan_after: Duration,
     drain: Duration,
+    /// Unix time at which the node with its engines lost the controller; `None` while it is connected.
+    alone_since_ms: Option<u64>,
 }
 
 /// The end of [`Node::live`].
@@ -118,9 +120,34 @@ fn continued(settings: &Settings) -> Option<Identity> {
     })
 }
 
+/// Adopts the engines of an earlier process, except those with a reason from `refuse`, each once it is known to be healthy. Returns
+/// the Unix time at which the first of them lost that process.
+async fn adopt_all(engines: &Engines, refuse: impl Fn(&Record) -> Option<String>) -> Option<u64> {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let resolving = async {
+        let send = |adopted| drop(sender.send(adopted));
+        let found = engine::resolve_each(&engines.guardians, refuse, send).await;
+        drop(sender);
+        for other in found.others {
+            tracing::warn!("an engine of an earlier process: {}", other.reason);
+        }
+    };
+    let adopting = async {
+        let mut alone_since_ms: Option<u64> = None;
+        while let Some(adopted) = receiver.recv().await {
+            let since = adopted.alone_since_ms.into_iter();
+            alone_since_ms = since.chain(alone_since_ms).min();
+            engines.adopt(adopted).await;
+        }
+        alone_since_ms
+    };
+    tokio::join!(resolving, adopting).1
+}
+
 impl Node {
     /// Opens the listener, and adopts the engines of an earlier process if this one can continue its work. `inherited` is the
-    /// listening socket of a process that is replaced. A takeover fails where another start would end the engines.
+    /// listening socket of a process that is replaced. A takeover fails where another start would end the engines. Also returns a
+    /// copy of the listening socket, for the next process.
     ///
     /// # Errors
     /// One line for the user, with what to do.
@@ -128,13 +155,17 @@ impl Node {
         settings: Arc<Settings>,
         inherited: Option<OwnedFd>,
         is_takeover: bool,
-    ) -> Result<Node, String> {
+    ) -> Result<(Node, OwnedFd), String> {
         private_files::make(&settings.data)
             .map_err(|error| format!("{error}: name one with --data, or state.dir"))?;
         let generations = Generations::open(&settings.data)?;
         let kept = continued(&settings);
         let (relay, identity, is_continued) =
             open_relay(&settings, kept, (inherited, is_takeover)).await?;
+        // No later step fails: a failure after the adoption would end the engines.
+        let listening = relay
+            .listening()
+            .map_err(|error| format!("cannot copy the listening socket: {error}"))?;
         let orphan_after = Duration::from_millis(identity.orphan_after_ms);
         let guardians = Arc::new(Guardians::new(GuardianSettings {
             executable: settings.executable.clone(),
@@ -148,18 +179,14 @@ impl Node {
             let why = if !is_continued {
                 "its node was restarted"
             } else if record.watch.is_none() {
-                "an earlier version of its node started it"
+                "another version of its node started it"
             } else {
                 return None;
             };
             Some(why.to_owned())
         };
-        let found = engine::resolve(&guardians, refuse).await;
-        for other in found.others {
-            tracing::warn!("an engine of an earlier process: {}", other.reason);
-        }
-        guardians.prepare().await;
         let machine = Arc::new(Machine::default());
+        machine.lock().is_resolving = true;
         let peers = Arc::new(PeerServer::new(
             settings.weights.cache.clone(),
             relay.secret.clone(),
@@ -182,16 +209,28 @@ impl Node {
             weights,
             tasks: Mutex::new(JoinSet::new()),
         });
-        for adopted in found.adopted {
-            engines.adopt(adopted).await;
-        }
+        // Gateways connect while an engine that hangs is examined.
+        let alone_since_ms = tokio::select! {
+            alone_since_ms = adopt_all(&engines, refuse) => alone_since_ms,
+            () = async {
+                relay.serve(Arc::clone(&engines.machine), Arc::clone(&peers)).await;
+                std::future::pending::<()>().await;
+            } => None,
+        };
+        engines.machine.resolved();
+        engines.guardians.prepare().await;
+        let has_engines = engines.machine.has_engines();
         let agreement = Agreement {
+            alone_since_ms: identity
+                .alone_since_ms
+                .or(alone_since_ms)
+                .filter(|_| has_engines),
             controller: identity.controller,
             credential: identity.credential.clone(),
             orphan_after,
             drain: Duration::from_millis(identity.drain_ms),
         };
-        Ok(Node {
+        let node = Node {
             process: rand::random(),
             identity: std::sync::Mutex::new(identity),
             relay,
@@ -200,7 +239,9 @@ impl Node {
             agreement: std::sync::Mutex::new(agreement),
             turn: AtomicUsize::new(0),
             settings,
-        })
+        };
+        node.record();
+        Ok((node, listening))
     }
 
     /// Runs until the node is ordered to end, has had no controller for too long, or is replaced. `stop` completes at each signal.

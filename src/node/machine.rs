@@ -21,6 +21,8 @@ pub(super) struct Machine {
     pub look: Notify,
     /// An engine has ended, or the node begins to leave.
     pub fewer: Notify,
+    /// An engine of an earlier process has been adopted, or all of them have been resolved.
+    pub adopted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(super) struct Inner {
     pub is_connected: bool,
     /// Another process takes over: this one carries out no orders and does not reconnect.
     pub is_replaced: bool,
+    /// The engines of an earlier process are being adopted or ended.
+    pub is_resolving: bool,
     /// Number of commands that put an engine to sleep or wake it, in progress.
     pub commands: usize,
     /// The reason the node ends, once it does.
@@ -236,6 +240,28 @@ impl Machine {
             }
         };
         let _ = tokio::time::timeout(limit, leaves).await;
+    }
+
+    /// The endpoint of an engine. Waits while the engine may still be adopted.
+    pub async fn endpoint(&self, replica: u64) -> Option<Endpoint> {
+        loop {
+            let changed = self.adopted.notified();
+            {
+                let inner = self.lock();
+                match inner.engines.get(&replica) {
+                    Some(engine) => return engine.endpoint.clone(),
+                    None if !inner.is_resolving => return None,
+                    None => {}
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Records that no further engine of an earlier process is adopted.
+    pub fn resolved(&self) {
+        self.lock().is_resolving = false;
+        self.adopted.notify_waiters();
     }
 
     pub fn has_engines(&self) -> bool {

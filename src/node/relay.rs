@@ -224,15 +224,11 @@ async fn serve(
         // A client without the secret learns nothing.
         return Err(io::ErrorKind::PermissionDenied.into());
     };
-    let endpoint = machine
-        .lock()
-        .engines
-        .get(&replica)
-        .and_then(|engine| engine.endpoint.clone());
-    let connected = match endpoint {
-        Some(endpoint) => connect(&endpoint, CONNECT_MAX).await.ok(),
-        None => None,
+    let connecting = async {
+        let endpoint = machine.endpoint(replica).await?;
+        connect(&endpoint, CONNECT_MAX).await.ok()
     };
+    let connected = timeout(CONNECT_MAX, connecting).await.ok().flatten();
     let Some(engine) = connected else {
         gateway.write_all(&[RELAY_NO_ENGINE]).await?;
         return gateway.shutdown().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::Utc;
 
-use super::takeover::{self, InheritedSocket};
+use super::takeover::{self, InheritedSocket, Role};
 use crate::devices;
 use access::oidc::Oidc;
 use catalog::{Catalog, Source};
@@ -32,7 +32,7 @@ pub(super) async fn take_over(
             broken.error
         ));
     }
-    let inherited = takeover::ask(runtime_dir).await?;
+    let inherited = takeover::ask(runtime_dir, Role::Serve).await?;
     if inherited.is_none() {
         tracing::info!("found no model-pool to take over from; starting normally");
     }

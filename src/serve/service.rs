@@ -12,7 +12,7 @@ use super::opening::line;
 use super::records::Access;
 use super::reload::Reloader;
 use super::shutdown::Serving;
-use super::takeover::TakeoverSocket;
+use super::takeover::{Role, TakeoverSocket};
 use super::tasks::start;
 use super::telemetry::Telemetry;
 use super::{evening, limits};
@@ -88,12 +88,13 @@ impl Core {
         let stop = CancellationToken::new();
         let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
         let address = listener.shown(scheme).map_err(line)?;
-        let takeover_socket = TakeoverSocket::open(&self.runtime_dir).map_err(|error| {
-            format!(
-                "cannot create the takeover socket in {}: {error}",
-                self.runtime_dir.display()
-            )
-        })?;
+        let takeover_socket =
+            TakeoverSocket::open(&self.runtime_dir, Role::Serve).map_err(|error| {
+                format!(
+                    "cannot create the takeover socket in {}: {error}",
+                    self.runtime_dir.display()
+                )
+            })?;
         let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
         let ending = app.ending();
         let responses = app.responses();

@@ -55,11 +55,31 @@ const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
 
+/// The command that takes part in the exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// Also that of a process that sends none: earlier versions of `serve` do not.
+    #[default]
+    Serve,
+    Node,
+}
+
+impl Role {
+    fn command(self) -> &'static str {
+        match self {
+            Role::Serve => "model-pool serve",
+            Role::Node => "model-pool node",
+        }
+    }
+}
+
 /// A message of either side. Unknown fields of other versions are ignored.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Message {
     version: u32,
+    role: Role,
     pid: u32,
     received: bool,
     free: bool,
@@ -69,7 +89,16 @@ struct Message {
 }
 
 impl Message {
-    fn check_version(&self) -> io::Result<()> {
+    /// Checks that the sender can exchange messages with this process.
+    fn check(&self, role: Role) -> io::Result<()> {
+        if self.role != role {
+            return Err(io::Error::other(format!(
+                "process {} is `{}`, and this one is `{}`: they need separate folders",
+                self.pid,
+                self.role.command(),
+                role.command()
+            )));
+        }
         if self.version == VERSION {
             return Ok(());
         }
@@ -84,17 +113,19 @@ impl Message {
 pub(crate) struct TakeoverSocket {
     listener: tokio::net::UnixListener,
     path: PathBuf,
+    role: Role,
 }
 
 /// A new process that has received our listening socket.
 pub(crate) struct Successor {
     socket: UnixStream,
     pub pid: u32,
+    role: Role,
 }
 
 impl TakeoverSocket {
     /// Creates the socket in `runtime_dir`, which is accessible only to our user.
-    pub fn open(runtime_dir: &Path) -> io::Result<TakeoverSocket> {
+    pub fn open(runtime_dir: &Path, role: Role) -> io::Result<TakeoverSocket> {
         let path = runtime_dir.join(SOCKET);
         // We hold the lock, so the process that created it is gone.
         let _ = std::fs::remove_file(&path);
@@ -102,7 +133,11 @@ impl TakeoverSocket {
         let listener = UnixListener::bind(short.path(SOCKET))?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        Ok(TakeoverSocket { listener, path })
+        Ok(TakeoverSocket {
+            listener,
+            path,
+            role,
+        })
     }
 
     /// Returns when a new process has our listening socket. Failed attempts are only logged.
@@ -127,18 +162,19 @@ impl TakeoverSocket {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
         let listening = listening.try_clone()?;
-        let socket = socket.into_std()?;
+        let (socket, role) = (socket.into_std()?, self.role);
         tokio::task::spawn_blocking(move || {
             socket.set_nonblocking(false)?;
             socket.set_read_timeout(Some(MESSAGE_WITHIN))?;
             socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
-            send_with(&socket, &own_message(), &listening)?;
+            send_with(&socket, &own_message(role), &listening)?;
             let response = receive(&mut BufReader::new(&socket))?;
-            response.check_version()?;
+            response.check(role)?;
             if response.received {
                 Ok(Successor {
                     socket,
                     pid: response.pid,
+                    role,
                 })
             } else {
                 Err(io::Error::other(
@@ -194,7 +230,7 @@ impl Successor {
     pub async fn free(self) -> Result<(), String> {
         let message = Message {
             free: true,
-            ..own_message()
+            ..own_message(self.role)
         };
         if let Err(error) = send(&self.socket, &message) {
             tracing::warn!(%error, "cannot reach the new process; it starts when it can take the lock");
@@ -218,6 +254,7 @@ impl Successor {
 pub(crate) struct InheritedSocket {
     listener: OwnedFd,
     old: UnixStream,
+    role: Role,
 }
 
 impl InheritedSocket {
@@ -235,7 +272,7 @@ impl InheritedSocket {
     pub fn serving(self) {
         let message = Message {
             serving: true,
-            ..own_message()
+            ..own_message(self.role)
         };
         // An old process that has exited needs no message.
         let _ = send(&self.old, &message);
@@ -244,16 +281,16 @@ impl InheritedSocket {
 
 /// Takes over from the model-pool that serves from this folder. Returns when it has released everything, or `None` if none is
 /// running.
-pub(crate) async fn ask(runtime_dir: &Path) -> Result<Option<InheritedSocket>, String> {
+pub(crate) async fn ask(runtime_dir: &Path, role: Role) -> Result<Option<InheritedSocket>, String> {
     let folder = runtime_dir.to_owned();
-    let taken = tokio::task::spawn_blocking(move || try_take_over(&folder)).await;
+    let taken = tokio::task::spawn_blocking(move || try_take_over(&folder, role)).await;
     let taken = taken.unwrap_or_else(|error| Err(io::Error::other(error.to_string())));
     taken.map_err(|error| {
         format!("the takeover failed: {error}; check whether the old process still serves")
     })
 }
 
-fn try_take_over(folder: &Path) -> io::Result<Option<InheritedSocket>> {
+fn try_take_over(folder: &Path, role: Role) -> io::Result<Option<InheritedSocket>> {
     let connected =
         ShortPath::new(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
     let socket = match connected {
@@ -273,13 +310,13 @@ fn try_take_over(folder: &Path) -> io::Result<Option<InheritedSocket>> {
         old.pid,
         old.version
     );
-    old.check_version()?;
+    old.check(role)?;
     if let Some(manager) = old.manager {
         notify::inherit(manager);
     }
     let received = Message {
         received: true,
-        ..own_message()
+        ..own_message(role)
     };
     send(&socket, &received)?;
     socket.set_read_timeout(Some(FREE_WITHIN))?;
@@ -291,12 +328,14 @@ fn try_take_over(folder: &Path) -> io::Result<Option<InheritedSocket>> {
     Ok(Some(InheritedSocket {
         listener,
         old: socket,
+        role,
     }))
 }
 
-fn own_message() -> Message {
+fn own_message(role: Role) -> Message {
     Message {
         version: VERSION,
+        role,
         pid: std::process::id(),
         manager: notify::manager(),
         ..Message::default()

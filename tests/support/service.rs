@@ -322,7 +322,7 @@ impl Pool {
 }
 
 /// The journal of engines in the data folder of a service or a node.
-fn journal_in(data: &Path) -> Vec<Value> {
+pub fn journal_in(data: &Path) -> Vec<Value> {
     let entries = fs::read_dir(data.join("engines")).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| {

@@ -90,9 +90,14 @@ impl Control {
         events.push(self.devices.links(&devices));
         events.extend(allowed_on(node, &self.devices, &self.nodes, &self.models));
         events.extend(self.cordons_of_node(node));
+        let mut unreported = Vec::new();
         for engine in running {
             let replica = ReplicaId(engine.replica);
-            if self.engines.contains(replica) {
+            if let Some(process) = self.engines.get(replica) {
+                let is_ready = engine.ready_for_ms.is_some() && !engine.ending;
+                if is_ready && !process.ready && process.node == node {
+                    unreported.push((replica, engine.pid));
+                }
                 continue;
             }
             match self.adopt_from(node, &engine) {
@@ -125,12 +130,33 @@ impl Control {
             events.push(Event::NodeEnds { node, at });
         }
         self.turn_all(events);
+        for (replica, pid) in unreported {
+            self.found_ready(node, replica, pid);
+        }
         self.end_incomplete_gangs();
         if self.nodes.take_new_devices() {
             self.figure_for_devices();
         }
         // A thousand nodes may join simultaneously after a start of the controller.
         self.publish_if_quick();
+    }
+
+    /// Handles a ready replica whose report was lost with an earlier process of its node. The duration of its load stays unknown.
+    fn found_ready(&mut self, node: NodeId, replica: ReplicaId, pid: Option<u32>) {
+        let endpoint = self.nodes.endpoint(node, replica);
+        let (Some(endpoint), Some(facts)) = (endpoint, self.engines.get_mut(replica)) else {
+            return;
+        };
+        facts.pid = pid;
+        facts.stage = None;
+        facts.ready = true;
+        let model = facts.model;
+        self.member_started(node, replica, pid);
+        if self.engines.gate(replica).is_none() {
+            self.make_gate(replica, model, endpoint);
+        }
+        self.offer(replica, model);
+        self.turn(Event::ReplicaReady { replica });
     }
 
     fn node_report(&mut self, node: NodeId, report: NodeReport) {

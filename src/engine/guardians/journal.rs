@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::connection::Endpoint;
 use crate::failures::failure::is_full;
@@ -111,8 +111,20 @@ pub struct Record {
     /// Unix time at which it became ready.
     pub ready_at_ms: Option<u64>,
     pub log_file: Option<PathBuf>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `None` also if another version wrote it in a form that this one cannot read.
+    #[serde(
+        default,
+        deserialize_with = "watch_if_readable",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub watch: Option<RecordedWatch>,
+}
+
+fn watch_if_readable<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<RecordedWatch>, D::Error> {
+    let written = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(written).ok())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

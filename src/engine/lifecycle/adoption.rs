@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
@@ -58,6 +58,8 @@ pub struct AdoptedEngine {
     pub record: Record,
     /// End of its last request, in Unix milliseconds. If it was serving requests when the last controller left, the time of that.
     pub last_end_ms: Option<u64>,
+    /// Unix time in milliseconds at which the last controller left.
+    pub alone_since_ms: Option<u64>,
 }
 
 impl AdoptedEngine {
@@ -94,6 +96,22 @@ pub async fn resolve(
     guardians: &Arc<Guardians>,
     refuse: impl Fn(&Record) -> Option<String>,
 ) -> AdoptionResult {
+    let mut adopted = Vec::new();
+    let resolved = resolve_each(guardians, refuse, |engine| adopted.push(engine)).await;
+    adopted.sort_by_key(|engine| engine.record.replica);
+    AdoptionResult {
+        adopted,
+        ..resolved
+    }
+}
+
+/// Like [`resolve`], but passes each adopted engine to `adopt` once it is known to be healthy. A hanging engine delays the result by
+/// up to 25 s.
+pub async fn resolve_each(
+    guardians: &Arc<Guardians>,
+    refuse: impl Fn(&Record) -> Option<String>,
+    mut adopt: impl FnMut(AdoptedEngine),
+) -> AdoptionResult {
     let mut resolved = AdoptionResult::default();
     // Engines' sockets are reached through this link, which a cleanup of temporary files may have removed.
     let folder = std::path::absolute(&guardians.settings.runtime_dir);
@@ -120,13 +138,14 @@ pub async fn resolve(
             }),
         }
     }
-    let fates = join_all(known.into_iter().map(|record| {
+    let fates = known.into_iter().map(|record| {
         let refusal = refuse(&record);
         fate_of(guardians, record, refusal)
-    }));
-    for fate in fates.await {
+    });
+    let mut fates: FuturesUnordered<_> = fates.collect();
+    while let Some(fate) = fates.next().await {
         match fate {
-            Ok(adopted) => resolved.adopted.push(*adopted),
+            Ok(adopted) => adopt(*adopted),
             Err(found) => resolved.others.push(found),
         }
     }
@@ -262,6 +281,7 @@ async fn fate_of(
         guard: Guard::adopted(guardians, record.clone(), group, (reader, writer)),
         record,
         last_end_ms,
+        alone_since_ms: hello.alone_since_ms,
     }))
 }
 

@@ -11,7 +11,7 @@ mod queries;
 mod remote;
 mod run;
 
-pub use adoption::{AdoptedEngine, AdoptionResult, resolve};
+pub use adoption::{AdoptedEngine, AdoptionResult, resolve, resolve_each};
 pub use application::run_application;
 pub use application_adoption::{AdoptedApplication, resolve_applications};
 pub use application_end::GONE_MAX as APPLICATION_GONE_WITHIN;

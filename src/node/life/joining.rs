@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Agreement, Node};
+use crate::engines::{instant_at, unix_ms};
 use crate::machine::now;
 use crate::session::{SessionEnd, greet};
 use crate::settings::Settings;
@@ -18,6 +19,9 @@ use node_link::{Hello, NodeDevice, NodeRefusalKind, NodeReport, PROTOCOL, RelayF
 /// The first pause between attempts; doubles with each.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Minimum time for the attempts of a node whose engines have been without a controller. Much shorter than the controller's margin
+/// before it gives up a node.
+const TRIES_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the same trouble is logged again.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -37,7 +41,15 @@ enum Attempt {
 impl Node {
     /// Returns the reason when there has been no controller for too long. Errors are final.
     pub(super) async fn connect_again_and_again(&self) -> Result<String, String> {
-        let mut contact = now();
+        let (begin, agreement) = (now(), self.agreement());
+        let mut contact = agreement.alone_since_ms.map_or(begin, instant_at);
+        // A continued node gets a short time for its first attempts, within the controller's margin.
+        let mut tries_until = agreement
+            .alone_since_ms
+            .map(|_| (begin + TRIES_FOR).min(contact + agreement.orphan_after + TRIES_FOR));
+        // Without engines, a node that continues an earlier one has nothing to lose, and ends like a new one if it is refused.
+        let mut has_joined = agreement.controller.is_some() && self.engines.machine.has_engines();
+        let mut is_new = agreement.controller.is_none();
         let mut pause = PAUSE_MIN;
         let mut last_trouble: Option<(String, Instant)> = None;
         // Problems reported by the controllers in this round.
@@ -45,7 +57,7 @@ impl Node {
         loop {
             let agreement = self.agreement();
             let ends = contact + agreement.orphan_after;
-            let has_joined = agreement.controller.is_some();
+            let ends = tries_until.map_or(ends, |until| ends.max(until));
             let alone = async {
                 sleep_until(ends).await;
                 // The attempt lasts as long as its connection. When that ends, the time limit starts again.
@@ -54,9 +66,11 @@ impl Node {
                 }
             };
             let trouble = tokio::select! {
-                ended = self.attempt(&agreement) => match ended {
+                ended = self.attempt(&agreement, has_joined) => match ended {
                     Attempt::Lost(why) => {
-                        contact = now();
+                        (contact, tries_until, has_joined) = (now(), None, true);
+                        self.change(|agreement| agreement.alone_since_ms = Some(unix_ms()));
+                        self.record();
                         pause = PAUSE_MIN;
                         // Tries the next controller first: a controller that still leads is found through it immediately, while a
                         // silent one would cost seconds.
@@ -72,6 +86,11 @@ impl Node {
                             return Err(message);
                         }
                         self.turn.fetch_add(1, Ordering::Relaxed);
+                        message
+                    }
+                    Attempt::Fenced(message) if !has_joined && !is_new => {
+                        is_new = true;
+                        self.begin_anew();
                         message
                     }
                     Attempt::Fenced(message) => {
@@ -119,7 +138,7 @@ impl Node {
         &all[self.turn.load(Ordering::Relaxed) % all.len()]
     }
 
-    async fn attempt(&self, agreement: &Agreement) -> Attempt {
+    async fn attempt(&self, agreement: &Agreement, has_joined: bool) -> Attempt {
         let machine = &self.engines.machine;
         let controller = self.controller();
         let is_only = self.settings.controllers.len() == 1;
@@ -130,6 +149,7 @@ impl Node {
             }
             Err(DialError::Refused { message, is_final }) => {
                 // A controller that no longer knows the credential may accept the token.
+                let is_final = is_final && agreement.credential == self.settings.token;
                 self.change(|agreement| agreement.credential.clone_from(&self.settings.token));
                 return Attempt::Refused { message, is_final };
             }
@@ -151,7 +171,7 @@ impl Node {
                     },
                     NodeRefusalKind::NotNow => Attempt::Refused {
                         message,
-                        is_final: agreement.controller.is_none(),
+                        is_final: !has_joined,
                     },
                 };
             }
@@ -176,6 +196,7 @@ impl Node {
         }
         self.change(|agreement| {
             agreement.controller = Some(accepted.controller);
+            agreement.alone_since_ms = None;
             if let Some(credential) = &accepted.credential {
                 agreement.credential.clone_from(credential);
             }

@@ -1,8 +1,6 @@
 //! The replacement of a node's process by another one: it records what the next process needs, leaves its engines to that process,
 //! and finishes the requests that pass through it.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -16,14 +14,6 @@ const BUSY_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 impl Node {
-    /// A copy of the listening socket, for the next process.
-    ///
-    /// # Errors
-    /// No descriptor is free.
-    pub fn listening(&self) -> io::Result<OwnedFd> {
-        self.relay.listening()
-    }
-
     /// Returns when this process has listed its engines to a controller.
     pub async fn has_joined(&self) {
         while !self.engines.machine.lock().is_connected {
@@ -97,12 +87,17 @@ impl Node {
             credential: agreement.credential,
             orphan_after_ms: milliseconds(agreement.orphan_after),
             drain_ms: milliseconds(agreement.drain),
+            alone_since_ms: agreement.alone_since_ms,
             ..kept.clone()
         };
         self.engines
             .guardians
             .set_adopt_within(agreement.orphan_after);
-        if current == *kept || self.engines.machine.lock().leaving.is_some() {
+        let is_over = {
+            let inner = self.engines.machine.lock();
+            inner.leaving.is_some() || inner.is_replaced
+        };
+        if current == *kept || is_over {
             return;
         }
         match current.save(&self.settings.data) {
@@ -112,6 +107,17 @@ impl Node {
                 self.settings.data.display()
             ),
         }
+    }
+
+    /// Joins as a new node from now on: the controller has given up the earlier one, of which no engine is left.
+    pub(super) fn begin_anew(&self) {
+        let mut kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.epoch = rand::random();
+        kept.controller = None;
+        self.change(|agreement| {
+            agreement.controller = None;
+            agreement.credential.clone_from(&self.settings.token);
+        });
     }
 
     /// Removes the record of this node: later processes start as a new one.

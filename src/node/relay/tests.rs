@@ -107,6 +107,31 @@ async fn either_side_that_disconnects_ends_the_other_in_plain_and_over_tls() {
     }
 }
 
+#[tokio::test]
+async fn a_connection_waits_for_an_engine_that_may_still_be_adopted() {
+    let scene = Scene::new(true).await;
+    let state = scene.machine.lock().engines.remove(&REPLICA);
+    scene.machine.lock().is_resolving = true;
+    let adopting = async {
+        let adopted = async {
+            while scene.relay.connections().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let state = state.expect("an engine");
+            scene.machine.lock().engines.insert(REPLICA, state);
+            scene.machine.adopted.notify_waiters();
+        };
+        let (gateway, engine, ()) =
+            tokio::join!(scene.connect(REPLICA), scene.engine.accept(), adopted);
+        assert!(gateway.is_ok() && engine.is_ok());
+        let resolved = async { scene.machine.resolved() };
+        let (refused, ()) = tokio::join!(scene.connect(REPLICA + 1), resolved);
+        let refused = refused.expect_err("no such engine");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    };
+    scene.serving(adopting).await;
+}
+
 async fn read(from: &mut (impl AsyncRead + Unpin), bytes: usize) -> Vec<u8> {
     let mut all = vec![0; bytes];
     from.read_exact(&mut all).await.expect("all of it");

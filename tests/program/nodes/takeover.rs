@@ -15,6 +15,8 @@ use support::service::{Pool, wait_for};
 
 use super::{Node, node, one_device, pool_with, spawn, token, until};
 
+mod edges;
+
 impl Node {
     /// Another process of the same node: in the same folder, and with the same command line.
     pub(super) fn spawn_again(&self, pool: &Pool, more: &[&str]) -> Child {
@@ -229,6 +231,11 @@ fn a_takeover_that_could_not_continue_the_node_is_refused_before_it_begins() {
             ["--takeover", "--listen=127.0.0.1:0"],
             "its devices are gpu0, and this one has gpu7",
         ),
+        (
+            one_device("4GiB"),
+            ["--takeover", "--controller=http://127.0.0.1:1"],
+            "its --controller is http://127.0.0.1:",
+        ),
     ] {
         fs::write(&config, devices).unwrap();
         let refused = ChildGuard(machine.spawn_again(&pool, &more));
@@ -250,7 +257,7 @@ fn a_successor_of_another_version_is_refused_and_the_node_continues() {
     let engines = machine.engines();
     as_successor(
         &machine,
-        &json!({"version": 99, "pid": 1, "received": true}),
+        &json!({"version": 99, "role": "node", "pid": 1, "received": true}),
     );
     wait_for("the refusal", || {
         machine.log().contains("speaks version 99 of the exchange")
@@ -271,7 +278,7 @@ fn a_node_continues_if_the_process_that_takes_over_dies_before_it_serves() {
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
     let engines = machine.engines();
-    let reply = json!({"version": 1, "pid": 1, "received": true});
+    let reply = json!({"version": 1, "role": "node", "pid": 1, "received": true});
     let mut socket = as_successor(&machine, &reply);
     let mut freed = String::new();
     socket.read_line(&mut freed).unwrap();

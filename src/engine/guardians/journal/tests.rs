@@ -51,6 +51,26 @@ fn a_record_reads_back_even_with_fields_of_a_later_version() {
     assert_eq!(journal.read_all().len(), 1);
 }
 
+#[test]
+fn a_record_can_be_read_if_another_version_has_written_the_inputs_for_watching_it() {
+    let watched = Record {
+        watch: Some(RecordedWatch {
+            limits: LivenessLimits::default(),
+            model_name: "m".to_owned(),
+            metrics: None,
+            member: None,
+        }),
+        ..record()
+    };
+    let mut value = serde_json::to_value(&watched).expect("JSON");
+    let read = |value: &serde_json::Value| -> Record {
+        serde_json::from_value(value.clone()).expect("a record")
+    };
+    assert_eq!(read(&value), watched);
+    value["watch"]["limits"] = "patient".into();
+    assert_eq!(read(&value), record());
+}
+
 fn of_replica(replica: u64) -> Record {
     Record {
         replica,
