@@ -13,11 +13,13 @@ use support::service::{Pool, wait_for};
 
 use super::{NO_ROOM, Node, node, one_device, requested_node, token};
 mod makers;
+mod sets;
 
 const SCALE_UP: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 input=$(cat)
 [ -e full ] && { echo "the quota of the lab is used up" >&2; exit 1; }
+[ -e most ] && [ "$(ls leases | wc -l)" -ge "$(cat most)" ] && { echo "the quota of the lab is used up" >&2; exit 1; }
 demand=$(echo "$input" | sed 's/.*"demand":\([0-9]*\).*/\1/')
 shape=$(echo "$input" | sed 's/.*"shape":{[^}]*"name":"\([^"]*\)".*/\1/')
 count=$(ls leases | wc -l)
@@ -103,9 +105,9 @@ impl Cluster {
         let demand = lease["demand"].to_string();
         lease["state"] = json!("running");
         lease["host"] = json!("rack-7");
-        // Replaced atomically, because a poll may come at any time.
+        // Replaced atomically, because a poll may come at any time. The status program joins the lines of all files.
         let new = self.path("new");
-        fs::write(&new, lease.to_string()).unwrap();
+        fs::write(&new, format!("{lease}\n")).unwrap();
         fs::rename(new, self.path("leases").join(id)).unwrap();
         let url = format!("http://{}", pool.address());
         let token = token(pool, json!({}));
