@@ -1,5 +1,6 @@
 //! Storms of groups that share one model: random trees, weights, classes and request sizes, with clients that leave, wrong estimates,
 //! absurd token counts, and groups that change while requests run. A referee checks the rules of sharing (F1 to F6).
+//! One file because all steps of a storm change the same clients.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;

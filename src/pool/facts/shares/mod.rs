@@ -2,6 +2,7 @@
 //!
 //! Service is measured in nanoseconds of a seat. A model with measured costs of its tokens is charged by tokens, another one by the
 //! time of its seats. A request is charged an estimate when it takes its seat; what it has taken replaces the estimate bit by bit.
+//! One file because the gates' readings, the estimates and the tree change together.
 
 mod charging;
 mod node;
