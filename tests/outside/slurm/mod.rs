@@ -2,6 +2,7 @@
 //! these tests report that they were skipped.
 
 mod ends;
+mod gangs;
 mod lab;
 mod pool_state;
 mod renewal;
