@@ -54,6 +54,10 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
             println!("notice: {notice}");
         }
         println!("{}", evening::outlook(&config));
+        for (nth, line) in config::groups::tree(&config.groups).iter().enumerate() {
+            let label = if nth == 0 { "groups:" } else { "       " };
+            println!("{label} {line}");
+        }
         check_service(&config, &mut report);
     } else if let Some(path) = args.models.iter().find(|path| !path.exists()) {
         return Err(format!("{} does not exist", path.display()));

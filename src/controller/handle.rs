@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::gates::seat_counts::guests_of;
-use crate::gates::{EarlierSeats, Gate, Lease, Route, Routes, SeatCounts};
+use crate::gates::{EarlierSeats, Gate, Lease, Route, Routes, SeatCounts, SeatUser};
 use crate::lookups::{AdapterError, AdapterFound, AdapterLookups, HubLookups, LookupCaller};
 use crate::messages::{ChangeError, Message, NodePeer, Terms};
 use crate::nodes::{LinkEnd, NodeConnections};
@@ -18,7 +18,10 @@ use crate::view::{ComparedWaits, LoadPath, LoadTimeline, Snapshot, WaitForecasts
 use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
-use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Span, Ticket, Time};
+use pool::{
+    Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Span,
+    Ticket, Time,
+};
 use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
@@ -157,12 +160,12 @@ impl Handle {
     pub fn seat(
         &self,
         route: &Route,
-        key: KeyId,
+        user: SeatUser,
         conversation: Option<u64>,
         adapter: Option<&str>,
         gives_up: Option<Time>,
     ) -> Result<Seat, ControllerBusy> {
-        if let Some(lease) = self.seat_now(route, key, conversation, adapter) {
+        if let Some(lease) = self.seat_now(route, &user, conversation, adapter) {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());
@@ -170,7 +173,7 @@ impl Handle {
         let message = Message::Seat {
             ticket,
             model: route.model,
-            key,
+            user,
             gives_up,
             reply,
         };
@@ -187,11 +190,11 @@ impl Handle {
     pub fn seat_now(
         &self,
         route: &Route,
-        key: KeyId,
+        user: &SeatUser,
         conversation: Option<u64>,
         adapter: Option<&str>,
     ) -> Option<Lease> {
-        let lease = route.enter(key, conversation, adapter)?;
+        let lease = route.enter(user, conversation, adapter)?;
         route.arrivals.came(self.clock.now());
         Some(lease)
     }
@@ -266,6 +269,20 @@ impl Handle {
         let pool = response.await.map_err(|_| ControllerBusy)?;
         let worked = tokio::task::spawn_blocking(move || work(*pool)).await;
         worked.map_err(|_| ControllerBusy)
+    }
+
+    /// Sets the groups of callers with their members. Requests that wait or run stay, and count for the new group of their key (F6).
+    pub fn set_groups(&self, groups: Groups) -> Result<(), ControllerBusy> {
+        self.inbox
+            .send(Message::Groups(groups))
+            .map_err(|_| ControllerBusy)
+    }
+
+    /// Sets the group of a person, before the person's next request.
+    pub fn set_member(&self, key: KeyId, group: Option<GroupId>) -> Result<(), ControllerBusy> {
+        self.inbox
+            .send(Message::Member { key, group })
+            .map_err(|_| ControllerBusy)
     }
 
     /// The number of requests that wait for a seat, counted after all earlier messages. An error means the controller is gone.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::{Control, Heartbeat, Parts};
 use crate::engines::{EarlierApplications, earlier_applications};
-use crate::gates::{GateReport, Minute, SeatRequest};
+use crate::gates::{GateReport, Minute, SeatRequest, SeatUser};
 use crate::handle::Handle;
 use crate::journal::keeper;
 use crate::lookups::{AdapterLookups, HubLookups};
@@ -19,7 +19,7 @@ use crate::tasks::{WatchInputs, inventory_task, watch_task};
 use crate::view::remote_device;
 use config::OnRestart;
 use inventory::Inventory;
-use pool::{Event, Span};
+use pool::{Event, ServiceClass, Span, Tokens};
 
 /// Interval at which gates are read while requests are inside, to keep readers up to date.
 const READ_GATES_EVERY: Span = Span(250);
@@ -209,20 +209,32 @@ impl Control {
             Message::Seat {
                 ticket,
                 model,
-                key,
+                user,
                 gives_up,
                 reply,
             } => {
                 let came = self.clock.now();
                 let request = SeatRequest {
                     model,
-                    key,
+                    user,
                     came,
                     forecast: None,
                     reply,
                 };
                 self.seats.insert(ticket, request);
+                let SeatUser {
+                    key,
+                    class,
+                    expected,
+                } = user;
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
+                if (class, expected) != (ServiceClass::Default, Tokens::ZERO) {
+                    events.push(Event::RequestDescribed {
+                        ticket,
+                        class,
+                        expected,
+                    });
+                }
                 events.extend(gives_up.map(|at| Event::RequestGivesUp { ticket, at }));
                 self.turn_all(events);
             }
@@ -230,9 +242,16 @@ impl Control {
                 self.seats.remove(&ticket);
                 self.turn(Event::RequestLeft { ticket });
             }
+            Message::Groups(groups) => self.turn(Event::GroupsSet { groups }),
+            Message::Member { key, group } => self.turn(Event::MemberSet { key, group }),
+            Message::Gate(GateReport::Measured { replica }) => {
+                if let Some(model) = self.engines.get(replica).map(|facts| facts.model) {
+                    self.measure_tokens(model);
+                }
+            }
             Message::Gate(report) => self.turn(match report {
                 GateReport::Drained { replica } => Event::Drained { replica },
-                GateReport::SeatFreed => Event::TimerFired,
+                GateReport::SeatFreed | GateReport::Measured { .. } => Event::TimerFired,
                 GateReport::KeptAlive { replica, keep } => Event::KeptAlive { replica, keep },
             }),
             Message::Sign { requested } => self

@@ -7,6 +7,7 @@ pub mod deployments;
 pub mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod groups;
 pub mod inference;
 pub mod key_usage;
 pub mod known_model;

@@ -135,6 +135,7 @@ impl App {
         edge: Arc<Edge>,
     ) -> App {
         let now = config.get();
+        keys.groups().set(&now.groups, &keys.all(), &handle);
         let reading = Reading::from_config(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());

@@ -182,6 +182,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         handle: handle.clone(),
         edge: Arc::clone(&machine.edge),
         limits,
+        keys: Arc::clone(&access.keys),
         schedule: Arc::new(schedule),
         level,
         turn: tokio::sync::Mutex::default(),

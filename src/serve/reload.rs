@@ -14,7 +14,7 @@ use super::log::LevelSwitch;
 use access::limits::Limits;
 use config::{Config, KeyChange, LiveConfig};
 use controller::Handle;
-use http::{Edge, Reload, ReloadError, Reloaded, Reloading};
+use http::{Edge, Keys, Reload, ReloadError, Reloaded, Reloading};
 use schedule::Schedule;
 
 /// All parts that use the configuration.
@@ -25,6 +25,7 @@ pub(super) struct Reloader {
     pub handle: Handle,
     pub edge: Arc<Edge>,
     pub limits: Arc<Limits>,
+    pub keys: Arc<Keys>,
     pub schedule: Arc<Schedule>,
     pub level: LevelSwitch,
     /// Serializes reloads: two must never compare with the same configuration.
@@ -57,6 +58,9 @@ impl Reloader {
         // The reload can no longer be refused from here on.
         self.edge.set(&config.server);
         self.limits.set(config.limits.clone(), config.zone());
+        self.keys
+            .groups()
+            .set(&config.groups, &self.keys.all(), &self.handle);
         if let Some(prepared) = evening {
             let changed = self.schedule.change(prepared).await;
             warnings.extend(changed.err().map(|error| error.to_string()));

@@ -37,17 +37,17 @@ impl GateKeys {
     pub fn leaves(&mut self, replica: ReplicaId, guest: &Guest, entered: Time, now: Time) {
         if let Some(seats) = self.of_guest(replica, guest) {
             seats.leaves(entered, now);
-            seats.expected = less(seats.expected, guest.expected);
+            seats.expected = seats.expected.less(guest.expected);
             self.changed.insert(replica);
         }
     }
 
     /// The request has taken these tokens.
     pub fn takes(&mut self, replica: ReplicaId, guest: &mut Guest, tokens: Tokens) {
-        let left = less(guest.expected, tokens);
+        let left = guest.expected.less(tokens);
         if let Some(seats) = self.of_guest(replica, guest) {
             seats.served = seats.served + tokens;
-            seats.expected = less(seats.expected, less(guest.expected, left));
+            seats.expected = seats.expected.less(guest.expected.less(left));
             self.changed.insert(replica);
         }
         guest.expected = left;
@@ -81,12 +81,5 @@ impl GateKeys {
             gates.push(ReplicaKeys { replica, keys });
         }
         gates
-    }
-}
-
-fn less(tokens: Tokens, by: Tokens) -> Tokens {
-    Tokens {
-        prompt: tokens.prompt.saturating_sub(by.prompt),
-        output: tokens.output.saturating_sub(by.output),
     }
 }

@@ -128,6 +128,10 @@ fn the_shipped_schema_matches_the_types() {
 fn the_schema_contains_exactly_the_existing_keys() {
     let schema = Config::schema();
     for (section, keys) in Config::default().effective_json().as_object().unwrap() {
+        if schema["properties"][section]["additionalProperties"].is_object() {
+            // Its keys are names.
+            continue;
+        }
         let reference = &schema["properties"][section]["$ref"];
         let place = reference.as_str().unwrap().trim_start_matches('#');
         let definition = schema.pointer(place).unwrap();

@@ -81,6 +81,17 @@ fn the_reference_of_configuration_keys_is_up_to_date() {
     );
     for (name, place) in schema["properties"].as_object().unwrap() {
         let section = resolved(&schema, place);
+        let entry = &section["additionalProperties"];
+        if entry.is_object() {
+            // A section whose keys are names.
+            text.push_str(&format!("| `{name}` | `{{}}` | reload |\n"));
+            let entry = resolved(&schema, entry);
+            for (key, place) in entry["properties"].as_object().unwrap() {
+                let shown = cell(&default_of(&place["default"]));
+                text.push_str(&format!("| `{name}.NAME.{key}` | {shown} | reload |\n"));
+            }
+            continue;
+        }
         rows(&schema, section, name, &effective[name], &mut text);
     }
     for (section, keys) in effective.as_object().unwrap() {

@@ -32,6 +32,7 @@ mod floods;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
+mod groups;
 mod guardian;
 mod guides;
 mod hang_up;

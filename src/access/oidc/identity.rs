@@ -18,6 +18,8 @@ pub struct Identity {
     pub name: String,
     /// Its id in the queues, equal for all tokens of the same subject.
     pub key: KeyId,
+    /// Values of the groups claim.
+    pub claims: Vec<String>,
     /// Has at least one element.
     pub grants: Vec<Grant>,
     /// End of the token's validity, including the leeway.
@@ -99,6 +101,7 @@ mod tests {
             subject: "s".to_owned(),
             name: "n".to_owned(),
             key: key_of("https://a.example", "s"),
+            claims: Vec::new(),
             grants: grants.iter().map(grant).collect(),
             expires: Time(1),
         }

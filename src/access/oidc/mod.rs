@@ -279,6 +279,7 @@ impl Oidc {
             key: identity::key_of(&section.issuer, &bearer.subject),
             subject: bearer.subject,
             name: bearer.name,
+            claims: bearer.groups,
             grants,
             expires: bearer.expires,
         })

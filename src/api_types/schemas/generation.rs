@@ -50,7 +50,8 @@ pub struct GenerationFields {
     pub metadata: Option<BTreeMap<String, String>>,
     /// A hint for OpenAI's own service, without effect here: responses of these routes are not stored.
     pub store: Option<bool>,
-    /// A hint for OpenAI's own service, without effect here.
+    /// The class of the request: `flex` (served while no other request waits for the model), `default` or `priority` (within the
+    /// reserved share of the group); `auto` is the default.
     pub service_tier: Option<String>,
     /// A hint for OpenAI's own service, without effect here.
     pub safety_identifier: Option<String>,

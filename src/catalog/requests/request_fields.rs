@@ -188,7 +188,6 @@ const NEVER: &[(&str, &str)] = &[
         "it changes how the engine reads media",
     ),
     ("n_discard", "it changes the engine's memory"),
-    ("priority", "only administrators set priorities"),
     ("prompt_embeds", "tensors are not accepted from clients"),
     (
         "session_params",

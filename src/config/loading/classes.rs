@@ -115,6 +115,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("limits.anonymous", AtOnce),
     ("limits.models", AtOnce),
     ("limits.redis", ByRestart),
+    ("groups", AtOnce),
     ("cluster.kind", ByRestart),
     ("cluster.name", ByRestart),
     ("cluster.patience", AtOnce),
@@ -164,8 +165,11 @@ const CLASSES: &[(&str, Applies)] = &[
 /// The class of a key; `None` for an unknown key. Nested keys have the class of their parent.
 pub fn applies(key: &str) -> Option<Applies> {
     let mut names = key.split('.');
-    let key = format!("{}.{}", names.next()?, names.next()?);
-    let found = CLASSES.iter().find(|(name, _)| *name == key)?;
+    let section = names.next()?;
+    let key = names.next().map(|name| format!("{section}.{name}"));
+    // The keys of `groups` are names, so the section has one class.
+    let mut known = CLASSES.iter();
+    let found = known.find(|(name, _)| *name == section || key.as_deref() == Some(name))?;
     Some(found.1)
 }
 

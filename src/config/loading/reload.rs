@@ -52,6 +52,8 @@ impl Config {
         state.database_url.clone_from(&self.state.database_url);
         let config = Config {
             state,
+            // A group that is gone must not stay.
+            groups: newer.groups.clone(),
             file: newer.file.clone(),
             origins: self.origins.reloaded(&newer.origins),
             local_zone: newer.local_zone.clone(),

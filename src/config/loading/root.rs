@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::origins::KeyOrigins;
 use crate::cluster::ClusterSection;
 use crate::sections::{
-    AuthSection, CatalogSection, CompatSection, EveningSection, InventorySection, LimitsSection,
-    LogSection, NodeSection, ParkingSection, PoolObjective, PoolPolicy, PoolSection, ServerSection,
-    SourcesSection, StateSection, TelemetrySection, UsageSection,
+    AuthSection, CatalogSection, CompatSection, EveningSection, GroupsSection, InventorySection,
+    LimitsSection, LogSection, NodeSection, ParkingSection, PoolObjective, PoolPolicy, PoolSection,
+    ServerSection, SourcesSection, StateSection, TelemetrySection, UsageSection,
 };
 use crate::values::{DatabaseUrl, LocalZone, TimeZone};
 use pool::{Limits, Span, Time};
@@ -32,6 +32,8 @@ pub struct Config {
     pub sources: SourcesSection,
     pub auth: AuthSection,
     pub limits: LimitsSection,
+    /// Groups of callers by name, in a tree (F1).
+    pub groups: GroupsSection,
     #[serde(alias = "autoscaler")]
     pub cluster: ClusterSection,
     pub node: NodeSection,

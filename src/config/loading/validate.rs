@@ -9,7 +9,8 @@ use super::root::Config;
 use crate::cluster::section as cluster;
 use crate::problems::Problem;
 use crate::sections::{
-    InventorySection, OnUnknown, PoolSection, Provider, oidc, responses, server, standby, usage,
+    InventorySection, OnUnknown, PoolSection, Provider, groups, oidc, responses, server, standby,
+    usage,
 };
 use crate::values::{CronExpression, DeviceKind, IdleProbe, Length, MaxTurn, TimeZone};
 
@@ -106,6 +107,7 @@ pub(crate) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(pool_problems(&config.pool));
     problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
+    problems.extend(groups::problems(&config.groups));
     problems.extend(responses::problems(&config.state.responses));
     problems.extend(usage::problems(&config.usage));
     if let Some(section) = &config.state.standby {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::Control;
 use crate::gates::{CutReason, Minute};
 use crate::journal::{Job, NamedWish};
-use pool::{Action, Event, KeyId, Outcome, Record, RecordKind, Wish};
+use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
     /// Carries out the action. Returns the event with its result, if it is known in the same turn.
@@ -18,9 +18,9 @@ impl Control {
                     let now = self.timers.turned();
                     self.forecasts.seated(ticket, request, now);
                 }
-                let key = request.as_ref().map_or(KeyId(0), |request| request.key);
+                let user = request.as_ref().map(|request| request.user);
                 let gate = self.engines.gate(replica);
-                let lease = gate.map(|gate| gate.enter_granted(key));
+                let lease = gate.map(|gate| gate.enter_granted(&user.unwrap_or_default()));
                 if let (Some(request), Some(lease)) = (request, lease) {
                     if let Some(route) = self.publishing.route(request.model) {
                         route.arrivals.waited(request.came, self.timers.turned());

@@ -19,6 +19,7 @@ mod restore;
 mod returning_gangs;
 mod state;
 mod timers;
+mod token_costs;
 mod usage;
 
 pub(crate) use forecasts::Made as MadeForecasts;

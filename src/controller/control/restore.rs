@@ -19,6 +19,7 @@ impl Control {
         events.extend(self.cluster_shapes());
         events.extend(self.cluster.remembered(&start.remembered));
         events.extend(self.take_catalog(start.catalog, start.figures.0));
+        events.extend(self.remembered_costs(&start.remembered));
         for (name, numbers) in start.remembered {
             if let Some(model) = self.models.find(&name) {
                 self.usage.remember(model, &numbers);
@@ -88,6 +89,7 @@ impl Control {
             self.remember_model(model);
         }
         self.remember_shapes();
+        self.measure_all_tokens();
     }
 
     /// Stores the measured figures of node sizes that have changed since the last call.

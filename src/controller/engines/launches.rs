@@ -286,6 +286,8 @@ impl Control {
             .map(|adapters| adapters.room);
         let clock = self.clock;
         let to_loop = self.engines.to_loop(self.background.inbox());
+        let tokens = self.publishing.route(model);
+        let tokens = tokens.map(|route| Arc::clone(&route.tokens));
         let gate = Gate::new(
             replica,
             endpoint,
@@ -293,7 +295,7 @@ impl Control {
             (entry.seats_per_replica, room.map_or(0, |room| room.count)),
             clock,
             to_loop,
-            activity,
+            (activity, tokens.unwrap_or_default()),
         );
         self.engines.add_gate(gate);
     }

@@ -18,11 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::changed_gates::ChangedGates;
 use super::key_seats::{GateKeys, GateUse};
+use super::lease_tokens::{FIRST_TOKEN, LeaseTokens};
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
+use super::seat_user::SeatUser;
+use super::token_meter::TokenMeter;
 use crate::clock::Clock;
 use engine::{ActivityMeter, Beat, Endpoint};
 use pool::{
-    GateMode, GateReading, KeepAlive, KeyId, ReplicaId, ReplicaKeys, Span, StopReason, Time,
+    GateMode, GateReading, KeepAlive, ReplicaId, ReplicaKeys, Span, StopReason, Time, Tokens,
 };
 
 const CLOSED: u64 = 0;
@@ -60,6 +63,10 @@ pub(crate) enum GateReport {
         replica: ReplicaId,
     },
     SeatFreed,
+    /// Enough requests have ended to measure the costs of the model's tokens.
+    Measured {
+        replica: ReplicaId,
+    },
     /// A request with its own keep-hot time has ended.
     KeptAlive {
         replica: ReplicaId,
@@ -105,8 +112,9 @@ pub(crate) struct Gate {
     last_end: AtomicU64,
     /// Idle time before the latest request that found the gate open and idle, in milliseconds plus one; 0 if there was none.
     idle_before: AtomicU64,
-    /// The seats of each key.
+    /// The seats and tokens of each key.
     keys: GateKeys,
+    tokens: Arc<TokenMeter>,
     /// End of the latest request that did not set its own keep-hot time.
     last_end_without: AtomicU64,
     /// The gate is in the loop's list of changed gates, or is being added.
@@ -142,7 +150,7 @@ impl Gate {
         (seats, adapters): (u32, u32),
         clock: Clock,
         to_loop: ToLoop,
-        activity: Arc<ActivityMeter>,
+        (activity, tokens): (Arc<ActivityMeter>, Arc<TokenMeter>),
     ) -> Gate {
         // Has the loop read the new gate once, even if it is never used.
         to_loop.changed.add(replica);
@@ -156,6 +164,7 @@ impl Gate {
             last_end: AtomicU64::new(0),
             idle_before: AtomicU64::new(0),
             keys: GateKeys::default(),
+            tokens,
             last_end_without: AtomicU64::new(0),
             has_changed: AtomicBool::new(true),
             is_away: AtomicBool::new(false),
@@ -170,7 +179,7 @@ impl Gate {
     }
 
     /// Takes a seat if the gate is open and has room. This is the hot path.
-    pub fn try_enter(self: &Arc<Gate>, key: KeyId) -> Option<Lease> {
+    pub fn try_enter(self: &Arc<Gate>, user: &SeatUser) -> Option<Lease> {
         let enter = |word: u64| {
             (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
         };
@@ -184,13 +193,13 @@ impl Gate {
             let idle = now.since(Time(ended));
             self.idle_before.store(idle.0 + 1, Ordering::Release);
         }
-        self.keys.enters(key, now);
+        self.keys.enters(user, now);
         self.changed();
-        Some(self.lease(key, now))
+        Some(self.lease(user, now))
     }
 
     /// Takes a seat that the pool has granted, whatever the mode.
-    pub fn enter_granted(self: &Arc<Gate>, key: KeyId) -> Lease {
+    pub fn enter_granted(self: &Arc<Gate>, user: &SeatUser) -> Lease {
         let enter = |word: u64| Some(entered_once(word));
         let _ = self
             .word
@@ -198,14 +207,18 @@ impl Gate {
         // The request waited for its seat, and the pool has counted that.
         self.idle_before.store(0, Ordering::Release);
         let now = self.clock.now();
-        self.keys.enters(key, now);
+        self.keys.enters(user, now);
         self.changed();
-        self.lease(key, now)
+        self.lease(user, now)
     }
 
-    fn lease(self: &Arc<Gate>, key: KeyId, entered: Time) -> Lease {
+    fn lease(self: &Arc<Gate>, user: &SeatUser, entered: Time) -> Lease {
         Lease {
-            seat: (key, entered),
+            taken: Box::new(TakenSeat {
+                user: *user,
+                entered,
+                tokens: LeaseTokens::default(),
+            }),
             beat: self.activity.enter(),
             gate: Arc::clone(self),
             keep: None,
@@ -224,7 +237,7 @@ impl Gate {
         self.keys.guests(more, self.clock.now());
         self.changed();
         for _ in count..before {
-            self.leave(None, None);
+            self.leave(None);
         }
     }
 
@@ -298,7 +311,7 @@ impl Gate {
         }
     }
 
-    /// The seats of each key since the last call, and the use of the gate; `None` if no request has entered or left.
+    /// The seats and tokens of each key since the last call, and the use of the gate; `None` if nothing has changed.
     pub fn read_keys(&self, now: Time) -> Option<(ReplicaKeys, GateUse)> {
         let (keys, used) = self.keys.take(now)?;
         let replica = self.replica;
@@ -334,11 +347,8 @@ impl Gate {
         self.cut.cancel();
     }
 
-    fn leave(&self, keep: Option<KeepHotOverride>, seat: Option<(KeyId, Time)>) {
+    fn leave(&self, keep: Option<KeepHotOverride>) {
         let now = self.clock.now();
-        if let Some((key, entered)) = seat {
-            self.keys.leaves(key, entered, now);
-        }
         if keep.is_none() {
             self.last_end_without.store(now.0, Ordering::Release);
         }
@@ -378,11 +388,19 @@ impl Gate {
 #[derive(Debug)]
 pub struct Lease {
     gate: Arc<Gate>,
-    /// The key that has the seat, and the time it took it.
-    seat: (KeyId, Time),
+    /// Boxed because a lease is moved several times, in each request's future.
+    taken: Box<TakenSeat>,
     beat: Beat,
     keep: Option<KeepHotOverride>,
     adapter: Option<AdapterSeat>,
+}
+
+/// A seat that a request has taken.
+#[derive(Debug)]
+struct TakenSeat {
+    user: SeatUser,
+    entered: Time,
+    tokens: LeaseTokens,
 }
 
 /// A request's own keep-hot time (`keep_alive`).
@@ -445,9 +463,36 @@ impl Lease {
         self.gate.activity.expect_whole(&self.beat)
     }
 
-    /// Records a part of the response from the engine.
+    /// Records a part of the response from the engine. It counts as a token until the engine reports its counts.
     pub fn token(&self) {
         self.gate.activity.token(&self.beat);
+        if let Some(pieces) = self.taken.tokens.piece() {
+            if pieces == FIRST_TOKEN {
+                self.taken.tokens.began(self.inside());
+            }
+            self.hand_over();
+        }
+    }
+
+    /// Records the tokens of the request so far, as the engine or an estimate has them.
+    pub fn took(&self, tokens: Tokens) {
+        if self.taken.tokens.reported(tokens, self.inside()) {
+            self.hand_over();
+        }
+    }
+
+    /// The time since the request took its seat.
+    fn inside(&self) -> Span {
+        self.gate.clock.now().since(self.taken.entered)
+    }
+
+    /// Adds the tokens since the last call to the gate's count.
+    fn hand_over(&self) {
+        let (tokens, fulfilled) = self.taken.tokens.take(self.taken.user.expected);
+        if tokens != Tokens::ZERO {
+            self.gate.keys.takes(&self.taken.user, tokens, fulfilled);
+            self.gate.changed();
+        }
     }
 
     /// Pauses the activity check while the client does not read. Until [`Lease::resume`], no output is expected of the engine.
@@ -507,7 +552,21 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.adapter = None;
         self.gate.activity.leave(&self.beat);
-        self.gate.leave(self.keep, Some(self.seat));
+        self.hand_over();
+        let (gate, unfulfilled) = (
+            &self.gate,
+            self.taken.tokens.unfulfilled(self.taken.user.expected),
+        );
+        let now = gate.clock.now();
+        gate.keys
+            .leaves(&self.taken.user, unfulfilled, self.taken.entered, now);
+        if let Some((tokens, first, rest)) = self.taken.tokens.measured() {
+            if gate.tokens.add(tokens, first, rest) {
+                let replica = gate.replica;
+                (gate.to_loop.reports.0)(GateReport::Measured { replica });
+            }
+        }
+        gate.leave(self.keep);
     }
 }
 

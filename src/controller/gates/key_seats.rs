@@ -1,9 +1,10 @@
-//! The seats that each key takes at a gate, for fairness between keys (P9) and for the account of device time. Requests count
+//! The seats and tokens that each key takes at a gate, for fair shares (F1, P9) and for the account of device time. Requests count
 //! themselves; the loop takes the counts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pool::{KeyId, KeySeats, Span, Time};
+use super::seat_user::SeatUser;
+use pool::{KeyId, KeySeats, Span, Time, Tokens};
 
 /// The maximum number of keys without a seat whose ended requests are counted until the loop takes them.
 const ENDED_MAX: usize = 256;
@@ -35,26 +36,34 @@ pub(crate) struct GateUse {
 }
 
 impl GateKeys {
-    pub fn enters(&self, key: KeyId, now: Time) {
+    pub fn enters(&self, user: &SeatUser, now: Time) {
         let mut counts = self.lock();
         counts.has_changed = true;
         counts.inside(1, now);
-        if let Some(seats) = counts.keys.iter_mut().find(|seats| seats.key == key) {
-            return seats.enters(now);
-        }
-        counts.make_room();
-        let mut seats = KeySeats::new(key);
+        let seats = counts.entry(user);
         seats.enters(now);
-        counts.keys.push(seats);
+        seats.expected = seats.expected + user.expected;
     }
 
-    pub fn leaves(&self, key: KeyId, entered: Time, now: Time) {
+    /// A request inside has taken these tokens, of which `fulfilled` had been expected.
+    pub fn takes(&self, user: &SeatUser, tokens: Tokens, fulfilled: Tokens) {
+        let mut counts = self.lock();
+        counts.has_changed = true;
+        if let Some(seats) = counts.find(user) {
+            seats.served = seats.served + tokens;
+            seats.expected = seats.expected.less(fulfilled);
+        }
+    }
+
+    /// A request leaves. `unfulfilled`: the expected tokens that it has not taken.
+    pub fn leaves(&self, user: &SeatUser, unfulfilled: Tokens, entered: Time, now: Time) {
         let mut counts = self.lock();
         counts.has_changed = true;
         counts.inside(-1, now);
-        counts.last_key = Some(key);
-        if let Some(seats) = counts.keys.iter_mut().find(|seats| seats.key == key) {
+        counts.last_key = Some(user.key);
+        if let Some(seats) = counts.find(user) {
             seats.leaves(entered, now);
+            seats.expected = seats.expected.less(unfulfilled);
         }
     }
 
@@ -65,7 +74,7 @@ impl GateKeys {
         counts.inside(more, now);
     }
 
-    /// The counts since the last call; `None` if no request has entered or left.
+    /// The counts since the last call; `None` if no request has entered, left or taken tokens.
     pub fn take(&self, now: Time) -> Option<(Vec<KeySeats>, GateUse)> {
         let mut counts = self.lock();
         if !std::mem::take(&mut counts.has_changed) {
@@ -73,7 +82,9 @@ impl GateKeys {
         }
         let taken = counts.keys.clone();
         counts.keys.retain(|seats| seats.in_flight > 0);
-        counts.keys.iter_mut().for_each(|seats| seats.ended_ms = 0);
+        for seats in &mut counts.keys {
+            (seats.ended_ms, seats.served) = (0, Tokens::ZERO);
+        }
         Some((taken, counts.gate_use(now)))
     }
 
@@ -83,6 +94,26 @@ impl GateKeys {
 }
 
 impl Counts {
+    fn find(&mut self, user: &SeatUser) -> Option<&mut KeySeats> {
+        let nth = self.position(user)?;
+        Some(&mut self.keys[nth])
+    }
+
+    fn position(&self, user: &SeatUser) -> Option<usize> {
+        let id = (user.key, user.class);
+        let mut keys = self.keys.iter();
+        keys.position(|seats| (seats.key, seats.class) == id)
+    }
+
+    fn entry(&mut self, user: &SeatUser) -> &mut KeySeats {
+        let nth = self.position(user).unwrap_or_else(|| {
+            self.make_room();
+            self.keys.push(KeySeats::with_class(user.key, user.class));
+            self.keys.len() - 1
+        });
+        &mut self.keys[nth]
+    }
+
     /// Counts requests that enter or leave.
     fn inside(&mut self, more: i64, now: Time) {
         let before = self.inside;
@@ -125,6 +156,11 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pool::ServiceClass;
+
+    fn user(key: u64) -> SeatUser {
+        KeyId(key).into()
+    }
 
     fn seats(key: u64, in_flight: u32, entered_sum: u64, ended_ms: u64) -> KeySeats {
         KeySeats {
@@ -139,11 +175,11 @@ mod tests {
     fn the_loop_gets_the_seats_of_each_key_and_what_has_ended_once() {
         let keys = GateKeys::default();
         assert_eq!(keys.take(Time(500)), None);
-        keys.enters(KeyId(1), Time(100));
-        keys.enters(KeyId(2), Time(200));
-        keys.enters(KeyId(1), Time(300));
-        keys.leaves(KeyId(1), Time(100), Time(400));
-        keys.leaves(KeyId(2), Time(200), Time(450));
+        keys.enters(&user(1), Time(100));
+        keys.enters(&user(2), Time(200));
+        keys.enters(&user(1), Time(300));
+        keys.leaves(&user(1), Tokens::ZERO, Time(100), Time(400));
+        keys.leaves(&user(2), Tokens::ZERO, Time(200), Time(450));
         let first = vec![seats(1, 1, 300, 300), seats(2, 0, 0, 250)];
         let (taken, used) = keys.take(Time(460)).expect("requests came");
         assert_eq!(taken, first);
@@ -154,25 +190,61 @@ mod tests {
         };
         assert_eq!(used, expected);
         assert_eq!(keys.take(Time(500)), None);
-        keys.leaves(KeyId(1), Time(300), Time(500));
+        keys.leaves(&user(1), Tokens::ZERO, Time(300), Time(500));
         let (taken, used) = keys.take(Time(900)).expect("a request has ended");
         assert_eq!(taken, [seats(1, 0, 0, 200)]);
         assert_eq!((used.busy, used.in_flight), (Span(400), 0));
-        keys.enters(KeyId(3), Time(1_000));
+        keys.enters(&user(3), Time(1_000));
         keys.guests(2, Time(1_100));
-        keys.leaves(KeyId(3), Time(1_000), Time(1_200));
+        keys.leaves(&user(3), Tokens::ZERO, Time(1_000), Time(1_200));
         keys.guests(-2, Time(1_500));
         let (_, used) = keys.take(Time(9_000)).expect("requests came");
         assert_eq!((used.busy, used.in_flight), (Span(900), 0));
     }
 
+    fn tokens(prompt: u64, output: u64) -> Tokens {
+        Tokens { prompt, output }
+    }
+
+    #[test]
+    fn tokens_are_reported_once_and_reduce_what_is_expected() {
+        let keys = GateKeys::default();
+        let guest = SeatUser {
+            class: ServiceClass::Flex,
+            expected: tokens(10, 100),
+            ..user(1)
+        };
+        let taken = || keys.take(Time(200)).map(|(taken, _)| taken);
+        keys.enters(&user(1), Time(100));
+        keys.enters(&guest, Time(100));
+        keys.takes(&guest, tokens(12, 40), tokens(10, 40));
+        let counted = |served, expected| KeySeats {
+            class: ServiceClass::Flex,
+            served,
+            expected,
+            ..seats(1, 1, 100, 0)
+        };
+        let first = vec![seats(1, 1, 100, 0), counted(tokens(12, 40), tokens(0, 60))];
+        assert_eq!(taken(), Some(first));
+        assert_eq!(taken(), None);
+        keys.takes(&guest, tokens(0, 5), tokens(0, 5));
+        let second = counted(tokens(0, 5), tokens(0, 55));
+        assert_eq!(taken().expect("tokens came")[1], second);
+        keys.leaves(&guest, tokens(0, 55), Time(100), Time(160));
+        let last = KeySeats {
+            class: ServiceClass::Flex,
+            ..seats(1, 0, 0, 60)
+        };
+        assert_eq!(taken().expect("a request left")[1], last);
+    }
+
     #[test]
     fn a_thousand_keys_that_come_and_go_take_bounded_memory() {
         let keys = GateKeys::default();
-        keys.enters(KeyId(5_000), Time(0));
+        keys.enters(&user(5_000), Time(0));
         for key in 0..1_000 {
-            keys.enters(KeyId(key), Time(0));
-            keys.leaves(KeyId(key), Time(0), Time(key));
+            keys.enters(&user(key), Time(0));
+            keys.leaves(&user(key), Tokens::ZERO, Time(0), Time(key));
         }
         let (taken, _) = keys.take(Time(0)).expect("requests came");
         assert!(taken.len() <= ENDED_MAX + 1, "{}", taken.len());

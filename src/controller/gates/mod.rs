@@ -6,10 +6,13 @@ mod earlier_seats;
 mod first_tokens;
 mod gate;
 mod key_seats;
+mod lease_tokens;
 mod minute;
 mod replica_adapters;
 mod routing;
 pub(crate) mod seat_counts;
+mod seat_user;
+mod token_meter;
 mod unload_orders;
 mod waiting;
 
@@ -24,4 +27,6 @@ pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapter
 pub use routing::Route;
 pub(crate) use routing::Routes;
 pub use seat_counts::SeatCounts;
+pub use seat_user::SeatUser;
+pub use token_meter::TokenMeter;
 pub(crate) use waiting::{FirstForecast, Orders, SeatRequest, SeatRequests, SettledOrder};

@@ -9,8 +9,10 @@ use arc_swap::ArcSwap;
 use super::arrivals::Arrivals;
 use super::first_tokens::FirstTokens;
 use super::gate::{Gate, Lease};
+use super::seat_user::SeatUser;
+use super::token_meter::TokenMeter;
 use catalog::{Catalog, Entry};
-use pool::{KeyId, ModelId};
+use pool::ModelId;
 
 /// The destination of requests for one model.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub struct Route {
     pub(crate) gates: ArcSwap<Vec<Arc<Gate>>>,
     pub(crate) arrivals: Arc<Arrivals>,
     pub first_tokens: Arc<FirstTokens>,
+    pub tokens: Arc<TokenMeter>,
 }
 
 impl Route {
@@ -48,11 +51,11 @@ impl Route {
     /// prefers the replica that has computed the conversation's prefix, unless that replica is clearly busier.
     pub(crate) fn enter(
         &self,
-        key: KeyId,
+        user: &SeatUser,
         conversation: Option<u64>,
         adapter: Option<&str>,
     ) -> Option<Lease> {
-        let enter = |gate: &Arc<Gate>| gate.try_enter(key);
+        let enter = |gate: &Arc<Gate>| gate.try_enter(user);
         let gates = self.gates.load();
         if let (Some(name), [_, _, ..]) = (adapter, gates.as_slice()) {
             let mut gates: Vec<&Arc<Gate>> = gates.iter().collect();
@@ -151,6 +154,7 @@ impl Routes {
             let gates = before.map(|route| route.gates.load_full());
             let arrivals = before.map(|route| Arc::clone(&route.arrivals));
             let first_tokens = before.map(|route| Arc::clone(&route.first_tokens));
+            let tokens = before.map(|route| Arc::clone(&route.tokens));
             let route = Arc::new(Route {
                 model,
                 name: name.as_str().into(),
@@ -158,6 +162,7 @@ impl Routes {
                 gates: ArcSwap::new(gates.unwrap_or_default()),
                 arrivals: arrivals.unwrap_or_default(),
                 first_tokens: first_tokens.unwrap_or_default(),
+                tokens: tokens.unwrap_or_default(),
             });
             for alias in entry.aliases.iter().chain(&entry.adapters) {
                 routes.by_name.insert(alias.clone(), Arc::clone(&route));

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::gate::Lease;
+use super::seat_user::SeatUser;
 use super::unload_orders::UnloadOrders;
-use pool::{
-    Command, KeyId, ModelId, OrderId, Outcome, Refusal, Span, Ticket, Time, WaitRange,
-};
+use pool::{Command, KeyId, ModelId, OrderId, Outcome, Refusal, Span, Ticket, Time, WaitRange};
 
 /// Maximum number of orders whose senders are remembered.
 const GIVERS_MAX: usize = 4096;
@@ -18,7 +17,7 @@ pub(crate) type SeatRequests = BTreeMap<Ticket, SeatRequest>;
 
 pub(crate) struct SeatRequest {
     pub model: ModelId,
-    pub key: KeyId,
+    pub user: SeatUser,
     pub came: Time,
     /// The first forecast of its wait.
     pub forecast: Option<FirstForecast>,

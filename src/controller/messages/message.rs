@@ -8,28 +8,35 @@ use tokio::sync::oneshot;
 use super::catalog_change::{CatalogFigures, Change, ChangeError, Terms};
 use super::node_messages::NodeMessage;
 use crate::control::MadeForecasts;
-use crate::gates::{GateReport, Lease};
+use crate::gates::{GateReport, Lease, SeatUser};
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
 use config::Config;
 use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Bytes, Command, DeviceId, FetchEnd, KeyId, ModelId, NodeId, OrderId, Outcome, Pool, Refusal,
-    ReplicaId, Ticket, Tier, Time,
+    Bytes, Command, DeviceId, FetchEnd, GroupId, Groups, KeyId, ModelId, NodeId, OrderId, Outcome,
+    Pool, Refusal, ReplicaId, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
     Seat {
         ticket: Ticket,
         model: ModelId,
-        key: KeyId,
+        user: SeatUser,
         /// Time at which the client is expected to leave.
         gives_up: Option<Time>,
         reply: oneshot::Sender<Result<Lease, Refusal>>,
     },
     Left {
         ticket: Ticket,
+    },
+    /// The groups of callers with their members, which replace the earlier ones.
+    Groups(Groups),
+    /// The group of a person who has just signed on.
+    Member {
+        key: KeyId,
+        group: Option<GroupId>,
     },
     Gate(GateReport),
     /// A request of `watch_task` for a sign of life.

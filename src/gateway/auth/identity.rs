@@ -1,5 +1,7 @@
 //! The sender of a request and its role: users of models, administrators, and viewers, who may read what administrators read.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
@@ -13,11 +15,12 @@ use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
 use crate::credentials::rights::Holder;
 use crate::credentials::sessions::{Open, Stamp};
+use crate::groups::CallerGroup;
 use crate::state::App;
 use api_types::error::Failure;
 use config::{GrantRole, InferenceAuth};
 use edge::record;
-use pool::{KeyId, Time};
+use pool::{KeyId, ServiceClass, Time};
 use store::{KeyRecord, Role};
 
 const VOICES: &str = "/v1/audio/voices";
@@ -30,10 +33,12 @@ pub struct User {
     pub account: Account,
     /// The models that the user may see.
     pub sight: Sight,
+    pub group: Option<Arc<CallerGroup>>,
 }
 
 impl User {
     fn of_key(key: KeyRecord, app: &App) -> User {
+        let group = app.keys.groups().of_key(&key, &app.handle);
         User {
             key: key.id,
             account: Account {
@@ -43,7 +48,8 @@ impl User {
                 },
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
-            sight: Sight::of_patterns(key.allowed.models),
+            sight: Sight::of_patterns(key.allowed.models).within(group.as_ref()),
+            group,
         }
     }
 
@@ -54,6 +60,7 @@ impl User {
             person.needs(GrantRole::User)?
         }
         let (key, name) = (person.identity.key, &person.identity.name);
+        let group = app.keys.groups().of_person(&person.identity, &app.handle);
         Ok(User {
             key,
             account: Account {
@@ -63,7 +70,8 @@ impl User {
                 },
                 limit: app.limits.default_limit(),
             },
-            sight: Sight::of_person(person),
+            sight: Sight::of_person(person).within(group.as_ref()),
+            group,
         })
     }
 
@@ -78,7 +86,16 @@ impl User {
                 limit: app.limits.anonymous_limit(),
             },
             sight: Sight::default(),
+            group: None,
         })
+    }
+
+    /// The class that a request gets if it wishes this one.
+    pub(crate) fn class(&self, wished: ServiceClass) -> ServiceClass {
+        match &self.group {
+            Some(group) => group.class(wished),
+            None => wished.min(ServiceClass::Default),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wildmatch::WildMatch;
 
 use crate::auth::sign_on::Person;
+use crate::groups::CallerGroup;
 use catalog::Entry;
 use controller::CutReason;
 use pool::{Blocker, Refusal, StallReason, StopReason};
@@ -15,7 +16,11 @@ pub const ANOTHER: &str = "another model";
 
 /// Cheap to clone, because every request has one.
 #[derive(Clone, Debug, Default)]
-pub struct Sight(Option<Arc<Bounds>>);
+pub struct Sight {
+    bounds: Option<Arc<Bounds>>,
+    /// The group that restricts the models of its members.
+    group: Option<Arc<CallerGroup>>,
+}
 
 #[derive(Debug)]
 enum Bounds {
@@ -29,30 +34,47 @@ impl Sight {
     /// Without patterns, all names are visible.
     pub(crate) fn of_patterns(patterns: Vec<String>) -> Sight {
         let bounds = (!patterns.is_empty()).then_some(Bounds::Patterns(patterns));
-        Sight(bounds.map(Arc::new))
+        Sight {
+            bounds: bounds.map(Arc::new),
+            group: None,
+        }
     }
 
     pub(crate) fn of_person(person: Person) -> Sight {
-        Sight(Some(Arc::new(Bounds::Person(person))))
+        Sight {
+            bounds: Some(Arc::new(Bounds::Person(person))),
+            group: None,
+        }
+    }
+
+    /// Restricts the models to the group's as well.
+    pub(crate) fn within(mut self, group: Option<&Arc<CallerGroup>>) -> Sight {
+        self.group = group.filter(|group| group.is_bounded()).cloned();
+        self
     }
 
     /// Returns true if some models may be hidden from the caller.
     pub fn is_bounded(&self) -> bool {
-        self.0.is_some()
+        self.bounds.is_some() || self.group.is_some()
     }
 
     /// A text that is equal for all callers with the same sight.
     pub fn group(&self) -> String {
-        match self.0.as_deref() {
-            None => String::new(),
-            Some(Bounds::Patterns(patterns)) => format!("{patterns:?}"),
-            Some(Bounds::Person(person)) => format!("person {:x}", person.identity.key.0),
+        let group = self.group.as_ref();
+        let group = group.map_or_else(String::new, |group| format!("group {} ", group.name));
+        match self.bounds.as_deref() {
+            None => group,
+            Some(Bounds::Patterns(patterns)) => format!("{group}{patterns:?}"),
+            Some(Bounds::Person(person)) => format!("{group}person {:x}", person.identity.key.0),
         }
     }
 
     /// Returns true if a model of this name would be visible.
     pub fn has(&self, name: &str) -> bool {
-        match self.0.as_deref() {
+        if self.group.as_ref().is_some_and(|group| !group.has(name)) {
+            return false;
+        }
+        match self.bounds.as_deref() {
             None => true,
             Some(Bounds::Patterns(patterns)) => matches_any(patterns, name),
             Some(Bounds::Person(person)) => person.may_use(name),

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 
 use crate::credentials::rights::{By, Holder, KeyRefusal};
 use crate::credentials::secret_file::secret_in;
+use crate::groups::CallerGroups;
 use controller::Clock;
 use edge::record;
 use pool::{KeyId, Span, Time};
@@ -30,6 +31,8 @@ pub struct Keys {
     commands_at_open: i64,
     known: ArcSwap<Vec<KeyRecord>>,
     changes: tokio::sync::Mutex<()>,
+    /// The groups of the keys, and of people.
+    groups: CallerGroups,
 }
 
 impl Keys {
@@ -50,6 +53,7 @@ impl Keys {
             commands_at_open,
             known: ArcSwap::from_pointee(known),
             changes: tokio::sync::Mutex::default(),
+            groups: CallerGroups::default(),
         };
         let now = clock.wall();
         let known = keys.known.load_full();
@@ -195,6 +199,10 @@ impl Keys {
         let revoked = self.store.revoke_key(id).await?;
         self.refresh().await?;
         Ok(revoked)
+    }
+
+    pub fn groups(&self) -> &CallerGroups {
+        &self.groups
     }
 
     pub fn all(&self) -> Arc<Vec<KeyRecord>> {

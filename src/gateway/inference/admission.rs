@@ -11,16 +11,17 @@ use axum::response::Response;
 use crate::auth::User;
 use crate::auth::sight::Sight;
 use crate::inference::request::failed::{Failed, into_response};
+use crate::inference::request::service_class::ServiceWish;
 use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
 use crate::state::App;
 use access::limits::Admission;
 use api_types::error::Failure;
 use catalog::Entry;
 use config::Length;
-use controller::{Clock, Lease, Route, Seat};
+use controller::{Clock, Lease, Route, Seat, SeatUser};
 use dialect::{Reading, Sealer};
 use edge::record;
-use pool::{LoadOrder, Span, Time};
+use pool::{LoadOrder, ServiceClass, Span, Time, Tokens};
 
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -220,8 +221,10 @@ pub(crate) async fn admit(
     model: &str,
     body_bytes: usize,
 ) -> Result<Admission, Failure> {
-    let buckets = [context.user.account.bucket(), app.limits.of_model(model)];
-    let buckets = buckets.into_iter().flatten().collect();
+    let own = [context.user.account.bucket(), app.limits.of_model(model)];
+    let own = own.into_iter().flatten();
+    let group = context.user.group.iter().flat_map(|group| group.buckets());
+    let buckets = own.chain(group).collect();
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
@@ -232,6 +235,26 @@ pub(crate) async fn admit(
             context.tell(|head| standing(head, &nothing_left(&refused)));
             Err(Failure::over_limit(&refused))
         }
+    }
+}
+
+/// The user of the seat that a chat or completion takes. Notes its class for the response.
+pub(crate) fn seat_user(
+    context: &RequestContext,
+    route: &Route,
+    wish: &ServiceWish,
+    (sequences, prompt): (usize, u64),
+) -> SeatUser {
+    let class = context.user.class(wish.class);
+    locked(&context.head).class = Some(class);
+    let output = route.tokens.expected_output(wish.output_max.map(u64::from));
+    SeatUser {
+        key: context.user.key,
+        class,
+        expected: Tokens {
+            prompt,
+            output: output.saturating_mul(sequences.max(1) as u64),
+        },
     }
 }
 
@@ -284,8 +307,12 @@ pub(crate) async fn seat(
 ) -> Result<Lease, Failure> {
     let (patience, sight) = (context.patience(), &context.user.sight);
     let was_ready = route.is_ready();
+    let user = SeatUser {
+        class: context.user.class(ServiceClass::Default),
+        ..SeatUser::from(context.user.key)
+    };
     let lease = if patience.seat == Some(Duration::ZERO) {
-        match app.handle.seat_now(route, context.user.key, None, adapter) {
+        match app.handle.seat_now(route, &user, None, adapter) {
             Some(lease) => lease,
             None => return Err(not_ready(app, sight, route).await),
         }
@@ -294,8 +321,8 @@ pub(crate) async fn seat(
             app.handle.look_for_program(route).await;
         }
         let now = app.handle.clock().now();
-        let (key, gives_up) = (context.user.key, patience.gives_up(now));
-        match app.handle.seat(route, key, None, adapter, gives_up)? {
+        let gives_up = patience.gives_up(now);
+        match app.handle.seat(route, user, None, adapter, gives_up)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
                 record::trace(|trace| trace.queued(&route.entry.name, now));

@@ -28,7 +28,7 @@ use controller::Lease;
 use dialect::as_chat::AsChat;
 use dialect::{Teller, Telling};
 use edge::{fed, record};
-use pool::{KeyId, Time};
+use pool::{KeyId, ServiceClass, Time};
 
 /// A request on its way to its engine and back.
 pub struct Call {
@@ -44,6 +44,8 @@ pub struct Call {
     pub kept: Option<Bytes>,
     /// The engine was not requested to stream.
     pub is_plain: bool,
+    /// The tier for the response, if the request set one.
+    pub tier: Option<ServiceClass>,
 }
 
 /// A response that the engine has begun.
@@ -167,6 +169,7 @@ impl Call {
             pause_every: self.app.config().server.keep_alive_comment.duration(),
             exit_messages: self.request.route.entry.recipe.exit_messages(),
             choices: self.request.choices,
+            tier: self.tier,
         };
         Box::new(stream::Forwarding {
             app: self.app.clone(),

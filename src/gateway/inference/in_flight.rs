@@ -23,7 +23,7 @@ use controller::{Clock, CutReason, FirstTokens, Lease};
 use dialect::error_in;
 use dialect::overflow;
 use dialect::usage::Usage;
-use pool::{KeyId, Span, Time};
+use pool::{KeyId, Span, Time, Tokens};
 
 /// Largest engine error that is passed on.
 const ENGINE_ERROR_MAX: usize = 1 << 20;
@@ -139,6 +139,10 @@ impl InFlightRequest {
         reported.completion_tokens += completion;
         self.admitted.took(prompt.saturating_add(completion));
         self.metrics.tokens(&self.model, prompt, completion);
+        self.lease.took(Tokens {
+            prompt: reported.prompt_tokens,
+            output: reported.completion_tokens,
+        });
     }
 
     /// Counts the request by its status. Later calls have no effect: what the engine does after a complete response does not
@@ -173,6 +177,10 @@ impl Drop for InFlightRequest {
             let estimate = self.admitted.estimate();
             self.admitted.took(estimate.saturating_add(heard));
             self.counted.used(estimate, heard);
+            self.lease.took(Tokens {
+                prompt: estimate,
+                output: heard,
+            });
         }
     }
 }

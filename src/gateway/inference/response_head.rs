@@ -2,13 +2,15 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::inference::request::service_class::class_name;
 use access::limits::{Figure, LimitRefusal, RemainingLimit, RemainingLimits};
 use edge::header_text::header_text;
-use pool::{ReplicaId, Span};
+use pool::{ReplicaId, ServiceClass, Span};
 
 const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
 const WAITED: HeaderName = HeaderName::from_static("x-model-pool-waited-ms");
 const LOADED: HeaderName = HeaderName::from_static("x-model-pool-loaded");
+const CLASS: HeaderName = HeaderName::from_static("x-model-pool-class");
 
 const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 const LEFT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
@@ -21,6 +23,8 @@ const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-toke
 #[derive(Default)]
 pub(crate) struct ResponseHead {
     pub seat: Option<SeatHead>,
+    /// The class in which the request waits or is served.
+    pub class: Option<ServiceClass>,
     /// Headers that only some responses have.
     pub more: HeaderMap,
 }
@@ -39,6 +43,9 @@ impl ResponseHead {
             headers.insert(WAITED, header_text(seat.waited.0));
             let loaded = if seat.was_ready { "false" } else { "true" };
             headers.insert(LOADED, HeaderValue::from_static(loaded));
+        }
+        if let Some(class) = self.class {
+            headers.insert(CLASS, HeaderValue::from_static(class_name(class)));
         }
         headers.extend(self.more);
     }

@@ -209,11 +209,14 @@ async fn seat(
         .adapter
         .as_ref()
         .map(|adapter| adapter.name.as_str());
+    let figures = (request.responses, admitted.estimate());
+    let user = admission::seat_user(context, &route, &request.wish, figures);
+    let tier = request.wish.shows_tier.then_some(user.class);
     let seat = match deadlines.seat {
         Some(Duration::ZERO) => {
             match app
                 .handle
-                .seat_now(&route, context.user.key, request.conversation, adapter)
+                .seat_now(&route, &user, request.conversation, adapter)
             {
                 Some(lease) => Ok(Seat::Now(lease)),
                 None => return Err(fail(admission::not_ready(app, sight, &route).await)),
@@ -224,9 +227,9 @@ async fn seat(
                 app.handle.look_for_program(&route).await;
             }
             let gives_up = deadlines.gives_up(now);
-            let (key, conversation) = (context.user.key, request.conversation);
+            let conversation = request.conversation;
             app.handle
-                .seat(&route, key, conversation, adapter, gives_up)
+                .seat(&route, user, conversation, adapter, gives_up)
         }
     };
     let seat = seat.map_err(|busy| fail(busy.into()))?;
@@ -240,6 +243,7 @@ async fn seat(
         received: context.arrived_at,
         kept: None,
         is_plain: false,
+        tier,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,

@@ -17,6 +17,7 @@ use crate::inference::request::hub_registration;
 use crate::inference::request::outgoing::{Outgoing, Wishes, outgoing};
 use crate::inference::request::request_fields;
 use crate::inference::request::sequences;
+use crate::inference::request::service_class::ServiceWish;
 use crate::inference::request::validation;
 use crate::state::App;
 use api_types::error::Failure;
@@ -52,6 +53,8 @@ pub(crate) struct Understood {
     pub conversation: Option<u64>,
     pub teller: Teller,
     pub keep: Option<KeepHotOverride>,
+    /// The class and limit of the request.
+    pub wish: ServiceWish,
 }
 
 pub(crate) async fn understand(
@@ -109,6 +112,9 @@ pub(crate) async fn understand(
         let fields = Fields::read(&body)?;
         let refuses_tools = may_need_template && refuses_tools(&entry);
         let requested = sequences::check(&fields, path, most)?;
+        let wish = ServiceWish::read(&fields)?;
+        // The tier is written into a response that the pool assembles.
+        let is_plain = is_plain && (!wish.shows_tier || entry.plain_requests == Some(true));
         let responses = if names_a_number(&entry, &requested_name) {
             most
         } else {
@@ -123,13 +129,13 @@ pub(crate) async fn understand(
             &entry,
             (reasoning, is_plain, refuses_tools),
         )?;
-        Ok((outgoing, conversation, (responses, requested)))
+        Ok((outgoing, conversation, (responses, requested), wish))
     };
     let written = app
         .reading
         .run_apart_if(may_need_template, bytes, written)
         .await;
-    let (mut outgoing, conversation, (responses, requested)) = written.map_err(fail)?;
+    let (mut outgoing, conversation, (responses, requested), wish) = written.map_err(fail)?;
     for field in &mut outgoing.ignored {
         if let Some((_, own)) = names.iter().find(|(name, _)| name == field) {
             *field = (*own).to_owned();
@@ -153,6 +159,7 @@ pub(crate) async fn understand(
         conversation,
         teller: translated.teller,
         keep: translated.keep,
+        wish,
     })
 }
 

@@ -29,7 +29,7 @@ pub struct WaitHeaders {
 }
 
 /// Response headers: component name, header name and description.
-pub const ANSWERS: [(&str, &str, &str); 6] = [
+pub const ANSWERS: [(&str, &str, &str); 7] = [
     (
         "RequestId",
         "x-request-id",
@@ -59,6 +59,11 @@ pub const ANSWERS: [(&str, &str, &str); 6] = [
         "Loaded",
         "x-model-pool-loaded",
         "True if the model was loaded for this request.",
+    ),
+    (
+        "Class",
+        "x-model-pool-class",
+        "The class in which a chat or completion is served: flex, default or priority.",
     ),
 ];
 

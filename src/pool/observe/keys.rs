@@ -77,6 +77,11 @@ impl Pool {
         }
     }
 
+    /// The measured costs of the model's tokens.
+    pub fn token_costs(&self, id: ModelId) -> Option<TokenCosts> {
+        self.models.get(&id)?.token_costs
+    }
+
     pub(crate) fn keys_end(&mut self, replica: ReplicaId) {
         self.shares.ends(replica, self.now);
         self.service_changed();

@@ -29,6 +29,14 @@ impl Tokens {
         prompt: 0,
         output: 0,
     };
+
+    /// The part of these tokens beyond the others.
+    pub fn less(self, others: Tokens) -> Tokens {
+        Tokens {
+            prompt: self.prompt.saturating_sub(others.prompt),
+            output: self.output.saturating_sub(others.output),
+        }
+    }
 }
 
 /// Saturates.
@@ -60,6 +68,14 @@ impl TokenCosts {
             prompt_us: prompt_us.clamp(1, COST_MAX_US),
             output_us: output_us.clamp(1, COST_MAX_US),
         }
+    }
+
+    pub fn prompt_us(&self) -> u64 {
+        self.prompt_us
+    }
+
+    pub fn output_us(&self) -> u64 {
+        self.output_us
     }
 
     /// The service, in nanoseconds of a seat. Saturates.

@@ -43,6 +43,9 @@ const FILES: &str = r#"
     state:\n  history:\n    keep: 90days\n    rows_max: 5\n | line 4 | state.history.rows_max is 5; allowed: 100 to 100000000
     state:\n  responses:\n    per_key: 0\n | line 3 | state.responses.per_key is 0; allowed: 1 to 100000
     state:\n  responses:\n    size: 1MiB\n | line 3 | less than state.responses.per_key_size (64MiB)
+    groups:\n  lab:\n    weight: 0\n | line 3 | groups.lab.weight is 0; allowed: 1 to 1000
+    groups:\n  a:\n    parent: b\n  b:\n    parent: a\n | line 3 | groups.a.parent | contain each other: a in b
+    groups:\n  a:\n    keys: [k1]\n  b:\n    keys: [k1]\n | line 5 | groups.b.keys[0] is `k1`, which already belongs to a
     limits:\n  models:\n    org/a.b:\n      tokens_per_day: 0\n | line 4 | limits.models.org/a.b.tokens_per_day is 0; allowed: 1 to
     // Addresses and names.
     server:\n  listen: 8080\n | line 2 | server.listen | has no port | 127.0.0.1:8080

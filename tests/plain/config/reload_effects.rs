@@ -13,6 +13,10 @@ fn keys_of_the_schema() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     for (section, node) in schema["properties"].as_object().unwrap() {
         walk(&schema, node, section, &mut keys);
+        if node.get("additionalProperties").is_some() {
+            // Its keys are names.
+            keys.insert(section.clone());
+        }
     }
     keys
 }
@@ -212,6 +216,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("compat.rayllm", "true", ""),
     ("compat.run", "true", ""),
     ("compat.run_model", "tiny-chat", ""),
+    // The test below tries it.
+    ("groups", "", ""),
 ];
 
 /// Required settings of a cluster in addition to its kind.
@@ -227,7 +233,9 @@ fn every_key_takes_effect_on_reload_or_is_reported_as_needing_a_restart() {
         "try each key with another value"
     );
     for &(key, other, given) in OTHERS {
-        let (section, name) = key.split_once('.').unwrap();
+        let Some((section, name)) = key.split_once('.') else {
+            continue;
+        };
         let given = if given.is_empty() {
             String::new()
         } else {
@@ -257,4 +265,17 @@ fn every_key_takes_effect_on_reload_or_is_reported_as_needing_a_restart() {
         let alone = key == "state.dir" || changes.len() == 1;
         assert!(alone, "{key} is not alone: {changes:?}");
     }
+}
+
+#[test]
+fn a_reload_adds_changes_and_removes_groups() {
+    let running = load("groups: {lab: {weight: 2}, old: {keys: [k1]}}\n").unwrap();
+    let newer = load("groups: {lab: {weight: 3}, new: {parent: lab}}\n").unwrap();
+    let (reloaded, comparison) = running.reloaded(&newer).unwrap();
+    assert_eq!(reloaded.groups, newer.groups);
+    assert_eq!(comparison.needs_restart, []);
+    assert_eq!(comparison.applied[0].key, "groups");
+    let newer = load("groups: {lab: {weight: 3}, old: {keys: [k1]}}\n").unwrap();
+    let (_, comparison) = running.reloaded(&newer).unwrap();
+    assert_eq!(comparison.applied[0].key, "groups.lab.weight");
 }

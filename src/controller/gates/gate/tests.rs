@@ -18,7 +18,7 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<GateReport>) {
                 idle_matters: Arc::default(),
                 changed: ChangedGates::default(),
             },
-            Arc::default(),
+            (Arc::default(), Arc::default()),
         )),
         messages,
     )
@@ -27,16 +27,27 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<GateReport>) {
 #[test]
 fn a_gate_admits_as_many_requests_as_it_has_seats_and_only_while_open() {
     let (gate, _messages) = gate(2);
-    assert!(gate.try_enter(KeyId(0)).is_none(), "it starts closed");
+    assert!(
+        gate.try_enter(&SeatUser::default()).is_none(),
+        "it starts closed"
+    );
     gate.set(GateMode::Open);
-    let first = gate.try_enter(KeyId(0)).expect("a seat");
-    let second = gate.try_enter(KeyId(0)).expect("a seat");
-    assert!(gate.try_enter(KeyId(0)).is_none(), "both seats are taken");
+    let first = gate.try_enter(&SeatUser::default()).expect("a seat");
+    let second = gate.try_enter(&SeatUser::default()).expect("a seat");
+    assert!(
+        gate.try_enter(&SeatUser::default()).is_none(),
+        "both seats are taken"
+    );
     drop(first);
-    let third = gate.try_enter(KeyId(0)).expect("a seat was left");
+    let third = gate
+        .try_enter(&SeatUser::default())
+        .expect("a seat was left");
     gate.set(GateMode::Queued);
     drop(second);
-    assert!(gate.try_enter(KeyId(0)).is_none(), "others wait already");
+    assert!(
+        gate.try_enter(&SeatUser::default()).is_none(),
+        "others wait already"
+    );
     drop(third);
     assert_eq!((gate.reading().in_flight, gate.reading().entered), (0, 3));
 }
@@ -45,12 +56,15 @@ fn a_gate_admits_as_many_requests_as_it_has_seats_and_only_while_open() {
 fn a_cut_gate_admits_no_request_and_cannot_be_reopened() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
-    let inside = gate.try_enter(KeyId(0)).expect("a seat");
+    let inside = gate.try_enter(&SeatUser::default()).expect("a seat");
     gate.cut(CutReason::Crashed("it is gone".to_owned()));
     assert!(inside.cut().is_cancelled());
-    assert!(gate.try_enter(KeyId(0)).is_none());
+    assert!(gate.try_enter(&SeatUser::default()).is_none());
     gate.set(GateMode::Open);
-    assert!(gate.try_enter(KeyId(0)).is_none(), "it stays so");
+    assert!(
+        gate.try_enter(&SeatUser::default()).is_none(),
+        "it stays so"
+    );
     assert!(!gate.has_room());
 }
 
@@ -59,19 +73,24 @@ fn a_gate_used_since_its_reading_refuses_to_close_as_idle() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);
     let known = gate.reading().entered;
-    drop(gate.try_enter(KeyId(0)));
+    drop(gate.try_enter(&SeatUser::default()));
     let refused = gate.close(Some(known)).unwrap_err();
     assert_eq!((refused.in_flight, refused.entered), (0, 1));
-    assert!(gate.try_enter(KeyId(0)).is_some(), "and stays open");
+    assert!(
+        gate.try_enter(&SeatUser::default()).is_some(),
+        "and stays open"
+    );
     assert_eq!(gate.close(Some(2)), Ok(0));
-    assert!(gate.try_enter(KeyId(0)).is_none());
+    assert!(gate.try_enter(&SeatUser::default()).is_none());
 }
 
 #[test]
 fn the_last_request_to_leave_a_closed_gate_reports_it_drained_once() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
-    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter(KeyId(0))).collect();
+    let leases: Vec<Lease> = (0..3)
+        .filter_map(|_| gate.try_enter(&SeatUser::default()))
+        .collect();
     assert_eq!(gate.close(None), Ok(3));
     drop(leases);
     assert!(matches!(
@@ -95,13 +114,15 @@ fn the_loop_reads_only_new_and_changed_gates() {
     assert_eq!(gate.read().in_flight, 0);
     gate.set(GateMode::Open);
     assert_eq!(listed(), [], "its counts are the same");
-    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter(KeyId(0))).collect();
+    let leases: Vec<Lease> = (0..3)
+        .filter_map(|_| gate.try_enter(&SeatUser::default()))
+        .collect();
     assert_eq!(listed(), [ReplicaId(1)], "once for all three");
     assert_eq!(gate.read().in_flight, 3);
     drop(leases);
     assert_eq!(listed(), [ReplicaId(1)]);
     // A gate stays in the list until it has been read.
-    drop(gate.enter_granted(KeyId(0)));
+    drop(gate.enter_granted(&SeatUser::default()));
     assert_eq!(listed(), []);
     assert_eq!((gate.read().in_flight, gate.reading().entered), (0, 4));
     gate.set_guests(2);
@@ -113,7 +134,7 @@ fn the_loop_reads_only_new_and_changed_gates() {
 fn a_freed_seat_wakes_the_loop_while_requests_wait() {
     let (gate, mut messages) = gate(1);
     gate.set(GateMode::Queued);
-    drop(gate.enter_granted(KeyId(0)));
+    drop(gate.enter_granted(&SeatUser::default()));
     assert!(matches!(messages.try_recv(), Ok(GateReport::SeatFreed)));
 }
 
@@ -121,9 +142,9 @@ fn a_freed_seat_wakes_the_loop_while_requests_wait() {
 fn a_request_with_a_keep_hot_override_reports_its_end() {
     let (gate, mut messages) = gate(4);
     gate.set(GateMode::Open);
-    drop(gate.try_enter(KeyId(0)));
+    drop(gate.try_enter(&SeatUser::default()));
     assert!(messages.try_recv().is_err(), "it said nothing");
-    let mut lease = gate.try_enter(KeyId(0)).expect("a seat");
+    let mut lease = gate.try_enter(&SeatUser::default()).expect("a seat");
     let span = Span::from_secs(30);
     let may_extend = false;
     lease.keep(Some(KeepHotOverride { span, may_extend }));
@@ -144,7 +165,7 @@ fn many_threads_never_take_more_seats_than_there_are() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20_000 {
-                    let lease = gate.try_enter(KeyId(0));
+                    let lease = gate.try_enter(&SeatUser::default());
                     assert!(gate.reading().in_flight <= 3);
                     drop(lease);
                 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::Call;
 use crate::inference::in_flight::{InFlightRequest, JSON, why};
+use crate::inference::request::service_class::class_name;
 use crate::inference::response::first_event::Refusal;
 use crate::inference::response::stream;
 use crate::reading::AT_ONCE_BYTES;
@@ -129,7 +130,8 @@ impl Call {
             served.tokens(usage);
         }
         let is_remote = remote::of_lease(&served.lease).is_some();
-        if matches!(self.request.teller, Teller::Plain) && !is_remote {
+        let tier = self.tier;
+        if matches!(self.request.teller, Teller::Plain) && !is_remote && tier.is_none() {
             let body = if size <= AT_ONCE_BYTES {
                 assembled.into_bytes()
             } else {
@@ -148,6 +150,9 @@ impl Call {
                 response.ok_or_else(|| Failure::engine(&model, "an empty stream"))?;
             if is_remote {
                 response["model"] = json!(&*model);
+            }
+            if let Some(tier) = tier {
+                response["service_tier"] = json!(class_name(tier));
             }
             teller.respond(response)
         };

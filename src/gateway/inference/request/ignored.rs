@@ -21,6 +21,15 @@ const IDLE: [&str; 9] = [
     "[\"text\"]",
 ];
 
+/// The known values of `service_tier`.
+const TIERS: [&str; 5] = [
+    "null",
+    "\"auto\"",
+    "\"default\"",
+    "\"flex\"",
+    "\"priority\"",
+];
+
 /// Longer than any of `IDLE`.
 const IDLE_LETTERS_MAX: usize = 16;
 /// Number of names in the header; further ones are only counted.
@@ -34,7 +43,9 @@ pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
     match name {
         // Engines that ignore it behave as if it were true.
         "parallel_tool_calls" => text == "false",
-        "service_tier" => !["null", "\"auto\"", "\"default\""].contains(&text.as_str()),
+        // The pool serves these classes itself.
+        "service_tier" => !TIERS.contains(&text.as_str()),
+        "priority" => false,
         "verbosity" => !["null", "\"medium\""].contains(&text.as_str()),
         // Every response has the usage, and so does a stream that requests it.
         "usage" => false,

@@ -14,6 +14,7 @@ pub(crate) mod parts_form;
 pub mod receiving;
 pub(crate) mod request_fields;
 pub(crate) mod sequences;
+pub(crate) mod service_class;
 pub(crate) mod strategies;
 pub(crate) mod surrogates;
 pub mod validation;

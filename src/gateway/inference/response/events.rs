@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::body::Bytes;
 
 use crate::inference::in_flight::{InFlightRequest, why};
+use crate::inference::request::service_class::class_name;
 use crate::inference::response::kept::{Progress, announces_end, keep};
+use crate::inference::response::tier::with_tier;
 use crate::reading::AT_ONCE_BYTES;
 use crate::state::App;
 use crate::upstream::remote;
@@ -16,6 +18,7 @@ use dialect::as_stream;
 use dialect::assembler::ANSWER_MAX;
 use dialect::events::{BodyForm, Unended, event_end_from, is_whole};
 use dialect::{Teller, Telling};
+use pool::ServiceClass;
 
 /// Options for the stream that the client receives.
 #[derive(Clone, Copy)]
@@ -28,6 +31,8 @@ pub struct Show {
     pub exit_messages: &'static [&'static str],
     /// The number of requested choices.
     pub choices: usize,
+    /// The tier to write into chunks, if the request set one.
+    pub tier: Option<ServiceClass>,
 }
 
 /// The events of one response.
@@ -66,13 +71,19 @@ impl<'a> Events<'a> {
         telling: &'a mut Telling,
     ) -> Events<'a> {
         let keeps = telling.changes();
+        let is_remote = remote::of_lease(&served.lease).is_some();
+        // Other APIs name no tier in their events.
+        let show = Show {
+            tier: show.tier.filter(|_| !keeps),
+            ..show
+        };
         Events {
             app,
             served,
             show,
             telling,
             keeps,
-            changes: keeps || remote::of_lease(&served.lease).is_some(),
+            changes: keeps || is_remote || show.tier.is_some(),
             form: None,
             length: 0,
             json: Vec::new(),
@@ -142,6 +153,10 @@ impl<'a> Events<'a> {
                         self.telling.event(event.to_vec())
                     } else {
                         Box::pin(translated(self.app, self.telling, event.to_vec())).await?
+                    };
+                    let event = match self.show.tier {
+                        Some(tier) => with_tier(event, class_name(tier)),
+                        None => event,
                     };
                     let (lease, model) = (&self.served.lease, &self.served.model);
                     written.extend(remote::renamed(lease, model, event));

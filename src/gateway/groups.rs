@@ -1,0 +1,246 @@
+//! The groups of callers: which group a key or a person belongs to, and what it allows. The pool shares seats between groups
+//! (F1); access, classes and limits are checked here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use wildmatch::WildMatch;
+
+use access::limits::Bucket;
+use access::oidc::Identity;
+use config::{GroupsSection, groups};
+use controller::Handle;
+use pool::{GroupId, Groups, KeyId, ServiceClass};
+use store::KeyRecord;
+
+/// The maximum number of callers whose group is reported to the pool one by one. The core has the same bound.
+const CALLERS_MAX: usize = 65_536;
+
+/// The shares, models and limits of the members of a group.
+#[derive(Debug)]
+pub struct CallerGroup {
+    pub id: GroupId,
+    pub name: Arc<str>,
+    class_max: ServiceClass,
+    /// The patterns of this group and of its parents. A model must match a pattern of each.
+    models: Vec<Vec<WildMatch>>,
+    /// The limits of this group and of its parents.
+    buckets: Vec<Bucket>,
+}
+
+impl CallerGroup {
+    /// The class that a request gets if it wishes this one.
+    pub fn class(&self, wished: ServiceClass) -> ServiceClass {
+        wished.min(self.class_max)
+    }
+
+    /// Returns true if members may use a model of this name.
+    pub fn has(&self, model: &str) -> bool {
+        let mut levels = self.models.iter();
+        levels.all(|patterns| patterns.iter().any(|pattern| pattern.matches(model)))
+    }
+
+    /// Returns true if members may not use all models.
+    pub fn is_bounded(&self) -> bool {
+        !self.models.is_empty()
+    }
+
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+        self.buckets.iter().cloned()
+    }
+}
+
+/// The groups of the configuration in force.
+#[derive(Debug, Default)]
+struct Table {
+    groups: HashMap<String, Arc<CallerGroup>>,
+    /// By the id or the name of the key.
+    keys: HashMap<String, Arc<CallerGroup>>,
+    claims: HashMap<String, Arc<CallerGroup>>,
+}
+
+impl Table {
+    fn new(section: &GroupsSection, mut id: impl FnMut(&str) -> GroupId) -> Table {
+        let mut table = Table::default();
+        for (name, group) in section {
+            let lineage = || groups::lineage(section, name);
+            let is_open = |patterns: &&Vec<String>| !patterns.iter().any(|pattern| pattern == "*");
+            let models = lineage().map(|(_, group)| &group.models).filter(is_open);
+            let models = models.map(|all| all.iter().map(|one| WildMatch::new(one)).collect());
+            let buckets = lineage().filter(|(_, group)| !group.limits.is_none());
+            let buckets = buckets.map(|(name, group)| Bucket {
+                id: format!("group:{name}"),
+                description: format!("the group {name}"),
+                limit: group.limits,
+            });
+            let caller = Arc::new(CallerGroup {
+                id: id(name),
+                name: name.as_str().into(),
+                class_max: groups::class_max(section, name),
+                models: models.collect(),
+                buckets: buckets.collect(),
+            });
+            let with = |members: &[String]| {
+                let caller = Arc::clone(&caller);
+                let members = members.to_vec().into_iter();
+                members.map(move |member| (member, Arc::clone(&caller)))
+            };
+            table.keys.extend(with(&group.keys));
+            table.claims.extend(with(&group.claims));
+            table.groups.insert(name.clone(), caller);
+        }
+        table
+    }
+
+    fn of_key(&self, id: KeyId, name: &str) -> Option<&Arc<CallerGroup>> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let by_id = self.keys.get(&id.to_string());
+        by_id.or_else(|| self.keys.get(name).filter(|_| !is_id(name)))
+    }
+
+    fn of_claims(&self, claims: &[String]) -> Option<&Arc<CallerGroup>> {
+        let groups = claims.iter().filter_map(|claim| self.claims.get(claim));
+        groups.min_by(|one, other| one.name.cmp(&other.name))
+    }
+}
+
+/// Returns true for a text such as `k3`, which is never the name of another key.
+fn is_id(name: &str) -> bool {
+    let number = name.strip_prefix('k').map(str::as_bytes);
+    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+}
+
+/// The groups of all callers.
+#[derive(Debug, Default)]
+pub struct CallerGroups {
+    table: ArcSwap<Table>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Numbers stay with their names over reloads, so groups keep their service.
+    numbers: HashMap<String, GroupId>,
+    /// The groups of callers that the pool knows, by name.
+    known: HashMap<KeyId, Arc<str>>,
+}
+
+impl State {
+    fn number(&mut self, name: &str) -> GroupId {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        let number = self.numbers.entry(name.to_owned());
+        *number.or_insert(GroupId(next))
+    }
+}
+
+impl CallerGroups {
+    /// Puts groups in force, and tells the pool.
+    pub fn set(&self, section: &GroupsSection, keys: &[KeyRecord], handle: &Handle) {
+        let mut state = self.state();
+        let table = Table::new(section, |name| state.number(name));
+        state
+            .known
+            .retain(|_, name| table.groups.contains_key(&**name));
+        for key in keys {
+            match table.of_key(key.id, &key.name) {
+                Some(group) => drop(state.known.insert(key.id, Arc::clone(&group.name))),
+                None => drop(state.known.remove(&key.id)),
+            }
+        }
+        let members = state.known.iter();
+        let members = members.filter_map(|(key, name)| Some((*key, table.groups.get(&**name)?.id)));
+        let members: Vec<(KeyId, GroupId)> = members.collect();
+        let groups = groups::core_groups(section, |name| state.number(name));
+        match groups.and_then(|groups| Groups::new(groups, members)) {
+            // A controller that is gone serves no requests.
+            Ok(groups) => drop(handle.set_groups(groups)),
+            Err(error) => tracing::error!("the groups stay as they are: {error}"),
+        }
+        self.table.store(Arc::new(table));
+    }
+
+    /// The group of a key. The pool learns it before the key's first request.
+    pub(crate) fn of_key(&self, key: &KeyRecord, handle: &Handle) -> Option<Arc<CallerGroup>> {
+        let table = self.table.load();
+        if table.keys.is_empty() {
+            return None;
+        }
+        let group = table.of_key(key.id, &key.name).cloned();
+        self.tell(key.id, group.as_ref(), handle);
+        group
+    }
+
+    /// The group of a person. The pool learns it before the person's first request.
+    pub(crate) fn of_person(&self, person: &Identity, handle: &Handle) -> Option<Arc<CallerGroup>> {
+        let table = self.table.load();
+        if table.claims.is_empty() {
+            return None;
+        }
+        let group = table.of_claims(&person.claims).cloned();
+        self.tell(person.key, group.as_ref(), handle);
+        group
+    }
+
+    fn tell(&self, caller: KeyId, group: Option<&Arc<CallerGroup>>, handle: &Handle) {
+        let mut state = self.state();
+        let known = state.known.get(&caller);
+        if known == group.map(|group| &group.name) {
+            return;
+        }
+        match group {
+            Some(_) if known.is_none() && state.known.len() >= CALLERS_MAX => return,
+            Some(group) => drop(state.known.insert(caller, Arc::clone(&group.name))),
+            None => drop(state.known.remove(&caller)),
+        }
+        // A controller that is gone serves no requests.
+        let _ = handle.set_member(caller, group.map(|group| group.id));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Table {
+        let section: GroupsSection = reading::yaml(text).expect("groups");
+        let mut state = State::default();
+        Table::new(&section, |name| state.number(name))
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_id_and_its_name_and_a_person_by_the_first_group() {
+        let table = table("b: {keys: [k7, course], claims: [two]}\na: {claims: [one]}");
+        let of_key = |id, name| table.of_key(KeyId(id), name).map(|group| &*group.name);
+        assert_eq!(of_key(7, "x"), Some("b"));
+        assert_eq!(of_key(8, "course"), Some("b"));
+        assert_eq!(of_key(8, "other"), None);
+        assert_eq!(of_key(8, "k7"), None, "an id is not a name");
+        let of_claims = |claims: &[&str]| {
+            let claims: Vec<String> = claims.iter().map(|&claim| claim.to_owned()).collect();
+            table.of_claims(&claims).map(|group| group.name.to_string())
+        };
+        assert_eq!(of_claims(&["two", "one"]).as_deref(), Some("a"));
+        assert_eq!(of_claims(&["three"]), None);
+    }
+
+    #[test]
+    fn a_group_allows_no_more_than_the_groups_above_it() {
+        let table = table(
+            "top: {models: [tiny-*], limits: {requests_per_minute: 9}}\nlab: {parent: top, models: ['*-chat'], limits: {concurrent_requests: 2}}",
+        );
+        let lab = &table.groups["lab"];
+        assert!(lab.has("tiny-chat") && lab.is_bounded());
+        assert!(!lab.has("tiny-guide") && !lab.has("big-chat"));
+        let buckets: Vec<String> = lab.buckets().map(|bucket| bucket.id).collect();
+        assert_eq!(buckets, ["group:lab", "group:top"]);
+        assert_eq!(lab.class(ServiceClass::Priority), ServiceClass::Default);
+        assert_eq!(lab.class(ServiceClass::Flex), ServiceClass::Flex);
+    }
+}

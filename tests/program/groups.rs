@@ -1,0 +1,186 @@
+//! Groups of callers with the real program: shares of a model's seats by weight, classes, and what a group allows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use support::service::{Pool, wait_for};
+
+use crate::permissions::admin;
+
+/// A model with two seats and responses of up to 200 tokens.
+fn model() -> (String, String) {
+    let flags = ["--model", "shared", "--tokens", "200", "--token-ms", "1"];
+    let (name, text) = support::stub::model("shared", &flags, "memory_gib: 1");
+    (
+        name,
+        text + "deployment_config: {max_ongoing_requests: 2}\n",
+    )
+}
+
+fn key(pool: &Pool, name: &str) -> String {
+    let wish = json!({"name": name, "role": "user"});
+    let (status, made) = admin(pool, &pool.admin_key(), "POST", "/keys", &wish);
+    assert_eq!(status, 200, "{made}");
+    made["key"].as_str().unwrap().to_owned()
+}
+
+fn chat(pool: &Pool, key: &str, more: &Value) -> (u16, Value, String) {
+    let mut body = json!({"model": "shared", "messages": [{"role": "user", "content": "Hello"}]});
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let (status, text, head) =
+        pool.request("POST", "/v1/chat/completions", &body.to_string(), Some(key));
+    let response = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, response, head)
+}
+
+fn class(head: &str) -> Option<&str> {
+    let mut lines = head.lines();
+    lines.find_map(|line| line.strip_prefix("x-model-pool-class: "))
+}
+
+/// A group with clients that always have a request.
+struct Load {
+    key: String,
+    clients: usize,
+    tokens: u64,
+    served: AtomicU64,
+}
+
+#[test]
+fn groups_with_many_and_long_requests_get_no_more_than_their_share() {
+    let config = "auth: {inference: key}\npool: {queue_limit: 1000}\ngroups: {physics: {weight: 2, keys: [physics]}, guests: {keys: [guests]}, course: {keys: [course, other]}}\n";
+    let pool = Pool::with_models(&[model()], config);
+    let load = |name: &str, clients, tokens| Load {
+        key: key(&pool, name),
+        clients,
+        tokens,
+        served: AtomicU64::new(0),
+    };
+    let loads = [
+        load("physics", 8, 20),
+        load("guests", 8, 20),
+        load("course", 60, 200),
+    ];
+    // The costs of tokens are measured from the first requests.
+    for load in &loads {
+        for _ in 0..4 {
+            let limit = json!({"max_tokens": load.tokens});
+            assert_eq!(chat(&pool, &load.key, &limit).0, 200);
+        }
+    }
+    let (is_counted, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let served = |nth: usize| loads[nth].served.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        for load in &loads {
+            for _ in 0..load.clients {
+                scope.spawn(|| {
+                    while !has_ended.load(Ordering::Relaxed) {
+                        let limit = json!({"max_tokens": load.tokens});
+                        let (status, response, _) = chat(&pool, &load.key, &limit);
+                        assert_eq!(status, 200, "{response}");
+                        let tokens = response["usage"]["completion_tokens"].as_u64().unwrap();
+                        if is_counted.load(Ordering::Relaxed) {
+                            load.served.fetch_add(tokens, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        }
+        wait_for("all clients", || waiting(&pool) >= 70);
+        is_counted.store(true, Ordering::Relaxed);
+        wait_for("enough tokens", || (0..3).map(served).sum::<u64>() >= 8_000);
+        is_counted.store(false, Ordering::Relaxed);
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    let [physics, guests, course] = [served(0), served(1), served(2)];
+    // Each request takes time in addition to its tokens, so short requests get fewer tokens for the same service.
+    let counts = format!("physics {physics}, guests {guests}, course {course}");
+    assert!(course * 2 < physics + guests + course, "{counts}");
+    assert!(guests * 5 > course * 2, "{counts}");
+    assert!(
+        physics * 10 > guests * 14 && physics * 10 < guests * 28,
+        "{counts}"
+    );
+}
+
+fn waiting(pool: &Pool) -> usize {
+    let (status, queue) = admin(pool, &pool.admin_key(), "GET", "/queue", &Value::Null);
+    assert_eq!(status, 200, "{queue}");
+    queue["waiting"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_request_gets_the_class_that_its_group_allows_and_the_response_names_it() {
+    let config = "auth: {inference: key}\ngroups: {lab: {reserved_permille: 100, keys: [lab]}, course: {class_max: flex, keys: [course]}}\n";
+    let pool = Pool::with_models(&[model()], config);
+    let keys = ["lab", "course", "alone"].map(|name| key(&pool, name));
+    for (nth, more, expected) in [
+        (0, json!({}), "default"),
+        (0, json!({"service_tier": "flex"}), "flex"),
+        (0, json!({"service_tier": "priority"}), "priority"),
+        (0, json!({"priority": -1}), "priority"),
+        (0, json!({"priority": 3}), "flex"),
+        (1, json!({"service_tier": "priority"}), "flex"),
+        (2, json!({"service_tier": "priority"}), "default"),
+    ] {
+        let mut more = more;
+        more["max_tokens"] = json!(2);
+        let (status, response, head) = chat(&pool, &keys[nth], &more);
+        assert_eq!(status, 200, "{more}: {response}");
+        assert_eq!(class(&head), Some(expected), "{more}: {head}");
+        assert!(!head.contains("x-model-pool-ignored"), "{more}: {head}");
+        let tier = match more.get("service_tier") {
+            Some(_) => json!(expected),
+            None => Value::Null,
+        };
+        assert_eq!(response["service_tier"], tier, "{more}: {response}");
+    }
+    let more = json!({"service_tier": "flex", "stream": true, "max_tokens": 3});
+    let (_, text, head) = chat(&pool, &keys[0], &more);
+    let chunks = text.as_str().unwrap().matches("data: {").count();
+    let tiers = text.as_str().unwrap();
+    let tiers = tiers.matches("\"service_tier\":\"flex\"").count();
+    assert!(chunks >= 3 && tiers == chunks, "{text}");
+    assert_eq!(class(&head), Some("flex"));
+    let (status, response, _) = chat(&pool, &keys[0], &json!({"priority": "high"}));
+    assert_eq!(status, 400, "{response}");
+}
+
+#[test]
+fn models_and_limits_of_a_group_hold_for_all_its_keys_and_change_with_a_reload() {
+    let config = "auth: {inference: key}\ngroups: {lab: {limits: {requests_per_minute: 3}, keys: [one, two]}, none: {models: [other], keys: [three]}}\n";
+    let pool = Pool::with_models(&[model()], config);
+    let keys = ["one", "two", "three"].map(|name| key(&pool, name));
+    let short = json!({"max_tokens": 1});
+    for nth in [0, 1, 0] {
+        assert_eq!(chat(&pool, &keys[nth], &short).0, 200);
+    }
+    let (status, response, _) = chat(&pool, &keys[1], &short);
+    assert_eq!(status, 429, "{response}");
+    let message = response["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("the group lab") && message.contains("3 requests"),
+        "{message}"
+    );
+    assert_eq!(chat(&pool, &keys[2], &short).0, 404);
+
+    let file = pool.folder().join("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("{requests_per_minute: 3}", "{}");
+    std::fs::write(&file, text.replace("models: [other]", "weight: 2")).unwrap();
+    let (status, reloaded) = admin(&pool, &pool.admin_key(), "POST", "/reload", &Value::Null);
+    assert_eq!(status, 200, "{reloaded}");
+    for key in &keys {
+        assert_eq!(chat(&pool, key, &short).0, 200);
+    }
+    std::fs::write(&file, "groups: {a: {parent: b}, b: {parent: a}}\n").unwrap();
+    let (status, refused) = admin(&pool, &pool.admin_key(), "POST", "/reload", &Value::Null);
+    assert_eq!(status, 400, "{refused}");
+    assert!(
+        refused.to_string().contains("groups contain each other"),
+        "{refused}"
+    );
+}
