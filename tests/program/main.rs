@@ -29,6 +29,7 @@ mod end_to_end;
 mod engines;
 mod evening;
 mod floods;
+mod forecasts;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
