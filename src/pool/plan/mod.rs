@@ -21,6 +21,7 @@ pub(crate) mod moving;
 pub(crate) mod next;
 pub(crate) mod node_choice;
 pub(crate) mod node_demand;
+pub(crate) mod node_fit;
 pub(crate) mod node_limits;
 pub(crate) mod node_set;
 pub(crate) mod obstacles;

@@ -1,17 +1,17 @@
 //! Decides when to request another node instead of evicting, and when to give one back (S2). Part of `plan::next`; changes nothing.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
 use crate::plan::node_choice::{self, Choice};
-use crate::plan::place::place;
+use crate::plan::node_fit::{hold_together, holds, moves_with, successor};
 use crate::plan::{node_limits, node_set};
 use crate::types::decision::{Decision, NodePlan, Plan};
-use crate::types::ids::{Bytes, DemandId, DeviceId, ModelId, NodeId, Time};
+use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, Time};
 use crate::types::node_demand::{NodeShape, PendingNode};
 use crate::types::rank::DemandRank;
 use crate::types::reason::Refusal;
@@ -287,50 +287,6 @@ pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
     ours && devices.all(|device| device.holders.is_empty()) && pool.engines_given_up(node) == 0
 }
 
-/// For a model that moves because its node ends: the cheapest size that holds everything that has to move from there and has no
-/// free place (N7). This requests one node for all of them instead of one after another.
-fn successor(pool: &Pool, requirements: &Requirements) -> Choice {
-    let all = moves_with(pool, requirements);
-    if all.is_empty() {
-        return Choice::Nothing;
-    }
-    node_choice::choose(pool, |shape| {
-        hold_together(pool, &all, shape) && holds(pool, requirements, shape)
-    })
-}
-
-/// Everything that has to move from the model's node and has no free place; empty if the model does not have to move.
-fn moves_with(pool: &Pool, requirements: &Requirements) -> Vec<Requirements> {
-    let mut all = Vec::new();
-    let Some((node, _)) = pool.moves_from(requirements.model) else {
-        return all;
-    };
-    if pool.moves_lacking(requirements.model) == 0 {
-        return all;
-    }
-    let models: BTreeSet<ModelId> = pool
-        .replicas_on(node)
-        .iter()
-        .map(|id| pool.replicas[id].model)
-        .collect();
-    for model in models {
-        let since = pool.models[&model].since;
-        let lacking = pool.moves_lacking(model);
-        let coming = pool.models[&model].planned.len();
-        for _ in coming..lacking {
-            let one = Requirements::new(pool, model, since);
-            if one.nodes > 1 {
-                continue;
-            }
-            let plan = place(pool, &one);
-            if plan.refusal.is_some() || !plan.victims.is_empty() {
-                all.push(one);
-            }
-        }
-    }
-    all
-}
-
 /// Returns true if a demand needs the node of this request: no other request that is more certain brings a node for all of them.
 fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     if let Some(set) = pending.set {
@@ -428,47 +384,4 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
     };
     let devices = pool.nodes.devices_of(node);
     devices.filter(fits).count() >= requirements.devices as usize
-}
-
-/// Returns true if an empty node of this size holds all of them. Places the largest first, each where it fits best.
-fn hold_together<'a>(
-    pool: &Pool,
-    all: impl IntoIterator<Item = &'a Requirements>,
-    shape: &NodeShape,
-) -> bool {
-    let mut free: Vec<Bytes> = (0..shape.devices).map(|_| shape.bytes_per_device).collect();
-    let mut order: Vec<&Requirements> = all.into_iter().collect();
-    order.sort_by_key(|requirements| {
-        Reverse((
-            requirements.devices,
-            requirements.bytes_on(shape.kind),
-            requirements.model,
-        ))
-    });
-    for requirements in order {
-        let bytes = requirements.bytes_on(shape.kind);
-        free.sort();
-        let first = free.partition_point(|device| *device < bytes);
-        let last = first + requirements.devices as usize;
-        if last > free.len() || !holds(pool, requirements, shape) {
-            return false;
-        }
-        for device in &mut free[first..last] {
-            *device = device.saturating_sub(bytes);
-        }
-    }
-    true
-}
-
-/// Returns true if an empty node of this size holds it, or its part on one node.
-pub(crate) fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
-    let model = &pool.models[&requirements.model];
-    // A new node has none of the devices that a model's file names, but may have devices of their maker.
-    let is_allowed = match &model.spec.allowed_shapes {
-        Some(shapes) => shapes.contains(&shape.shape),
-        None => model.spec.allowed.is_none(),
-    };
-    is_allowed
-        && requirements.devices_per_node() <= shape.devices
-        && requirements.bytes_on(shape.kind) <= shape.bytes_per_device
 }

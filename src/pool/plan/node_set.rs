@@ -12,7 +12,7 @@ use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
 use crate::plan::node_choice::{self, Choice, Cost};
-use crate::plan::node_demand::holds;
+use crate::plan::node_fit::holds;
 use crate::plan::{gang, group, node_limits};
 use crate::types::decision::Decision;
 use crate::types::gang::GangReach;

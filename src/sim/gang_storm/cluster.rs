@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use super::super::random::Random;
 use super::sets::SeenSet;
-use super::{Due, GangFault, LENGTH, Link, Play, TOTAL, reach};
+use super::specs::reach;
+use super::{Due, GangFault, LENGTH, Link, Play, TOTAL};
 use pool::{
     DemandId, DeviceId, DeviceReading, Event, KindId, Limits, NodeBudget, NodeId, NodeOutlook,
     NodeShape, ShapeId, Span, Time,
@@ -29,7 +30,7 @@ pub(super) struct OpenRequest {
 pub(super) struct Leases {
     pub shapes: Vec<NodeShape>,
     pub limits: Limits,
-    /// The machines of each size that nobody has.
+    /// The free machines of each size.
     free: BTreeMap<ShapeId, u32>,
     queue: VecDeque<DemandId>,
     pub open: BTreeMap<DemandId, OpenRequest>,

@@ -4,75 +4,30 @@
 
 mod checks;
 mod cluster;
+mod report;
 mod sets;
 mod shell;
+mod specs;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::plan_check::PlansCompared;
 use super::random::Random;
 use super::timeline::{Scene, Timeline};
 use super::world::World;
 use cluster::Leases;
 use pool::{
     Action, Bytes, DemandId, DeviceId, DeviceReading, Event, GangReach, KeyId, Limits, ModelId,
-    ModelSpec, NodeId, NodeOutlook, NodeSpan, Pool, Priority, ReplicaId, ShapeId, Share, Span,
-    Ticket, Time, check,
+    ModelSpec, NodeId, NodeOutlook, Pool, ReplicaId, ShapeId, Share, Span, Ticket, Time, check,
 };
-
-/// A planted fault around the core that the checks must detect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GangFault {
-    /// The end of one process is reported as the end of the replica.
-    OneEndsAll,
-    /// Only the leader is ordered to end.
-    OthersRunOn,
-    /// Every node claims to reach all others.
-    ReachHidden,
-    /// The nodes of a cluster join without the request that they come for.
-    DemandHidden,
-    /// The cluster refuses all but the first request of a set, and the pool does not learn it.
-    RefusalHidden,
-}
+pub use report::{GangFault, GangStormReport};
+use specs::{reach, spec};
 
 #[derive(Clone, Debug)]
 pub struct GangStorm {
     pub seed: u64,
     pub fault: Option<GangFault>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GangStormReport {
-    pub steps: u64,
-    pub responded: u64,
-    /// Launches of replicas on several nodes, and of all others.
-    pub gangs: u64,
-    pub others: u64,
-    /// Gangs that were ready and gave their places to others.
-    pub evicted: u64,
-    /// Processes that ended on their own.
-    pub crashes: u64,
-    pub gone: u64,
-    pub restarts: u64,
-    pub adopted: u64,
-    /// Gangs that did not return completely after a restart.
-    pub incomplete: u64,
-    /// Storms in which nodes do not all reach each other.
-    pub mixed: u64,
-    /// Nodes that were requested, and that were given back.
-    pub requested: u64,
-    pub given_back: u64,
-    /// Sets of requests for gangs. Complete sets have all of their nodes; broken ones failed or were withdrawn.
-    pub sets: u64,
-    pub complete_sets: u64,
-    pub broken_sets: u64,
-    /// Launches of gangs on requested nodes.
-    pub on_requested: u64,
-    /// Plans that were compared with their loads.
-    pub plans: PlansCompared,
-    pub broken: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -410,41 +365,5 @@ impl Play {
             }
             _ => {}
         }
-    }
-}
-
-fn reach(random: &mut Random) -> GangReach {
-    match random.below(10) {
-        0..=1 => GangReach::Machine,
-        2 => GangReach::Alone {
-            version: "0.1.0".to_string(),
-        },
-        _ => GangReach::Network,
-    }
-}
-
-/// The first models span two or three nodes.
-fn spec(random: &mut Random, nth: u64, per_node: u32) -> ModelSpec {
-    let nodes = random.between(2, 3) as u32;
-    let is_gang = nth < 2;
-    ModelSpec {
-        name: format!("model-{nth}"),
-        priority: Priority([0, 0, 1, 2][random.below(if is_gang { 4 } else { 3 }) as usize]),
-        devices_per_replica: if is_gang {
-            nodes * random.between(1, u64::from(per_node)) as u32
-        } else {
-            1
-        },
-        nodes: if is_gang {
-            NodeSpan::Exactly(nodes)
-        } else {
-            NodeSpan::One
-        },
-        bytes_per_device: Bytes(random.between(20, 70) * Bytes::GIB),
-        keep_hot: Span::from_secs(random.between(60, 900)),
-        seats_per_replica: random.between(1, 4) as u32,
-        reload: Span::from_secs(random.between(1, 60)),
-        queue_timeout: Span::from_secs(random.between(30, 300)),
-        ..ModelSpec::default()
     }
 }

@@ -124,9 +124,7 @@ fn wait_for_lease(cluster: &Cluster, id: &str, state: &str) {
 }
 
 fn kinds(pool: &Pool) -> Vec<String> {
-    let path = "/llm/admin/events?limit=200";
-    let (_, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
-    let list: Value = serde_json::from_str(&text).unwrap();
+    let (_, list) = pool.admin("GET", "/llm/admin/events?limit=200", &Value::Null);
     let events = list["events"].as_array().cloned().unwrap_or_default();
     let kinds = events.iter().filter_map(|event| event["kind"].as_str());
     kinds
@@ -335,8 +333,7 @@ fn a_token_that_expires_soon_is_reported_at_the_start() {
 
 /// The memory for replicas on each GPU of the first size.
 fn bytes_per_gpu(pool: &Pool) -> u64 {
-    let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
-    let list: Value = serde_json::from_str(&text).unwrap();
+    let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
     list["shapes"][0]["bytes_per_gpu"].as_u64().unwrap()
 }
 
