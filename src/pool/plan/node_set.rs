@@ -143,7 +143,7 @@ pub(crate) fn missing(pool: &Pool, requirements: &Requirements, shape: &NodeShap
     };
     let has_room = |devices: &&&BTreeSet<DeviceId>| group::has_room_on(pool, &part, devices);
     let alike = gang::alike(pool, 1).into_values();
-    let alike = alike.filter(|nodes| nodes.iter().any(|devices| is_of_size(&devices)));
+    let alike = alike.filter(|nodes| nodes.iter().any(is_of_size));
     let present = alike
         .map(|nodes| nodes.iter().filter(has_room).count())
         .max();
