@@ -233,7 +233,7 @@ impl Account {
                 let key = PartKey {
                     place: Place::Device(id),
                     model: None,
-                    payer: Payer::Nobody,
+                    payer: Payer::Unassigned,
                     state,
                 };
                 add(&mut self.parts, key, amount);
@@ -339,7 +339,7 @@ impl Part {
         Part {
             device: device.to_owned(),
             model: String::new(),
-            payer: Payer::Nobody,
+            payer: Payer::Unassigned,
             state: Use::Unknown,
             device_ms: ms,
             byte_seconds: 0,

@@ -60,7 +60,7 @@ impl Use {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Payer {
     #[default]
-    Nobody,
+    Unassigned,
     /// Replicas that an administrator keeps loaded: always-hot models and leases.
     Administrator,
     Key(KeyId),
@@ -71,7 +71,7 @@ pub enum Payer {
 impl fmt::Display for Payer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Payer::Nobody => Ok(()),
+            Payer::Unassigned => Ok(()),
             Payer::Administrator => f.write_str("administrator"),
             Payer::Key(key) => key.fmt(f),
             Payer::Others => f.write_str("others"),

@@ -36,7 +36,7 @@ fn seconds(sums: &Value, state: &str) -> f64 {
     sums["seconds"][state].as_f64().unwrap()
 }
 
-fn of<'a>(usage: &'a Value, model: &str, name: &str) -> &'a Value {
+fn row<'a>(usage: &'a Value, model: &str, name: &str) -> &'a Value {
     let rows = usage["rows"].as_array().unwrap();
     let found = rows
         .iter()
@@ -66,7 +66,7 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
     restart(&mut pool);
 
     let all = usage(&pool, "");
-    let used = |model, name| seconds(of(&all, model, name), "used");
+    let used = |model, name| seconds(row(&all, model, name), "used");
     for (model, name) in [("one", "ann"), ("one", "=bob()"), ("two", "=bob()")] {
         assert!(used(model, name) > 0.0, "{model} {name}: {all}");
     }
@@ -76,9 +76,9 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
         first / second > 0.1 && first / second < 10.0,
         "{first} {second}"
     );
-    let loading = seconds(of(&all, "one", "ann"), "loading");
+    let loading = seconds(row(&all, "one", "ann"), "loading");
     assert!(loading > 0.0, "ann's request loaded the model: {all}");
-    let row = of(&all, "one", "ann");
+    let row = row(&all, "one", "ann");
     let held: f64 = STATES.iter().map(|state| seconds(row, state)).sum();
     let cost = row["cost"].as_f64().unwrap();
     assert!((cost - held).abs() < 0.01, "a price of 1 per second: {row}");

@@ -1,18 +1,13 @@
-//! The account of device time: reports changes of the pool, gates and readings to it, and has its parts written every minute.
+//! The account of device time in the terms of the controller: names of devices, stages of replicas, and rows for the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::devices::Devices;
-use super::state::Control;
-use crate::gates::{GateUse, Minute, SeatRequests};
-use crate::journal::Job;
-use crate::view::{DeviceTime, REMOTE_DEVICE};
-use inventory::EnergyFigure;
-use ledger::{Account, DeviceState, EnergyReading, GateNews, Life, Part, Payer, Sight, Tenancy};
-use pool::{
-    DeviceId, DeviceMemory, Holding, ModelId, NodeId, ReplicaKeys, ReplicaState, Span, Time,
-};
+use crate::gates::{GateUse, SeatRequests};
+use crate::view::DeviceTime;
+use ledger::{Account, DeviceState, GateNews, Life, Part, Payer, Sight, Tenancy};
+use pool::{DeviceId, DeviceMemory, Holding, ModelId, ReplicaKeys, ReplicaState, Span, Time};
 use store::{LedgerAmount, LedgerBatch, LedgerKey};
 
 /// The parts written in one transaction. Orders wait for no more than one.
@@ -23,7 +18,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 #[derive(Default)]
 pub(crate) struct Ledger {
-    account: Account,
+    pub account: Account,
     /// The time up to which earlier controllers have written the parts of each device.
     seen: BTreeMap<String, Time>,
     /// The devices of the account, by their names in the store.
@@ -67,7 +62,7 @@ impl Ledger {
     }
 
     /// Takes the devices and their memory. A device that an earlier controller has seen is not known for the time between.
-    fn devices(&mut self, now: Time, wall: Time, all: &[DeviceMemory], known: &Devices) {
+    pub fn devices(&mut self, now: Time, wall: Time, all: &[DeviceMemory], known: &Devices) {
         let name = |memory: &DeviceMemory| Some(known.get(memory.device)?.info.name.as_str());
         let is_known = |memory: &DeviceMemory| self.devices.contains_key(&memory.device);
         if self.devices.len() != all.len() || !all.iter().all(is_known) {
@@ -91,7 +86,7 @@ impl Ledger {
     }
 
     /// The parts since the last call, as rows of this hour and day.
-    fn take(
+    pub fn take(
         &mut self,
         now: Time,
         wall: Time,
@@ -148,7 +143,7 @@ impl Ledger {
     }
 }
 
-fn to_hour(at: Time) -> i64 {
+pub(super) fn to_hour(at: Time) -> i64 {
     i64::try_from(at.0 / HOUR_MS).unwrap_or(i64::MAX)
 }
 
@@ -170,7 +165,11 @@ fn row(part: Part, hour: i64, day: i64) -> (LedgerKey, LedgerAmount) {
     (key, amount)
 }
 
-fn state_of<'a>(memory: &DeviceMemory, name: &'a str, known: &Devices) -> DeviceState<'a> {
+pub(super) fn state_of<'a>(
+    memory: &DeviceMemory,
+    name: &'a str,
+    known: &Devices,
+) -> DeviceState<'a> {
     let device = known.get(memory.device);
     let is_read = device.is_some_and(|device| device.used.is_some() && device.stale.is_none());
     let sight = if memory.is_silent {
@@ -190,7 +189,7 @@ fn state_of<'a>(memory: &DeviceMemory, name: &'a str, known: &Devices) -> Device
     }
 }
 
-fn tenancy<'a>(holding: Holding<'a>, seats: &SeatRequests) -> Tenancy<'a> {
+pub(super) fn tenancy<'a>(holding: Holding<'a>, seats: &SeatRequests) -> Tenancy<'a> {
     let life = match holding.state {
         ReplicaState::Planned | ReplicaState::Launching => Life::Loading,
         ReplicaState::Ready | ReplicaState::Draining => Life::Serving,
@@ -209,7 +208,7 @@ fn tenancy<'a>(holding: Holding<'a>, seats: &SeatRequests) -> Tenancy<'a> {
         loaded_for: if life == Life::Loading {
             loaded_for(holding.model, seats)
         } else {
-            Payer::Nobody
+            Payer::Unassigned
         },
     }
 }
@@ -218,75 +217,7 @@ fn tenancy<'a>(holding: Holding<'a>, seats: &SeatRequests) -> Tenancy<'a> {
 fn loaded_for(model: ModelId, seats: &SeatRequests) -> Payer {
     let waiting = seats.values().filter(|request| request.model == model);
     let first = waiting.min_by_key(|request| request.came);
-    first.map_or(Payer::Administrator, |request| Payer::Key(request.key))
-}
-
-impl Control {
-    /// Reports the state of all devices and replicas to the account.
-    pub(crate) fn account_for(&mut self, now: Time) {
-        let wall = self.clock.wall();
-        let memory = self.pool.device_memory();
-        let memory: Vec<DeviceMemory> = memory
-            .filter(|memory| memory.device != REMOTE_DEVICE)
-            .collect();
-        self.ledger.devices(now, wall, &memory, &self.devices);
-        let holdings: Vec<Holding<'_>> = self.pool.holdings().collect();
-        let hosts = holdings.iter().filter(|holding| holding.host.0 > 0);
-        let hosts: BTreeSet<NodeId> = hosts.map(|holding| holding.node).collect();
-        for node in hosts {
-            let own = || self.devices.own_machine().map(str::to_owned);
-            let name = self.nodes.name(node).map(str::to_owned).or_else(own);
-            let name = name.unwrap_or_else(|| node.to_string());
-            self.ledger.account.host(node, &name);
-        }
-        let tenancies = holdings.into_iter();
-        let tenancies = tenancies.map(|holding| tenancy(holding, &self.seats));
-        self.ledger.account.replicas(now, tenancies);
-    }
-
-    /// Reports the readings of these devices to the account.
-    pub(crate) fn account_for_readings(&mut self, read: &BTreeSet<DeviceId>, is_measured: bool) {
-        let now = self.clock.now();
-        for &id in read {
-            let (Some(memory), Some(device)) = (self.pool.memory_of(id), self.devices.get(id))
-            else {
-                continue;
-            };
-            let state = state_of(&memory, &device.info.name, &self.devices);
-            // Drivers that hide the memory of single processes report only the sum of ours.
-            let ours: u64 = device.own.values().map(|bytes| bytes.0).sum();
-            let used = device.used.as_ref();
-            let is_hidden = used.is_some_and(|used| ours < used.own.0);
-            let own = (is_measured && !is_hidden).then_some(&device.own);
-            let taken = device.read_at.unwrap_or(now);
-            let energy = used
-                .and_then(|used| used.energy)
-                .map(|figure| match figure {
-                    EnergyFigure::Counter(mj) => EnergyReading::Counter(mj),
-                    EnergyFigure::Power(mw) => EnergyReading::Power(mw),
-                });
-            self.ledger
-                .account
-                .measured(now, &state, own, (taken, energy));
-        }
-    }
-
-    /// Has the parts since the last call written under this minute.
-    pub(crate) fn keep_ledger(&mut self, minute: Minute) {
-        let now = self.clock.now();
-        self.account_for(now);
-        let ahead = self.clock.wall_ahead();
-        // Hours and days follow the machine's clock, durations do not.
-        let at = (minute.number() * 60_000).saturating_add_signed(ahead);
-        let config = &self.config;
-        let period = (to_hour(Time(at)), config.day(Time(at)));
-        let wall = self.clock.wall();
-        let batches = self.ledger.take(now, wall, period, |at| config.day(at));
-        self.publishing.outdated();
-        for batch in batches {
-            self.journal.write(Job::Ledger(batch));
-        }
-    }
+    first.map_or(Payer::Administrator, |request| Payer::Key(request.user.key))
 }
 
 #[cfg(test)]

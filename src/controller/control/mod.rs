@@ -1,5 +1,6 @@
 //! The loop's state and its turns: events go to the pool, and its actions are carried out.
 
+mod accounting;
 mod actions;
 mod background;
 pub(crate) mod cluster_nodes;
@@ -22,7 +23,6 @@ mod timers;
 mod token_costs;
 mod usage;
 
-pub(crate) use forecasts::Made as MadeForecasts;
 pub use heartbeat::Heartbeat;
 pub(crate) use launcher::watch;
 pub use model_needs::{FirstFigures, first_figures};

@@ -1,5 +1,6 @@
 //! The gauges of `/metrics`: the current state of models, replicas, devices and the store, from the controller's snapshot.
 
+use super::device_time;
 use super::text::{Kind, Text};
 use crate::reading::WorkersSnapshot;
 use api_types::dto;
@@ -12,7 +13,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
     replicas(snapshot, text);
     devices(snapshot, text);
-    device_time(snapshot, text);
+    device_time::write(snapshot, text);
     hosts(snapshot, text);
     nodes(snapshot, text);
     readiness(snapshot, text);
@@ -167,25 +168,6 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
         ];
         for (kind, bytes) in known.into_iter().chain(used.map(|used| ("used", used))) {
             text.sample(&[("device", &name), ("kind", kind)], bytes.0 as f64);
-        }
-    }
-}
-
-/// Writes the ledger's totals of the devices that exist.
-fn device_time(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Time of each device by state since the start: used by requests, held idle by models, loading, asleep, foreign, cordoned, free, or not known. The states sum to the wall time. Counted every minute.";
-    text.family("device_seconds_total", Kind::Counter, help);
-    for ((device, state), time) in snapshot.device_time.iter() {
-        let labels = [("device", device.as_str()), ("state", *state)];
-        text.sample(&labels, time.ms as f64 / 1_000.0);
-    }
-    let help =
-        "Energy of each device by state since the start, for the time for which it is known.";
-    text.family("device_energy_joules_total", Kind::Counter, help);
-    for ((device, state), time) in snapshot.device_time.iter() {
-        if time.energy_ms > 0 {
-            let labels = [("device", device.as_str()), ("state", *state)];
-            text.sample(&labels, time.energy_mj as f64 / 1_000.0);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! new history records. Counts of a request are also noted for the access log. Scraping changes nothing, and loads or keeps no
 //! model (L2).
 
+mod device_time;
 mod gauges;
 mod history;
 mod text;

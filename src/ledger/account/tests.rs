@@ -93,7 +93,7 @@ fn a_device_shared_by_two_models_is_divided_by_their_memory() {
     let found = sums(&parts);
     assert_eq!(found[&(Use::Idle, KEY_1)], 20_000);
     assert_eq!(found[&(Use::Loading, KEY_1)], 40_000);
-    assert_eq!(found[&(Use::Free, Payer::Nobody)], 20_000);
+    assert_eq!(found[&(Use::Free, Payer::Unassigned)], 20_000);
     let bytes: u64 = parts.iter().map(|part| part.byte_seconds).sum();
     assert_eq!(bytes, 80 * GIB * 80);
 }
@@ -183,8 +183,8 @@ fn unknown_time_is_never_free() {
     account.devices(Time(20_000), [seen(Sight::Silent)]);
     account.devices(Time(30_000), [seen(Sight::Known)]);
     let found = sums(&account.take(Time(40_000)));
-    assert_eq!(found[&(Use::Free, Payer::Nobody)], 12_000);
-    assert_eq!(found[&(Use::Unknown, Payer::Nobody)], 16_000);
+    assert_eq!(found[&(Use::Free, Payer::Unassigned)], 12_000);
+    assert_eq!(found[&(Use::Unknown, Payer::Unassigned)], 16_000);
     assert_eq!(found[&(Use::Idle, KEY_1)], 12_000);
 }
 
@@ -234,7 +234,7 @@ fn claims_beyond_the_device_are_scaled() {
     account.replicas(Time(0), [replica(1, "a", Life::Serving, &[(0, 8)])]);
     let found = sums(&account.take(Time(10_000)));
     assert_eq!(found[&(Use::Idle, KEY_1)], 5_000);
-    assert_eq!(found[&(Use::Foreign, Payer::Nobody)], 5_000);
+    assert_eq!(found[&(Use::Foreign, Payer::Unassigned)], 5_000);
 }
 
 #[test]

@@ -205,6 +205,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("node.copy_shared", "true", ""),
     ("log.level", "debug", ""),
     ("log.format", "json", ""),
+    ("usage.keep", "90d", ""),
+    ("usage.prices", "{device_hour: 2}", ""),
     ("telemetry.endpoint", "http://127.0.0.1:4318", ""),
     ("telemetry.protocol", "http/json", ""),
     ("telemetry.headers_file", "headers", ""),

@@ -99,8 +99,8 @@ fn a_scripted_day_sums_to_the_wall_time_of_each_device() {
     assert_eq!(found[&(Use::Used, KEY_1)], used);
     assert_eq!(found[&(Use::Used, KEY_2)], used);
     assert_eq!(found[&(Use::Idle, KEY_2)], HOUR / 2);
-    assert_eq!(found[&(Use::Cordoned, Payer::Nobody)], 2 * HOUR);
-    assert_eq!(found[&(Use::Unknown, Payer::Nobody)], HOUR);
+    assert_eq!(found[&(Use::Cordoned, Payer::Unassigned)], 2 * HOUR);
+    assert_eq!(found[&(Use::Unknown, Payer::Unassigned)], HOUR);
     assert_eq!(found.values().sum::<u64>(), 2 * DAY);
 }
 
