@@ -90,6 +90,11 @@ fn the_reference_of_the_admin_client_commands_matches_their_help() {
 const LABELS: &[(&str, &[&str])] = &[
     ("model_pool_adapter_loads_total", &["model"]),
     ("model_pool_cooldown", &["model"]),
+    (
+        "model_pool_device_energy_joules_total",
+        &["device", "state"],
+    ),
+    ("model_pool_device_seconds_total", &["device", "state"]),
     ("model_pool_engine_cache_used_ratio", &["model", "replica"]),
     ("model_pool_engine_requests", &["model", "replica", "state"]),
     ("model_pool_fetch_bytes", &["model", "kind"]),
