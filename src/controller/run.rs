@@ -273,9 +273,9 @@ impl Control {
                 // The caller may have left.
                 let _ = reply.send(self.seats.len());
             }
-            Message::Forecasts(made) => {
+            Message::Forecasts { seats, took } => {
                 let now = self.clock.now();
-                self.forecasts.take(made, &mut self.seats, now);
+                self.forecasts.take(seats, took, &mut self.seats, now);
                 self.publishing.outdated();
             }
             Message::Copy { reply } => {

@@ -4,6 +4,7 @@
 mod audit;
 mod cordons;
 mod devices;
+mod forecasts_report;
 mod history;
 mod hot;
 mod keys;
@@ -27,6 +28,7 @@ mod why;
 pub use audit::{AuditList, AuditView};
 pub use cordons::{CordonResponse, Removed, UncordonResponse, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
+pub use forecasts_report::ForecastsReport;
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
 pub use keys::{KeyList, KeyRole, KeyView, LimitChange, LimitView, NewKey, RevokeResponse};
@@ -39,7 +41,7 @@ pub use nodes::{
     RequestedNodeView, RevokedNodeToken, UndrainNodeResponse, name_of as node_name,
 };
 pub use plan::PlanView;
-pub use report::{ForecastsReport, ReportView};
+pub use report::ReportView;
 pub use session::{SessionView, SignInWays};
 pub use upkeep::{
     CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,

@@ -10,7 +10,7 @@ use crate::gates::{FirstForecast, SeatRequest};
 use crate::messages::Message;
 use crate::view::WaitForecasts;
 use pool::{
-    Forecast, ForecastErrors, ModelId, Pool, Refusal, Span, Ticket, Time, WaitRange, WaitingView,
+    Forecast, ForecastErrors, ModelId, Refusal, Span, Ticket, Time, WaitRange, WaitingView,
 };
 
 /// Minimum pause between forecasts.
@@ -49,8 +49,13 @@ impl Forecasts {
     }
 
     /// Takes new forecasts. The first one for a request is kept for the comparison.
-    pub fn take(&mut self, made: Made, requests: &mut BTreeMap<Ticket, SeatRequest>, now: Time) {
-        let Made { seats, took } = made;
+    pub fn take(
+        &mut self,
+        seats: BTreeMap<Ticket, Forecast>,
+        took: Span,
+        requests: &mut BTreeMap<Ticket, SeatRequest>,
+        now: Time,
+    ) {
         self.in_progress = false;
         let pause = took.0.saturating_mul(PART_OF_WORK);
         self.next = self.next.max(now + Span(pause).min(AT_LEAST_EVERY));
@@ -116,24 +121,6 @@ impl Forecasts {
     }
 }
 
-/// New forecasts, and the time that they took.
-#[derive(Debug)]
-pub(crate) struct Made {
-    seats: BTreeMap<Ticket, Forecast>,
-    took: Span,
-}
-
-impl Made {
-    fn new(pool: Pool, now: Time) -> Made {
-        let began = Instant::now();
-        let seats = pool.forecasts(now);
-        Made {
-            seats,
-            took: Span(began.elapsed().as_millis() as u64),
-        }
-    }
-}
-
 impl Control {
     /// Makes forecasts if requests wait. Copying the pool takes the loop a part of a millisecond, or tens of them with thousands of
     /// devices.
@@ -151,13 +138,16 @@ impl Control {
         self.forecasts.next = now + pause.clamp(EVERY, AT_LEAST_EVERY);
         let inbox = self.background.inbox();
         self.background.spawn(async move {
-            let made = tokio::task::spawn_blocking(move || Made::new(*pool, now)).await;
-            let made = made.inspect_err(|error| {
-                tracing::error!(%error, "the waits of requests could not be forecast");
-            });
-            if let Ok(made) = made {
+            let work = move || {
+                let began = Instant::now();
+                let seats = pool.forecasts(now);
+                let took = Span(began.elapsed().as_millis() as u64);
+                Message::Forecasts { seats, took }
+            };
+            match tokio::task::spawn_blocking(work).await {
                 // The loop may have ended.
-                let _ = inbox.send(Message::Forecasts(made));
+                Ok(made) => drop(inbox.send(made)),
+                Err(error) => tracing::error!(%error, "the waits of requests cannot be forecast"),
             }
         });
     }

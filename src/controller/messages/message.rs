@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 
 use super::catalog_change::{CatalogFigures, Change, ChangeError, Terms};
 use super::node_messages::NodeMessage;
-use crate::control::MadeForecasts;
 use crate::gates::{GateReport, Lease, SeatUser};
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
@@ -15,8 +14,8 @@ use config::Config;
 use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Bytes, Command, DeviceId, FetchEnd, GroupId, Groups, KeyId, ModelId, NodeId, OrderId, Outcome,
-    Pool, Refusal, ReplicaId, Ticket, Tier, Time,
+    Bytes, Command, DeviceId, FetchEnd, Forecast, GroupId, Groups, KeyId, ModelId, NodeId, OrderId,
+    Outcome, Pool, Refusal, ReplicaId, Span, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
@@ -55,7 +54,11 @@ pub(crate) enum Message {
     Waiting {
         reply: oneshot::Sender<usize>,
     },
-    Forecasts(MadeForecasts),
+    /// New forecasts of waits, and the time that they took.
+    Forecasts {
+        seats: BTreeMap<Ticket, Forecast>,
+        took: Span,
+    },
     /// Returns a copy of the pool, for plans and what-if questions.
     Copy {
         reply: oneshot::Sender<Box<Pool>>,
