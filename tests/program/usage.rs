@@ -53,7 +53,14 @@ fn restart(pool: &mut Pool) {
 
 #[test]
 fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
-    let slow = ["--tokens", "100", "--token-ms", "10"];
+    let slow = [
+        "--tokens",
+        "100",
+        "--token-ms",
+        "10",
+        "--ready-after-ms",
+        "500",
+    ];
     let models = [stub("one", &slow), stub("two", &slow)];
     let prices = "auth: {inference: key}\nusage: {prices: {device_hour: 3600}}\n";
     let mut pool = Pool::with_models(&models, prices);
