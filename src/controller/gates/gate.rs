@@ -560,11 +560,11 @@ impl Drop for Lease {
         let now = gate.clock.now();
         gate.keys
             .leaves(&self.taken.user, unfulfilled, self.taken.entered, now);
-        if let Some((tokens, first, rest)) = self.taken.tokens.measured() {
-            if gate.tokens.add(tokens, first, rest) {
-                let replica = gate.replica;
-                (gate.to_loop.reports.0)(GateReport::Measured { replica });
-            }
+        if let Some((tokens, first, rest)) = self.taken.tokens.measured()
+            && gate.tokens.add(tokens, first, rest)
+        {
+            let replica = gate.replica;
+            (gate.to_loop.reports.0)(GateReport::Measured { replica });
         }
         gate.leave(self.keep);
     }

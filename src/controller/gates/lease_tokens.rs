@@ -42,7 +42,7 @@ impl LeaseTokens {
     pub fn piece(&self) -> Option<u64> {
         let pieces = get(&self.pieces) + 1;
         set(&self.pieces, pieces);
-        (pieces == FIRST_TOKEN || pieces % BATCH == 0).then_some(pieces)
+        (pieces == FIRST_TOKEN || pieces.is_multiple_of(BATCH)).then_some(pieces)
     }
 
     /// The first token has arrived, this long after the request took its seat.
