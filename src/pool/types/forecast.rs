@@ -10,7 +10,7 @@ use crate::types::ids::{Span, Time};
 const KEPT: usize = 96;
 /// The fewest errors from which a range follows.
 const LEAST: usize = 12;
-/// The numbers of loads that are told apart: 0, 1, 2, 3 to 4, 5 to 8, 9 to 16, more.
+/// The numbers of loads that are distinguished: 0, 1, 2, 3 to 4, 5 to 8, 9 to 16, more.
 const KINDS: usize = 7;
 /// A range leaves out this part of the errors on each side, in percent.
 const LEFT_OUT: usize = 4;

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 
 #[tokio::test]
 async fn a_listening_socket_is_handed_over_with_its_pending_connections() {
