@@ -1,7 +1,7 @@
 //! The groups of callers: which group a key or a person belongs to, and what it allows. The pool shares seats between groups
 //! (F1); access, classes and limits are checked here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -54,10 +54,10 @@ impl CallerGroup {
 /// The groups of the configuration in force.
 #[derive(Debug, Default)]
 struct Table {
-    groups: HashMap<String, Arc<CallerGroup>>,
+    groups: BTreeMap<String, Arc<CallerGroup>>,
     /// By the id or the name of the key.
-    keys: HashMap<String, Arc<CallerGroup>>,
-    claims: HashMap<String, Arc<CallerGroup>>,
+    keys: BTreeMap<String, Arc<CallerGroup>>,
+    claims: BTreeMap<String, Arc<CallerGroup>>,
 }
 
 impl Table {
@@ -81,13 +81,9 @@ impl Table {
                 models: models.collect(),
                 buckets: buckets.collect(),
             });
-            let with = |members: &[String]| {
-                let caller = Arc::clone(&caller);
-                let members = members.to_vec().into_iter();
-                members.map(move |member| (member, Arc::clone(&caller)))
-            };
-            table.keys.extend(with(&group.keys));
-            table.claims.extend(with(&group.claims));
+            let with = |member: &String| (member.clone(), Arc::clone(&caller));
+            table.keys.extend(group.keys.iter().map(with));
+            table.claims.extend(group.claims.iter().map(with));
             table.groups.insert(name.clone(), caller);
         }
         table
@@ -123,9 +119,9 @@ pub struct CallerGroups {
 #[derive(Debug, Default)]
 struct State {
     /// Numbers stay with their names over reloads, so groups keep their service.
-    numbers: HashMap<String, GroupId>,
+    numbers: BTreeMap<String, GroupId>,
     /// The groups of callers that the pool knows, by name.
-    known: HashMap<KeyId, Arc<str>>,
+    known: BTreeMap<KeyId, Arc<str>>,
 }
 
 impl State {

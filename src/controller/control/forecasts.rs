@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::state::Control;
 use crate::gates::{FirstForecast, SeatRequest};
@@ -130,18 +129,18 @@ impl Control {
         if self.seats.is_empty() || !is_due {
             return;
         }
-        let began = Instant::now();
         let pool = Box::new(self.pool.clone());
-        let copied = Span(began.elapsed().as_millis() as u64);
+        let clock = self.clock;
+        let copied = clock.now().since(now);
         let pause = Span(copied.0.saturating_mul(PART_OF_COPIES));
         self.forecasts.in_progress = true;
         self.forecasts.next = now + pause.clamp(EVERY, AT_LEAST_EVERY);
         let inbox = self.background.inbox();
         self.background.spawn(async move {
             let work = move || {
-                let began = Instant::now();
+                let began = clock.now();
                 let seats = pool.forecasts(now);
-                let took = Span(began.elapsed().as_millis() as u64);
+                let took = clock.now().since(began);
                 Message::Forecasts { seats, took }
             };
             match tokio::task::spawn_blocking(work).await {
