@@ -63,6 +63,7 @@ fn parts(batch: &mut LedgerBatch, hour: i64, day: i64, (models, payers): (usize,
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
 async fn a_year_of_64_devices_takes_at_most_200_mib_and_a_month_one_second() {
     let _alone = ALONE.lock().await;
     let folder = tempfile::tempdir().unwrap();
