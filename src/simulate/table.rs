@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{forecasts, front};
 use super::setup::Setup;
+use super::{forecasts, front};
 use pool::{ShadowCosts, Span};
 use sim::replay::{Report, Waits};
 use terminal::style::Style;
