@@ -8,7 +8,7 @@ use support::service::{Pool, wait_for};
 use crate::permissions::admin;
 
 /// The time of a load in milliseconds: waits of a second or longer are compared with their forecasts.
-const LOAD_MS: &str = "2500";
+const LOAD_MS: &str = "5000";
 
 fn model(name: &str) -> (String, String) {
     let flags = [
