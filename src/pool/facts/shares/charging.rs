@@ -98,10 +98,12 @@ impl Tree {
         if class == ServiceClass::Priority
             && let Some(top) = self.reserving(&path[..length])
         {
+            // Service of an idle pool does not cost the share of days.
+            let most = self.clock.saturating_add(LEAD_MAX);
             self.shift_reserve(path[top], |reserve| {
                 let by_share = u128::from(service) * 1_000 / u128::from(reserve.permille.max(1));
                 let by_share = u64::try_from(by_share).unwrap_or(u64::MAX);
-                reserve.served = reserve.served.saturating_add(by_share);
+                reserve.served = reserve.served.saturating_add(by_share).min(most);
             });
         }
     }

@@ -212,6 +212,24 @@ fn a_reserved_share_goes_first_and_no_further() {
 }
 
 #[test]
+fn service_of_an_idle_pool_does_not_cost_a_reserved_share_for_days() {
+    let reserved = Group {
+        reserved_permille: 200,
+        ..group(1, None, 1)
+    };
+    let mut shares = shares(vec![reserved, group(2, None, 9)], &[(1, 1), (2, 2)]);
+    // Hours of a seat that no other key wants, and then ten minutes of the others.
+    shares.joins(KeyId(1), MODEL, ServiceClass::Priority, Time(0));
+    served(&mut shares, KeyId(1), ServiceClass::Priority, 100_000_000);
+    shares.joins(KeyId(2), MODEL, ServiceClass::Default, Time(0));
+    served(&mut shares, KeyId(2), ServiceClass::Default, 6_100_000);
+    waits(&mut shares, 1, ServiceClass::Priority);
+    waits(&mut shares, 2, ServiceClass::Default);
+    let counts = counts(&serve(&mut shares, 200));
+    assert!(counts[&1].abs_diff(40) <= 3, "{counts:?}");
+}
+
+#[test]
 fn a_million_announced_tokens_hold_back_a_group_by_a_few_requests() {
     let mut shares = shares(
         vec![group(1, None, 1), group(2, None, 1)],
