@@ -232,6 +232,8 @@ fn an_engine_that_hangs_does_not_delay_the_others_at_a_takeover() {
     let _old = std::mem::replace(&mut machine.child, new);
     machine.logs("adopted hot");
     assert_eq!(asks(&pool, "hot").0, 200);
+    // Examining the engine takes up to 25 s.
+    machine.logs("did not answer");
     machine.logs("connected again");
     let log = machine.log();
     let at = |text: &str| {
