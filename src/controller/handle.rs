@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use crate::client_plans::ClientPlans;
 use crate::clock::Clock;
 use crate::gates::seat_counts::guests_of;
 use crate::gates::{EarlierSeats, Gate, Lease, Route, Routes, SeatCounts, SeatUser};
@@ -106,6 +107,7 @@ pub struct Handle {
     pub(super) wait_forecasts: Arc<WaitForecasts>,
     pub(super) earlier_seats: EarlierSeats,
     pub(super) hub_lookups: Arc<HubLookups>,
+    pub(super) client_plans: Arc<ClientPlans>,
     pub(super) adapter_lookups: Arc<AdapterLookups>,
 }
 
@@ -258,7 +260,7 @@ impl Handle {
     }
 
     /// Computes with a copy of the pool, on a thread that may block: with thousands of devices it takes many milliseconds.
-    async fn in_copy<T: Send + 'static>(
+    pub(super) async fn in_copy<T: Send + 'static>(
         &self,
         work: impl FnOnce(Pool) -> T + Send + 'static,
     ) -> Result<T, ControllerBusy> {

@@ -31,6 +31,7 @@
 //! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the audit, `serve`
 //! writes daily token totals and the times of cleanups. The store serializes all writes.
 
+mod client_plans;
 mod clock;
 mod control;
 mod engines;

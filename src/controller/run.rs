@@ -69,6 +69,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         wait_forecasts: Arc::clone(&control.forecasts.compared),
         earlier_seats: control.earlier_seats.clone(),
         adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
+        client_plans: Arc::default(),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
             control.live.clone(),

@@ -143,11 +143,16 @@ impl Control {
                 let took = clock.now().since(began);
                 Message::Forecasts { seats, took }
             };
-            match tokio::task::spawn_blocking(work).await {
-                // The loop may have ended.
-                Ok(made) => drop(inbox.send(made)),
-                Err(error) => tracing::error!(%error, "the waits of requests cannot be forecast"),
-            }
+            let made = tokio::task::spawn_blocking(work).await;
+            let made = made.unwrap_or_else(|error| {
+                tracing::error!(%error, "the waits of requests cannot be forecast");
+                Message::Forecasts {
+                    seats: BTreeMap::new(),
+                    took: AT_LEAST_EVERY,
+                }
+            });
+            // The loop may have ended.
+            drop(inbox.send(made));
         });
     }
 }
