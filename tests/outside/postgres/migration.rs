@@ -4,8 +4,9 @@ use std::process::{Command, Output};
 
 use model_pool::pool::{DeviceId, LoadWish, Override, Priority, Record, RecordKind, Time};
 use model_pool::store::{
-    AuditEntry, AuditQuery, DayUsage, HistoryQuery, KeptRay, KeyUse, NewKey, NewVote, Retention,
-    Role, Seconds, Store, UsageMinute, generate_key, hash_key,
+    AuditEntry, AuditQuery, DayUsage, HistoryQuery, KeptRay, KeyUse, LedgerAmount, LedgerBatch,
+    LedgerKey, NewKey, NewVote, Retention, Role, Seconds, Store, UsageMinute, generate_key,
+    hash_key,
 };
 use serde_json::json;
 use support::postgres::PASSWORD;
@@ -21,6 +22,28 @@ fn record(at: u64) -> Record {
         Some("org/a".into()),
         format!("{at} waiting"),
     )
+}
+
+/// An hour of a device that a key used.
+fn ledger(device: &str) -> LedgerBatch {
+    let key = LedgerKey {
+        hour: 25,
+        day: 1,
+        device: device.to_owned(),
+        model: format!("model on {device}"),
+        payer: "lab/k1".to_owned(),
+        state: "used".to_owned(),
+    };
+    let amount = LedgerAmount {
+        device_ms: 3_600_000,
+        byte_seconds: 1 << 40,
+        energy_mj: 7,
+        energy_ms: 8,
+    };
+    let mut batch = LedgerBatch::default();
+    batch.add(key, amount);
+    batch.see(device, Time(9));
+    batch
 }
 
 /// Rows in most tables, and ids that were assigned and deleted.
@@ -122,6 +145,7 @@ async fn fill(store: &Store) {
         section: "engine_config".into(),
     };
     store.save_used_ray(&ray).await.unwrap();
+    store.add_ledger(&ledger("gpu0")).await.unwrap();
 }
 
 /// All readable data of the store.
@@ -136,7 +160,7 @@ async fn contents(store: &Store) -> String {
         ..AuditQuery::default()
     };
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         store.history(history).await.unwrap(),
         store.last_id().await.unwrap(),
         store.last_numbers().await.unwrap(),
@@ -157,6 +181,10 @@ async fn contents(store: &Store) -> String {
         store.audit(audit).await.unwrap(),
         store.ratings().await.unwrap(),
         store.used_rays().await.unwrap(),
+        store.ledger_by_payer(0, 9).await.unwrap(),
+        store.ledger_by_device(0, 9).await.unwrap(),
+        store.ledger_by_hour(0, 99).await.unwrap(),
+        store.ledger_seen().await.unwrap(),
     )
 }
 
@@ -224,6 +252,9 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
         .await
         .unwrap();
     assert_eq!((numbers.node, numbers.devices), (1, vec![2, 3]));
+    // Names that the moved rows do not have.
+    second.add_ledger(&ledger("gpu1")).await.unwrap();
+    assert_eq!(second.ledger_by_device(0, 9).await.unwrap().len(), 2);
     let before = contents(&second).await;
     second.close().await;
 
