@@ -2,6 +2,7 @@
 //! no cycle, no weight of zero, and each key in at most one group.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -124,6 +125,20 @@ impl Groups {
     /// Parents come before their children.
     pub fn all(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// The path of each group from the top, as in `physics/lab`.
+    pub fn paths(&self) -> BTreeMap<GroupId, String> {
+        let mut paths: BTreeMap<GroupId, String> = BTreeMap::new();
+        for group in &self.groups {
+            let above = group.parent.and_then(|parent| paths.get(&parent));
+            let path = match above {
+                Some(above) => format!("{above}/{}", group.name),
+                None => group.name.clone(),
+            };
+            paths.insert(group.id, path);
+        }
+        paths
     }
 
     /// The group of the key; `None` for a key without a group.
@@ -250,6 +265,21 @@ mod tests {
             .map(|&(key, group)| (KeyId(key), GroupId(group)));
         let result = Groups::new(groups, members);
         result.map_or_else(|error| error.to_string(), |_| "accepted".to_string())
+    }
+
+    #[test]
+    fn the_path_of_a_group_begins_at_the_top() {
+        let groups = [
+            group(3, Some(1), 1),
+            group(1, Some(2), 1),
+            group(2, None, 1),
+        ];
+        let groups = Groups::new(groups.into(), []).expect("a tree");
+        let paths = groups.paths();
+        let name = |id: u32| group(id, None, 1).name;
+        assert_eq!(paths[&GroupId(2)], name(2));
+        let deepest = [2, 1, 3].map(name).join("/");
+        assert_eq!(paths[&GroupId(3)], deepest);
     }
 
     #[test]

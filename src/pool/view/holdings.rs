@@ -1,8 +1,9 @@
-//! The memory that replicas and devices hold, for the account of device time. Cheaper than a view.
+//! The memory that replicas and devices hold, and the groups of callers, for the account of device time. Cheaper than a view.
 
 use alloc::collections::BTreeMap;
 
 use crate::facts::state::Pool;
+use crate::types::groups::Groups;
 use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId};
 use crate::types::replica::Replica;
 use crate::types::replica_state::ReplicaState;
@@ -65,6 +66,11 @@ impl Pool {
     fn is_kept(&self, model: ModelId) -> bool {
         let is_leased = self.models[&model].lease_left(self.wall()).is_some();
         self.is_protected(model) || is_leased
+    }
+
+    /// The groups of callers and their members.
+    pub fn groups(&self) -> &Groups {
+        self.shares.groups()
     }
 
     /// The memory of all devices.

@@ -415,6 +415,10 @@ impl Shares {
         self.groups.group(key)
     }
 
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
     pub fn waiting(&self) -> usize {
         self.tree.waiting() as usize
     }
