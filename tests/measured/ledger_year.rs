@@ -37,7 +37,7 @@ fn parts(batch: &mut LedgerBatch, hour: i64, day: i64, (models, payers): (usize,
             };
             let amount = LedgerAmount {
                 device_ms: ms,
-                byte_seconds: ms * 80_000_000,
+                byte_seconds: u128::from(ms) * 80_000_000,
                 energy_mj: ms * 300,
                 energy_ms: ms,
             };
@@ -56,8 +56,8 @@ fn parts(batch: &mut LedgerBatch, hour: i64, day: i64, (models, payers): (usize,
             }
             add(name, "administrator".to_owned(), "loading", each / 7);
         }
-        for state in ["free", "foreign", "not_known"] {
-            add(String::new(), String::new(), state, ms / 9);
+        for (state, ms) in [("free", ms), ("foreign", ms / 9), ("not_known", ms / 9)] {
+            add(String::new(), String::new(), state, ms);
         }
     }
 }

@@ -46,7 +46,7 @@ pub use session::{SessionView, SignInWays};
 pub use upkeep::{
     CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,
 };
-pub use usage::{MyDeviceTime, UsageParts, UsageView};
+pub use usage::{MyDeviceTime, UsageParts, UsageView, group_and_account};
 pub use values::{at, moment};
 pub use votes::{Leaderboard, VoteResponse, VotedModel};
 pub use what_if::WhatIfView;

@@ -104,8 +104,8 @@ impl UsageSums {
 pub struct UsageRow {
     #[schema(example = "tiny-chat")]
     pub model: String,
-    /// The group of the payer; empty without groups.
-    #[schema(example = "")]
+    /// The path of the payer's group from the top, as in `physics/lab`; empty without a group.
+    #[schema(example = "physics/lab")]
     pub group: String,
     /// The id of a key or person, `administrator` for models that an administrator keeps loaded, `others` for keys that are counted
     /// together, or empty if unknown.
@@ -183,7 +183,7 @@ impl UsageView {
         let mut rows: BTreeMap<(&str, &str), UsageSums> = BTreeMap::new();
         let mut total = UsageSums::default();
         for sum in parts.by_payer.iter().filter(|sum| !sum.model.is_empty()) {
-            let (group, key) = payer(&sum.payer);
+            let (group, key) = group_and_account(&sum.payer);
             if keep(&sum.model, group, key) {
                 let row = rows.entry((&sum.model, &sum.payer)).or_default();
                 row.add(&sum.state, sum.amount);
@@ -199,7 +199,7 @@ impl UsageView {
         }
         let row = |((model, of), mut sums): ((&str, &str), UsageSums)| {
             sums.price(parts.prices);
-            let (group, key) = payer(of);
+            let (group, key) = group_and_account(of);
             UsageRow {
                 model: model.to_owned(),
                 group: group.to_owned(),
@@ -262,8 +262,8 @@ fn number(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(String::new, |figure| format!("{figure:.digits$}"))
 }
 
-/// The group and the account of a payer, which is stored as `GROUP/ACCOUNT`, or `ACCOUNT` without a group.
-fn payer(stored: &str) -> (&str, &str) {
+/// The path of groups and the account of a payer, which is stored as `GROUP/GROUP/ACCOUNT`, or `ACCOUNT` without a group.
+pub fn group_and_account(stored: &str) -> (&str, &str) {
     stored.rsplit_once('/').unwrap_or(("", stored))
 }
 
@@ -330,7 +330,7 @@ mod tests {
             state: state.to_owned(),
             amount: LedgerAmount {
                 device_ms: ms,
-                byte_seconds: ms,
+                byte_seconds: ms.into(),
                 energy_mj: ms * 300,
                 energy_ms: if state == "used" { ms } else { 0 },
             },
@@ -355,7 +355,7 @@ mod tests {
         let sums = [
             sum("a", "k1", "used", 3_600_000),
             sum("a", "k1", "idle", 1_800_000),
-            sum("a", "lab/k2", "idle", 1_800_000),
+            sum("a", "physics/lab/k2", "idle", 1_800_000),
             sum("", "", "free", 7_200_000),
         ];
         let prices = PricesSection {
@@ -367,7 +367,8 @@ mod tests {
         assert_eq!(first.sums.cost, Some(3.0 + 0.3 * 0.5), "300 W for an hour");
         assert_eq!(first.sums.energy_joules, Some(1_080_000.0));
         let second = &found.rows[1];
-        assert_eq!((second.group.as_str(), second.key.as_str()), ("lab", "k2"));
+        let payer = (second.group.as_str(), second.key.as_str());
+        assert_eq!(payer, ("physics/lab", "k2"));
         assert_eq!(second.sums.energy_joules, None, "unknown is not zero");
         assert_eq!(found.devices[0].wall_seconds, 14_400.0);
         assert_eq!(found.total.seconds.idle, 3_600.0);

@@ -8,7 +8,7 @@ use crate::gates::Minute;
 use crate::journal::Job;
 use crate::view::REMOTE_DEVICE;
 use inventory::EnergyFigure;
-use ledger::EnergyReading;
+use ledger::{EnergyReading, Payer};
 use pool::{DeviceId, DeviceMemory, Holding, NodeId, Time};
 
 impl Control {
@@ -61,7 +61,7 @@ impl Control {
         }
     }
 
-    /// Has the parts since the last call written under this minute.
+    /// Has the parts since the last call written under this minute, with the present groups of their keys.
     pub(crate) fn keep_ledger(&mut self, minute: Minute) {
         let now = self.clock.now();
         self.account_for(now);
@@ -71,9 +71,23 @@ impl Control {
         let config = &self.config;
         let period = (to_hour(Time(at)), config.day(Time(at)));
         let wall = self.clock.wall();
-        let batches = self.ledger.take(now, wall, period, |at| config.day(at));
+        let groups = self.pool.groups();
+        let paths = groups.paths();
+        let name = |payer: Payer| {
+            let group = match payer {
+                Payer::Key(key) => groups.group(key),
+                _ => None,
+            };
+            match group.and_then(|group| paths.get(&group)) {
+                Some(path) => format!("{path}/{payer}"),
+                None => payer.to_string(),
+            }
+        };
+        let batch = self
+            .ledger
+            .take(now, wall, period, |at| config.day(at), name);
         self.publishing.outdated();
-        for batch in batches {
+        if !batch.is_empty() {
             self.journal.write(Job::Ledger(batch));
         }
     }

@@ -10,8 +10,6 @@ use ledger::{Account, DeviceState, GateNews, Life, Part, Payer, Sight, Tenancy};
 use pool::{DeviceId, DeviceMemory, Holding, ModelId, ReplicaKeys, ReplicaState, Span, Time};
 use store::{LedgerAmount, LedgerBatch, LedgerKey};
 
-/// The parts written in one transaction. Orders wait for no more than one.
-const PARTS_AT_ONCE: usize = 256;
 /// A longer time without a controller is not counted.
 const UNSEEN_MAX: Span = Span::from_secs(31 * 24 * 3600);
 const HOUR_MS: u64 = 3_600_000;
@@ -85,14 +83,15 @@ impl Ledger {
         self.account.devices(now, all.iter().filter_map(state));
     }
 
-    /// The parts since the last call, as rows of this hour and day.
+    /// The parts since the last call, as rows of this hour and day. `name` gives the payer's name in the store.
     pub fn take(
         &mut self,
         now: Time,
         wall: Time,
         (hour, day): (i64, i64),
         day_of: impl Fn(Time) -> i64,
-    ) -> Vec<LedgerBatch> {
+        name: impl Fn(Payer) -> String,
+    ) -> LedgerBatch {
         let mut rows: Vec<(LedgerKey, LedgerAmount)> = Vec::new();
         for unseen in std::mem::take(&mut self.unseen) {
             let mut from = unseen.from;
@@ -101,7 +100,7 @@ impl Ledger {
                 let ms = end.since(from).0;
                 let mut part = Part::unseen(&unseen.device, ms);
                 part.byte_seconds = unseen.bytes.saturating_mul(ms / 1_000);
-                rows.push(row(part, to_hour(from), day_of(from)));
+                rows.push(row(part, to_hour(from), day_of(from), &name));
                 from = end;
             }
         }
@@ -116,30 +115,16 @@ impl Ledger {
             total.energy_mj += part.energy_mj;
             total.energy_ms += part.energy_ms;
         }
-        rows.extend(parts.into_iter().map(|part| row(part, hour, day)));
-        rows.sort_by(|(one, _), (other, _)| one.device.cmp(&other.device));
-        let mut batches = vec![LedgerBatch::default()];
-        let mut last: Option<String> = None;
+        let row = |part| row(part, hour, day, &name);
+        rows.extend(parts.into_iter().map(row));
+        let mut batch = LedgerBatch::default();
         for (key, amount) in rows {
-            // A batch has all rows of a device, so that its time and its parts are stored together.
-            let is_next = last.as_ref() != Some(&key.device);
-            if is_next
-                && batches
-                    .last()
-                    .is_some_and(|batch| batch.len() >= PARTS_AT_ONCE)
-            {
-                batches.push(LedgerBatch::default());
+            if known.contains(&key.device) {
+                batch.see(&key.device, wall);
             }
-            if let Some(batch) = batches.last_mut() {
-                if known.contains(&key.device) {
-                    batch.see(&key.device, wall);
-                }
-                last = Some(key.device.clone());
-                batch.add(key, amount);
-            }
+            batch.add(key, amount);
         }
-        batches.retain(|batch| !batch.is_empty());
-        batches
+        batch
     }
 }
 
@@ -147,18 +132,23 @@ pub(super) fn to_hour(at: Time) -> i64 {
     i64::try_from(at.0 / HOUR_MS).unwrap_or(i64::MAX)
 }
 
-fn row(part: Part, hour: i64, day: i64) -> (LedgerKey, LedgerAmount) {
+fn row(
+    part: Part,
+    hour: i64,
+    day: i64,
+    name: impl Fn(Payer) -> String,
+) -> (LedgerKey, LedgerAmount) {
     let key = LedgerKey {
         hour,
         day,
         device: part.device,
         model: part.model,
-        payer: part.payer.to_string(),
+        payer: name(part.payer),
         state: part.state.name().to_owned(),
     };
     let amount = LedgerAmount {
         device_ms: part.device_ms,
-        byte_seconds: part.byte_seconds,
+        byte_seconds: part.byte_seconds.into(),
         energy_mj: part.energy_mj,
         energy_ms: part.energy_ms,
     };
@@ -234,9 +224,12 @@ mod tests {
             to: Time(25 * HOUR_MS + 60_000),
         });
         let day_of = |at: Time| to_hour(at) / 24;
-        let batches = ledger.take(Time(0), Time(0), (30, 1), day_of);
-        assert_eq!(batches.len(), 1);
-        let hours = batches[0].parts().map(|(key, amount)| {
+        let mut take = || {
+            let name = |payer: Payer| payer.to_string();
+            ledger.take(Time(0), Time(0), (30, 1), day_of, name)
+        };
+        let batch = take();
+        let hours = batch.parts().map(|(key, amount)| {
             assert_eq!(key.state, "not_known");
             (key.hour, key.day, amount.device_ms, amount.byte_seconds)
         });
@@ -246,6 +239,6 @@ mod tests {
             (25, 1, 60_000, 600),
         ];
         assert!(hours.eq(expected));
-        assert!(ledger.take(Time(0), Time(0), (30, 1), day_of).is_empty());
+        assert!(take().is_empty());
     }
 }

@@ -26,16 +26,17 @@ pub struct LedgerKey {
     pub device: String,
     /// Empty for memory without a model.
     pub model: String,
-    /// A key such as `k3`, `administrator`, or empty.
+    /// A key such as `k3`, after the groups that contain it as in `physics/lab/k3`; `administrator`, or empty.
     pub payer: String,
     pub state: String,
 }
 
-/// The size of a part.
+/// The size of a part, or of a sum of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerAmount {
     pub device_ms: u64,
-    pub byte_seconds: u64,
+    /// A month of 64 large devices exceeds 63 bits.
+    pub byte_seconds: u128,
     /// The energy during `energy_ms`, in millijoules.
     pub energy_mj: u64,
     /// The part of `device_ms` for which the energy is known.
@@ -62,6 +63,28 @@ pub struct LedgerBatch {
 impl LedgerBatch {
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Divides the batch into batches of at most `most` parts. The last one with parts of a device has the device's time.
+    pub fn divided(self, most: usize) -> Vec<LedgerBatch> {
+        let mut parts: Vec<(LedgerKey, LedgerAmount)> = self.parts.into_iter().collect();
+        parts.sort_by(|(one, _), (other, _)| one.device.cmp(&other.device));
+        let mut seen = self.seen;
+        let mut batches: Vec<LedgerBatch> = Vec::new();
+        for chunk in parts.chunks(most.max(1)).rev() {
+            let devices = chunk.iter().map(|(key, _)| &key.device);
+            batches.push(LedgerBatch {
+                seen: devices
+                    .filter_map(|device| seen.remove_entry(device))
+                    .collect(),
+                parts: chunk.iter().cloned().collect(),
+            });
+        }
+        if let Some(last) = batches.first_mut() {
+            last.seen.append(&mut seen);
+        }
+        batches.reverse();
+        batches
     }
 
     pub fn len(&self) -> usize {
@@ -142,14 +165,22 @@ macro_rules! add {
     };
 }
 
-/// The sum of a column. PostgreSQL sums to a larger type.
+/// Columns are summed in two parts, because a sum may exceed an integer: multiples of this number, and the rest.
+const UNIT: u32 = 1 << 20;
+
+/// The two parts of the sum of each column. PostgreSQL sums to a larger type.
 macro_rules! summed {
     ($($column:literal),+) => {
-        concat!($(", CAST(sum(", $column, ") AS BIGINT) AS ", $column),+)
+        concat!($(
+            ", CAST(sum(", $column, " / 1048576) AS BIGINT) AS ", $column, "_units, CAST(sum(", $column,
+            " % 1048576) AS BIGINT) AS ", $column, "_rest"
+        ),+)
     };
 }
 
 const SUMS: &str = summed!("device_ms", "byte_seconds", "energy_mj", "energy_ms");
+const SUM_COLUMNS: &str = "device_ms_units, device_ms_rest, byte_seconds_units, byte_seconds_rest, \
+     energy_mj_units, energy_mj_rest, energy_ms_units, energy_ms_rest";
 
 impl Store {
     /// Adds to the stored hours and days.
@@ -168,7 +199,7 @@ impl Store {
                         .bind(id(&key.payer))
                         .bind(id(&key.state))
                         .bind(to_integer(amount.device_ms))
-                        .bind(to_integer(amount.byte_seconds))
+                        .bind(to_integer(saturated(amount.byte_seconds)))
                         .bind(to_integer(amount.energy_mj))
                         .bind(to_integer(amount.energy_ms))
                         .execute(&mut *connection)
@@ -212,14 +243,14 @@ impl Store {
         );
         let statement = format!(
             "SELECT '' AS device, CAST(0 AS BIGINT) AS period, m.name AS model, p.name AS payer, s.name AS state, \
-             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             {SUM_COLUMNS} FROM ({sums}) AS sums \
              JOIN ledger_names AS m ON m.id = sums.model JOIN ledger_names AS p ON p.id = sums.payer \
              JOIN ledger_names AS s ON s.id = sums.state ORDER BY m.name, p.name, s.name"
         );
         self.ledger_sums(statement, first, last).await
     }
 
-    /// The sums of one payer over these days, by model and state. Reads only the payer's rows.
+    /// The sums of one payer over these days in all its groups, by model and state. Reads only the payer's rows.
     pub async fn ledger_of_payer(
         &self,
         payer: &str,
@@ -230,11 +261,11 @@ impl Store {
         let sums = format!(
             "SELECT model, state{SUMS} FROM {wanted} CROSS JOIN ledger_days \
              WHERE ledger_days.day = CAST(wanted.value AS BIGINT) \
-             AND payer = (SELECT id FROM ledger_names WHERE name = ?2) GROUP BY model, state"
+             AND payer IN (SELECT id FROM ledger_names WHERE name = ?2 OR name LIKE '%/' || ?2) GROUP BY model, state"
         );
         let statement = format!(
             "SELECT '' AS device, CAST(0 AS BIGINT) AS period, m.name AS model, '' AS payer, s.name AS state, \
-             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             {SUM_COLUMNS} FROM ({sums}) AS sums \
              JOIN ledger_names AS m ON m.id = sums.model JOIN ledger_names AS s ON s.id = sums.state \
              ORDER BY m.name, s.name"
         );
@@ -259,7 +290,7 @@ impl Store {
         );
         let statement = format!(
             "SELECT d.name AS device, CAST(0 AS BIGINT) AS period, '' AS model, '' AS payer, s.name AS state, \
-             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             {SUM_COLUMNS} FROM ({sums}) AS sums \
              JOIN ledger_names AS d ON d.id = sums.device JOIN ledger_names AS s ON s.id = sums.state \
              ORDER BY d.name, s.name"
         );
@@ -277,7 +308,7 @@ impl Store {
         );
         let statement = format!(
             "SELECT '' AS device, sums.hour AS period, '' AS model, '' AS payer, s.name AS state, \
-             device_ms, byte_seconds, energy_mj, energy_ms FROM ({sums}) AS sums \
+             {SUM_COLUMNS} FROM ({sums}) AS sums \
              JOIN ledger_names AS s ON s.id = sums.state ORDER BY sums.hour, s.name"
         );
         self.ledger_sums(statement, first, last).await
@@ -336,12 +367,22 @@ fn sum_of(row: &Row) -> LedgerSum {
         payer: row.get("payer"),
         state: row.get("state"),
         amount: LedgerAmount {
-            device_ms: from_integer(row.get("device_ms")),
-            byte_seconds: from_integer(row.get("byte_seconds")),
-            energy_mj: from_integer(row.get("energy_mj")),
-            energy_ms: from_integer(row.get("energy_ms")),
+            device_ms: saturated(summed(row, "device_ms")),
+            byte_seconds: summed(row, "byte_seconds"),
+            energy_mj: saturated(summed(row, "energy_mj")),
+            energy_ms: saturated(summed(row, "energy_ms")),
         },
     }
+}
+
+/// The sum of a column from its two parts.
+fn summed(row: &Row, column: &str) -> u128 {
+    let part = |of: &str| u128::from(from_integer(row.get(&format!("{column}_{of}"))));
+    part("units") * u128::from(UNIT) + part("rest")
+}
+
+fn saturated(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// The numbers of these names. New names get one.

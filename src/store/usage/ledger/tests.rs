@@ -17,7 +17,7 @@ fn key(hour: i64, device: &str, model: &str, payer: &str, state: &str) -> Ledger
 fn amount(device_ms: u64) -> LedgerAmount {
     LedgerAmount {
         device_ms,
-        byte_seconds: device_ms * 3,
+        byte_seconds: u128::from(device_ms) * 3,
         energy_mj: device_ms * 2,
         energy_ms: device_ms / 2,
     }
@@ -47,6 +47,12 @@ async fn parts_are_summed_by_payer_device_and_hour() {
             .map(|sum| (sum.model.as_str(), sum.amount))
             .collect();
         assert_eq!(own, [("a", amount(3_200))]);
+        let mut batch = LedgerBatch::default();
+        batch.add(key(51, "gpu0", "a", "physics/lab/k1", "used"), amount(8));
+        batch.add(key(51, "gpu0", "a", "physics/lab/k11", "used"), amount(9));
+        store.add_ledger(&batch).await.expect("written");
+        let own = store.ledger_of_payer("k1", 1..=3).await.expect("read");
+        assert_eq!(own[0].amount, amount(3_208), "with all its groups");
         let none = store.ledger_of_payer("k2", 1..=3).await.expect("read");
         assert_eq!(none, []);
         let found = store.ledger_by_device(2, 3).await.expect("read");
@@ -61,7 +67,7 @@ async fn parts_are_summed_by_payer_device_and_hour() {
             })
             .collect();
         let expected = [
-            ("gpu0", "used", 3_000),
+            ("gpu0", "used", 3_017),
             ("gpu1", "free", 94),
             ("gpu1", "used", 200),
         ];
@@ -90,6 +96,75 @@ async fn old_hours_and_days_are_deleted() {
         let hours = store.ledger_by_hour(0, 2_000).await.expect("read");
         assert_eq!(hours.len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_sum_may_exceed_an_integer() {
+    const DEVICES: u128 = 64;
+    const DAY_MS: u64 = 86_400_000;
+    let day = LedgerAmount {
+        device_ms: DAY_MS,
+        byte_seconds: u128::from(DAY_MS) / 1_000 * (80 << 30),
+        energy_mj: u64::try_from(i64::MAX).expect("positive"),
+        energy_ms: DAY_MS,
+    };
+    for store in stores().await {
+        for nth in 0..31 {
+            let mut batch = LedgerBatch::default();
+            for device in 0..DEVICES {
+                let key = key(nth * 24, &format!("gpu{device}"), "", "", "free");
+                batch.add(key, day);
+            }
+            store.add_ledger(&batch).await.expect("written");
+        }
+        let all = DEVICES * 31;
+        let sums = [
+            store.ledger_by_payer(0, 30).await.expect("by payer"),
+            store.ledger_of_payer("", 0..=30).await.expect("of payer"),
+        ];
+        for sums in sums {
+            let found = sums[0].amount;
+            assert_eq!(found.byte_seconds, day.byte_seconds * all);
+            assert!(found.byte_seconds > u128::from(day.energy_mj));
+            assert_eq!(u128::from(found.device_ms), u128::from(DAY_MS) * all);
+            assert_eq!(found.energy_mj, u64::MAX);
+        }
+        let devices = store.ledger_by_device(0, 30).await.expect("by device");
+        let of_device = devices.iter().map(|sum| sum.amount.byte_seconds);
+        assert!(of_device.eq([day.byte_seconds * 31; DEVICES as usize]));
+        let hours = store.ledger_by_hour(0, 30 * 24).await.expect("by hour");
+        let of_hour = hours.iter().map(|sum| sum.amount.byte_seconds);
+        assert!(of_hour.eq([day.byte_seconds * DEVICES; 31]));
+    }
+}
+
+#[test]
+fn a_divided_batch_has_the_same_parts_and_the_time_of_a_device_with_its_last_part() {
+    let mut batch = LedgerBatch::default();
+    for nth in 0..1_000_u32 {
+        let device = format!("gpu{}", nth % 3);
+        let payer = format!("k{nth}");
+        let key = key(i64::from(nth % 5), &device, "a", &payer, "used");
+        batch.add(key, amount(u64::from(nth)));
+    }
+    for device in ["gpu0", "gpu1", "gpu2", "without parts"] {
+        batch.see(device, Time(5_000));
+    }
+    let divided = batch.clone().divided(256);
+    assert_eq!(divided.len(), 4);
+    assert!(divided.iter().all(|one| (1..=256).contains(&one.len())));
+    for (nth, one) in divided.iter().enumerate() {
+        let later = divided[nth + 1..].iter().flat_map(|one| one.parts.keys());
+        let later: Vec<&str> = later.map(|key| key.device.as_str()).collect();
+        let is_early = |device: &String| later.contains(&device.as_str());
+        assert!(!one.seen.keys().any(is_early), "{:?}", one.seen);
+    }
+    let mut merged = LedgerBatch::default();
+    for one in divided {
+        merged.merge(one, usize::MAX);
+    }
+    assert_eq!(merged, batch);
+    assert!(LedgerBatch::default().divided(256).is_empty());
 }
 
 #[test]
