@@ -72,6 +72,10 @@ pub(crate) enum NamedWish {
 /// Maximum number of records written in one transaction.
 const BATCH_MAX: usize = 256;
 
+/// Maximum number of parts of the ledger written in one transaction. Each takes two statements, and up to six for new names, within the
+/// time limit for a write.
+const PARTS_MAX: usize = 256;
+
 /// Maximum number of records that wait while nothing can be written. Beyond that, the oldest are lost and counted.
 const RECORDS_MAX: usize = 4096;
 
@@ -154,6 +158,10 @@ impl Keeper {
                 self.append().await;
                 orders.into_iter().for_each(SettledOrder::respond);
             }
+            Job::Ledger(batch) => {
+                self.append().await;
+                self.keeps_ledger(batch).await;
+            }
             other => {
                 self.append().await;
                 self.keeps(other).await;
@@ -230,6 +238,13 @@ impl Keeper {
         }
     }
 
+    /// Writes parts of the ledger in transactions of a limited size: parts of a long failure keep what has succeeded.
+    async fn keeps_ledger(&mut self, batch: LedgerBatch) {
+        for some in batch.divided(PARTS_MAX) {
+            self.keeps(Job::Ledger(some)).await;
+        }
+    }
+
     fn remembers(&mut self, error: &StoreError) {
         let is_slow = self.store.path().is_none();
         if is_slow && error.is_logged_by_the_store() {
@@ -273,11 +288,10 @@ impl Keeper {
             let minutes = std::mem::take(&mut self.waiting.minutes);
             self.keeps(Job::Usage(minutes)).await;
         }
-        if !self.waiting.ledger.is_empty() {
-            let batch = std::mem::take(&mut self.waiting.ledger);
-            self.keeps(Job::Ledger(batch)).await;
-        }
+        // The ledger of a long failure takes many writes, so the history comes first.
         self.append().await;
+        let batch = std::mem::take(&mut self.waiting.ledger);
+        self.keeps_ledger(batch).await;
     }
 
     /// The last attempt, at shutdown.
