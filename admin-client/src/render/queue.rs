@@ -75,7 +75,7 @@ mod tests {
         )
         .expect("a queue");
         let shown = queue(&view, Style::PLAIN);
-        assert!(shown.contains("40 s to 2 min 40 s"), "{shown}");
+        assert!(shown.contains("40.0 s to 2 min 40 s"), "{shown}");
     }
 
     #[test]
