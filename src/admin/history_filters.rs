@@ -1,5 +1,7 @@
 //! Filters of the history: a time, given as a duration before now or a timestamp, and a caller, given by the id or name of a key.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use api_types::error::Failure;
 use chrono::DateTime;
 use config::Length;
@@ -45,18 +47,30 @@ impl When {
 
 /// The display name for an id such as `k3`.
 pub(crate) fn name_of(app: &App, id: &str) -> String {
+    let keys = app.keys.all();
+    let known = |key| keys.iter().find(|record| record.id == key);
+    display_name(app, id, |key| known(key).map(|record| record.name.clone()))
+}
+
+/// The display names for many ids.
+pub(crate) fn names_of<'a>(app: &App, ids: &BTreeSet<&'a str>) -> BTreeMap<&'a str, String> {
+    let keys = app.keys.all();
+    let names = keys.iter().map(|record| (record.id, record.name.as_str()));
+    let names: BTreeMap<KeyId, &str> = names.collect();
+    let known = |key| names.get(&key).map(|&name| name.to_owned());
+    let ids = ids.iter();
+    ids.map(|&id| (id, display_name(app, id, known))).collect()
+}
+
+fn display_name(app: &App, id: &str, known: impl Fn(KeyId) -> Option<String>) -> String {
     let number = id.strip_prefix('k').and_then(|digits| digits.parse().ok());
     match number.map(KeyId) {
         None => id.to_owned(),
         Some(KeyId(0)) => "anonymous".to_owned(),
         Some(key) => {
-            let keys = app.keys.all();
-            let known = keys.iter().find(|record| record.id == key);
             let person = || app.oidc.as_ref().and_then(|oidc| oidc.name_of(key));
-            known
-                .map(|record| record.name.clone())
-                .or_else(person)
-                .unwrap_or_else(|| id.to_owned())
+            let name = known(key).or_else(person);
+            name.unwrap_or_else(|| id.to_owned())
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The account of device time in a month.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
@@ -11,17 +11,25 @@ use chrono::{Datelike, NaiveDate};
 use utoipa::IntoParams;
 
 use super::events::unreadable;
-use super::history_filters::{asker, name_of};
-use api_types::dto::{UsageParts, UsageView};
+use super::history_filters::{asker, names_of};
+use api_types::dto::{UsageParts, UsageView, group_and_account};
 use api_types::error::Failure;
+use config::{GroupsSection, groups};
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
 use pool::Time;
-use store::UseCount;
+use store::{LedgerSum, UseCount};
 
 const HOUR_MS: u64 = 3_600_000;
+/// Maximum number of rows of a report as JSON, which browsers show, and as CSV.
+const JSON_ROWS_MAX: usize = 20_000;
+const CSV_ROWS_MAX: usize = 500_000;
+/// The time of a report over this many sums is that of reading this many bytes.
+const BYTES_OF_SUM: usize = 200;
+/// Maximum number of groups that an error names.
+const GROUPS_NAMED_MAX: usize = 20;
 
 /// A month, as its first day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +79,7 @@ pub(crate) struct UsageQuery {
     /// The month. The default is the current one.
     #[param(value_type = Option<String>, pattern = "^[0-9]{4}-[0-9]{2}$", example = "2026-11")]
     month: Option<Month>,
-    /// Only this group and the groups below it.
+    /// Only this group and the groups below it: a name, or a path such as `physics/lab`.
     #[param(value_type = Option<String>, min_length = 1, example = "lab")]
     group: Option<String>,
     /// Only this model.
@@ -101,7 +109,7 @@ impl Strict for UsageQuery {
 /// Show the use of devices in a month
 ///
 /// Who used the devices and who held them idle, per model and key, with the energy and the cost if they are known. The states of a
-/// device sum to its wall time. Days begin at midnight in the pool's time zone.
+/// device sum to its wall time. Days begin at midnight in the pool's time zone. Reports are limited to 20,000 rows as JSON and 500,000 as CSV.
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -111,7 +119,7 @@ impl Strict for UsageQuery {
         (status = 200, description = "The account", content(
             (UsageView = "application/json", example = json!({
                 "month": "2026-01", "time_zone": "Europe/Berlin",
-                "rows": [{"model": "tiny-chat", "group": "", "key": "k3", "name": "course 4711",
+                "rows": [{"model": "tiny-chat", "group": "physics/lab", "key": "k3", "name": "course 4711",
                     "seconds": {"used": 3600.0, "idle": 600.0, "loading": 12.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
                     "byte_seconds": 3.6e13, "energy_joules": 720000.0, "energy_known_seconds": 4212.5, "cost": 2.35}],
                 "total": {"seconds": {"used": 3600.0, "idle": 600.0, "loading": 12.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
@@ -142,7 +150,7 @@ pub(crate) async fn show(
     let key = query
         .of
         .as_deref()
-        .map(|key| payer(&app, key))
+        .map(|key| account(&app, key))
         .transpose()?;
     let store = app.handle.store();
     let hour = |day: i64| day.saturating_mul(24);
@@ -161,37 +169,46 @@ pub(crate) async fn show(
         .filter(|sum| in_month(sum.period))
         .collect();
     let requests: BTreeMap<i64, UseCount> = minutes.into_iter().collect();
-    let parts = UsageParts {
-        month: month.0.format("%Y-%m").to_string(),
-        time_zone: config.zone().name().to_owned(),
-        by_payer: &by_payer,
-        by_device: &by_device,
-        by_hour: &by_hour,
-        requests: &requests,
-        prices: &config.usage.prices,
+    let bytes = (by_payer.len() + by_device.len()).saturating_mul(BYTES_OF_SUM);
+    let reading = app.clone();
+    let format = query.format;
+    let report = move || {
+        let parts = UsageParts {
+            month: month.0.format("%Y-%m").to_string(),
+            time_zone: config.zone().name().to_owned(),
+            by_payer: &by_payer,
+            by_device: &by_device,
+            by_hour: &by_hour,
+            requests: &requests,
+            prices: &config.usage.prices,
+        };
+        if let Some(wanted) = &query.group {
+            check_group(&config.groups, &by_payer, wanted)?;
+        }
+        let keep = |model: &str, group: &str, account: &str| {
+            let is_wanted = |wanted: &Option<String>, value| {
+                wanted.as_deref().is_none_or(|wanted| wanted == value)
+            };
+            let group_wanted = query.group.as_deref();
+            is_wanted(&query.model, model)
+                && is_wanted(&key, account)
+                && group_wanted.is_none_or(|wanted| is_within(group, wanted))
+        };
+        let ids: BTreeSet<&str> = by_payer
+            .iter()
+            .map(|sum| group_and_account(&sum.payer).1)
+            .collect();
+        let names = names_of(&app, &ids);
+        let name = |id: &str| names.get(id).cloned().unwrap_or_default();
+        let usage = UsageView::new(&parts, name, keep);
+        check_rows(usage.rows.len(), format)?;
+        response(&usage, format)
     };
-    let is_of = |group: &str, wanted: &str| {
-        let below = group.strip_prefix(wanted);
-        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let keep = |model: &str, group: &str, account: &str| {
-        query.model.as_deref().is_none_or(|wanted| wanted == model)
-            && query
-                .group
-                .as_deref()
-                .is_none_or(|wanted| is_of(group, wanted))
-            && key.as_deref().is_none_or(|wanted| wanted == account)
-    };
-    let names: BTreeMap<String, String> = by_payer
-        .iter()
-        .map(|sum| sum.payer.rsplit('/').next().unwrap_or_default())
-        .collect::<std::collections::BTreeSet<&str>>()
-        .into_iter()
-        .map(|id| (id.to_owned(), name_of(&app, id)))
-        .collect();
-    let name = |id: &str| names.get(id).cloned().unwrap_or_default();
-    let usage = UsageView::new(&parts, name, keep);
-    if query.format == Format::Json {
+    reading.reading.run(bytes, report).await
+}
+
+fn response(usage: &UsageView, format: Format) -> Result<Response, Failure> {
+    if format == Format::Json {
         return Ok(Json(usage).into_response());
     }
     let file = format!("inline; filename=\"model-pool-usage-{}.csv\"", usage.month);
@@ -207,12 +224,68 @@ pub(crate) async fn show(
     Ok(response)
 }
 
+fn check_rows(rows: usize, format: Format) -> Result<(), Failure> {
+    let (most, other) = match format {
+        Format::Json => (JSON_ROWS_MAX, ", or use format=csv"),
+        Format::Csv => (CSV_ROWS_MAX, ""),
+    };
+    if rows <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "the month has {rows} rows, and a report has at most {most}; filter by model, group or of{other}"
+    );
+    Err(Failure::invalid(None, message))
+}
+
+/// Returns true if the path of groups contains this group, given as a name or as a part of the path.
+fn is_within(path: &str, wanted: &str) -> bool {
+    format!("/{path}/").contains(&format!("/{wanted}/"))
+}
+
+/// Refuses a group that neither the configuration nor the month has.
+fn check_group(
+    section: &GroupsSection,
+    by_payer: &[LedgerSum],
+    wanted: &str,
+) -> Result<(), Failure> {
+    let path = |name: &String| {
+        let mut names: Vec<&str> = groups::lineage(section, name)
+            .map(|(name, _)| name)
+            .collect();
+        names.reverse();
+        names.join("/")
+    };
+    let is_configured = section.keys().any(|name| is_within(&path(name), wanted));
+    let charged: BTreeSet<&str> = by_payer
+        .iter()
+        .map(|sum| group_and_account(&sum.payer).0)
+        .collect();
+    if is_configured || charged.iter().any(|path| is_within(path, wanted)) {
+        return Ok(());
+    }
+    let shown: String = wanted.chars().take(60).collect();
+    let mut known: BTreeSet<&str> = section.keys().map(String::as_str).collect();
+    known.extend(charged.iter().flat_map(|path| path.split('/')));
+    known.remove("");
+    let names: Vec<&str> = known.iter().copied().take(GROUPS_NAMED_MAX).collect();
+    let advice = match known.len().saturating_sub(names.len()) {
+        0 if names.is_empty() => "the configuration has no groups".to_owned(),
+        0 => format!("the groups are {}", names.join(", ")),
+        more => format!("the groups are {}, and {more} more", names.join(", ")),
+    };
+    Err(Failure::invalid(
+        Some("group".to_owned()),
+        format!("group: there is no group {shown:?} in this month; {advice}"),
+    ))
+}
+
 fn at(hour: i64) -> Time {
     Time(u64::try_from(hour).unwrap_or(0).saturating_mul(HOUR_MS))
 }
 
 /// The account of a key's id or name.
-fn payer(app: &App, key: &str) -> Result<String, Failure> {
+fn account(app: &App, key: &str) -> Result<String, Failure> {
     if key == "administrator" || key == "others" {
         Ok(key.to_owned())
     } else {
@@ -223,10 +296,65 @@ fn payer(app: &App, key: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use config::GroupSection;
+    use store::LedgerAmount;
 
     fn read(text: &str) -> Result<Option<Month>, Failure> {
         let json = serde_json::json!({ "month": text }).to_string();
         Month::read(&mut Fields::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_name_and_its_path() {
+        for wanted in ["physics", "lab", "physics/lab"] {
+            assert!(is_within("physics/lab", wanted), "{wanted}");
+        }
+        for wanted in ["la", "physics/l", "lab/physics", "/", "ab"] {
+            assert!(!is_within("physics/lab", wanted), "{wanted}");
+        }
+        assert!(!is_within("", "lab"));
+    }
+
+    #[test]
+    fn a_group_without_rows_is_known_by_the_configuration_and_an_earlier_one_by_its_rows() {
+        let group = |parent: &str| GroupSection {
+            parent: Some(parent.to_owned()),
+            ..GroupSection::default()
+        };
+        let section = GroupsSection::from([
+            ("physics".to_owned(), GroupSection::default()),
+            ("lab".to_owned(), group("physics")),
+        ]);
+        let earlier = LedgerSum {
+            device: String::new(),
+            period: 0,
+            model: "a".to_owned(),
+            payer: "course/k3".to_owned(),
+            state: "used".to_owned(),
+            amount: LedgerAmount::default(),
+        };
+        let rows = [earlier];
+        for wanted in ["physics", "lab", "physics/lab", "course"] {
+            check_group(&section, &rows, wanted).unwrap();
+        }
+        let error = check_group(&section, &rows, "labs").expect_err("unknown");
+        let message = error.body.error.message;
+        assert!(message.contains("course, lab, physics"), "{message}");
+        let error = check_group(&GroupsSection::new(), &[], "lab").expect_err("unknown");
+        let message = error.body.error.message;
+        assert!(message.contains("has no groups"), "{message}");
+    }
+
+    #[test]
+    fn a_report_with_too_many_rows_names_the_filters() {
+        check_rows(JSON_ROWS_MAX, Format::Json).unwrap();
+        check_rows(JSON_ROWS_MAX + 1, Format::Csv).unwrap();
+        let error = check_rows(JSON_ROWS_MAX + 1, Format::Json).expect_err("too many");
+        let message = error.body.error.message;
+        for word in ["20001", "20000", "model", "group", "of", "format=csv"] {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+        check_rows(CSV_ROWS_MAX + 1, Format::Csv).expect_err("too many");
     }
 
     #[test]

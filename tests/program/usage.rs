@@ -1,5 +1,6 @@
 //! The account of device time, with the real program: who used a device, who held it idle, and the time that no controller has seen.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -62,19 +63,27 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
         "500",
     ];
     let models = [stub("one", &slow), stub("two", &slow)];
-    let prices = "auth: {inference: key}\nusage: {prices: {device_hour: 3600}}\n";
-    let mut pool = Pool::with_models(&models, prices);
+    let config = "auth: {inference: key}\nusage: {prices: {device_hour: 3600}}\n\
+        groups: {physics: {}, lab: {parent: physics, keys: [ann, '=bob()']}, course: {}}\n";
+    let mut pool = Pool::with_models(&models, config);
     let (_, ann) = pool.new_key("ann");
     let (_, bob) = pool.new_key("=bob()");
+    let (_, eve) = pool.new_key("eve");
     let key = |made: &Value| made["key"].as_str().unwrap().to_owned();
     chat(&pool, &key(&ann), "one");
     chat(&pool, &key(&bob), "one");
     chat(&pool, &key(&bob), "two");
+    chat(&pool, &key(&eve), "two");
     restart(&mut pool);
 
     let all = usage(&pool, "");
     let used = |model, name| seconds(row(&all, model, name), "used");
-    for (model, name) in [("one", "ann"), ("one", "=bob()"), ("two", "=bob()")] {
+    for (model, name) in [
+        ("one", "ann"),
+        ("one", "=bob()"),
+        ("two", "=bob()"),
+        ("two", "eve"),
+    ] {
         assert!(used(model, name) > 0.0, "{model} {name}: {all}");
     }
     // Both requests for one model take as long, whoever sends them. The machine may be busy.
@@ -100,7 +109,20 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
         &format!("?of={}&model=two", bob["id"].as_str().unwrap()),
     );
     assert_eq!(only["rows"].as_array().unwrap().len(), 1);
-    assert_eq!(usage(&pool, "?group=nobody")["rows"], json!([]));
+    assert_eq!(row["group"], "physics/lab");
+    let rows_of = |query: &str| {
+        let rows = usage(&pool, query)["rows"].as_array().unwrap().clone();
+        let names = rows
+            .iter()
+            .map(|row| row["name"].as_str().unwrap().to_owned());
+        let names: BTreeSet<String> = names.collect();
+        names.into_iter().collect::<Vec<_>>()
+    };
+    for group in ["lab", "physics", "physics/lab"] {
+        assert_eq!(rows_of(&format!("?group={group}")), ["=bob()", "ann"]);
+    }
+    assert_eq!(rows_of("?group=lab&of=ann"), ["ann"]);
+    assert!(rows_of("?group=course").is_empty());
     let path = "/llm/admin/usage?format=csv";
     let (status, csv, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
     assert_eq!(status, 200);
@@ -116,6 +138,7 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
     for (query, param) in [
         ("?month=2026-13", "month"),
         ("?of=nobody", "of"),
+        ("?group=nobody", "group"),
         ("?format=html", "format"),
     ] {
         let (status, refused) =
