@@ -4,7 +4,7 @@ import { BASE, get } from '../lib/api.js';
 import { sum } from '../lib/device.js';
 import { bytes, clock } from '../lib/text.js';
 import { openModel, replace, route } from '../lib/route.js';
-import { Choice, Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
+import { Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
 import { Icon } from '../parts/icons.js';
 import { Table } from '../parts/table.js';
 
@@ -16,13 +16,10 @@ const held = sums => sum(STATES.slice(0, 4), ([state]) => sums.seconds[state]);
 const kwh = joules => joules === null ? 'unknown' : `${(joules / 3_600_000).toLocaleString('en', { maximumFractionDigits: 3 })} kWh`;
 const figure = number => number.toLocaleString('en', { maximumFractionDigits: number < 10 ? 2 : 0 });
 
-/** The names of the last twelve months, newest first. */
-function months() {
-  const now = new Date();
-  return Array.from({ length: 12 }, (_, nth) => {
-    const month = new Date(Date.UTC(now.getFullYear(), now.getMonth() - nth, 1)).toISOString().slice(0, 7);
-    return [month, nth === 0 ? 'This month' : month];
-  }).slice(0, 3);
+/** The eleven months before this one, newest first, and the chosen one if it is older. */
+function earlier(present, chosen) {
+  const [year, month] = present.split('-').map(Number), all = Array.from({ length: 11 }, (_, nth) => new Date(Date.UTC(year, month - 2 - nth, 1)).toISOString().slice(0, 7));
+  return chosen && !all.includes(chosen) ? [...all, chosen] : all;
 }
 
 /** A column per hour, made of parts. `of` gives the parts of an hour as state and value. */
@@ -65,12 +62,14 @@ function Devices({ of: devices }) {
 }
 
 export function Account() {
-  const { query } = route.use(), choices = months(), month = /^\d{4}-\d\d$/.test(query.month ?? '') ? query.month : choices[0][0];
+  // The pool's time zone decides which month is the present one.
+  const [present, setPresent] = useState(new Date().toISOString().slice(0, 7));
+  const { query } = route.use(), month = /^\d{4}-\d\d$/.test(query.month ?? '') ? query.month : '';
   const [usage, setUsage] = useState(null), [failure, setFailure] = useState(null), [find, setFind] = useState(''), [sort, setSort] = useState({ by: 'used', down: true });
   useEffect(() => {
     const abort = new AbortController();
     setUsage(null);
-    get('/admin/usage', { month }, { signal: abort.signal }).then(it => { setUsage(it); setFailure(null); }, it => { if (!abort.signal.aborted) setFailure(it); });
+    get('/admin/usage', { month }, { signal: abort.signal }).then(it => { setUsage(it); setFailure(null); if (!month) setPresent(it.month); }, it => { if (!abort.signal.aborted) setFailure(it); });
     return () => abort.abort();
   }, [month]);
   const rows = useMemo(() => {
@@ -79,8 +78,8 @@ export function Account() {
   }, [usage, find, sort]);
   const charts = useMemo(() => usage?.hours.length ? withoutGaps(usage.hours) : null, [usage]);
   const tile = (value, word) => html`<div class="tile"><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></div>`, total = usage?.total;
-  return html`<${Head} title="Usage" about=${usage ? `Device time in ${usage.month}. Days begin at midnight in ${usage.time_zone}.` : undefined}><${Search} label="Find a model or key" value=${find} onInput=${setFind} /><${Choice} label="Month" value=${month} of=${choices} onChange=${it => replace('account', { month: it })} />
-      <a class="button" href=${`${BASE}/admin/usage?${new URLSearchParams({ month, format: 'csv' })}`} download><${Icon} name="download" /><span>CSV</span></a><//>
+  return html`<${Head} title="Usage" about=${usage ? `Device time in ${usage.month}. Days begin at midnight in ${usage.time_zone}.` : undefined}><${Search} label="Find a model or key" value=${find} onInput=${setFind} /><label class="select"><span class="quiet">Month</span><select value=${month} onChange=${({ currentTarget: { value } }) => replace('account', value ? { month: value } : {})}><option value="">This month</option>${earlier(present, month).map(name => html`<option value=${name} key=${name}>${name}</option>`)}</select></label>
+      <a class="button" href=${`${BASE}/admin/usage?${new URLSearchParams({ ...(month && { month }), format: 'csv' })}`} download><${Icon} name="download" /><span>CSV</span></a><//>
     ${failure ? html`<${Problem} failure=${failure} />` : !usage ? html`<${Loading} />` : usage.devices.length === 0 ? html`<${Empty} icon="report" title="Nothing is counted in this month">The account is written every minute.<//>` : html`
       <div class="tiles" role="group" aria-label="In all">${tile(hours(sum(usage.devices, it => it.wall_seconds)), 'device hours')}${tile(hours(total.seconds.used), 'hours used')}${tile(hours(total.seconds.idle), 'hours held idle')}${tile(hours(held(total)), 'hours held')}${tile(kwh(total.energy_joules), 'energy of models')}${total.cost !== null && tile(total.cost.toFixed(2), 'cost')}</div>
       ${charts && html`<div class="charts"><${Columns} title="Devices" word="device hours" all=${charts} of=${it => STATES.map(([state]) => [state, it.seconds[state] / HOUR])} />
