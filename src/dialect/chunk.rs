@@ -28,6 +28,8 @@ pub struct Chunk {
     /// Log probabilities of this chunk's tokens in OpenAI's chat form.
     pub logprobs: Vec<Value>,
     pub(crate) timings: Option<Timings>,
+    /// OpenAI's `service_tier`.
+    pub(crate) tier: Option<String>,
 }
 
 /// Durations measured by the engine, in milliseconds (llama-server).
@@ -113,6 +115,9 @@ impl ChunkReader {
         let mut read = Chunk {
             usage,
             timings: chunk.get("timings").and_then(Timings::read),
+            tier: chunk
+                .as_object()
+                .and_then(|chunk| text_in(chunk, "service_tier")),
             ..Chunk::default()
         };
         let Some(choice) = choice else {

@@ -117,6 +117,13 @@ impl Teller {
         }
     }
 
+    /// Notes the tier of the request for APIs that always name one. `follows_engine`: a tier that the engine names replaces it.
+    pub fn set_tier(&mut self, tier: &'static str, follows_engine: bool) {
+        if let Teller::Responses(response) = self {
+            response.set_tier(tier, follows_engine);
+        }
+    }
+
     /// Notes that the request has its seat.
     #[inline]
     pub fn seated(&self) {
@@ -251,6 +258,12 @@ impl Telling {
     /// The keep-alive to send while the model is silent.
     pub fn pause(&self) -> Option<&'static str> {
         self.teller.pause()
+    }
+
+    /// Returns true if the client receives OpenAI's chunks.
+    #[inline]
+    pub fn is_chat(&self) -> bool {
+        matches!(self.teller, Teller::Plain | Teller::Custom(_))
     }
 
     /// Returns true if [`Telling::event`] changes events.

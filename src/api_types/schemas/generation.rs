@@ -53,6 +53,8 @@ pub struct GenerationFields {
     /// The class of the request: `flex` (served while no other request waits for the model), `default` or `priority` (within the
     /// reserved share of the group); `auto` is the default.
     pub service_tier: Option<String>,
+    /// The class of the request as a number, as in vLLM: above 0 is `flex`, below 0 is `priority`. `service_tier` takes precedence.
+    pub priority: Option<i64>,
     /// A hint for OpenAI's own service, without effect here.
     pub safety_identifier: Option<String>,
     /// A caching hint without effect.

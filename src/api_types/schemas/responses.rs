@@ -59,9 +59,12 @@ pub struct ResponseRequest {
     pub truncation: Option<String>,
     /// Only `false`: background responses are not supported.
     pub background: Option<bool>,
-    /// `auto` or `default`. Only one tier exists.
+    /// The class of the request: `flex` (served while no other request waits for the model), `default` or `priority` (within the
+    /// reserved share of the group); `auto` is the default. The response names the class in which the request was served.
     #[schema(examples("auto"))]
     pub service_tier: Option<String>,
+    /// The class of the request as a number, as in vLLM: above 0 is `flex`, below 0 is `priority`. `service_tier` takes precedence.
+    pub priority: Option<i64>,
     /// Number of likeliest tokens with log probabilities. Only 0; use chat completions for log probabilities.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u64>,

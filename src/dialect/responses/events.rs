@@ -276,8 +276,8 @@ impl Tell for Response {
         if self.is_over {
             return;
         }
-        self.begin(sse);
         self.note(&chunk);
+        self.begin(sse);
         if !chunk.reasoning.is_empty() {
             self.think(&chunk.reasoning, sse);
         }

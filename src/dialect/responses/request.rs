@@ -206,8 +206,11 @@ fn hints(
 ) -> Result<(), Failure> {
     let tiers = ["auto", "default", "flex", "scale", "priority"];
     match request.hint("service_tier", &tiers, ignored)? {
-        None | Some("auto" | "default") => {}
+        None | Some("auto") => {}
         Some(tier) => drop(chat.insert("service_tier".to_owned(), json!(tier))),
+    }
+    if let Some(priority) = request.take("priority") {
+        chat.insert("priority".to_owned(), priority);
     }
     // Conversations are never truncated.
     if request.hint("truncation", &["auto", "disabled"], ignored)? == Some("auto") {

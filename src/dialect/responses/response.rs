@@ -1,5 +1,6 @@
 //! The `response` object: the request's fields, the output items, and the final status. `events` writes its events.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +44,9 @@ pub struct Response {
     pub(super) calls: BTreeMap<u64, usize>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
+    tier: Cow<'static, str>,
+    /// A tier that the engine names replaces `tier`.
+    follows_engine: bool,
     pub(super) sequence: u64,
     pub(super) has_begun: bool,
     pub(super) is_over: bool,
@@ -112,10 +116,17 @@ impl Response {
             calls: BTreeMap::new(),
             finish: None,
             usage: None,
+            tier: Cow::Borrowed("default"),
+            follows_engine: false,
             sequence: 0,
             has_begun: false,
             is_over: false,
         }
+    }
+
+    pub fn set_tier(&mut self, tier: &'static str, follows_engine: bool) {
+        self.tier = Cow::Borrowed(tier);
+        self.follows_engine = follows_engine;
     }
 
     pub fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
@@ -197,6 +208,9 @@ impl Response {
             self.finish.clone_from(&chunk.finish);
         }
         self.usage = chunk.usage.or(self.usage);
+        if let Some(tier) = chunk.tier.as_ref().filter(|_| self.follows_engine) {
+            self.tier = Cow::Owned(tier.clone());
+        }
     }
 
     /// The final status.
@@ -225,7 +239,7 @@ impl Response {
             "status": status, "background": false, "error": error,
             "incomplete_details": details, "model": self.model, "output": output,
             "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
-            "service_tier": "default", "store": false, "top_logprobs": 0, "truncation": "disabled",
+            "service_tier": self.tier, "store": false, "top_logprobs": 0, "truncation": "disabled",
         });
         if let Value::Object(all) = &mut all {
             let echo: Map<String, Value> = serde_json::from_str(&self.echo).unwrap_or_default();

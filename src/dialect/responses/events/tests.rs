@@ -32,6 +32,26 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
+fn every_event_names_the_tier_of_the_pool_or_that_of_a_remote_engine() {
+    for (follows_engine, expected) in [(false, "flex"), (true, "scale")] {
+        let mut response = response();
+        response.set_tier("flex", follows_engine);
+        let mut shown = String::new();
+        let text = json!({"choices": [{"delta": {"content": "Hi"}}], "service_tier": "scale"});
+        response.chunk(Chunk::of_event(&text), &mut shown);
+        let last = json!({"choices": [{"delta": {}, "finish_reason": "stop"}]});
+        response.chunk(Chunk::of_event(&last), &mut shown);
+        response.end(&mut shown);
+        let events = events(&shown);
+        let tiers = events
+            .iter()
+            .map(|event| &event["response"]["service_tier"]);
+        let tiers: Vec<&Value> = tiers.filter(|tier| !tier.is_null()).collect();
+        assert_eq!(tiers, [expected; 3]);
+    }
+}
+
+#[test]
 fn a_text_is_streamed_with_created_delta_and_done_events() {
     let mut response = response();
     let mut shown = String::new();

@@ -35,7 +35,7 @@ fn a_responses_request_is_translated_to_a_chat_without_loss() {
         "tool_choice": {"type": "function", "name": "f"}, "parallel_tool_calls": false,
         "text": {"format": schema}, "user": "u", "metadata": {"a": "b"}, "stream": true,
         "store": false, "truncation": "disabled", "include": [], "reasoning": null,
-        "service_tier": "auto", "ignore_eos": true,
+        "service_tier": "auto", "priority": -1, "ignore_eos": true,
     }))
     .unwrap();
     let expected = json!({
@@ -44,7 +44,7 @@ fn a_responses_request_is_translated_to_a_chat_without_loss() {
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
         "tool_choice": {"type": "function", "function": {"name": "f"}}, "parallel_tool_calls": false,
         "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": true}},
-        "ignore_eos": true, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "user": "u",
+        "priority": -1, "ignore_eos": true, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "user": "u",
         "stream": true, "stream_options": {"include_usage": true},
     });
     assert_eq!(chat, expected);
