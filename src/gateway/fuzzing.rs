@@ -25,7 +25,7 @@ use dialect::usage::usage_of;
 use dialect::{CHAT, COMPLETIONS};
 use dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
 use edge::ClientAddress;
-use pool::KeyId;
+use pool::{KeyId, ServiceClass};
 
 /// A client's body: its routing fields and all other fields.
 pub fn body(bytes: &[u8]) {
@@ -65,6 +65,7 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             plain_prompts: false,
             refuses_tools: false,
             parses_calls: true,
+            tier_max: ServiceClass::Priority,
         };
         let written = outgoing(&fields, path, "served", generation, room, fate, wishes);
         let Ok(written) = written else {

@@ -17,6 +17,7 @@ use crate::inference::response::events::Show;
 use crate::inference::response::first_event::{self, Beginning, Refusal};
 use crate::inference::response::stream;
 use crate::inference::response::stream::{event_stream, work};
+use crate::inference::response::tier::Tier;
 use crate::inference::response::whole::{self, Whole};
 use crate::inference::understood::Understood;
 use crate::state::App;
@@ -28,7 +29,7 @@ use controller::Lease;
 use dialect::as_chat::AsChat;
 use dialect::{Teller, Telling};
 use edge::{fed, record};
-use pool::{KeyId, ServiceClass, Time};
+use pool::{KeyId, Time};
 
 /// A request on its way to its engine and back.
 pub struct Call {
@@ -45,7 +46,7 @@ pub struct Call {
     /// The engine was not requested to stream.
     pub is_plain: bool,
     /// The tier for the response, if the request set one.
-    pub tier: Option<ServiceClass>,
+    pub tier: Option<Tier>,
 }
 
 /// A response that the engine has begun.

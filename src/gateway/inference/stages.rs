@@ -24,11 +24,14 @@ use crate::inference::call::Call;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{mended, read};
+use crate::inference::request::service_class::class_name;
+use crate::inference::response::tier::Tier;
 use crate::inference::understood::{Understood, understand};
 use crate::state::App;
 use crate::upstream::remote;
 use access::limits::Admission;
 use api_types::error::{ENGINE_CRASHED, Failure};
+use catalog::Recipe;
 use controller::{Lease, Seat};
 use dialect::stored::{Desk, Wanted};
 use dialect::{CHAT, COMPLETIONS, Dialect, Reading, Teller, TranslatedRequest};
@@ -197,7 +200,7 @@ enum Seated {
 async fn seat(
     app: &App,
     context: &RequestContext,
-    request: Understood,
+    mut request: Understood,
     admitted: Admission,
 ) -> Result<Seated, Failed> {
     let (deadlines, sight) = (context.patience(), &context.user.sight);
@@ -211,7 +214,11 @@ async fn seat(
         .map(|adapter| adapter.name.as_str());
     let figures = (request.responses, admitted.estimate());
     let user = admission::seat_user(context, &route, &request.wish, figures);
-    let tier = request.wish.shows_tier.then_some(user.class);
+    let class = user.class;
+    let is_remote = matches!(route.entry.recipe, Recipe::Remote(_));
+    let tier = Tier { class, is_remote };
+    request.teller.set_tier(class_name(class), is_remote);
+    let tier = request.wish.shows_tier.then_some(tier);
     let seat = match deadlines.seat {
         Some(Duration::ZERO) => {
             match app

@@ -29,6 +29,7 @@ use dialect::body::{Fields, Scanned};
 use dialect::ollama::bare_name;
 use dialect::{Hints, ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
 use edge::record;
+use pool::ServiceClass;
 
 /// A validated request, ready for its engine.
 pub(crate) struct Understood {
@@ -108,6 +109,13 @@ pub(crate) async fn understand(
             }
         };
     let may_need_template = needs_template(&entry, path, &body);
+    let is_remote = matches!(entry.recipe, Recipe::Remote(_));
+    // Without groups, everyone may use the tiers of a remote endpoint.
+    let tier_max = if is_remote && !app.config().groups.is_empty() {
+        context.user.class(ServiceClass::Priority)
+    } else {
+        ServiceClass::Priority
+    };
     let written = move || {
         let fields = Fields::read(&body)?;
         let refuses_tools = may_need_template && refuses_tools(&entry);
@@ -128,6 +136,7 @@ pub(crate) async fn understand(
             &requested_name,
             &entry,
             (reasoning, is_plain, refuses_tools),
+            tier_max,
         )?;
         Ok((outgoing, conversation, (responses, requested), wish))
     };
@@ -238,6 +247,7 @@ fn outgoing_of(
     requested_name: &str,
     entry: &Entry,
     (reasoning, plain, refuses_tools): (ReasoningRequest, bool, bool),
+    tier_max: ServiceClass,
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_responses();
     let ask = match path {
@@ -252,6 +262,7 @@ fn outgoing_of(
         plain,
         plain_prompts: entry.plain_requests == Some(true),
         refuses_tools,
+        tier_max,
         parses_calls: matches!(entry.recipe, Recipe::Server(_)),
     };
     let generation = entry.generation_of(requested_name);

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::Call;
 use crate::inference::in_flight::{InFlightRequest, JSON, why};
-use crate::inference::request::service_class::class_name;
 use crate::inference::response::first_event::Refusal;
 use crate::inference::response::stream;
 use crate::reading::AT_ONCE_BYTES;
@@ -152,7 +151,7 @@ impl Call {
                 response["model"] = json!(&*model);
             }
             if let Some(tier) = tier {
-                response["service_tier"] = json!(class_name(tier));
+                tier.set(&mut response);
             }
             teller.respond(response)
         };

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::inference::request::ignored;
 use crate::inference::request::old_calls;
 use crate::inference::request::request_fields::Fate;
+use crate::inference::request::service_class::{RemoteTier, remote_tier};
 use crate::upstream::stream_support::Form;
 use api_types::error::Failure;
 use catalog::{Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, WishPart};
@@ -18,6 +19,7 @@ use dialect::ReasoningRequest;
 use dialect::body::{Fields, STREAM_OPTIONS, write_json};
 use dialect::shape::may_be_a_tree;
 use dialect::{CHAT, COMPLETIONS};
+use pool::ServiceClass;
 use stops::stops;
 use written::Written;
 
@@ -50,6 +52,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) plain_prompts: bool,
     /// The engine refuses tools that the model need not call.
     pub(crate) refuses_tools: bool,
+    /// The highest tier that the engine is sent. Only remote endpoints have tiers.
+    pub(crate) tier_max: ServiceClass,
     /// The engine parses the arguments of earlier calls.
     pub(crate) parses_calls: bool,
 }
@@ -155,6 +159,11 @@ pub(crate) fn outgoing(
             }
             "max_tokens"
                 if format.is_some() && (is_null || is_present("max_completion_tokens")) => {}
+            "service_tier" => match remote_tier(value.get(), wishes.tier_max) {
+                RemoteTier::AsRequested => written.raw(name, value),
+                RemoteTier::Instead(tier) => written.value(name, &json!(tier)),
+                RemoteTier::Dropped => ignored.push(name.to_owned()),
+            },
             _ if format.is_some() && (CHAT_ALONE.contains(&name) || TEXT_ALONE.contains(&name)) => {
                 refuse_unless_idle(name, value)?
             }

@@ -49,6 +49,31 @@ fn class_of_tier(tier: &str) -> Option<ServiceClass> {
     }
 }
 
+/// The tier that a remote endpoint may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemoteTier {
+    AsRequested,
+    Instead(&'static str),
+    /// A tier of another service, whose rank and price the pool does not know.
+    Dropped,
+}
+
+/// The tier for a remote endpoint, which bills tiers. `tier` is the JSON text of the request, and `most` the caller's highest class.
+pub(crate) fn remote_tier(tier: &str, most: ServiceClass) -> RemoteTier {
+    let class = match (class_of_tier(tier), tier) {
+        (Some(class), _) => class,
+        (None, "null") => return RemoteTier::AsRequested,
+        (None, "\"auto\"") => ServiceClass::Default,
+        (None, _) if most == ServiceClass::Priority => return RemoteTier::AsRequested,
+        (None, _) => return RemoteTier::Dropped,
+    };
+    if class <= most {
+        RemoteTier::AsRequested
+    } else {
+        RemoteTier::Instead(class_name(most))
+    }
+}
+
 /// As in vLLM, a smaller number comes first, and 0 is the default.
 fn class_of_priority(value: &RawValue) -> Result<ServiceClass, Failure> {
     match value.get() {
@@ -113,6 +138,27 @@ mod tests {
             let body = format!("{{\"priority\":{value}}}");
             let fields = Fields::read(body.as_bytes()).expect("a body");
             assert!(ServiceWish::read(&fields).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_remote_endpoint_gets_no_tier_above_the_class_of_the_caller() {
+        use RemoteTier::{AsRequested, Dropped, Instead};
+        use ServiceClass::{Default, Flex, Priority};
+        for (tier, most, expected) in [
+            ("\"priority\"", Priority, AsRequested),
+            ("\"priority\"", Default, Instead("default")),
+            ("\"priority\"", Flex, Instead("flex")),
+            ("\"default\"", Flex, Instead("flex")),
+            ("\"auto\"", Flex, Instead("flex")),
+            ("\"auto\"", Default, AsRequested),
+            ("\"flex\"", Flex, AsRequested),
+            ("\"scale\"", Priority, AsRequested),
+            ("\"scale\"", Default, Dropped),
+            ("\"p\\u0072iority\"", Default, Dropped),
+            ("null", Flex, AsRequested),
+        ] {
+            assert_eq!(remote_tier(tier, most), expected, "{tier} {most:?}");
         }
     }
 

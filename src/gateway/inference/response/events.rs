@@ -7,9 +7,8 @@ use std::time::Duration;
 use axum::body::Bytes;
 
 use crate::inference::in_flight::{InFlightRequest, why};
-use crate::inference::request::service_class::class_name;
 use crate::inference::response::kept::{Progress, announces_end, keep};
-use crate::inference::response::tier::with_tier;
+use crate::inference::response::tier::Tier;
 use crate::reading::AT_ONCE_BYTES;
 use crate::state::App;
 use crate::upstream::remote;
@@ -18,7 +17,6 @@ use dialect::as_stream;
 use dialect::assembler::ANSWER_MAX;
 use dialect::events::{BodyForm, Unended, event_end_from, is_whole};
 use dialect::{Teller, Telling};
-use pool::ServiceClass;
 
 /// Options for the stream that the client receives.
 #[derive(Clone, Copy)]
@@ -32,7 +30,7 @@ pub struct Show {
     /// The number of requested choices.
     pub choices: usize,
     /// The tier to write into chunks, if the request set one.
-    pub tier: Option<ServiceClass>,
+    pub tier: Option<Tier>,
 }
 
 /// The events of one response.
@@ -72,9 +70,9 @@ impl<'a> Events<'a> {
     ) -> Events<'a> {
         let keeps = telling.changes();
         let is_remote = remote::of_lease(&served.lease).is_some();
-        // Other APIs name no tier in their events.
+        // The translations to other APIs name the tier on their own, if the API has one.
         let show = Show {
-            tier: show.tier.filter(|_| !keeps),
+            tier: show.tier.filter(|_| telling.is_chat()),
             ..show
         };
         Events {
@@ -155,7 +153,7 @@ impl<'a> Events<'a> {
                         Box::pin(translated(self.app, self.telling, event.to_vec())).await?
                     };
                     let event = match self.show.tier {
-                        Some(tier) => with_tier(event, class_name(tier)),
+                        Some(tier) => tier.set_in(event),
                         None => event,
                     };
                     let (lease, model) = (&self.served.lease, &self.served.model);

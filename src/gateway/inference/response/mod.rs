@@ -5,6 +5,6 @@ pub(crate) mod first_event;
 mod kept;
 pub mod slow_reader;
 pub mod stream;
-mod tier;
+pub mod tier;
 pub(crate) mod usage_scan;
 pub(crate) mod whole;

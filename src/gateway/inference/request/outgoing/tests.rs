@@ -41,7 +41,33 @@ fn wishes() -> Wishes<'static> {
         refuses_tools: false,
         parses_calls: false,
         plain_prompts: false,
+        tier_max: ServiceClass::Priority,
     }
+}
+
+#[test]
+fn a_remote_endpoint_gets_the_tier_that_the_caller_may_use() {
+    let sent = |tier: &str, tier_max| {
+        let body = format!(r#"{{"model":"m","messages":[],"service_tier":"{tier}"}}"#);
+        let fields = Fields::read(body.as_bytes()).unwrap();
+        let wishes = Wishes {
+            tier_max,
+            ..wishes()
+        };
+        let generation = Generation::default();
+        let fate = |_: &str, _: &RawValue| Ok(Fate::Goes);
+        let outgoing = outgoing(&fields, CHAT, "served", &generation, None, fate, wishes).unwrap();
+        let body: Value = serde_json::from_slice(&outgoing.body).unwrap();
+        (body["service_tier"].clone(), outgoing.ignored)
+    };
+    let none: Vec<String> = Vec::new();
+    let most = ServiceClass::Default;
+    let all = ServiceClass::Priority;
+    assert_eq!(sent("priority", all), (json!("priority"), none.clone()));
+    assert_eq!(sent("priority", most), (json!("default"), none.clone()));
+    assert_eq!(sent("flex", most), (json!("flex"), none));
+    let dropped = (Value::Null, vec!["service_tier".to_owned()]);
+    assert_eq!(sent("scale", most), dropped);
 }
 
 #[test]
