@@ -1,7 +1,7 @@
 //! The groups of callers: which group a key or a person belongs to, and what it allows. The pool shares seats between groups
 //! (F1); access, classes and limits are checked here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,8 @@ use store::KeyRecord;
 
 /// The maximum number of callers whose group is reported to the pool one by one. The core has the same bound.
 const CALLERS_MAX: usize = 65_536;
+/// The number of keys that a warning names. Further ones are only counted.
+const NAMED_MAX: usize = 5;
 
 /// The shares, models and limits of the members of a group.
 #[derive(Debug)]
@@ -94,7 +96,53 @@ impl Table {
             return None;
         }
         let by_id = self.keys.get(&id.to_string());
-        by_id.or_else(|| self.keys.get(name).filter(|_| !is_id(name)))
+        by_id.or_else(|| self.by_name(name))
+    }
+
+    fn by_name(&self, name: &str) -> Option<&Arc<CallerGroup>> {
+        self.keys.get(name).filter(|_| !is_id(name))
+    }
+
+    /// Members that match no API key, and API keys that two groups list. Keys may be created after their group, so these
+    /// are not errors.
+    fn warnings(&self, section: &GroupsSection, keys: &[(KeyId, &str)]) -> Vec<String> {
+        if self.keys.is_empty() {
+            return Vec::new();
+        }
+        let ids: BTreeSet<String> = keys.iter().map(|(id, _)| id.to_string()).collect();
+        let names: BTreeSet<&str> = keys.iter().map(|(_, name)| *name).collect();
+        let is_known = |member: &String| {
+            if is_id(member) {
+                ids.contains(member)
+            } else {
+                names.contains(member.as_str())
+            }
+        };
+        let mut warnings = Vec::new();
+        for (name, group) in section {
+            let unknown = group.keys.iter().filter(|member| !is_known(member));
+            let unknown: Vec<String> = unknown.map(|member| format!("`{member}`")).collect();
+            if !unknown.is_empty() {
+                warnings.push(format!(
+                    "groups.{name}.keys: no API key has the id or name {}; correct it, or create the key",
+                    named(&unknown)
+                ));
+            }
+        }
+        let twice = keys.iter().filter_map(|(id, name)| {
+            let (by_id, by_name) = (self.keys.get(&id.to_string())?, self.by_name(name)?);
+            let (first, other) = (&by_id.name, &by_name.name);
+            (first != other)
+                .then(|| format!("{id} by its id to {first} and by its name to {other}"))
+        });
+        let twice: Vec<String> = twice.collect();
+        if !twice.is_empty() {
+            warnings.push(format!(
+                "groups: API keys belong to two groups, and the id decides: {}; remove one of each",
+                named(&twice)
+            ));
+        }
+        warnings
     }
 
     fn of_claims(&self, claims: &[String]) -> Option<&Arc<CallerGroup>> {
@@ -107,6 +155,15 @@ impl Table {
 fn is_id(name: &str) -> bool {
     let number = name.strip_prefix('k').map(str::as_bytes);
     number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+}
+
+/// The first of these, and the number of the others.
+fn named(all: &[String]) -> String {
+    let first = all[..all.len().min(NAMED_MAX)].join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 /// The groups of all callers.
@@ -133,17 +190,19 @@ impl State {
 }
 
 impl CallerGroups {
-    /// Puts groups in force, and tells the pool.
-    pub fn set(&self, section: &GroupsSection, keys: &[KeyRecord], handle: &Handle) {
+    /// Puts groups in force, and tells the pool. Returns warnings about their members.
+    pub fn set(&self, section: &GroupsSection, keys: &[KeyRecord], handle: &Handle) -> Vec<String> {
+        let keys = keys.iter().map(|key| (key.id, key.name.as_str()));
+        let keys: Vec<(KeyId, &str)> = keys.collect();
         let mut state = self.state();
         let table = Table::new(section, |name| state.number(name));
         state
             .known
             .retain(|_, name| table.groups.contains_key(&**name));
-        for key in keys {
-            match table.of_key(key.id, &key.name) {
-                Some(group) => drop(state.known.insert(key.id, Arc::clone(&group.name))),
-                None => drop(state.known.remove(&key.id)),
+        for (id, name) in &keys {
+            match table.of_key(*id, name) {
+                Some(group) => drop(state.known.insert(*id, Arc::clone(&group.name))),
+                None => drop(state.known.remove(id)),
             }
         }
         let members = state.known.iter();
@@ -155,7 +214,9 @@ impl CallerGroups {
             Ok(groups) => drop(handle.set_groups(groups)),
             Err(error) => tracing::error!("the groups stay as they are: {error}"),
         }
+        let warnings = table.warnings(section, &keys);
         self.table.store(Arc::new(table));
+        warnings
     }
 
     /// The group of a key. The pool learns it before the key's first request.
@@ -224,6 +285,27 @@ mod tests {
         };
         assert_eq!(of_claims(&["two", "one"]).as_deref(), Some("a"));
         assert_eq!(of_claims(&["three"]), None);
+    }
+
+    #[test]
+    fn members_without_a_key_and_keys_in_two_groups_are_named() {
+        let text = "a: {keys: [k1, tpyo, k9, k01]}\nb: {keys: [course]}\nc: {claims: [x]}";
+        let section: GroupsSection = reading::yaml(text).expect("groups");
+        let table = table(text);
+        let warnings = table.warnings(&section, &[(KeyId(1), "course"), (KeyId(2), "tpyo2")]);
+        assert_eq!(
+            warnings,
+            [
+                "groups.a.keys: no API key has the id or name `tpyo`, `k9`, `k01`; correct it, or create the key",
+                "groups: API keys belong to two groups, and the id decides: k1 by its id to a and by its name to b; remove one of each",
+            ]
+        );
+        let keys = [(KeyId(1), "one"), (KeyId(9), "course"), (KeyId(3), "tpyo")];
+        let warnings = table.warnings(&section, &keys);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].contains("name `k01`;"), "{warnings:?}");
+        let many: Vec<String> = (0..7).map(|nth| format!("x{nth}")).collect();
+        assert_eq!(named(&many), "x0, x1, x2, x3, x4 and 2 more");
     }
 
     #[test]

@@ -135,7 +135,9 @@ impl App {
         edge: Arc<Edge>,
     ) -> App {
         let now = config.get();
-        keys.groups().set(&now.groups, &keys.all(), &handle);
+        for warning in keys.groups().set(&now.groups, &keys.all(), &handle) {
+            tracing::warn!("{warning}");
+        }
         let reading = Reading::from_config(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());

@@ -58,9 +58,8 @@ impl Reloader {
         // The reload can no longer be refused from here on.
         self.edge.set(&config.server);
         self.limits.set(config.limits.clone(), config.zone());
-        self.keys
-            .groups()
-            .set(&config.groups, &self.keys.all(), &self.handle);
+        let groups = self.keys.groups();
+        warnings.extend(groups.set(&config.groups, &self.keys.all(), &self.handle));
         if let Some(prepared) = evening {
             let changed = self.schedule.change(prepared).await;
             warnings.extend(changed.err().map(|error| error.to_string()));

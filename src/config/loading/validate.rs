@@ -345,6 +345,9 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
 pub(crate) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
     notices.extend(cluster::notices(&config.cluster));
+    if config.auth.oidc.is_none() {
+        notices.extend(groups::notice(&config.groups));
+    }
     let inventory = &config.inventory;
     if inventory.provider != Provider::Command && !inventory.command.is_empty() {
         notices.push(format!(

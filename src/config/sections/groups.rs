@@ -152,6 +152,20 @@ pub fn tree(section: &GroupsSection) -> Vec<String> {
     lines
 }
 
+/// The groups with claims, which have no effect without a sign-on.
+pub(crate) fn notice(section: &GroupsSection) -> Option<String> {
+    let with_claims = section.iter().filter(|(_, group)| !group.claims.is_empty());
+    let names: Vec<&str> = with_claims.map(|(name, _)| name.as_str()).collect();
+    let (first, others) = names.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!(" (and of {count} other groups)"),
+    };
+    Some(format!(
+        "groups.{first}.claims{others} has no effect without auth.oidc"
+    ))
+}
+
 pub(crate) fn problems(section: &GroupsSection) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, group) in section {
@@ -306,6 +320,19 @@ mod tests {
             assert!(found[0].contains(expected), "{text}: {found:?}");
         }
         assert!(found("a: {}\nb: {parent: a, weight: 3, keys: [k1, course]}").is_empty());
+    }
+
+    #[test]
+    fn claims_without_a_sign_on_are_named() {
+        let of = |text: &str| notice(&section(text));
+        assert_eq!(of("a: {keys: [k1]}"), None);
+        let one = of("a: {keys: [k1]}\nb: {claims: [x]}").unwrap();
+        assert_eq!(one, "groups.b.claims has no effect without auth.oidc");
+        let two = of("a: {claims: [y]}\nb: {claims: [x]}").unwrap();
+        assert!(
+            two.starts_with("groups.a.claims (and of 1 other groups)"),
+            "{two}"
+        );
     }
 
     #[test]
