@@ -187,6 +187,18 @@ impl State {
         let number = self.numbers.entry(name.to_owned());
         *number.or_insert(GroupId(next))
     }
+
+    /// Takes over the groups of all API keys. People keep their group until their next request, unless it has no claims any more.
+    fn renew(&mut self, table: &Table, keys: &[(KeyId, &str)]) {
+        let with_claims: BTreeSet<&str> = table.claims.values().map(|group| &*group.name).collect();
+        self.known.retain(|_, name| with_claims.contains(&**name));
+        for (id, name) in keys {
+            match table.of_key(*id, name) {
+                Some(group) => drop(self.known.insert(*id, Arc::clone(&group.name))),
+                None => drop(self.known.remove(id)),
+            }
+        }
+    }
 }
 
 impl CallerGroups {
@@ -196,15 +208,7 @@ impl CallerGroups {
         let keys: Vec<(KeyId, &str)> = keys.collect();
         let mut state = self.state();
         let table = Table::new(section, |name| state.number(name));
-        state
-            .known
-            .retain(|_, name| table.groups.contains_key(&**name));
-        for (id, name) in &keys {
-            match table.of_key(*id, name) {
-                Some(group) => drop(state.known.insert(*id, Arc::clone(&group.name))),
-                None => drop(state.known.remove(id)),
-            }
-        }
+        state.renew(&table, &keys);
         let members = state.known.iter();
         let members = members.filter_map(|(key, name)| Some((*key, table.groups.get(&**name)?.id)));
         let members: Vec<(KeyId, GroupId)> = members.collect();
@@ -306,6 +310,25 @@ mod tests {
         assert!(warnings[0].contains("name `k01`;"), "{warnings:?}");
         let many: Vec<String> = (0..7).map(|nth| format!("x{nth}")).collect();
         assert_eq!(named(&many), "x0, x1, x2, x3, x4 and 2 more");
+    }
+
+    #[test]
+    fn people_leave_a_group_that_has_no_claims_any_more() {
+        let mut state = State::default();
+        let person = KeyId(1 << 40);
+        let known = |state: &State| -> Vec<(KeyId, String)> {
+            let known = state.known.iter();
+            known.map(|(key, name)| (*key, name.to_string())).collect()
+        };
+        let keys = [(KeyId(1), "one")];
+        state.known.insert(person, "lab".into());
+        state.renew(&table("lab: {keys: [one], claims: [x]}"), &keys);
+        let both = [(KeyId(1), "lab".to_owned()), (person, "lab".to_owned())];
+        assert_eq!(known(&state), both);
+        state.renew(&table("lab: {keys: [one]}\nb: {claims: [x]}"), &keys);
+        assert_eq!(known(&state), both[..1]);
+        state.renew(&table("lab: {}"), &keys);
+        assert_eq!(known(&state), []);
     }
 
     #[test]
