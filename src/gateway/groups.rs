@@ -154,7 +154,7 @@ impl Table {
 /// Returns true for a text such as `k3`, which is never the name of another key.
 fn is_id(name: &str) -> bool {
     let number = name.strip_prefix('k').map(str::as_bytes);
-    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
 /// The first of these, and the number of the others.
@@ -289,6 +289,15 @@ mod tests {
         };
         assert_eq!(of_claims(&["two", "one"]).as_deref(), Some("a"));
         assert_eq!(of_claims(&["three"]), None);
+    }
+
+    #[test]
+    fn a_key_named_like_the_prefix_of_an_id_is_found_by_its_name() {
+        let table = table("a: {keys: [k, k7x]}");
+        for name in ["k", "k7x"] {
+            let group = table.of_key(KeyId(1), name).map(|group| &*group.name);
+            assert_eq!(group, Some("a"), "{name}");
+        }
     }
 
     #[test]

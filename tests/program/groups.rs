@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
+use support::servers::{ScriptedServer, http};
 use support::service::{Pool, wait_for};
 
 use crate::permissions::admin;
+use crate::remote::far;
 
 /// A model with two seats and responses of up to 200 tokens.
 fn model() -> (String, String) {
@@ -147,6 +149,131 @@ fn a_request_gets_the_class_that_its_group_allows_and_the_response_names_it() {
     assert_eq!(class(&head), Some("flex"));
     let (status, response, _) = chat(&pool, &keys[0], &json!({"priority": "high"}));
     assert_eq!(status, 400, "{response}");
+}
+
+#[test]
+fn a_response_of_the_responses_api_names_the_class_in_which_it_was_served() {
+    let config = "auth: {inference: key}\ngroups: {lab: {reserved_permille: 100, keys: [lab]}, course: {class_max: flex, keys: [course]}}\n";
+    let pool = Pool::with_models(&[model()], config);
+    let keys = ["lab", "course", "alone"].map(|name| key(&pool, name));
+    let send = |key: &str, more: &Value| {
+        let mut body = json!({"model": "shared", "input": "Hello", "max_output_tokens": 2});
+        let more = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(more);
+        pool.request("POST", "/v1/responses", &body.to_string(), Some(key))
+    };
+    for (nth, more, expected) in [
+        (0, json!({}), "default"),
+        (0, json!({"service_tier": "flex"}), "flex"),
+        (0, json!({"priority": -1}), "priority"),
+        (
+            0,
+            json!({"service_tier": "default", "priority": -1}),
+            "default",
+        ),
+        (1, json!({"service_tier": "priority"}), "flex"),
+        (1, json!({}), "flex"),
+        (2, json!({"priority": -1}), "default"),
+    ] {
+        let (status, text, head) = send(&keys[nth], &more);
+        assert_eq!(status, 200, "{more}: {text}");
+        assert_eq!(class(&head), Some(expected), "{more}: {head}");
+        assert!(!head.contains("x-model-pool-ignored"), "{more}: {head}");
+        let response: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(response["service_tier"], expected, "{more}: {text}");
+    }
+    let (_, text, _) = send(&keys[1], &json!({"stream": true}));
+    let named = text.matches("\"service_tier\":").count();
+    let flex = text.matches("\"service_tier\":\"flex\"").count();
+    assert!(named >= 3 && flex == named, "{text}");
+    let (status, text, _) = send(&keys[0], &json!({"priority": "high"}));
+    assert!(status == 400 && text.contains("`priority`"), "{text}");
+}
+
+#[test]
+fn a_remote_endpoint_gets_the_tier_that_the_group_allows_and_its_own_tier_is_shown() {
+    let server = ScriptedServer::server(|request| {
+        let response = json!({"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+            "service_tier": "default",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}});
+        if request.starts_with("GET") {
+            return http("200 OK", "", "{}");
+        }
+        http(
+            "200 OK",
+            "content-type: application/json\r\n",
+            &response.to_string(),
+        )
+    });
+    let config = "auth: {inference: key}\ngroups: {lab: {class_max: priority, keys: [lab]}, course: {class_max: flex, keys: [course]}}\n";
+    let pool = Pool::with_models(&[far(&server.url("/v1"), "", "")], config);
+    let keys = ["lab", "course", "alone"].map(|name| key(&pool, name));
+    for (nth, tier, expected) in [
+        (0, "priority", Some("priority")),
+        (0, "scale", Some("scale")),
+        (1, "priority", Some("flex")),
+        (1, "default", Some("flex")),
+        (2, "priority", Some("default")),
+        (2, "scale", None),
+    ] {
+        for (path, input) in [
+            ("/v1/chat/completions", "messages"),
+            ("/v1/responses", "input"),
+        ] {
+            let messages = json!([{"role": "user", "content": "Hello"}]);
+            let body = json!({"model": "far", input: messages, "service_tier": tier});
+            let (status, text, head) =
+                pool.request("POST", path, &body.to_string(), Some(&keys[nth]));
+            let case = format!("{path} {nth} {tier}: {text}");
+            assert_eq!(status, 200, "{case}");
+            let sent = server.asked().into_iter();
+            let sent = sent.filter(|request| request.starts_with("POST")).last();
+            let sent = sent.unwrap();
+            let (_, sent) = sent.split_once("\r\n\r\n").unwrap();
+            let sent: Value = serde_json::from_str(sent).unwrap();
+            assert_eq!(sent["service_tier"].as_str(), expected, "{case}");
+            let ignored = head.contains("x-model-pool-ignored: service_tier");
+            assert_eq!(ignored, expected.is_none(), "{case} {head}");
+            let response: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(response["service_tier"], "default", "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_reload_warns_of_members_that_no_key_matches_and_of_keys_in_two_groups() {
+    let pool = Pool::with_models(&[model()], "auth: {inference: key}\n");
+    let wish = json!({"name": "one", "role": "user"});
+    let (_, made) = admin(&pool, &pool.admin_key(), "POST", "/keys", &wish);
+    let id = made["id"].as_str().unwrap();
+    let file = pool.folder().join("config.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let reload = |groups: &str| {
+        std::fs::write(&file, format!("{text}groups: {groups}\n")).unwrap();
+        admin(&pool, &pool.admin_key(), "POST", "/reload", &Value::Null)
+    };
+    let groups = format!("{{lab: {{keys: [{id}]}}, course: {{keys: [one, tpyo], claims: [x]}}}}");
+    let (status, reloaded) = reload(&groups);
+    assert_eq!(status, 200, "{reloaded}");
+    let warnings = reloaded["warnings"].to_string();
+    let twice = format!("{id} by its id to lab and by its name to course");
+    for expected in [
+        "groups.course.keys",
+        "`tpyo`",
+        &twice,
+        "groups.course.claims has no effect",
+    ] {
+        assert!(warnings.contains(expected), "{expected}: {warnings}");
+    }
+    let (status, reloaded) = reload("{lab: {keys: [one]}}");
+    assert_eq!((status, &reloaded["warnings"]), (200, &json!([])));
+    let (status, refused) = reload("{lab: {models: []}}");
+    assert_eq!(status, 400, "{refused}");
+    assert!(
+        refused.to_string().contains("groups.lab.models"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -207,6 +207,10 @@ pub(crate) fn problems(section: &GroupsSection) -> Vec<Problem> {
                 ),
             );
         }
+        if group.models.is_empty() {
+            let message = "is empty, which would forbid every model; list patterns, or omit it for all models";
+            wrong(".models", message.to_owned());
+        }
         if group.keys.len() + group.claims.len() > MEMBERS_MAX {
             wrong(
                 "",
@@ -308,6 +312,7 @@ mod tests {
                 "a: {reserved_permille: 600}\nb: {reserved_permille: 401}",
                 "groups.b.reserved_permille: cannot be used",
             ),
+            ("a: {models: []}", "groups.a.models: is empty"),
             ("'a b': {}", "groups.a b: is not a name"),
             ("\"a\\n{}\": {}", "is not a name"),
             (
