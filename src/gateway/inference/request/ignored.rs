@@ -53,6 +53,15 @@ pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
     }
 }
 
+/// Returns true if the field chooses a class, which only chats and completions have.
+pub(crate) fn chooses_class(name: &str, value: &RawValue) -> bool {
+    match name {
+        "priority" => !["null", "0"].contains(&value.get()),
+        "service_tier" => !["null", "\"auto\"", "\"default\""].contains(&value.get()),
+        _ => false,
+    }
+}
+
 /// Sampling parameters with their neutral values, because clients often send all of them.
 const NEUTRAL: [(&str, f64); 18] = [
     ("best_of", 1.0),
@@ -118,6 +127,28 @@ mod tests {
 
     fn unknown_asks(name: &str, json: &str) -> bool {
         may_have_effect(name, &RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_class_is_chosen_by_all_values_but_the_default() {
+        let chooses = |name: &str, json: &str| {
+            chooses_class(name, &RawValue::from_string(json.to_owned()).unwrap())
+        };
+        for (name, json) in [
+            ("priority", "1"),
+            ("priority", "-1"),
+            ("service_tier", "\"flex\""),
+        ] {
+            assert!(chooses(name, json), "{name}: {json}");
+        }
+        for (name, json) in [
+            ("priority", "0"),
+            ("priority", "null"),
+            ("service_tier", "\"auto\""),
+            ("user", "\"u\""),
+        ] {
+            assert!(!chooses(name, json), "{name}: {json}");
+        }
     }
 
     #[test]

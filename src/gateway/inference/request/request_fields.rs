@@ -43,7 +43,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
             &format!("`{name}` is never passed to an engine: {why}"),
         ));
     }
-    // The class of a request is the pool's.
+    // The order of requests is the pool's.
     if name == "priority" {
         return Ok(Fate::Ignored);
     }

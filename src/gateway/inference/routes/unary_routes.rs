@@ -20,7 +20,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
-use crate::inference::request::ignored::{has_effect, note};
+use crate::inference::request::ignored::{chooses_class, has_effect, note};
 use crate::inference::request::outgoing::renamed;
 use crate::inference::request::receiving::read;
 use crate::inference::request::request_fields::{self, Fate};
@@ -148,7 +148,7 @@ pub(crate) fn taken(
     let mut ignored = Vec::new();
     let body = renamed(body, &route.entry.name, |name, value| {
         let fate = request_fields::fate(&route.entry, ask, name, value)?;
-        if fate == Fate::Ignored && has_effect(name, value) {
+        if fate == Fate::Ignored && (has_effect(name, value) || chooses_class(name, value)) {
             ignored.push(name.to_owned());
         }
         Ok(fate)
