@@ -1,11 +1,13 @@
 //! Requests per model and minute, the time of devices, and the memory that models were measured to need.
 
 mod ledger;
+mod ledger_batch;
 mod measurements;
 mod minutes;
 mod seconds;
 
-pub use ledger::{LedgerAmount, LedgerBatch, LedgerKey, LedgerSum};
+pub use ledger::LedgerSum;
+pub use ledger_batch::{LedgerAmount, LedgerBatch, LedgerKey};
 pub use measurements::{Circumstances, Measurement, Measurements};
 pub use minutes::{DayUsage, UsageMinute};
 pub use seconds::Seconds;

@@ -1,5 +1,6 @@
 //! Tests of the stored ledger.
 
+use super::super::ledger_batch::{LedgerKey, UNKNOWN};
 use super::*;
 use crate::testing::stores;
 
