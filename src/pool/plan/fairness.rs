@@ -42,26 +42,34 @@ impl Pool {
     }
 
     /// The request that leaves a full queue for a new request of this key: the last request of the key with the most requests, in
-    /// the group with the most. None leaves if the new request's group and key would then have as many.
+    /// the group with the most. None leaves if the new request's group and key would then have as many, except a request of the class
+    /// `flex` of the same key or group.
     pub(crate) fn displaced_by(&self, id: ModelId, key: KeyId) -> Option<Ticket> {
         let queue = &self.models[&id].queue;
+        let home = self.shares.group(key);
         let mut of_groups: BTreeMap<Option<GroupId>, usize> = BTreeMap::new();
         for (key, length, _) in queue.lengths() {
             *of_groups.entry(self.shares.group(key)).or_default() += length;
         }
         let of_group = |key| of_groups.get(&self.shares.group(key)).copied().unwrap_or(0);
-        let (most, length, last) = queue
+        let (most, length, _) = queue
             .lengths()
             .max_by_key(|(key, length, _)| (of_group(*key), *length, Reverse(*key)))?;
+        let is_same = self.shares.group(most) == home;
+        if !is_same && of_group(most) > of_group(key) + 1 {
+            return queue.last(most);
+        }
+        // Keys without a group are strangers to each other.
+        let is_kin = |other| other == key || (home.is_some() && self.shares.group(other) == home);
+        let with_flex = queue.lengths().filter(|(_, _, flex)| *flex > 0);
+        let of_kin = with_flex.filter(|(other, ..)| is_kin(*other));
+        if let Some((kin, ..)) = of_kin.max_by_key(|(key, _, flex)| (*flex, Reverse(*key))) {
+            return queue.last(kin);
+        }
         let own = queue.lengths().find(|(other, ..)| *other == key);
         let own = own.map_or(0, |(_, length, _)| length);
-        let is_same = self.shares.group(most) == self.shares.group(key);
-        let makes_way = if is_same {
-            length > own + 1
-        } else {
-            of_group(most) > of_group(key) + 1
-        };
-        makes_way.then_some(last)
+        let makes_way = is_same && length > own + 1;
+        if makes_way { queue.last(most) } else { None }
     }
 }
 
@@ -97,7 +105,7 @@ mod tests {
     use super::*;
     use crate::{
         Action, Bytes, DeviceId, DeviceReading, Event, Group, Groups, Limits, ModelSpec, Refusal,
-        Time,
+        ServiceClass, Time, Tokens,
     };
     use alloc::vec::Vec;
 
@@ -152,6 +160,44 @@ mod tests {
         assert_eq!(refused(&mut pool, 40, &[4]), [1]);
     }
 
+    /// Describes a request, which arrives as `default`.
+    fn describe(pool: &mut Pool, ticket: u64, class: ServiceClass) {
+        let (ticket, expected) = (Ticket(ticket), Tokens::default());
+        let described = Event::RequestDescribed {
+            ticket,
+            class,
+            expected,
+        };
+        pool.step(Time(1), described);
+    }
+
+    #[test]
+    fn a_request_of_the_lowest_class_leaves_a_full_queue_first() {
+        let mut pool = loading();
+        assert_eq!(refused(&mut pool, 0, &[1, 1, 1, 1]), []);
+        describe(&mut pool, 0, ServiceClass::Flex);
+        describe(&mut pool, 3, ServiceClass::Priority);
+        assert_eq!(refused(&mut pool, 10, &[2]), [0]);
+        assert_eq!(refused(&mut pool, 20, &[3]), [2]);
+        assert_eq!(refused(&mut pool, 30, &[1]), [30]);
+    }
+
+    #[test]
+    fn the_flex_requests_of_a_key_do_not_keep_its_own_requests_out() {
+        let mut pool = loading();
+        assert_eq!(refused(&mut pool, 0, &[1, 1, 2, 3]), []);
+        for ticket in [0, 1, 2] {
+            describe(&mut pool, ticket, ServiceClass::Flex);
+        }
+        assert_eq!(refused(&mut pool, 10, &[1, 1]), [1, 0]);
+        assert_eq!(
+            refused(&mut pool, 20, &[1]),
+            [20],
+            "flex of a stranger stays"
+        );
+        assert_eq!(refused(&mut pool, 30, &[2]), [2]);
+    }
+
     #[test]
     fn many_keys_of_a_group_do_not_keep_another_group_out_of_a_full_queue() {
         let mut pool = loading();
@@ -171,5 +217,8 @@ mod tests {
         assert_eq!(refused(&mut pool, 20, &[9]), [0]);
         assert_eq!(refused(&mut pool, 30, &[9]), [1]);
         assert_eq!(refused(&mut pool, 40, &[9]), [40]);
+        // Members of a group make way for each other.
+        describe(&mut pool, 2, ServiceClass::Flex);
+        assert_eq!(refused(&mut pool, 50, &[1]), [2]);
     }
 }

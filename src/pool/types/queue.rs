@@ -41,9 +41,14 @@ impl OfKey {
             .map(|(_, ticket)| *ticket)
     }
 
-    fn newest(&self) -> Option<Ticket> {
-        let lasts = [self.usual.last_key_value(), self.flex.last_key_value()];
-        lasts.into_iter().flatten().max().map(|(_, ticket)| *ticket)
+    /// The newest request of the lowest class.
+    fn last(&self) -> Option<Ticket> {
+        let is_default = |(arrival, _): &(&u64, &Ticket)| !self.urgent.contains_key(*arrival);
+        let flex = self.flex.last_key_value();
+        let default = || self.usual.iter().rev().find(is_default);
+        let last = flex.or_else(default);
+        let (_, ticket) = last.or_else(|| self.usual.last_key_value())?;
+        Some(*ticket)
     }
 }
 
@@ -61,10 +66,15 @@ impl Queue {
         self.by_arrival.values().next().copied()
     }
 
-    /// The keys with waiting requests, each with the number of them and the last.
-    pub(crate) fn lengths(&self) -> impl Iterator<Item = (KeyId, usize, Ticket)> + '_ {
+    /// The keys with waiting requests, each with their number and the number of the class `flex`.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (KeyId, usize, usize)> + '_ {
         let keys = self.keys.iter();
-        keys.filter_map(|(&key, of_key)| Some((key, of_key.len(), of_key.newest()?)))
+        keys.map(|(&key, of_key)| (key, of_key.len(), of_key.flex.len()))
+    }
+
+    /// The key's request that is served last: the newest of its lowest class.
+    pub(crate) fn last(&self, key: KeyId) -> Option<Ticket> {
+        self.keys.get(&key)?.last()
     }
 
     /// In the order of arrival.
