@@ -242,6 +242,36 @@ fn a_remote_endpoint_gets_the_tier_that_the_group_allows_and_its_own_tier_is_sho
 }
 
 #[test]
+fn a_field_for_the_class_is_removed_and_named_on_a_route_without_classes() {
+    let server = ScriptedServer::server(|request| {
+        let vectors = json!({"object": "list", "model": "m",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
+            "usage": {"prompt_tokens": 1, "total_tokens": 1}});
+        let body = if request.starts_with("GET") {
+            json!({})
+        } else {
+            vectors
+        };
+        http(
+            "200 OK",
+            "content-type: application/json\r\n",
+            &body.to_string(),
+        )
+    });
+    let pool = Pool::with_models(&[far(&server.url("/v1"), "", "")], "");
+    for (priority, is_named) in [(json!(3), true), (json!(0), false)] {
+        let body = json!({"model": "far", "input": "x", "priority": priority});
+        let (status, text, head) = pool.request("POST", "/v1/embeddings", &body.to_string(), None);
+        assert_eq!(status, 200, "{text}");
+        let named = head.contains("x-model-pool-ignored: priority");
+        assert_eq!(named, is_named, "{priority}: {head}");
+        let asked = server.asked();
+        let sent = asked.iter().rfind(|sent| sent.starts_with("POST")).unwrap();
+        assert!(!sent.contains("priority"), "{sent}");
+    }
+}
+
+#[test]
 fn a_reload_warns_of_members_that_no_key_matches_and_of_keys_in_two_groups() {
     let pool = Pool::with_models(&[model()], "auth: {inference: key}\n");
     let wish = json!({"name": "one", "role": "user"});
