@@ -143,7 +143,7 @@ fn expected(example: &Example) -> &'static [u16] {
 #[test]
 fn every_example_is_valid_and_runs_unchanged_on_the_demo_pool() {
     let pool = Pool::demo_with(&format!(
-        "evening: {{cleanup: null, reopen: null}}\nsources: {{offline: true}}\n{COMPAT}"
+        "evening: {{cleanup: null, reopen: null}}\nsources: {{offline: true}}\ngroups: {{lab: {{}}}}\n{COMPAT}"
     ));
     let key = pool.admin_key();
     let document = document(&pool, None);
