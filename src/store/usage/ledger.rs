@@ -51,22 +51,25 @@ macro_rules! add {
     };
 }
 
-/// Columns are summed in two parts, because a sum may exceed an integer: multiples of this number, and the rest.
+/// Sums of bytes and energy may exceed an integer. They are summed in two parts: multiples of this number, and the rest.
 const UNIT: u32 = 1 << 20;
 
-/// The two parts of the sum of each column. PostgreSQL sums to a larger type.
-macro_rules! summed {
-    ($($column:literal),+) => {
-        concat!($(
-            ", CAST(sum(", $column, " / 1048576) AS BIGINT) AS ", $column, "_units, CAST(sum(", $column,
-            " % 1048576) AS BIGINT) AS ", $column, "_rest"
-        ),+)
+/// The sums of the columns. Times stay far below an integer. PostgreSQL sums to a larger type.
+macro_rules! sums {
+    (times: $($time:literal),+; others: $($column:literal),+) => {
+        concat!(
+            $(", CAST(sum(", $time, ") AS BIGINT) AS ", $time,)+
+            $(
+                ", CAST(sum(", $column, " / 1048576) AS BIGINT) AS ", $column, "_units, CAST(sum(", $column,
+                " % 1048576) AS BIGINT) AS ", $column, "_rest",
+            )+
+        )
     };
 }
 
-const SUMS: &str = summed!("device_ms", "byte_seconds", "energy_mj", "energy_ms");
-const SUM_COLUMNS: &str = "device_ms_units, device_ms_rest, byte_seconds_units, byte_seconds_rest, \
-     energy_mj_units, energy_mj_rest, energy_ms_units, energy_ms_rest";
+const SUMS: &str = sums!(times: "device_ms", "energy_ms"; others: "byte_seconds", "energy_mj");
+const SUM_COLUMNS: &str =
+    "device_ms, energy_ms, byte_seconds_units, byte_seconds_rest, energy_mj_units, energy_mj_rest";
 
 impl Store {
     /// Adds to the stored hours and days.
@@ -253,10 +256,10 @@ fn sum_of(row: &Row) -> LedgerSum {
         payer: row.get("payer"),
         state: row.get("state"),
         amount: LedgerAmount {
-            device_ms: saturated(summed(row, "device_ms")),
+            device_ms: from_integer(row.get("device_ms")),
             byte_seconds: summed(row, "byte_seconds"),
             energy_mj: saturated(summed(row, "energy_mj")),
-            energy_ms: saturated(summed(row, "energy_ms")),
+            energy_ms: from_integer(row.get("energy_ms")),
         },
     }
 }
