@@ -227,8 +227,8 @@ fn a_remote_endpoint_gets_the_tier_that_the_group_allows_and_its_own_tier_is_sho
                 pool.request("POST", path, &body.to_string(), Some(&keys[nth]));
             let case = format!("{path} {nth} {tier}: {text}");
             assert_eq!(status, 200, "{case}");
-            let sent = server.asked().into_iter();
-            let sent = sent.filter(|request| request.starts_with("POST")).last();
+            let mut sent = server.asked().into_iter();
+            let sent = sent.rfind(|request| request.starts_with("POST"));
             let sent = sent.unwrap();
             let (_, sent) = sent.split_once("\r\n\r\n").unwrap();
             let sent: Value = serde_json::from_str(sent).unwrap();
