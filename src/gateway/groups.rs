@@ -216,7 +216,12 @@ impl CallerGroups {
         match groups.and_then(|groups| Groups::new(groups, members)) {
             // A controller that is gone serves no requests.
             Ok(groups) => drop(handle.set_groups(groups)),
-            Err(error) => tracing::error!("the groups stay as they are: {error}"),
+            // The gateway and the pool keep the same tree (F6).
+            Err(error) => {
+                let warning = format!("the groups stay as they are: {error}");
+                tracing::error!("{warning}");
+                return vec![warning];
+            }
         }
         let warnings = table.warnings(section, &keys);
         self.table.store(Arc::new(table));

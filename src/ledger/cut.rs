@@ -21,10 +21,14 @@ impl Cut {
 
     /// The piece of the next weight. Zero if all weights are.
     pub fn piece(&mut self, weight: u128) -> u128 {
-        self.passed += weight;
-        let upto = (self.whole * self.passed)
-            .checked_div(self.weights)
-            .unwrap_or(0);
+        self.passed = self.passed.saturating_add(weight);
+        let upto = match self.whole.checked_mul(self.passed) {
+            Some(product) => product.checked_div(self.weights).unwrap_or(0),
+            // Figures beyond those of any device, which a node may still report.
+            None if self.passed >= self.weights => self.whole,
+            None => (self.whole / self.weights).saturating_mul(self.passed),
+        };
+        let upto = upto.clamp(self.given, self.whole);
         let piece = upto - self.given;
         self.given = upto;
         piece
@@ -44,5 +48,14 @@ mod tests {
             assert_eq!(sum, whole);
         }
         assert_eq!(Cut::new(5, 0).piece(0), 0);
+    }
+
+    #[test]
+    fn figures_beyond_any_device_are_cut_without_overflow() {
+        let weights = [1, u128::from(u64::MAX), 7, u128::from(u64::MAX)];
+        let whole = u128::from(u64::MAX) * 60_000;
+        let mut cut = Cut::new(whole, weights.iter().sum());
+        let sum: u128 = weights.iter().map(|weight| cut.piece(*weight)).sum();
+        assert_eq!(sum, whole);
     }
 }
