@@ -108,7 +108,7 @@ impl Strict for UsageQuery {
 
 /// Show the use of devices in a month
 ///
-/// Who used the devices and who held them idle, per model and key, with the energy and the cost if they are known. The states of a
+/// Returns the device time that each key used or held idle, per model, with the energy and the cost if they are known. The states of a
 /// device sum to its wall time. Days begin at midnight in the pool's time zone. Reports are limited to 20,000 rows as JSON and 500,000 as CSV.
 ///
 /// Administrators and viewers only.

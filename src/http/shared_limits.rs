@@ -261,7 +261,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
         SharedLimit {
             bounds: "plans for clients that do not wait for their model",
             size: "1 at a time; a plan serves its model for 250 ms".to_owned(),
-            share: "none: callers share the plans, and each waits at most 2 s for those of other models".to_owned(),
+            share: "none: callers share the plans, and each waits at most 2 s for plans of other models".to_owned(),
             eviction: "nothing",
             others: "after 2 s, the refusal names 10 s instead of the expected time",
             code: &["src/controller/client_plans.rs"],

@@ -24,7 +24,7 @@ impl Cut {
         self.passed = self.passed.saturating_add(weight);
         let upto = match self.whole.checked_mul(self.passed) {
             Some(product) => product.checked_div(self.weights).unwrap_or(0),
-            // Figures beyond those of any device, which a node may still report.
+            // A node may report figures beyond any device.
             None if self.passed >= self.weights => self.whole,
             None => (self.whole / self.weights).saturating_mul(self.passed),
         };

@@ -1,5 +1,5 @@
 //! Forecasts when waiting requests get their seats. A copy of the pool decides on while loads, stops, fetches and requests take as long
-//! as they were measured to take. The order of loads, victims, turns and seats are therefore those of the pool itself. Requests that
+//! as they were measured to take. The order of loads, the victims, turns and seats therefore match the decisions of the pool. Requests that
 //! arrive later are unknown.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::types::forecast::Forecast;
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Ticket, Time};
 use crate::types::replica::{Phase, Replica};
 
-/// The duration of a request until one of its model has ended.
+/// The duration of a request to a model without an ended request.
 const UNMEASURED_REQUEST: Span = Span::from_secs(2);
 /// The time after which readings show the memory of an ended process as free.
 const RELEASED_IN: Span = Span(500);
@@ -335,7 +335,7 @@ impl Course {
                 let is_done = !matches!(outcome, Outcome::Refused { .. });
                 self.settled.insert(order, (self.now, is_done));
             }
-            // The others end nothing here. A node that is requested comes at an unknown time.
+            // Other actions have no known end. A requested node comes at an unknown time.
             _ => {}
         }
         None

@@ -18,7 +18,7 @@ use support::double::vllm_double;
 use support::machine::{GIB, Machine};
 use support::service::wait_for;
 
-/// Allocations for a plain chat. One of them is the account of its seat, which would make the future of each request larger.
+/// Allocations for a plain chat. They include the account of the seat: inline, it would enlarge the future of each request.
 const PER_PLAIN_CHAT_MAX: f64 = 21.0;
 /// A token needs no allocation. When several arrive together, as on a busy machine, buffers grow and are freed afterwards: this
 /// allows for up to ten such cases in total.

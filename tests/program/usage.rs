@@ -86,7 +86,7 @@ fn device_time_is_charged_to_the_keys_that_used_and_held_it() {
     ] {
         assert!(used(model, name) > 0.0, "{model} {name}: {all}");
     }
-    // Both requests for one model take as long, whoever sends them. The machine may be busy.
+    // Both requests take equally long. The machine may be busy.
     let (first, second) = (used("one", "ann"), used("one", "=bob()"));
     assert!(
         first / second > 0.1 && first / second < 10.0,

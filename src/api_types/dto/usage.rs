@@ -99,7 +99,7 @@ impl UsageSums {
     }
 }
 
-/// What one model cost one payer.
+/// The device time of one model and one payer, with its cost.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct UsageRow {
     #[schema(example = "tiny-chat")]

@@ -56,7 +56,7 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
                 Some(decide(pool, rank, pending))
             }
             Some(_) if agenda.grown_everywhere() => Some(decide(pool, rank, pending)),
-            // Each node with room is one that need not be requested.
+            // A node with room reduces the number of requested nodes.
             Some(_) if node_demand::counts_nodes(pool, &pending.requirements) => {
                 Some(decide(pool, rank, pending))
             }

@@ -1,4 +1,4 @@
-//! The messages of the exchange: lines of JSON on a Unix socket, one of them with the listening socket.
+//! The messages of the exchange: lines of JSON on a Unix socket. The first carries the listening socket.
 
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, OwnedFd};

@@ -87,7 +87,7 @@ impl Leases {
         }
     }
 
-    /// A new controller does not know the requests of its predecessor, and gives back those that have no machine.
+    /// A new controller does not know the requests of its predecessor, and gives back the requests without a machine.
     pub fn forget_open(&mut self) {
         self.queue.clear();
         self.open.clear();
@@ -205,7 +205,7 @@ impl Play {
         }
     }
 
-    /// A machine of the cluster joins, sometimes with fewer devices than promised, or one that no gang can use.
+    /// A machine of the cluster joins, sometimes with fewer devices than promised, or unusable for gangs.
     pub(super) fn comes(&mut self, at: Time, demand: DemandId, shape: ShapeId) {
         let is_open = self.leases.open.contains_key(&demand);
         if !is_open && (self.peace || self.random.chance(500)) {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::report::ForecastReport;
 use pool::{Forecast, ForecastErrors, Span, Time, WaitRange, is_precise};
 
-/// Shorter waits do not count: clients and administrators read whole seconds.
+/// Shorter waits do not count: clients and administrators read seconds without a fraction.
 const SHORTEST: Span = Span::from_secs(1);
 /// Ratios of forecasts and waits are kept in thousandths, up to this one.
 const RATIO_MAX: u64 = 1_000_000;

@@ -406,7 +406,7 @@ fn p3_a_long_load_is_passed_over_for_no_more_than_a_round() {
 
 #[test]
 fn forecasts_equal_the_waits_where_nothing_is_unknown() {
-    // Twelve requests at once for six models, of which two fit. Requests and stops last as long as unmeasured ones are expected to.
+    // Twelve simultaneous requests for six models, of which two fit. Requests and stops take their expected times.
     let scenario = Scenario {
         stop_takes: Span::from_secs(2),
         ..scenario(1, &[(5, 4), (5, 6), (5, 8), (5, 3), (5, 12), (5, 30)])
