@@ -248,13 +248,13 @@ impl Account {
             self.round(place, &amounts, &mut parts);
         }
         self.devices.retain(|_, device| !device.is_gone);
-        let (tenants, devices) = (&self.tenants, &self.devices);
-        let uses = |id: &ModelId| tenants.values().any(|tenant| tenant.model == *id);
-        self.models.retain(|id, _| uses(id));
-        if devices.is_empty() && tenants.is_empty() {
-            self.hosts.clear();
-            self.host_carry.clear();
-        }
+        let tenants = self.tenants.values();
+        let models: BTreeSet<ModelId> = tenants.map(|tenant| tenant.model).collect();
+        self.models.retain(|id, _| models.contains(id));
+        let tenants = self.tenants.values();
+        let hosts: BTreeSet<NodeId> = tenants.filter_map(|tenant| Some(tenant.host?.0)).collect();
+        self.hosts.retain(|node, _| hosts.contains(node));
+        self.host_carry.retain(|node, _| hosts.contains(node));
         parts
     }
 

@@ -290,6 +290,25 @@ fn sleepers_hold_host_memory_separately() {
 }
 
 #[test]
+fn hosts_of_ended_nodes_are_forgotten_while_a_device_stays() {
+    let mut account = Account::default();
+    account.devices(Time(0), [device(0, 10)]);
+    for node in 1..100 {
+        account.host(NodeId(node), &format!("node-{node}"));
+        let mut asleep = replica(u64::from(node), "a", Life::Asleep, &[]);
+        asleep.host = Some((NodeId(node), Bytes(GIB + 1)));
+        let begins = u64::from(node) * 1_000;
+        account.replicas(Time(begins), [asleep]);
+        account.replicas(Time(begins + 7), []);
+        let parts = account.take(Time(begins + 10));
+        let name = format!("host of node-{node}");
+        assert!(parts.iter().any(|part| part.device == name), "{parts:?}");
+    }
+    assert!(account.hosts.is_empty() && account.host_carry.is_empty());
+    assert!(account.models.is_empty());
+}
+
+#[test]
 fn ten_thousand_keys_take_bounded_memory_and_lose_no_time() {
     let mut account = Account::default();
     account.devices(Time(0), (0..4).map(|id| device(id, 10)));
