@@ -138,10 +138,10 @@ pub(super) async fn until_leader(
         () = hangups => return Err("signals cannot be received".to_owned()),
     };
     let store = looked?;
-    tracing::info!("this controller leads");
     let mut left = vec![hearing];
     let has_followed = wait.responses.is_some();
     left.extend(wait.leads());
+    tracing::info!("this controller leads");
     Ok(StandbyResult::Leads(LeaderStore {
         store,
         stopped,

@@ -71,23 +71,38 @@ impl Prometheus {
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: model-pool\n    static_configs: [{{targets: [\"{target}\"]}}]\n"
         );
         fs::write(&config, text).unwrap();
-        // A port that is currently free: Prometheus cannot report a port chosen by the system.
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
-        let child = Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path().join("data").display()
-            ))
-            .arg(format!("--web.listen-address={address}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let start = || {
+            // A port that is currently free: Prometheus cannot report a port chosen by the system.
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            drop(listener);
+            let child = Command::new("prometheus")
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!(
+                    "--storage.tsdb.path={}",
+                    folder.path().join("data").display()
+                ))
+                .arg(format!("--web.listen-address={address}"))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            (ChildGuard(child), address)
+        };
+        let (mut child, mut address) = start();
+        wait_for("Prometheus to be ready", || {
+            // Another test can take the port first. Prometheus ends then.
+            if child.0.try_wait().unwrap().is_some() {
+                (child, address) = start();
+            }
+            let ready = format!("http://{address}/-/ready");
+            let curl = Command::new("curl")
+                .args(["-sf", "-o", "/dev/null", &ready])
+                .status();
+            curl.unwrap().success()
+        });
         Prometheus {
-            _child: ChildGuard(child),
+            _child: child,
             address,
             _folder: folder,
         }
@@ -151,10 +166,11 @@ fn prometheus_answers_every_query_of_the_dashboard() {
     let panels = dashboard["panels"].as_array().unwrap();
     let mut silent = vec!["nothing was tried".to_owned()];
     wait_for("every query to have an answer", || {
+        // The models stay loaded during the queries: a reading between two loads shows no ready replica.
         for model in names {
-            assert_eq!(ask(model).0, 200, "{model}");
             let unload = json!({"model": model, "now": true}).to_string();
             pool.request("POST", "/llm/admin/unload", &unload, Some(&key));
+            assert_eq!(ask(model).0, 200, "{model}");
         }
         silent.clear();
         for panel in panels {

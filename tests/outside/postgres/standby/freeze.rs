@@ -11,7 +11,7 @@ use support::postgres::Server;
 use support::service::{Pool, wait_for};
 
 use super::TAKEOVER_MAX;
-use super::scene::{Node, generation, health, leads, post_unread, two};
+use super::scene::{Node, generation, health, post_unread, serves_as_leader, two};
 
 /// The server ends the session with the lock after 5 s of silence; the rest is as after any loss of it.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
@@ -64,7 +64,7 @@ fn d4_a_frozen_leader_is_replaced_and_gives_no_orders_after_it_wakes_up() {
     assert!(text.contains("leader_lost"), "{text}");
     let text = stream.whole();
     assert!(text.contains("leader_lost"), "{text}");
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     wait_for("it to answer", || asks(&second, "a").0 == 200);
     let took = frozen.elapsed().unwrap();
     println!("a leader was frozen: the first answer of the other one came {took:.1?} later");

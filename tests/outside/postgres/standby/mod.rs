@@ -16,7 +16,7 @@ use support::family::{asks, chat, kill, stub};
 use support::postgres::{Server, name_of};
 use support::service::{Pool, wait_for};
 
-use scene::{Node, SocketProxy, generation, health, leads, post_unread, two};
+use scene::{Node, SocketProxy, generation, health, leads, post_unread, serves_as_leader, two};
 
 const CLIENTS: usize = 8;
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ fn d4_a_standby_forwards_a_stream_and_takes_over_immediately_after_a_stop() {
     first.terminate();
     assert!(first.wait(Duration::from_secs(30)), "it drains and ends");
     let ended = SystemTime::now();
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     println!(
         "a leader that was stopped ended after {:.1?}; the other one led {:.1?} later",
         ended.duration_since(stopped).unwrap_or_default(),
@@ -119,7 +119,7 @@ fn d4_a_leader_killed_under_load_is_replaced_within_ten_seconds_and_loses_only_i
         let dead = SystemTime::now();
         let ready = || second.request("GET", "/llm/ready", "", None).0 == 200;
         let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for("the second one to lead", || leads(&second));
+            wait_for("the second one to lead", || serves_as_leader(&second));
             wait_for("it to be ready", ready);
             while asks(&second, "a").0 != 200 {
                 thread::park_timeout(Duration::from_millis(10));
@@ -191,7 +191,7 @@ fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
         "{}",
         first.log()
     );
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     assert_eq!(asks(&second, "a").0, 200);
     let took = cut.elapsed().unwrap();
     println!(
@@ -220,7 +220,7 @@ fn d4_a_leader_suspended_during_a_takeover_gives_no_node_an_order() {
     way.cut();
     // The first request it reads after it continues would load a model on the node.
     let _unread = post_unread(&first, &chat("late", false));
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     wait_for("the node to join it", || node.joined(&second) == 1);
     kill(first.pid(), Signal::SIGCONT);
 
@@ -288,6 +288,6 @@ fn d4_a_leader_keeps_leading_across_a_short_loss_of_its_sessions() {
 
     // The claim is over: the other one follows as fast as ever.
     kill(first.pid(), Signal::SIGKILL);
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     assert!(generation(&server, &url) > before);
 }

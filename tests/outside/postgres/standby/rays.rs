@@ -5,7 +5,7 @@ use support::postgres::Server;
 use support::ray_serve::RayServe;
 use support::service::{Pool, wait_for};
 
-use super::scene::{HERE, controller_with, health, leads};
+use super::scene::{HERE, controller_with, health, serves_as_leader};
 
 const NAME: &str = "model-pool.lab.r1";
 
@@ -37,7 +37,7 @@ fn d4_an_application_that_is_in_no_model_file_is_removed_by_the_other_controller
     asks_for_it(&first);
     assert_eq!(ray.names(), [NAME]);
     first.kill();
-    wait_for("the second one to lead", || leads(&second));
+    wait_for("the second one to lead", || serves_as_leader(&second));
     wait_for("the application to be gone", || ray.names().is_empty());
 }
 

@@ -168,6 +168,11 @@ pub fn leads(pool: &Pool) -> bool {
     pool.log().contains("this controller leads")
 }
 
+/// Returns true once a former standby serves as the leader. Until its server has stopped, the standby refuses requests with 503.
+pub fn serves_as_leader(pool: &Pool) -> bool {
+    leads(pool) && health(pool)["role"].is_null()
+}
+
 /// The generation in the database.
 pub fn generation(server: &Server, url: &str) -> u64 {
     let text = server.ask(name_of(url), "SELECT generation FROM leadership");
