@@ -38,7 +38,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
         }
         ClusterCommand::Script(args) => match &cluster {
             OpenedCluster::Slurm(slurm) => {
-                let script = slurm.script(&args.shape, None, &args.exclude);
+                let script = slurm.script(&args.shape, &[], &args.exclude);
                 print!("{}", script.map_err(|error| error.to_string())?);
                 Ok(())
             }
@@ -210,6 +210,7 @@ mod tests {
         let lease = |state| NodeLease {
             demand: None,
             owner: None,
+            set: None,
             id: LeaseId::parse("13").expect("an id"),
             shape: "a2".to_owned(),
             node: "slurm-13".to_owned(),

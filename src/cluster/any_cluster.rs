@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use config::{ClusterKind, ClusterSection};
 
 use super::{
-    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Pbs, Ray, Release, Slurm,
+    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Pbs, Ray, Release,
+    ShapeRoom, Slurm,
 };
 
 pub enum OpenedCluster {
@@ -65,6 +66,23 @@ impl Cluster for OpenedCluster {
         }
     }
 
+    async fn request_set(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        exclude: &[String],
+    ) -> Option<Result<LeaseId, ClusterError>> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.request_set(shape, demands, exclude).await,
+            OpenedCluster::Pbs(cluster) => cluster.request_set(shape, demands, exclude).await,
+            OpenedCluster::Kubernetes(cluster) => {
+                cluster.request_set(shape, demands, exclude).await
+            }
+            OpenedCluster::Ray(cluster) => cluster.request_set(shape, demands, exclude).await,
+            OpenedCluster::Command(cluster) => cluster.request_set(shape, demands, exclude).await,
+        }
+    }
+
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.status().await,
@@ -115,7 +133,7 @@ impl Cluster for OpenedCluster {
         }
     }
 
-    async fn closed(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+    async fn closed(&self) -> Result<BTreeMap<String, ShapeRoom>, ClusterError> {
         match self {
             OpenedCluster::Ray(cluster) => cluster.closed().await,
             OpenedCluster::Slurm(_)

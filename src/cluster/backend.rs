@@ -14,6 +14,15 @@ pub enum Release {
     Now,
 }
 
+/// The room of a cluster that cannot grow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeRoom {
+    /// The number of further nodes of the shape that the cluster can bring.
+    pub nodes: u32,
+    /// The reason why it can bring no more.
+    pub why: String,
+}
+
 /// Software that provides nodes. An error never means that a job is gone: unknown leases stay as they were.
 pub trait Cluster: Send + Sync {
     /// Requests one node of this shape. `demand` is the number of the pool's request, with which the node joins; `None` for a
@@ -25,11 +34,22 @@ pub trait Cluster: Send + Sync {
         exclude: &[String],
     ) -> impl Future<Output = Result<LeaseId, ClusterError>> + Send;
 
+    /// Requests one lease of several nodes of this shape, one for each of `demands`, which are consecutive. All of its nodes start,
+    /// or none. `None` if the cluster has no such leases: the nodes are then requested one after another.
+    fn request_set(
+        &self,
+        _shape: &str,
+        _demands: &[u64],
+        _exclude: &[String],
+    ) -> impl Future<Output = Option<Result<LeaseId, ClusterError>>> + Send {
+        async { None }
+    }
+
     /// All leases of this pool that the cluster still lists, including recently ended ones. A lease missing from the list has
     /// ended.
     fn status(&self) -> impl Future<Output = Result<Vec<NodeLease>, ClusterError>> + Send;
 
-    /// Gives back a node, or withdraws a pending request. Succeeds if the lease has already ended.
+    /// Gives back all nodes of a lease, or withdraws a pending request. Succeeds if the lease has already ended.
     fn release(
         &self,
         id: &LeaseId,
@@ -52,10 +72,10 @@ pub trait Cluster: Send + Sync {
         false
     }
 
-    /// The shapes of which the cluster can bring no node at present, with the reasons. Empty on clusters that have queues.
+    /// The shapes of which the cluster can bring only a limited number of nodes at present. Empty on clusters that have queues.
     fn closed(
         &self,
-    ) -> impl Future<Output = Result<BTreeMap<String, String>, ClusterError>> + Send {
+    ) -> impl Future<Output = Result<BTreeMap<String, ShapeRoom>, ClusterError>> + Send {
         async { Ok(BTreeMap::new()) }
     }
 

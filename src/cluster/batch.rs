@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::end_texts;
 use super::program::{Call, ProgramResult, one_line, run};
-use super::{ClusterError, LeaseId, LeaseState, NodeLease};
+use super::{ClusterError, LeaseId, LeaseSet, LeaseState, NodeLease};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
 /// Prefix of the names of jobs and of their logs.
@@ -25,6 +25,8 @@ pub(super) struct JobFacts {
     pub shape: String,
     /// The number of the pool's request, if the job has one.
     pub demand: Option<u64>,
+    /// The nodes of the job, if it has several for the pool's requests.
+    pub set: Option<LeaseSet>,
     /// The pool that made the request.
     pub owner: Option<String>,
     pub host: String,
@@ -42,6 +44,7 @@ impl JobFacts {
             shape: self.shape,
             demand: self.demand,
             owner: self.owner,
+            set: self.set,
             state,
             time_limit: self.time_limit,
             starts_unix: self.starts_unix,
@@ -152,10 +155,11 @@ pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
 }
 
-/// Returns true if the name is `prefix` and a number.
+/// Returns true if the name is `prefix`, a number, and for a node of a set its rank.
 pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
-    let number = name.strip_prefix(prefix).unwrap_or_default();
-    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    let numbers = name.strip_prefix(prefix).unwrap_or_default();
+    let mut numbers = numbers.splitn(2, '-');
+    numbers.all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The file name for a job's output. `id` may be the batch system's placeholder for the id.

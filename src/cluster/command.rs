@@ -112,6 +112,7 @@ impl CommandCluster {
             shape: short(listed.shape),
             demand: listed.demand,
             owner: listed.owner,
+            set: None,
             state: match listed.state {
                 ListedState::Pending => LeaseState::Pending {
                     reason: short(listed.reason),

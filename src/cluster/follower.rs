@@ -5,6 +5,7 @@ mod lease_return;
 mod leftover_leases;
 mod messages;
 mod open_request;
+mod set_request;
 mod silent_nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,9 @@ pub use messages::{ClusterNews, ClusterOrder};
 use open_request::Open;
 use silent_nodes::SilentNodes;
 
-use super::{Cluster, ClusterError, LeaseState, NodeLease, Outlook, Release, Spending};
+use super::{
+    Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Outlook, Release, ShapeRoom, Spending,
+};
 use config::ClusterSection;
 
 /// Interval for polling the leases while a request or a release is open.
@@ -59,9 +62,13 @@ pub struct Follower<C, N> {
     join_within: Duration,
     /// Open requests. Each shape has at most one, and one set.
     open: Vec<Open>,
-    /// The last reported shapes that the cluster cannot bring.
-    closed: BTreeMap<String, String>,
+    /// Requests of sets that the cluster does not know, to be sent again.
+    unsent: Vec<Open>,
+    /// The last reported shapes of which the cluster can bring only some nodes.
+    closed: BTreeMap<String, ShapeRoom>,
     ending: Vec<LeaseReturn>,
+    /// Leases of several nodes whose nodes have been ordered to drain.
+    drained: BTreeSet<LeaseId>,
     joined: BTreeSet<String>,
     /// The last reported end of each node with a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
@@ -93,8 +100,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             owner: settings.owner,
             warned: false,
             open: Vec::new(),
+            unsent: Vec::new(),
             closed: BTreeMap::new(),
             ending: Vec::new(),
+            drained: BTreeSet::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
             sized: BTreeSet::new(),
@@ -154,8 +163,13 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     fn is_busy(&self) -> bool {
-        let is_open = !self.open.is_empty() || !self.ending.is_empty() || !self.closed.is_empty();
-        is_open || !self.left_over.is_empty() || self.lacks_ends || !self.silent.is_empty()
+        let is_open = !self.open.is_empty() || !self.ending.is_empty();
+        let is_full = self.closed.values().any(|room| room.nodes == 0);
+        is_open
+            || is_full
+            || !self.left_over.is_empty()
+            || self.lacks_ends
+            || !self.silent.is_empty()
     }
 
     async fn carry_out(&mut self, order: ClusterOrder) {
@@ -166,6 +180,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     return;
                 };
                 let open = self.open.remove(index);
+                // The cluster ends the nodes of a set together.
+                self.open.retain(|other| !open.is_of_set_with(other));
                 let which = open
                     .lease
                     .map_or(LeaseSelector::Demand(demand), LeaseSelector::Lease);
@@ -212,6 +228,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         // The cluster may already be providing a node.
         self.has_looked = false;
         self.look().await;
+        if demands.len() > 1 && self.request_set(demands, shape).await {
+            self.look().await;
+            return;
+        }
         for demand in demands {
             let mut open = Open::new(*demand, shape);
             if let Some(lease) = self.left_over.take(shape) {
@@ -232,15 +252,19 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         self.look().await;
     }
 
-    /// Sends the request to the cluster. Returns `None` if the cluster refused it.
-    async fn submitted(&mut self, mut open: Open) -> Option<Open> {
+    /// Machines on which a node has not joined; empty above `HOSTS_EXCLUDED_MAX`.
+    fn hosts_to_avoid(&mut self) -> Vec<String> {
         let now = now();
         self.excluded.retain(|(_, until)| *until > now);
-        let hosts: Vec<String> = if self.excluded.len() <= HOSTS_EXCLUDED_MAX {
-            self.excluded.iter().map(|(host, _)| host.clone()).collect()
-        } else {
-            Vec::new()
-        };
+        if self.excluded.len() > HOSTS_EXCLUDED_MAX {
+            return Vec::new();
+        }
+        self.excluded.iter().map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Sends the request to the cluster. Returns `None` if the cluster refused it.
+    async fn submitted(&mut self, mut open: Open) -> Option<Open> {
+        let hosts = self.hosts_to_avoid();
         let (demand, shape) = (open.demand, open.shape.clone());
         open.begin();
         match self.cluster.request(&shape, Some(demand), &hosts).await {
@@ -290,6 +314,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         if !std::mem::replace(&mut self.has_looked, true) {
             self.find_left_over(&leases);
         }
+        self.drained
+            .retain(|id| leases.iter().any(|lease| lease.id == *id));
         self.left
             .retain(|node| leases.iter().any(|lease| lease.node == *node));
         let spent = self.left_over.look(&leases, &self.joined, self.join_within);
@@ -308,7 +334,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         self.end_leases(&leases).await;
     }
 
-    /// Reports shapes that the cluster cannot bring, if they have changed. Without a response the last report stays.
+    /// Reports shapes of which the cluster can bring only some nodes, if they have changed. Without a response the last report stays.
     async fn look_at_room(&mut self) {
         if !self.cluster.shows_room() {
             return;
@@ -344,8 +370,11 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 continue;
             }
             if lease.demand.is_some() && self.sized.insert(lease.node.clone()) {
-                let (node, shape) = (lease.node.clone(), lease.shape.clone());
-                (self.news)(ClusterNews::Sized { node, shape });
+                (self.news)(ClusterNews::Sized {
+                    node: lease.node.clone(),
+                    shape: lease.shape.clone(),
+                    set: lease.set.map(|set| set.first),
+                });
             }
             let Some(unix) = lease.ends_by() else {
                 self.lacks_ends |= matches!(lease.state, LeaseState::Pending { .. });
@@ -354,19 +383,6 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             if self.ends.insert(lease.node.clone(), unix) != Some(unix) {
                 let node = lease.node.clone();
                 (self.news)(ClusterNews::Ends { node, unix });
-            }
-        }
-    }
-
-    fn find_left_over(&mut self, leases: &[NodeLease]) {
-        let now = now();
-        for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
-            let is_open = self.open.iter().any(|open| open.is_of(lease));
-            // A lease whose node has just left ends on its own.
-            let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
-            let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));
-            if !(lease.has_ended() || is_open || has_node || is_ending) {
-                self.left_over.add(lease, now);
             }
         }
     }

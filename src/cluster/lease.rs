@@ -71,6 +71,15 @@ pub enum Outlook {
     Starts,
 }
 
+/// A lease of several nodes, which the cluster starts together and ends together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LeaseSet {
+    /// The number of the pool's request for its first node. The others follow.
+    pub first: u64,
+    pub nodes: u32,
+}
+
+/// A node of a lease. A lease of several nodes is listed once for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeLease {
     pub id: LeaseId,
@@ -82,6 +91,9 @@ pub struct NodeLease {
     /// The pool that requested it. Absent for a person's request and for clusters that do not store it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The nodes of the lease. Absent for a lease of one node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<LeaseSet>,
     #[serde(flatten)]
     pub state: LeaseState,
     #[serde(rename = "time_limit_seconds", serialize_with = "seconds")]
@@ -100,6 +112,12 @@ impl NodeLease {
         }
         let limit = || Some(self.starts_unix?.saturating_add(self.time_limit?.as_secs()));
         self.ends_unix.or_else(limit)
+    }
+
+    /// Returns true if both describe the same node of the same lease, possibly at different times. The name of a lease's only node
+    /// may change.
+    pub fn is_same_node(&self, other: &NodeLease) -> bool {
+        self.id == other.id && (self.set.is_none() || self.node == other.node)
     }
 
     /// The forecast for the request.
@@ -166,6 +184,7 @@ mod tests {
             node: "n".to_owned(),
             demand: None,
             owner: None,
+            set: None,
             state: LeaseState::Running {
                 host: "gpu07".to_owned(),
             },

@@ -24,13 +24,13 @@ mod spending;
 mod stand_ins;
 
 pub use any_cluster::OpenedCluster;
-pub use backend::{Cluster, Release};
+pub use backend::{Cluster, Release, ShapeRoom};
 pub use command::CommandCluster;
 pub use error::ClusterError;
 pub use finding::{Finding, shape_memory};
 pub use follower::{ClusterNews, ClusterOrder, Follower, FollowerSettings};
 pub use kubernetes::Kubernetes;
-pub use lease::{LeaseId, LeaseState, NodeLease, Outlook, is_node_of};
+pub use lease::{LeaseId, LeaseSet, LeaseState, NodeLease, Outlook, is_node_of};
 pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;

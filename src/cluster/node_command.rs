@@ -1,6 +1,7 @@
 //! The command line of a node in a job's script. Every word is quoted for the shell.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::Path;
 
 use config::ClusterSection;
@@ -21,12 +22,12 @@ trap - EXIT
     }
 }
 
-/// `name` and `data` are already quoted for the shell.
+/// `name`, `data` and `demand` are already quoted for the shell.
 pub(super) fn node_command(
     section: &ClusterSection,
     name: &str,
     data: &str,
-    demand: Option<u64>,
+    demand: Option<impl Display>,
 ) -> String {
     let mut words = vec![quoted(&section.program), "node".into()];
     let mut option = |name: &str, value: Option<String>| {

@@ -123,6 +123,7 @@ mod tests {
             node: "slurm-13".to_owned(),
             demand: Some(7),
             owner: None,
+            set: None,
             state,
             time_limit: None,
             starts_unix: starts.map(unix),

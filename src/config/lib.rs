@@ -3,7 +3,7 @@
 
 pub use cluster::{
     BudgetSection, ClusterKind, ClusterSection, CommandSection, KubernetesSection, PbsSection,
-    RaySection, ShapeSection, SlurmSection, ray_address,
+    PodSet, PodSetKind, RaySection, ShapeSection, SlurmSection, ray_address,
 };
 pub use loading::{
     Applies, Comparison, Config, DEFAULT_FILE, ENVIRONMENT_PREFIX, KeyChange, KeyOrigins,

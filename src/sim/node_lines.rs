@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
-    Command, DemandId, Event, GangReach, KindId, NodeId, NodeOutlook, NodeShape, NodeUse,
+    Command, DemandId, Event, GangReach, KindId, NodeId, NodeOutlook, NodeRoom, NodeShape, NodeUse,
     NodesSpent, Pool, ReplicaId, ShapeId, Share, Span, Time,
 };
 
 impl StoryRunner {
     /// `shape 1 SIZE x4 80GiB [cost 120] [most 2]`, `spent 2h [cents 300]`, `pending 1000 [waits|starts|stuck|never|at 2h] WORDS`, `refuses 1000 WORDS`,
-    /// `closed 1 WORDS`: the id of a request is the time it was made, in milliseconds. `at` gives the expected start.
+    /// `closed 1 [room 2] WORDS`, `leased 3 1 1000`: node 3 is of size 1 and of the lease of request 1000. The id of a request is the time it was made, in milliseconds. `at` gives the expected start.
     pub(super) fn demand_event(&mut self, what: &str, rest: &[&str]) -> Result<Event, String> {
         if what == "spent" {
             let options = Options::from_args(&rest[1..])?;
@@ -25,15 +25,28 @@ impl StoryRunner {
             let spent = NodesSpent { day, month };
             return Ok(Event::NodesSpent { spent });
         }
-        if what != "shape" {
-            if what == "closed" {
-                let text = rest.get(1..).unwrap_or_default().join(" ");
-                let shapes = rest
-                    .first()
-                    .map(|shape| number(Some(shape)).map(|id| (ShapeId(id as u32), text)));
-                let shapes = shapes.transpose()?.into_iter().collect();
+        if what == "leased" {
+            return Ok(Event::NodeSized {
+                node: NodeId(number(rest.first())? as u32),
+                shape: ShapeId(number(rest.get(1))? as u32),
+                lease: Some(DemandId(number(rest.get(2))?)),
+            });
+        }
+        if what == "closed" {
+            let Some((shape, words)) = rest.split_first() else {
+                let shapes = Vec::new();
                 return Ok(Event::ShapesClosed { shapes });
-            }
+            };
+            let (nodes, words) = match words {
+                ["room", nodes, words @ ..] => (number(Some(nodes))? as u32, words),
+                words => (0, words),
+            };
+            let why = words.join(" ");
+            let shape = ShapeId(number(Some(shape))? as u32);
+            let shapes = vec![(shape, NodeRoom { nodes, why })];
+            return Ok(Event::ShapesClosed { shapes });
+        }
+        if what != "shape" {
             let demand = DemandId(number(rest.first())?);
             let (outlook, words) = outlook(&rest[1..])?;
             let text = words.join(" ");

@@ -29,7 +29,7 @@
 //! 9s   joins 1 NAME [running 1,2] [demand 1] [loopback|version 0.2.0] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
 //! 9s   holds 1 NAME / allows 1 NAME d0,d1|none / adopts 1 NAME d0=30GiB,d1=30GiB     after a restart; the replica's number
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
-//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 WORDS    nodes that may be requested
+//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 [room 2] WORDS / leased 3 1 1000    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [consolidate no] [policy lru] [objective reload] [yields never] [targets 0=30s,1=10s]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
@@ -328,7 +328,7 @@ impl StoryRunner {
             "joins" | "expected" | "holds" | "allows" | "silent" | "gone" | "weights" | "ends"
             | "leaves" => self.node_event(what, rest)?,
             "adopts" => self.adopts(rest)?,
-            "shape" | "pending" | "refuses" | "spent" | "closed" => {
+            "shape" | "pending" | "refuses" | "spent" | "closed" | "leased" => {
                 self.demand_event(what, rest)?
             }
             "measured" => self.measured(rest)?,

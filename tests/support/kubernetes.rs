@@ -81,7 +81,17 @@ impl Kubernetes {
 
     /// Creates a Deployment without pods. Each pod has this many GPUs.
     pub fn deploy(&self, name: &str, gpus: u32) {
-        self.with(|cluster| cluster.deploy(name, gpus));
+        self.with(|cluster| cluster.deploy("deployments", name, gpus, 1));
+    }
+
+    /// Creates a StatefulSet without pods.
+    pub fn stateful_set(&self, name: &str, gpus: u32) {
+        self.with(|cluster| cluster.deploy("statefulsets", name, gpus, 1));
+    }
+
+    /// Creates a LeaderWorkerSet without groups. Each group has this many pods.
+    pub fn leader_worker_set(&self, name: &str, gpus: u32, size: u32) {
+        self.with(|cluster| cluster.deploy("leaderworkersets", name, gpus, size));
     }
 
     /// Scheduled pods run this program from now on. It receives SIGTERM when its pod ends.

@@ -59,19 +59,30 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     pub(super) async fn end_leases(&mut self, leases: &[NodeLease]) {
         for mut ending in std::mem::take(&mut self.ending) {
-            let mut found = leases.iter().filter(|lease| ending.which.is(lease));
-            let Some(lease) = found.find(|lease| !lease.has_ended()) else {
+            let found = leases.iter().filter(|lease| ending.which.is(lease));
+            let found: Vec<&NodeLease> = found.filter(|lease| !lease.has_ended()).collect();
+            let Some(lease) = found.first() else {
                 ending.missing += 1;
                 if ending.missing < MISSING_MAX {
                     self.ending.push(ending);
                 }
                 continue;
             };
-            if ending.is_cancel && self.joined.contains(&lease.node) {
+            let mut nodes = found.iter().map(|lease| &lease.node);
+            if ending.is_cancel && nodes.all(|node| self.joined.contains(node)) {
+                continue;
+            }
+            // A second signal would end the nodes immediately.
+            if ending.how == Release::Drain && self.drained.contains(&lease.id) {
                 continue;
             }
             match self.cluster.release(&lease.id, ending.how).await {
-                Ok(()) => tracing::info!("lease {} is given back", lease.id),
+                Ok(()) => {
+                    tracing::info!("lease {} is given back", lease.id);
+                    if lease.set.is_some() && ending.how == Release::Drain {
+                        self.drained.insert(lease.id.clone());
+                    }
+                }
                 Err(ClusterError::WrongId { .. }) => {}
                 Err(error) => {
                     let text = error.to_string();

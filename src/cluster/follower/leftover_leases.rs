@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::{LeaseId, LeaseState, NodeLease, is_node_of};
+use super::messages::ClusterNews;
+use super::{Follower, now};
+use crate::{Cluster, LeaseId, LeaseState, NodeLease, is_node_of};
 
 /// Time for which a left-over lease waits for a request.
 const KEPT_FOR: Duration = Duration::from_secs(300);
@@ -26,7 +28,7 @@ impl LeftoverLeases {
 
     /// Adds a lease that is listed and has not ended.
     pub fn add(&mut self, lease: &NodeLease, now: Instant) {
-        if self.0.iter().all(|known| known.lease.id != lease.id) {
+        if self.0.iter().all(|known| !known.lease.is_same_node(lease)) {
             self.0.push(LeftoverLease {
                 lease: lease.clone(),
                 since: now,
@@ -34,10 +36,27 @@ impl LeftoverLeases {
         }
     }
 
-    /// Removes a lease of this shape, for a request.
+    /// Removes a lease of one node of this shape, for a request.
     pub fn take(&mut self, shape: &str) -> Option<NodeLease> {
-        let index = self.0.iter().position(|known| known.lease.shape == shape)?;
+        let is_single = |lease: &NodeLease| lease.set.is_none() && lease.shape == shape;
+        let index = self.0.iter().position(|known| is_single(&known.lease))?;
         Some(self.0.remove(index).lease)
+    }
+
+    /// Removes all nodes of a lease of this many nodes of this shape, none of which has joined, for the requests of a set.
+    pub fn take_set(&mut self, shape: &str, nodes: usize) -> Option<Vec<NodeLease>> {
+        let of_lease = |id: &LeaseId| {
+            let leases = self.0.iter().map(|known| &known.lease);
+            leases.filter(|lease| lease.id == *id).count()
+        };
+        let fits = |lease: &&NodeLease| {
+            let size = lease.set.map(|set| set.nodes as usize);
+            lease.shape == shape && size == Some(nodes) && of_lease(&lease.id) == nodes
+        };
+        let mut leases = self.0.iter().map(|known| &known.lease);
+        let id = leases.find(fits)?.id.clone();
+        let taken = self.0.extract_if(.., |known| known.lease.id == id);
+        Some(taken.map(|known| known.lease).collect())
     }
 
     /// Forgets the lease of a node that has joined.
@@ -52,10 +71,10 @@ impl LeftoverLeases {
         leases: &[NodeLease],
         joined: &BTreeSet<String>,
         join_within: Duration,
-    ) -> Vec<LeaseId> {
-        let mut spent = Vec::new();
+    ) -> BTreeSet<LeaseId> {
+        let mut spent = BTreeSet::new();
         for old in std::mem::take(&mut self.0) {
-            let listed = leases.iter().find(|lease| lease.id == old.lease.id);
+            let listed = leases.iter().find(|lease| lease.is_same_node(&old.lease));
             let Some(lease) =
                 listed.filter(|lease| !lease.has_ended() && !joined.contains(&lease.node))
             else {
@@ -65,7 +84,7 @@ impl LeftoverLeases {
             let is_late = old.since.elapsed() > KEPT_FOR;
             let never_joins = old.since.elapsed() > KEPT_FOR + join_within;
             if (is_late && is_pending) || never_joins {
-                spent.push(lease.id.clone());
+                spent.insert(lease.id.clone());
             } else {
                 self.0.push(LeftoverLease {
                     lease: lease.clone(),
@@ -74,5 +93,21 @@ impl LeftoverLeases {
             }
         }
         spent
+    }
+}
+
+impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
+    /// Finds leases of requests that are not open and whose nodes have not joined.
+    pub(super) fn find_left_over(&mut self, leases: &[NodeLease]) {
+        let now = now();
+        for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
+            let is_open = self.open.iter().any(|open| open.is_of(lease));
+            // A lease whose node has just left ends on its own.
+            let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
+            let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));
+            if !(lease.has_ended() || is_open || has_node || is_ending) {
+                self.left_over.add(lease, now);
+            }
+        }
     }
 }

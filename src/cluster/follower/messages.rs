@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Outlook, Spending};
+use crate::{Outlook, ShapeRoom, Spending};
 
 /// The pool's decisions and knowledge about nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub enum ClusterOrder {
     /// Requests a node of this shape for each of `demands`. Several are a set: the pool withdraws all of them if one is refused. At
     /// most one request of each shape and one set of each shape is open.
     Request { demands: Vec<u64>, shape: String },
-    /// Withdraws the request.
+    /// Withdraws the request, with the other requests of its lease.
     Cancel { demand: u64 },
-    /// Gives back the node of this name.
+    /// Gives back the node of this name, with the other nodes of its lease.
     Release { node: String },
     /// The node of this name has joined.
     Joined { node: String },
@@ -33,16 +33,20 @@ pub enum ClusterNews {
         reason: String,
         outlook: Outlook,
     },
-    /// The shapes that the cluster cannot bring at present, with the reasons.
-    Closed { shapes: BTreeMap<String, String> },
+    /// The shapes of which the cluster can bring only some nodes at present.
+    Closed { shapes: BTreeMap<String, ShapeRoom> },
     /// The request failed.
     Refused { demand: u64, why: String },
     /// The name with which the node for the request will join.
     Named { demand: u64, node: String },
     /// The latest end of the node's lease, in seconds since 1970.
     Ends { node: String, unix: u64 },
-    /// The shape of a requested node that has joined.
-    Sized { node: String, shape: String },
+    /// The shape of a requested node that has joined. Nodes of one lease, which end together, have the same `set`.
+    Sized {
+        node: String,
+        shape: String,
+        set: Option<u64>,
+    },
     /// The use by the pool's nodes until now.
     Spent(Spending),
     /// The lease of a silent node has ended.

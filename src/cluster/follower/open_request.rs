@@ -14,6 +14,8 @@ const SENT_MAX: u32 = 4;
 pub(super) struct Open {
     pub demand: u64,
     pub shape: String,
+    /// One lease serves this request and others.
+    pub is_of_set: bool,
     pub lease: Option<LeaseId>,
     pub node: Option<String>,
     /// The error that makes it unknown whether the cluster accepted the request.
@@ -29,6 +31,7 @@ impl Open {
         Open {
             demand,
             shape: shape.to_owned(),
+            is_of_set: false,
             lease: None,
             node: None,
             unknown: None,
@@ -36,6 +39,14 @@ impl Open {
             missing: 0,
             sent: 0,
             reported: (String::new(), Outlook::Unknown),
+        }
+    }
+
+    /// A request of a set that one lease serves.
+    pub fn of_set(demand: u64, shape: &str) -> Open {
+        Open {
+            is_of_set: true,
+            ..Open::new(demand, shape)
         }
     }
 
@@ -52,10 +63,19 @@ impl Open {
     }
 
     pub fn is_of(&self, lease: &NodeLease) -> bool {
-        match &self.lease {
-            Some(id) => lease.id == *id,
-            None => lease.demand == Some(self.demand),
+        let has_demand = lease.demand == Some(self.demand);
+        match (&self.lease, &self.node) {
+            (Some(id), _) if lease.id != *id => false,
+            (Some(_), _) if lease.set.is_none() => true,
+            (Some(_), Some(node)) => lease.node == *node,
+            (Some(_), None) | (None, _) => has_demand,
         }
+    }
+
+    /// Returns true if one lease serves both requests.
+    pub fn is_of_set_with(&self, other: &Open) -> bool {
+        // Each shape has at most one open set.
+        self.is_of_set && other.is_of_set && self.shape == other.shape
     }
 
     pub fn is_met_by(&self, node: &str) -> bool {
@@ -89,6 +109,14 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             let open = self.looked_at(open, leases).await;
             self.open.extend(open);
         }
+        let mut unsent = std::mem::take(&mut self.unsent).into_iter().peekable();
+        while let Some(first) = unsent.next() {
+            let mut set = vec![first];
+            while let Some(open) = unsent.next_if(|open| set[0].is_of_set_with(open)) {
+                set.push(open);
+            }
+            self.submitted_set(set).await;
+        }
     }
 
     /// Returns the request if it stays open.
@@ -105,6 +133,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 // The cluster was unreachable and responds again. If it accepted the first request after all, that lease is left
                 // over.
                 self.has_looked = false;
+                if open.is_of_set {
+                    self.unsent.push(open);
+                    return None;
+                }
                 return self.submitted(open).await;
             }
             if let Some(unknown) = open.unknown {

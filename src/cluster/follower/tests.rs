@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::LeaseId;
+use crate::LeaseSet;
 use tokio::task::JoinSet;
 
 mod ended;
 mod joined;
 mod replacement;
+mod set_leases;
 mod sets;
 
 /// The scripted cluster's leases, and the results of its calls.
@@ -18,6 +19,10 @@ struct Scripted {
     /// Results of the next requests; later ones are accepted.
     requests: Vec<Result<(), ClusterError>>,
     is_away: bool,
+    /// Sets are leases of several nodes.
+    has_sets: bool,
+    /// Released leases stay listed.
+    keeps_released: bool,
     log_end: Option<String>,
     calls: Vec<String>,
 }
@@ -36,11 +41,10 @@ impl Board {
 
     fn set(&self, id: &str, state: LeaseState) {
         self.with(|scripted| {
-            let lease = scripted
-                .leases
-                .iter_mut()
-                .find(|lease| lease.id.as_str() == id);
-            lease.expect("a lease").state = state;
+            let leases = scripted.leases.iter_mut();
+            let of_id = leases.filter(|lease| lease.id.as_str() == id);
+            let set = of_id.map(|lease| lease.state = state.clone());
+            assert!(set.count() > 0, "a lease");
         });
     }
 }
@@ -59,11 +63,25 @@ fn lease(id: &str, demand: Option<u64>) -> NodeLease {
         node: format!("node-{id}"),
         demand,
         owner: None,
+        set: None,
         state: pending("Resources"),
         time_limit: None,
         starts_unix: None,
         ends_unix: None,
     }
+}
+
+/// The nodes of a lease for these requests.
+fn nodes_of(id: &str, demands: &[u64]) -> Vec<NodeLease> {
+    let node = |(rank, demand): (usize, &u64)| NodeLease {
+        node: format!("node-{id}-{rank}"),
+        set: Some(LeaseSet {
+            first: demands[0],
+            nodes: demands.len() as u32,
+        }),
+        ..lease(id, Some(*demand))
+    };
+    demands.iter().enumerate().map(node).collect()
 }
 
 fn pending(reason: &str) -> LeaseState {
@@ -98,6 +116,31 @@ impl Cluster for Board {
         })
     }
 
+    async fn request_set(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        exclude: &[String],
+    ) -> Option<Result<LeaseId, ClusterError>> {
+        self.with(|scripted| {
+            if !scripted.has_sets {
+                return None;
+            }
+            let count = demands.len();
+            scripted
+                .calls
+                .push(format!("request {count} x {shape} without {exclude:?}"));
+            if !scripted.requests.is_empty()
+                && let Err(error) = scripted.requests.remove(0)
+            {
+                return Some(Err(error));
+            }
+            let id = (scripted.leases.len() + 1).to_string();
+            scripted.leases.extend(nodes_of(&id, demands));
+            Some(LeaseId::parse(&id))
+        })
+    }
+
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         self.with(|scripted| {
             if scripted.is_away {
@@ -114,7 +157,9 @@ impl Cluster for Board {
                 return Err(away());
             }
             scripted.calls.push(format!("release {id} {how:?}"));
-            scripted.leases.retain(|lease| lease.id != *id);
+            if !scripted.keeps_released {
+                scripted.leases.retain(|lease| lease.id != *id);
+            }
             Ok(())
         })
     }
@@ -185,7 +230,7 @@ impl Story {
             ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
             ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
             ClusterNews::Ends { node, unix } => format!("{node} ends at {unix}"),
-            ClusterNews::Sized { node, shape } => format!("{node} is of shape {shape}"),
+            ClusterNews::Sized { node, shape, .. } => format!("{node} is of shape {shape}"),
             ClusterNews::Spent(spending) => format!("spent {}", spending.day().gpu_seconds),
             ClusterNews::Ended { node, why } => format!("{node} has ended: {why}"),
         }

@@ -6,7 +6,7 @@ use super::super::{Cluster, ClusterError, Finding, LeaseState};
 use super::api::CallError;
 use super::objects::{Scale, Version};
 use super::reasons::Call;
-use super::{DEPLOYMENT_LABEL, Kubernetes, POOL_LABEL, scale_path};
+use super::{DEPLOYMENT_LABEL, Kubernetes, POOL_LABEL, Scaled, ScaledKind, scale_path};
 
 impl Kubernetes {
     /// All findings. A problem does not hide later ones, unless the API server cannot be reached at all.
@@ -36,17 +36,23 @@ impl Kubernetes {
         }
         findings.push(self.listing().await);
         for shape in &self.section.shapes {
-            let all = self.section.kubernetes.deployments.get(&shape.name);
             let mut problems = Vec::new();
-            let names = all.map(Vec::as_slice).unwrap_or_default();
-            for name in names {
-                problems.extend(self.deployment(name).await);
+            let objects = self.objects().into_iter();
+            let (sets, single): (Vec<Scaled>, Vec<Scaled>) = objects
+                .filter(|object| object.shape == shape.name)
+                .partition(Scaled::is_set);
+            for object in single.iter().chain(&sets) {
+                problems.extend(self.object(object).await);
             }
             if problems.is_empty() {
+                let and_sets = match sets.len() {
+                    0 => String::new(),
+                    count => format!(" and {count} sets"),
+                };
                 findings.push(Finding::Good(format!(
-                    "shape {}: {} Deployments, whose number of pods may be read and set",
+                    "shape {}: {} Deployments{and_sets}, whose number of pods may be read and set",
                     shape.name,
-                    names.len()
+                    single.len()
                 )));
             }
             // All Deployments lack the same rule.
@@ -87,29 +93,47 @@ impl Kubernetes {
         ))
     }
 
-    /// The problems of one Deployment. A dry run sets its current number of pods.
-    async fn deployment(&self, name: &str) -> Vec<Finding> {
+    /// The problems of one Deployment or set. A dry run sets its current number of pods.
+    async fn object(&self, object: &Scaled<'_>) -> Vec<Finding> {
+        let (name, word) = (object.name, object.kind.word());
         let namespace = self.api.namespace().unwrap_or_default();
-        let scale = match self.scale(name).await {
+        let scale = match self.scale(object).await {
             Ok(scale) => scale,
             Err(CallError::NotFound) => {
+                let advice = match object.kind {
+                    ScaledKind::Deployment => {
+                        "correct cluster.kubernetes.deployments, or install the chart with it"
+                    }
+                    ScaledKind::LeaderWorkerSet => {
+                        "create it, install its API in the cluster, or use a StatefulSet in cluster.kubernetes.sets"
+                    }
+                    ScaledKind::StatefulSet => "create it, or correct cluster.kubernetes.sets",
+                };
                 return vec![Finding::Problem(format!(
-                    "the namespace {namespace} has no Deployment {name}; correct cluster.kubernetes.deployments, or install the chart with it"
+                    "the namespace {namespace} has no {word} {name}; {advice}"
                 ))];
             }
             Err(error) => return vec![Finding::Problem(self.plain(error, name).to_string())],
         };
         let mut findings = Vec::new();
         let replicas = scale.spec.replicas;
-        if replicas > 1 {
+        if replicas > 0 && replicas != object.replicas() {
+            let what = match object.kind {
+                ScaledKind::Deployment => "pods, and each has to be one node".to_owned(),
+                ScaledKind::StatefulSet | ScaledKind::LeaderWorkerSet => {
+                    format!("replicas, and {} make its nodes", object.replicas())
+                }
+            };
             findings.push(Finding::Problem(format!(
-                "the Deployment {name} has {replicas} pods, and each has to be one node; set it to 0 with `kubectl scale deployment {name} --replicas 0`, and find out what has set it, such as an autoscaler"
+                "the {word} {name} has {replicas} {what}; set it to 0 with `kubectl scale {} {name} --replicas 0`, and find out what has set it, such as an autoscaler",
+                word.to_lowercase()
             )));
         }
-        let call = Call::WriteScale {
-            deployment: name.to_owned(),
+        let call = Call::Scale {
+            kind: object.kind,
+            name: name.to_owned(),
         };
-        let path = scale_path(&namespace, name);
+        let path = scale_path(&namespace, object);
         let query = [("dryRun", "All")];
         let body = serde_json::to_string(&scale).ok();
         let put = self
@@ -126,7 +150,7 @@ impl Kubernetes {
     /// Pods that look like this pool's nodes and belong to no configured Deployment.
     async fn strangers(&self) -> Option<Finding> {
         let pods = self.pods().await.ok()?;
-        let known = |name: &str| self.deployments().any(|(_, deployment)| deployment == name);
+        let known = |name: &str| self.objects().iter().any(|object| object.name == name);
         let others = pods.iter().filter(|pod| {
             let of = pod.metadata.labels.get(DEPLOYMENT_LABEL);
             of.is_none_or(|of| !known(of))
@@ -137,7 +161,7 @@ impl Kubernetes {
             .collect();
         (!names.is_empty()).then(|| {
             Finding::Problem(format!(
-                "pods with the label {POOL_LABEL}={} have no label {DEPLOYMENT_LABEL} of a Deployment in cluster.kubernetes.deployments, so they are never given back: {}; list their Deployments, or correct the labels",
+                "pods with the label {POOL_LABEL}={} have no label {DEPLOYMENT_LABEL} of an object in cluster.kubernetes.deployments or sets, so they are never given back: {}; list their objects, or correct the labels",
                 self.section.name,
                 names.join(", ")
             ))

@@ -2,14 +2,15 @@
 
 use chrono::DateTime;
 
-use super::super::{LeaseId, LeaseState, NodeLease, end_texts};
+use super::super::{LeaseId, LeaseSet, LeaseState, NodeLease, end_texts};
 use super::objects::Pod;
 use super::reasons;
+use super::scaled::Scaled;
 
 /// The number of a request that is no longer known, or of a person's request: every pod belongs to the pool.
 pub(super) const UNKNOWN_DEMAND: u64 = 0;
 
-/// A Deployment with at most one pod.
+/// A Deployment with at most one pod, or a set with one pod for each node.
 pub(super) struct Slot<'a> {
     pub shape: &'a str,
     pub deployment: LeaseId,
@@ -58,12 +59,62 @@ pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
         shape: slot.shape.to_owned(),
         node,
         owner: None,
+        set: None,
         demand: Some(slot.demand.unwrap_or(UNKNOWN_DEMAND)),
         state,
         time_limit: None,
         starts_unix,
         ends_unix: None,
     })
+}
+
+/// The nodes of a set. Empty if it has no desired pods and no leaving ones.
+pub(super) fn of_set(slot: &Slot, object: &Scaled) -> Vec<NodeLease> {
+    let node = |rank: u32| {
+        let name = object.pod(rank);
+        let mut own = slot.pods.iter().filter(|pod| pod.metadata.name == name);
+        let pod = own.next();
+        let staying = pod.filter(|pod| !pod.is_leaving());
+        let state = match (staying, slot.replicas) {
+            (Some(pod), _) => state(pod),
+            (None, 0) => {
+                // The remains of a failed pod hold no machine.
+                let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_some())?;
+                let place = end_texts::place(&pod.spec.node_name);
+                let why = format!("it was given back; its pod {name} finishes{place}");
+                LeaseState::Ended { why }
+            }
+            (None, _) => LeaseState::Pending {
+                reason: match pod {
+                    Some(pod) => replaced(pod),
+                    None => format!(
+                        "its {} has not created the pod {name} yet; if it stays so, `kubectl describe {}/{}` says why",
+                        object.kind.word(),
+                        object.kind.resource().1,
+                        object.name
+                    ),
+                },
+            },
+        };
+        let demand = slot.demand.map(|first| first.saturating_add(rank.into()));
+        Some(NodeLease {
+            id: slot.deployment.clone(),
+            shape: slot.shape.to_owned(),
+            node: name,
+            owner: None,
+            // The numbers of requests are times; the object's own number is none of them.
+            set: Some(LeaseSet {
+                first: slot.demand.unwrap_or(object.number),
+                nodes: object.nodes,
+            }),
+            demand: Some(demand.unwrap_or(UNKNOWN_DEMAND)),
+            state,
+            time_limit: None,
+            starts_unix: staying.and_then(|pod| seconds(pod.status.start_time.as_deref())),
+            ends_unix: None,
+        })
+    };
+    (0..object.nodes).filter_map(node).collect()
 }
 
 fn state(pod: &Pod) -> LeaseState {
@@ -90,6 +141,10 @@ fn without_pod(slot: &Slot, leaving: Option<&&Pod>) -> String {
             slot.deployment
         );
     };
+    replaced(pod)
+}
+
+fn replaced(pod: &Pod) -> String {
     let name = &pod.metadata.name;
     let place = end_texts::place(&pod.spec.node_name);
     let why = reasons::disrupted(pod);

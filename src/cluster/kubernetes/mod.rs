@@ -1,5 +1,5 @@
 //! Kubernetes as a cluster: each node is the pod of a Deployment with at most one pod. Scaling that Deployment to zero gives back
-//! the lease.
+//! the lease. Nodes that are requested together are the pods of a LeaderWorkerSet or StatefulSet, which the pool scales as one.
 //!
 //! A single Deployment with many pods could not release a chosen pod: a StatefulSet always removes its last pod, and a Deployment
 //! removes pending and unready pods before it considers their `pod-deletion-cost`, so a pending request would go instead of an idle
@@ -12,6 +12,7 @@ mod inspection;
 mod leases;
 mod objects;
 mod reasons;
+mod scaled;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use config::ClusterSection;
 use leases::Slot;
 use objects::{Pod, PodList, Scale};
 use reasons::Call;
+use scaled::{Scaled, ScaledKind};
 
 /// Labels of the pods, with the names of the pool and the Deployment.
 const POOL_LABEL: &str = "model-pool/pool";
@@ -56,25 +58,25 @@ impl Kubernetes {
         self.demands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shape and Deployment of each possible node.
-    fn deployments(&self) -> impl Iterator<Item = (&str, &str)> {
-        let all = self.section.kubernetes.deployments.iter();
-        all.flat_map(|(shape, names)| names.iter().map(|name| (shape.as_str(), name.as_str())))
+    /// The objects that make the possible nodes.
+    fn objects(&self) -> Vec<Scaled<'_>> {
+        scaled::all(&self.section)
     }
 
-    async fn scale(&self, deployment: &str) -> Result<Scale, CallError> {
+    async fn scale(&self, object: &Scaled<'_>) -> Result<Scale, CallError> {
         let namespace = self.api.namespace()?;
-        let call = Call::ReadScale {
-            deployment: deployment.to_owned(),
+        let call = Call::Scale {
+            kind: object.kind,
+            name: object.name.to_owned(),
         };
-        let path = scale_path(&namespace, deployment);
+        let path = scale_path(&namespace, object);
         self.api.call(&call, Method::GET, &path, &[], None).await
     }
 
     /// Sets the number of pods. Fails with a conflict if the object has changed since `scale` was read.
     async fn set_scale(
         &self,
-        deployment: &str,
+        object: &Scaled<'_>,
         mut scale: Scale,
         replicas: u32,
     ) -> Result<(), CallError> {
@@ -84,10 +86,11 @@ impl Kubernetes {
             program: "the API server".to_owned(),
             message: error.to_string(),
         })?;
-        let call = Call::WriteScale {
-            deployment: deployment.to_owned(),
+        let call = Call::Scale {
+            kind: object.kind,
+            name: object.name.to_owned(),
         };
-        let path = scale_path(&namespace, deployment);
+        let path = scale_path(&namespace, object);
         let put = self
             .api
             .call::<Scale>(&call, Method::PUT, &path, &[], Some(body));
@@ -122,36 +125,41 @@ impl Kubernetes {
         })
     }
 
-    /// The desired number of pods of a Deployment; 0 if it does not exist.
-    async fn replicas(&self, deployment: &str) -> Result<u32, ClusterError> {
-        match self.scale(deployment).await {
+    /// The desired number of pods, or of groups of pods; 0 if the object does not exist.
+    async fn replicas(&self, object: &Scaled<'_>) -> Result<u32, ClusterError> {
+        match self.scale(object).await {
             Ok(scale) => Ok(scale.spec.replicas),
             Err(CallError::NotFound) => Ok(0),
-            Err(error) => Err(self.plain(error, deployment)),
+            Err(error) => Err(self.plain(error, object.name)),
         }
     }
 
-    /// The lease of a Deployment with its pods.
-    async fn lease(
+    /// The leases of an object with its pods: one, or one for each node of a set.
+    async fn leases(
         &self,
-        shape: &str,
-        name: &str,
+        object: Scaled<'_>,
         pods: &[Pod],
-    ) -> Result<Option<NodeLease>, ClusterError> {
-        let pods: Vec<&Pod> = pods.iter().filter(|pod| is_of(pod, name)).collect();
-        // A Deployment with a pod needs no call.
-        let replicas = match leases::staying(&pods) {
-            Some(_) => 1,
-            None => self.replicas(name).await?,
+    ) -> Result<Vec<NodeLease>, ClusterError> {
+        let pods: Vec<&Pod> = pods.iter().filter(|pod| is_of(pod, object.name)).collect();
+        let stays = pods.iter().filter(|pod| !pod.is_leaving()).count();
+        // An object with all of its pods needs no call.
+        let replicas = if stays >= object.nodes as usize {
+            object.replicas()
+        } else {
+            self.replicas(&object).await?
         };
         let slot = Slot {
-            shape,
-            deployment: LeaseId::parse(name)?,
-            demand: self.demands().get(name).copied(),
+            shape: object.shape,
+            deployment: LeaseId::parse(object.name)?,
+            demand: self.demands().get(object.name).copied(),
             replicas,
             pods,
         };
-        Ok(leases::lease(&slot))
+        Ok(if object.is_set() {
+            leases::of_set(&slot, &object)
+        } else {
+            leases::lease(&slot).into_iter().collect()
+        })
     }
 
     fn plain(&self, error: CallError, what: &str) -> ClusterError {
@@ -174,10 +182,11 @@ impl Kubernetes {
         }
     }
 
-    /// Scales a Deployment from zero pods to one. Returns false if it has a pod already or does not exist.
-    async fn take(&self, deployment: &str, demand: Option<u64>) -> Result<bool, ClusterError> {
+    /// Scales an object from zero pods to its nodes. Returns false if it has pods already or does not exist.
+    async fn take(&self, object: &Scaled<'_>, demand: Option<u64>) -> Result<bool, ClusterError> {
+        let deployment = object.name;
         for _ in 0..TRIES_MAX {
-            let scale = match self.scale(deployment).await {
+            let scale = match self.scale(object).await {
                 Ok(scale) if scale.spec.replicas > 0 => return Ok(false),
                 Ok(scale) => scale,
                 Err(CallError::NotFound) => return Ok(false),
@@ -188,7 +197,7 @@ impl Kubernetes {
             if let Some(demand) = demand {
                 self.demands().insert(deployment.to_owned(), demand);
             }
-            match self.set_scale(deployment, scale, 1).await {
+            match self.set_scale(object, scale, object.replicas()).await {
                 Ok(()) => return Ok(true),
                 Err(CallError::Conflict) => {
                     self.demands().remove(deployment);
@@ -206,6 +215,25 @@ impl Kubernetes {
     }
 }
 
+impl Kubernetes {
+    /// Scales the first of these objects that has no pods. Those whose old pods finish come last: they would need additional GPUs.
+    async fn take_any(
+        &self,
+        objects: &[Scaled<'_>],
+        demand: Option<u64>,
+    ) -> Result<Option<LeaseId>, ClusterError> {
+        let pods = self.pods().await?;
+        let is_used = |object: &&Scaled| pods.iter().any(|pod| is_of(pod, object.name));
+        let (used, free): (Vec<&Scaled>, Vec<&Scaled>) = objects.iter().partition(is_used);
+        for object in free.into_iter().chain(used) {
+            if self.take(object, demand).await? {
+                return LeaseId::parse(object.name).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Cluster for Kubernetes {
     /// `exclude` has no effect: the scheduler chooses the machine. `kubectl cordon` leaves one out.
     async fn request(
@@ -215,16 +243,11 @@ impl Cluster for Kubernetes {
         _exclude: &[String],
     ) -> Result<LeaseId, ClusterError> {
         find_shape(&self.section, shape)?;
-        let names = self.section.kubernetes.deployments.get(shape);
-        let names = names.map(Vec::as_slice).unwrap_or_default();
-        let pods = self.pods().await?;
-        // While a Deployment's old pod finishes, its new pod would need additional GPUs, so these Deployments come last.
-        let is_used = |name: &&String| pods.iter().any(|pod| is_of(pod, name));
-        let (used, free): (Vec<&String>, Vec<&String>) = names.iter().partition(is_used);
-        for name in free.into_iter().chain(used) {
-            if self.take(name, demand).await? {
-                return LeaseId::parse(name);
-            }
+        let all = self.objects().into_iter();
+        let all = all.filter(|object| !object.is_set() && object.shape == shape);
+        let names: Vec<Scaled> = all.collect();
+        if let Some(id) = self.take_any(&names, demand).await? {
+            return Ok(id);
         }
         Err(ClusterError::Refused {
             program: "the pool".to_owned(),
@@ -236,27 +259,48 @@ impl Cluster for Kubernetes {
         })
     }
 
+    /// `None` without a free set of this size: as many Deployments serve the requests.
+    async fn request_set(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        _exclude: &[String],
+    ) -> Option<Result<LeaseId, ClusterError>> {
+        let all = self.objects().into_iter();
+        let fits = |object: &Scaled| {
+            object.is_set() && object.shape == shape && object.nodes as usize == demands.len()
+        };
+        let sets: Vec<Scaled> = all.filter(fits).collect();
+        if sets.is_empty() {
+            return None;
+        }
+        let taken = self.take_any(&sets, demands.first().copied()).await;
+        taken.transpose()
+    }
+
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         let pods = self.pods().await?;
         let calls: Vec<_> = self
-            .deployments()
-            .map(|(shape, name)| self.lease(shape, name, &pods))
+            .objects()
+            .into_iter()
+            .map(|object| self.leases(object, &pods))
             .collect();
         let leases = stream::iter(calls).buffered(CALLS_AT_ONCE).try_collect();
-        let leases: Vec<Option<NodeLease>> = leases.await?;
+        let leases: Vec<Vec<NodeLease>> = leases.await?;
         Ok(leases.into_iter().flatten().collect())
     }
 
     /// Both ways send SIGTERM to the pod, which then has the grace period of its template.
     async fn release(&self, id: &LeaseId, _how: Release) -> Result<(), ClusterError> {
         let name = id.as_str();
-        if self.deployments().all(|(_, deployment)| deployment != name) {
+        let objects = self.objects();
+        let Some(object) = objects.iter().find(|object| object.name == name) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
-        }
+        };
         for _ in 0..TRIES_MAX {
-            let set = match self.scale(name).await {
+            let set = match self.scale(object).await {
                 Ok(scale) if scale.spec.replicas == 0 => Ok(()),
-                Ok(scale) => self.set_scale(name, scale, 0).await,
+                Ok(scale) => self.set_scale(object, scale, 0).await,
                 Err(error) => Err(error),
             };
             match set {
@@ -281,15 +325,16 @@ impl Cluster for Kubernetes {
     }
 }
 
-fn scale_path<'a>(namespace: &'a str, deployment: &'a str) -> [&'a str; 8] {
+fn scale_path<'a>(namespace: &'a str, object: &Scaled<'a>) -> [&'a str; 8] {
+    let (group, resource) = object.kind.resource();
     [
         "apis",
-        "apps",
+        group,
         "v1",
         "namespaces",
         namespace,
-        "deployments",
-        deployment,
+        resource,
+        object.name,
         "scale",
     ]
 }

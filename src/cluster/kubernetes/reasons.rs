@@ -2,6 +2,7 @@
 
 use super::super::program::one_line;
 use super::objects::{Container, Pod, PodStatus};
+use super::scaled::ScaledKind;
 
 const TEXT_CHARACTERS_MAX: usize = 600;
 
@@ -245,9 +246,12 @@ pub(super) fn disrupted(pod: &Pod) -> Option<String> {
 /// The advice for a message of the API server: the missing rule of the Role.
 pub(super) fn missing_rule(call: &Call, namespace: &str) -> String {
     let rule = match call {
-        Call::ReadScale { deployment } | Call::WriteScale { deployment } => format!(
-            "{{apiGroups: [apps], resources: [deployments/scale], resourceNames: [{deployment}], verbs: [get, update]}}"
-        ),
+        Call::Scale { kind, name } => {
+            let (group, resource) = kind.resource();
+            format!(
+                "{{apiGroups: [{group}], resources: [{resource}/scale], resourceNames: [{name}], verbs: [get, update]}}"
+            )
+        }
         Call::ListPods => "{apiGroups: [\"\"], resources: [pods], verbs: [list]}".to_owned(),
         Call::Version => return String::new(),
     };
@@ -259,8 +263,11 @@ pub(super) fn missing_rule(call: &Call, namespace: &str) -> String {
 /// A call of the API server, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    ReadScale { deployment: String },
-    WriteScale { deployment: String },
+    /// Reads or sets a number of pods.
+    Scale {
+        kind: ScaledKind,
+        name: String,
+    },
     ListPods,
     Version,
 }

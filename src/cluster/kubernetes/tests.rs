@@ -9,6 +9,7 @@ use super::*;
 use crate::stand_ins::{id, shape};
 use crate::{Finding, LeaseState};
 
+mod sets;
 mod states;
 
 const ONE: &str = "pool-one-1";

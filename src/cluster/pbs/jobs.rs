@@ -31,6 +31,7 @@ impl Job {
             id: record.name.clone(),
             shape,
             demand,
+            set: None,
             owner,
             host: host.unwrap_or_default().to_owned(),
             time_limit: span(record.get("Resource_List.walltime")),

@@ -79,11 +79,22 @@ impl Machines {
 
     /// Returns true if this pool's own jobs leave the shape no room on any machine. Other users' jobs do not count: they may end soon.
     pub fn are_held(&self, section: &ClusterSection, shape: &ShapeSection) -> bool {
-        let has_room = |machine: &Machine| {
+        self.room(section, shape) == 0
+    }
+
+    /// The number of jobs of this shape for which this pool's own jobs leave room.
+    pub fn room(&self, section: &ClusterSection, shape: &ShapeSection) -> u32 {
+        let fitting = self.alive.iter();
+        let fitting = fitting.filter(|machine| machine.fits(section, shape));
+        let rooms = fitting.map(|machine| {
             let held = self.held.get(&machine.node_id).copied().unwrap_or(0);
-            machine.fits(section, shape) && machine.gpus() >= f64::from(held + shape.gpus)
-        };
-        !self.alive.iter().any(has_room)
+            let free = machine.gpus() - f64::from(held);
+            // A shape without GPUs has room wherever it fits.
+            (free.max(0.0) as u32)
+                .checked_div(shape.gpus)
+                .unwrap_or(u32::MAX)
+        });
+        rooms.fold(0, u32::saturating_add)
     }
 
     /// The resources and labels that no machine has, for a shape that fits on none.

@@ -18,7 +18,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::shape::find_shape;
-use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
+use super::{Cluster, ClusterError, LeaseId, NodeLease, Release, ShapeRoom};
 use client::{JOBS, RayClient};
 use jobs::{Job, Jobs};
 use machines::{Autoscaler, Machine, Machines};
@@ -135,8 +135,8 @@ impl Ray {
         out.map(|machine| machine.node_id.clone()).collect()
     }
 
-    /// Shapes that no machine can hold now, in a Ray without an autoscaler.
-    async fn without_room(&self, jobs: &[Job]) -> Result<BTreeMap<String, String>, ClusterError> {
+    /// The room for each shape, in a Ray without an autoscaler.
+    async fn rooms(&self, jobs: &[Job]) -> Result<BTreeMap<String, ShapeRoom>, ClusterError> {
         let machines = Machines {
             held: self.held(jobs),
             autoscaler: self.autoscaler().await,
@@ -144,10 +144,19 @@ impl Ray {
         };
         let shapes = self.section.shapes.iter();
         let closed = shapes.filter_map(|shape| {
-            let why = reasons::closed(&self.section, shape, &machines)?;
-            Some((shape.name.clone(), why))
+            let room = reasons::closed(&self.section, shape, &machines)?;
+            Some((shape.name.clone(), room))
         });
         Ok(closed.collect())
+    }
+
+    /// The reason why the pool does not request this number of nodes: the last of the jobs would wait until the pool itself gives
+    /// a node back.
+    async fn too_few(&self, shape: &str, nodes: usize, jobs: &[Job]) -> Option<ClusterError> {
+        let mut rooms = self.rooms(jobs).await.ok()?;
+        let room = rooms.remove(shape)?;
+        let message = room.why;
+        ((room.nodes as usize) < nodes).then_some(ClusterError::Setup { message })
     }
 
     async fn submit(
@@ -223,6 +232,7 @@ impl Ray {
             shape: job.shape,
             demand: job.demand,
             owner: job.owner,
+            set: None,
             state,
             time_limit: job.time_limit,
             starts_unix,
@@ -242,13 +252,11 @@ impl Cluster for Ray {
         let shape = find_shape(&self.section, shape)?;
         let jobs = self.jobs().await?;
         self.delete_old(&jobs).await;
-        // A job would wait until the pool itself gives a node back. A person may want that.
+        // A person may want the job to wait.
         if demand.is_some()
-            && let Ok(closed) = self.without_room(&jobs.leases).await
-            && let Some(why) = closed.get(&shape.name)
+            && let Some(error) = self.too_few(&shape.name, 1, &jobs.leases).await
         {
-            let message = why.clone();
-            return Err(ClusterError::Setup { message });
+            return Err(error);
         }
         let left_out = self.left_out(shape, demand, &jobs, exclude).await;
         match self.submit(shape, demand, &left_out).await {
@@ -260,6 +268,17 @@ impl Cluster for Ray {
             }
             result => result,
         }
+    }
+
+    /// Ray has no jobs of several nodes. A set that Ray cannot bring is refused before a part of it is requested.
+    async fn request_set(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        _exclude: &[String],
+    ) -> Option<Result<LeaseId, ClusterError>> {
+        let jobs = self.jobs().await.ok()?.leases;
+        self.too_few(shape, demands.len(), &jobs).await.map(Err)
     }
 
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
@@ -308,9 +327,9 @@ impl Cluster for Ray {
         true
     }
 
-    async fn closed(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+    async fn closed(&self) -> Result<BTreeMap<String, ShapeRoom>, ClusterError> {
         let jobs = self.jobs().await?.leases;
-        self.without_room(&jobs).await
+        self.rooms(&jobs).await
     }
 
     fn names_node(&self, node: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use config::{ClusterSection, ShapeSection};
 
+use super::super::ShapeRoom;
 use super::super::end_texts::{self, NO_AUTOSCALER};
 use super::super::program::one_line;
 use super::client::last_line;
@@ -39,26 +40,28 @@ pub(super) fn pending(
     format!("Ray has not found {needs} yet: {why}")
 }
 
-/// The reason why Ray can bring no node of this shape: it has no autoscaler, and no machine is that large or the pool holds all of
-/// them. Other users' jobs do not count, because they may end soon.
+/// The number of nodes of this shape that Ray can bring if it has no autoscaler. Other users' jobs do not count, because they may end
+/// soon.
 pub(super) fn closed(
     section: &ClusterSection,
     shape: &ShapeSection,
     machines: &Machines,
-) -> Option<String> {
+) -> Option<ShapeRoom> {
     if machines.autoscaler != Autoscaler::None {
         return None;
     }
-    if machines.fitting(section, shape) == 0 {
-        let lacking = machines.lacking(section, shape);
-        return Some(format!("Ray cannot grow: {NO_AUTOSCALER}, and {lacking}"));
-    }
-    let is_held = machines.are_held(section, shape);
-    is_held.then(|| {
-        format!(
-            "Ray cannot grow: {NO_AUTOSCALER}, and this pool holds all nodes that are that large"
-        )
-    })
+    let nodes = machines.room(section, shape);
+    let why = if machines.fitting(section, shape) == 0 {
+        machines.lacking(section, shape)
+    } else if nodes == 0 {
+        "this pool holds all nodes that are that large".to_owned()
+    } else if nodes == 1 {
+        "its machines have room for 1 more of this size".to_owned()
+    } else {
+        format!("its machines have room for {nodes} more of this size")
+    };
+    let why = format!("Ray cannot grow: {NO_AUTOSCALER}, and {why}");
+    Some(ShapeRoom { nodes, why })
 }
 
 /// Suffix of a reason: the pool itself holds the GPUs, and no others come.

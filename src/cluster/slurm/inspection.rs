@@ -3,7 +3,7 @@
 use super::super::ClusterError;
 use super::super::finding::{self, Finding};
 use super::super::program::{ProgramResult, run};
-use super::{ERRORS, Slurm, jobs};
+use super::{ERRORS, Slurm, jobs, split_list};
 use config::ShapeSection;
 
 const CALL_ADVICE: &str = "nodes could not be requested";
@@ -194,7 +194,7 @@ impl Slurm {
             }
             (None, None) => {}
         }
-        let test = self.script(name, None, &[]);
+        let test = self.script(name, &[], &[]);
         let test = match test {
             Ok(script) => {
                 let arguments = vec!["--test-only".to_owned()];
@@ -331,24 +331,6 @@ fn has_gpus(node: &str, wanted: &str) -> bool {
         });
         fitting.map(|(_, _, count)| count).sum::<u64>() >= count
     })
-}
-
-/// Splits at commas outside of brackets.
-fn split_list(text: &str) -> Vec<&str> {
-    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
-    for (at, letter) in text.char_indices() {
-        match letter {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
 }
 
 #[cfg(test)]

@@ -117,12 +117,13 @@ fn json_job(job: &Value, pool: &str) -> Option<Job> {
         // A wait status: the exit status is in the second byte.
         exit => number(exit).map(|waited| (waited >> 8) & 0xff),
     };
-    let (demand, owner) = script::request_of(&text("comment"));
+    let request = script::request_of(&text("comment"));
     let facts = JobFacts {
         id: number(&job["job_id"])?.to_string(),
         shape,
-        demand,
-        owner,
+        demand: request.demand,
+        set: request.set,
+        owner: request.owner,
         host: text("nodes"),
         time_limit: number(&job["time_limit"])
             .filter(|minutes| *minutes < u64::from(u32::MAX))
@@ -170,12 +171,13 @@ pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> 
         let Some(shape) = script::shape_of(name, pool) else {
             continue;
         };
-        let (demand, owner) = script::request_of(comment);
+        let request = script::request_of(comment);
         let facts = JobFacts {
             id: id.to_owned(),
             shape: shape.to_owned(),
-            demand,
-            owner,
+            demand: request.demand,
+            set: request.set,
+            owner: request.owner,
             host: host.to_owned(),
             time_limit: time_limit(limit),
             starts_unix: seconds(starts),
@@ -204,6 +206,7 @@ pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
             id: id.to_owned(),
             shape: script::shape_of(name, pool)?.to_owned(),
             demand: None,
+            set: None,
             owner: None,
             host: host.to_owned(),
             time_limit: minutes.map(|minutes| Duration::from_secs(minutes * 60)),

@@ -1,6 +1,7 @@
-//! Slurm as a cluster: each node is a job that runs `model-pool node`. Jobs are found by their names, so a restarted pool knows its
-//! own.
+//! Slurm as a cluster: a node is a job that runs `model-pool node`, and nodes that are requested together are one job that runs it on
+//! each of its machines. Jobs are found by their names, so a restarted pool knows its own.
 
+mod hostlist;
 mod inspection;
 mod jobs;
 mod reasons;
@@ -15,7 +16,7 @@ use config::ClusterSection;
 use super::batch::{self, Errors};
 use super::program::{Call, run};
 use super::shape::find_shape;
-use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
+use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
 use jobs::Job;
 use script::Request;
 
@@ -71,32 +72,53 @@ impl Slurm {
         }
     }
 
-    /// The script that a request for this shape submits.
+    /// The script that a request for this shape submits. `demands` are the numbers of the pool's requests: none for a person's
+    /// request, several for nodes that start together.
     ///
     /// # Errors
     /// If the shape does not exist.
     pub fn script(
         &self,
         shape: &str,
-        demand: Option<u64>,
+        demands: &[u64],
         exclude: &[String],
     ) -> Result<String, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
         let request = Request {
-            demand,
+            demands,
             owner: self.owner.as_deref(),
             exclude,
         };
         Ok(script::render(&self.section, shape, &request))
     }
 
+    /// Submits a job without the hosts on which jobs have failed, if the cluster has others.
+    async fn request_nodes(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        // A wrong shape is refused before Slurm is called.
+        find_shape(&self.section, shape)?;
+        let failed = failed_hosts(&self.jobs().await?, batch::now_unix());
+        let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
+        match self.submit(shape, demands, &all).await {
+            // Without the avoided nodes the cluster may have too few.
+            Err(ClusterError::Refused { .. }) if !failed.is_empty() => {
+                self.submit(shape, demands, exclude).await
+            }
+            result => result,
+        }
+    }
+
     async fn submit(
         &self,
         shape: &str,
-        demand: Option<u64>,
+        demands: &[u64],
         exclude: &[String],
     ) -> Result<LeaseId, ClusterError> {
-        let script = self.script(shape, demand, exclude)?;
+        let script = self.script(shape, demands, exclude)?;
         let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
         let ended = ERRORS.submit(call).await?;
         // With several clusters the output is `JOB;CLUSTER`.
@@ -194,15 +216,29 @@ impl Slurm {
         }
     }
 
-    fn lease(&self, job: Job) -> Option<NodeLease> {
+    /// The nodes of a job. The job's task with rank `n` runs on its machine `n`.
+    fn leases(&self, job: Job) -> Vec<NodeLease> {
         let (state, has_failed) = (job.lease_state(), job.has_failed());
-        let node = node_name(&job.facts.id);
-        let mut lease = job.facts.lease(node, state)?;
-        if has_failed {
-            let line = self.last_line(&lease.id);
-            batch::add_log_end(&mut lease, line);
-        }
-        Some(lease)
+        let nodes = job.facts.set.map_or(1, |set| set.nodes);
+        let hosts = hostlist::expand(&job.facts.host, nodes as usize);
+        let lease = |rank: u32| {
+            let mut facts = job.facts.clone();
+            let node = node_name(&facts.id, facts.set.map(|_| rank));
+            facts.demand = facts.demand.map(|first| first.saturating_add(rank.into()));
+            let state = match &state {
+                LeaseState::Running { host } => LeaseState::Running {
+                    host: hosts.get(rank as usize).unwrap_or(host).clone(),
+                },
+                state => state.clone(),
+            };
+            let mut lease = facts.lease(node, state)?;
+            if has_failed {
+                let line = self.last_line(&lease.id);
+                batch::add_log_end(&mut lease, line);
+            }
+            Some(lease)
+        };
+        (0..nodes).filter_map(lease).collect()
     }
 
     /// The end of a job's output, if this machine sees its folder.
@@ -211,7 +247,9 @@ impl Slurm {
         let path = folder
             .unwrap_or_else(|| PathBuf::from("."))
             .join(batch::log_name(id.as_str()));
-        batch::last_line(&path, |line| line.starts_with("slurmstepd"))
+        batch::last_line(&path, |line| {
+            line.starts_with("slurmstepd") || line.starts_with("srun: ")
+        })
     }
 }
 
@@ -222,22 +260,21 @@ impl Cluster for Slurm {
         demand: Option<u64>,
         exclude: &[String],
     ) -> Result<LeaseId, ClusterError> {
-        // A wrong shape is refused before Slurm is called.
-        find_shape(&self.section, shape)?;
-        let failed = failed_hosts(&self.jobs().await?, batch::now_unix());
-        let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
-        match self.submit(shape, demand, &all).await {
-            // Without the avoided nodes the cluster may have too few.
-            Err(ClusterError::Refused { .. }) if !failed.is_empty() => {
-                self.submit(shape, demand, exclude).await
-            }
-            result => result,
-        }
+        self.request_nodes(shape, demand.as_slice(), exclude).await
+    }
+
+    async fn request_set(
+        &self,
+        shape: &str,
+        demands: &[u64],
+        exclude: &[String],
+    ) -> Option<Result<LeaseId, ClusterError>> {
+        Some(self.request_nodes(shape, demands, exclude).await)
     }
 
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         let jobs = self.jobs().await?;
-        Ok(jobs.into_iter().filter_map(|job| self.lease(job)).collect())
+        Ok(jobs.into_iter().flat_map(|job| self.leases(job)).collect())
     }
 
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
@@ -252,6 +289,10 @@ impl Cluster for Slurm {
         );
         let steps: &[&[&str]] = match how {
             Release::Now => &[&[]],
+            // The nodes are tasks. `srun`, the job's script, would end them without grace.
+            Release::Drain if job.facts.set.is_some() => {
+                &[&["--state=PENDING"], &["--state=RUNNING", "--signal=TERM"]]
+            }
             // `scancel` without a signal gives a running job only a few seconds.
             Release::Drain => &[
                 &["--state=PENDING"],
@@ -280,9 +321,12 @@ impl Cluster for Slurm {
     }
 }
 
-/// The name with which a job's node joins.
-fn node_name(id: &str) -> String {
-    format!("slurm-{id}")
+/// The name with which a job's node joins. `rank` is the number of its task in a job of several nodes.
+fn node_name(id: &str, rank: Option<u32>) -> String {
+    match rank {
+        None => format!("slurm-{id}"),
+        Some(rank) => format!("slurm-{id}-{rank}"),
+    }
 }
 
 /// Hosts on which a job has failed recently; empty above `EXCLUDED_MAX`, because then the hosts are not the cause.
@@ -291,13 +335,32 @@ fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
         let ended = job.facts.ends_unix.unwrap_or(0);
         job.has_failed() && !job.facts.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
     };
-    let late = jobs.iter().filter(is_late).map(|job| &job.facts.host);
-    let hosts: BTreeSet<&String> = late.collect();
+    let late = jobs.iter().filter(is_late);
+    let late = late.flat_map(|job| hostlist::expand(&job.facts.host, EXCLUDED_MAX + 1));
+    let hosts: BTreeSet<String> = late.collect();
     if hosts.len() > EXCLUDED_MAX {
         Vec::new()
     } else {
-        hosts.into_iter().cloned().collect()
+        hosts.into_iter().collect()
     }
+}
+
+/// Splits at commas outside of brackets.
+fn split_list(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use super::*;
 use crate::stand_ins::{self, id, in_words, played, read, shape, write};
 use config::{ClusterKind, Length};
 
+mod sets;
+
 fn section() -> ClusterSection {
     let shapes = vec![shape("a2", 2, 3601), shape("free", 0, 3601)];
     stand_ins::section(ClusterKind::Slurm, shapes)
@@ -168,7 +170,7 @@ fn the_script_has_every_option_quoted_and_never_the_token() {
     slurm.options = vec!["--mem=200G".to_owned()];
     slurm.setup = "module load cuda\n".to_owned();
     let script = Slurm::new(&section)
-        .script("a2", None, &["gpu02".to_owned()])
+        .script("a2", &[], &["gpu02".to_owned()])
         .expect("rendered");
     let expected = r#"#!/bin/bash
 #SBATCH --job-name=model-pool:lab:a2
@@ -197,7 +199,7 @@ exec model-pool node --controller https://pool.example.org:8443 --name "slurm-$S
 "#;
     assert_eq!(script, expected);
     let unknown = Slurm::new(&section)
-        .script("a3", None, &[])
+        .script("a3", &[], &[])
         .expect_err("unknown");
     assert!(unknown.to_string().contains("a2, free"), "{unknown}");
 }
@@ -214,7 +216,7 @@ async fn a_request_submits_the_script_and_gives_the_number_of_the_job() {
     let (folder, slurm) = with_programs(&[("sbatch", keep), EMPTY, NO_ACCOUNTING]);
     let id = slurm.request("a2", None, &[]).await.expect("submitted");
     assert_eq!(id.as_str(), "17");
-    let script = slurm.script("a2", None, &[]).expect("rendered");
+    let script = slurm.script("a2", &[], &[]).expect("rendered");
     assert_eq!(read(&folder, "script"), script);
 }
 

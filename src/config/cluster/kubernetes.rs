@@ -16,8 +16,10 @@ const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(120));
 /// A pod's name is up to 17 characters longer, and is also the node's name, which has at most 63.
 const DEPLOYMENT_NAME_MAX: usize = 46;
 const NAMESPACE_MAX: usize = 63;
-/// Each Deployment without a pod is checked while a request is open.
+/// Each Deployment and each set without a pod is checked while a request is open.
 const DEPLOYMENTS_MAX: usize = 256;
+/// The least and the largest number of nodes of a set.
+const SET_NODES: (u32, u32) = (2, 64);
 
 /// Pods as nodes: docs/guides/kubernetes.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,8 +36,30 @@ pub struct KubernetesSection {
     pub ca_file: Option<PathBuf>,
     /// The Deployments of each shape, by the shape's name. Each has one pod or none, and a pod is a node.
     pub deployments: BTreeMap<String, Vec<String>>,
+    /// The objects that start several nodes of a shape together, by the shape's name, for models that span machines. Without a free
+    /// set of the right size, as many Deployments are used.
+    pub sets: BTreeMap<String, Vec<PodSet>>,
     /// Time limit of a call, 1s to 2m.
     pub timeout: Length,
+}
+
+/// An object whose pods are nodes that start and end together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PodSet {
+    pub kind: PodSetKind,
+    pub name: String,
+    /// The number of its pods, 2 to 64.
+    pub nodes: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PodSetKind {
+    /// A group of a LeaderWorkerSet (`leaderworkerset.x-k8s.io/v1`), whose `size` is `nodes`.
+    LeaderWorkerSet,
+    /// A StatefulSet that has `nodes` pods or none.
+    StatefulSet,
 }
 
 impl Default for KubernetesSection {
@@ -46,6 +70,7 @@ impl Default for KubernetesSection {
             token_file: None,
             ca_file: None,
             deployments: BTreeMap::new(),
+            sets: BTreeMap::new(),
             timeout: Length::from_secs(10),
         }
     }
@@ -110,9 +135,32 @@ pub(crate) fn problems(
             }
         }
     }
+    for (shape, sets) in &section.sets {
+        if !shapes.contains(&shape.as_str()) {
+            let message = format!("names the shape `{shape}`, which cluster.shapes does not have");
+            wrong(".sets", message);
+        }
+        for set in sets {
+            let name = &set.name;
+            if !is_label(name, DEPLOYMENT_NAME_MAX) || !names.insert(name) {
+                let message = format!(
+                    "has `{name}`; allowed: 1 to {DEPLOYMENT_NAME_MAX} lower-case letters, digits and `-`, once in deployments and sets, such as model-pool-a100x8-set-1"
+                );
+                wrong(".sets", message);
+            }
+            if !(SET_NODES.0..=SET_NODES.1).contains(&set.nodes) {
+                let (least, most) = SET_NODES;
+                let message = format!(
+                    "has {} nodes in `{name}`; allowed: {least} to {most}",
+                    set.nodes
+                );
+                wrong(".sets", message);
+            }
+        }
+    }
     if names.len() > DEPLOYMENTS_MAX {
         let message = format!(
-            "has {} Deployments; allowed: {DEPLOYMENTS_MAX}",
+            "has {} Deployments and sets; allowed: {DEPLOYMENTS_MAX}",
             names.len()
         );
         wrong(".deployments", message);

@@ -13,7 +13,7 @@ mod text;
 
 pub use budget::BudgetSection;
 pub use command::CommandSection;
-pub use kubernetes::KubernetesSection;
+pub use kubernetes::{KubernetesSection, PodSet, PodSetKind};
 pub use pbs::PbsSection;
 pub use ray::{RaySection, ray_address};
 pub use section::{ClusterKind, ClusterSection};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 
 use catalog::Entry;
-use cluster::{ClusterOrder, is_node_of};
+use cluster::{ClusterOrder, ShapeRoom, is_node_of};
 use config::{Config, ShapeSection};
-use pool::{DemandId, Event, KindId, NodeShape, ShapeId, Time};
+use pool::{DemandId, Event, KindId, NodeRoom, NodeShape, ShapeId, Time};
 
 /// Maximum number of remembered names of future nodes. Several sets of nodes for the largest model have fewer.
 const NAMES_MAX: usize = 1024;
@@ -136,10 +136,12 @@ impl ClusterNodes {
     }
 
     /// Replaces the names of shapes with their numbers.
-    pub fn numbered(&self, shapes: BTreeMap<String, String>) -> Vec<(ShapeId, String)> {
-        let shapes = shapes.into_iter();
-        let numbered = shapes.filter_map(|(name, why)| Some((self.number_of(&name)?, why)));
-        numbered.collect()
+    pub fn numbered(&self, shapes: BTreeMap<String, ShapeRoom>) -> Vec<(ShapeId, NodeRoom)> {
+        let numbered = |(name, ShapeRoom { nodes, why })| {
+            let shape = self.number_of(String::as_str(&name))?;
+            Some((shape, NodeRoom { nodes, why }))
+        };
+        shapes.into_iter().filter_map(numbered).collect()
     }
 
     pub fn number_of(&self, shape: &str) -> Option<ShapeId> {

@@ -98,10 +98,11 @@ impl Control {
                     self.publish();
                 }
             }
-            ClusterNews::Sized { node, shape } => {
+            ClusterNews::Sized { node, shape, set } => {
                 let node = self.nodes.joined_as(&node);
                 if let Some((node, shape)) = node.zip(self.cluster.number_of(&shape)) {
-                    self.turn(Event::NodeSized { node, shape });
+                    let lease = set.map(DemandId);
+                    self.turn(Event::NodeSized { node, shape, lease });
                 }
             }
             ClusterNews::Spent(spending) => self.spent(&spending),

@@ -7,7 +7,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DemandId, ModelId, NodeId, Priority, ShapeId, Span, Time};
-use crate::types::node_demand::{NodeOutlook, NodeSet, NodeShape, NodesSpent, PendingNode};
+use crate::types::node_demand::{
+    NodeOutlook, NodeRoom, NodeSet, NodeShape, NodesSpent, PendingNode,
+};
 
 /// A size, and the number of its nodes that the cluster did not bring together.
 pub(crate) type FailedNodes = (ShapeId, u32);
@@ -19,8 +21,8 @@ pub(crate) struct NodeDemand {
     pending: BTreeMap<DemandId, PendingNode>,
     /// Figures of sizes, as found on the last node of each.
     measured: BTreeMap<ShapeId, MeasuredShape>,
-    /// Sizes that the cluster cannot bring at present, with the reason.
-    closed: BTreeMap<ShapeId, String>,
+    /// Sizes of which the cluster can bring only some nodes at present.
+    closed: BTreeMap<ShapeId, NodeRoom>,
     /// Requests that failed, and the time until which as many nodes of this size are not requested again.
     failed: BTreeMap<FailedNodes, Time>,
     /// The reason why each failed last.
@@ -61,9 +63,11 @@ impl NodeDemand {
         self.pending.get(&demand)
     }
 
-    /// The reason why the cluster cannot bring a node of this size at present, if it reports one.
-    pub fn closed(&self, shape: ShapeId) -> Option<&str> {
-        self.closed.get(&shape).map(String::as_str)
+    /// The reason why the cluster cannot bring this number of nodes of this size at present, if it reports one.
+    pub fn closed(&self, shape: ShapeId, nodes: u32) -> Option<&str> {
+        let room = self.closed.get(&shape);
+        let room = room.filter(|room| room.nodes < nodes);
+        room.map(|room| room.why.as_str())
     }
 
     /// Requests that failed, and the time until which as many nodes of this size are not requested again.
@@ -169,9 +173,10 @@ impl NodeDemand {
         before != outlook
     }
 
-    /// Replaces the sizes that the cluster cannot bring at present. Returns true if they differ from the earlier ones.
-    pub fn close(&mut self, closed: BTreeMap<ShapeId, String>) -> bool {
-        let is_same = closed.keys().eq(self.closed.keys());
+    /// Replaces the sizes of which the cluster can bring only some nodes. Returns true if there is room for other numbers of nodes.
+    pub fn close(&mut self, closed: BTreeMap<ShapeId, NodeRoom>) -> bool {
+        let of = |(shape, room): (&ShapeId, &NodeRoom)| (*shape, room.nodes);
+        let is_same = closed.iter().map(of).eq(self.closed.iter().map(of));
         self.closed = closed;
         !is_same
     }
@@ -195,7 +200,7 @@ impl NodeDemand {
         let lacks = |of: &&DemandId| **of == demand || self.pending[*of].joined.is_none();
         let missing = self.made_with(pending).iter().filter(lacks).count();
         let failed = (pending.shape, u32::try_from(missing).unwrap_or(u32::MAX));
-        if !self.closed.contains_key(&pending.shape) {
+        if self.closed(failed.0, failed.1).is_none() {
             self.failed.insert(failed, until);
             self.reasons.insert(failed, why.to_owned());
         }

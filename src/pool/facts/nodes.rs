@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::facts::host::Host;
 use crate::types::gang::GangReach;
-use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Time};
+use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, ReplicaId, ShapeId, Time};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, NodeTime, Presence};
 
@@ -179,17 +179,34 @@ impl Nodes {
             since: now,
             demand: None,
             shape: None,
+            lease: None,
             reach: GangReach::default(),
         };
         self.known.insert(id, node);
         self.silent.insert(id, now);
     }
 
-    /// Returns true if the size of the requested node was unknown.
-    pub fn set_shape(&mut self, id: NodeId, shape: ShapeId) -> bool {
-        let requested = self.known.get_mut(&id);
-        let unsized_node = requested.filter(|node| node.demand.is_some() && node.shape.is_none());
-        unsized_node.map(|node| node.shape = Some(shape)).is_some()
+    /// Returns true if the size of the requested node was unknown, or its lease.
+    pub fn set_shape(&mut self, id: NodeId, shape: ShapeId, lease: Option<DemandId>) -> bool {
+        let known = self.known.get_mut(&id);
+        let Some(node) = known.filter(|node| node.demand.is_some()) else {
+            return false;
+        };
+        let before = (node.shape, node.lease);
+        node.shape = node.shape.or(Some(shape));
+        node.lease = lease.or(node.lease);
+        before != (node.shape, node.lease)
+    }
+
+    /// The nodes that end when this one is given back, and it. Nodes that are gone are left out.
+    pub fn leased_with(&self, id: NodeId) -> Vec<NodeId> {
+        let lease = self.known.get(&id).and_then(|node| node.lease);
+        let Some(lease) = lease else {
+            return vec![id];
+        };
+        let is_there = |node: &Node| node.presence != Presence::Gone && node.lease == Some(lease);
+        let nodes = self.known.iter().filter(|(_, node)| is_there(node));
+        nodes.map(|(id, _)| *id).collect()
     }
 
     /// Returns the node's name; `None` if it had not joined or is silent already.

@@ -118,7 +118,7 @@ impl Pool {
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),
             Event::NodeEnds { node, at } => self.node_ends(node, at, false, actions),
             Event::NodeLeaves { node, at } => self.node_ends(node, at, true, actions),
-            Event::NodeSized { node, shape } => self.node_sized(node, shape),
+            Event::NodeSized { node, shape, lease } => self.node_sized(node, shape, lease),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
             Event::ShapesSet { shapes } => self.shapes_set(shapes),
             Event::NodesSpent { spent } => {

@@ -32,7 +32,8 @@ impl Pool {
             return;
         };
         let name = self.node_demand.shape_name(failed.shape);
-        let pause = if self.node_demand.closed(failed.shape).is_some() {
+        let wanted = failed.set.map_or(1, |set| set.requests);
+        let pause = if self.node_demand.closed(failed.shape, wanted).is_some() {
             "none is requested until the cluster can bring one".into()
         } else {
             format!(
@@ -76,10 +77,10 @@ impl Pool {
         self.node_demand.node_joins(demand?, node, self.now)
     }
 
-    /// A requested node from before a restart has this size.
-    pub(crate) fn node_sized(&mut self, node: NodeId, shape: ShapeId) {
+    /// A requested node has this size, and belongs to this lease of several nodes.
+    pub(crate) fn node_sized(&mut self, node: NodeId, shape: ShapeId, lease: Option<DemandId>) {
         let is_known = self.node_demand.shapes().contains_key(&shape);
-        if is_known && self.nodes.set_shape(node, shape) {
+        if is_known && self.nodes.set_shape(node, shape, lease) {
             self.touch_everything();
         }
     }

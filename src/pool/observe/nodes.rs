@@ -48,6 +48,7 @@ impl Pool {
         self.node_demand.no_longer_releases(id);
         let shape = self.demand_is_met(id, demand);
         let shape = shape.or_else(|| self.nodes.known(id)?.shape);
+        let lease = self.nodes.known(id).and_then(|known| known.lease);
         let before = self.nodes.joins(
             id,
             Node {
@@ -56,6 +57,7 @@ impl Pool {
                 since: self.now,
                 demand,
                 shape,
+                lease,
                 reach,
             },
         );

@@ -103,7 +103,9 @@ fn pays_off(pool: &Pool, node: NodeId) -> bool {
     let chosen = pool.consolidation.chosen_at(node);
     let rested = chosen.is_none_or(|at| at + within <= pool.now);
     let is_settled = pool.demand_index.is_empty() && pool.planned.is_empty();
-    if !rested || !is_settled || !stays(pool, node) {
+    // An empty node of a lease of several would stay until the others are empty.
+    let is_single = pool.nodes.leased_with(node).len() == 1;
+    if !rested || !is_settled || !is_single || !stays(pool, node) {
         return false;
     }
     let devices = pool.nodes.devices_of(node);

@@ -149,7 +149,7 @@ pub(crate) fn unavailable(
     if let Some(limit) = node_limits::reached(pool, shape, nodes) {
         return Some((limit.to_string(), None));
     }
-    if let Some(why) = pool.node_demand.closed(shape.shape) {
+    if let Some(why) = pool.node_demand.closed(shape.shape, nodes) {
         return Some((why.to_owned(), None));
     }
     let (failed, until) = failure(pool, shape, nodes)?;
@@ -158,7 +158,7 @@ pub(crate) fn unavailable(
 
 /// Returns true if the cluster has refused as many nodes of this size lately, or cannot bring it at present.
 pub(crate) fn is_refused(pool: &Pool, shape: &NodeShape, nodes: u32) -> bool {
-    pool.node_demand.closed(shape.shape).is_some() || failure(pool, shape, nodes).is_some()
+    pool.node_demand.closed(shape.shape, nodes).is_some() || failure(pool, shape, nodes).is_some()
 }
 
 /// The failure that keeps this number of nodes from being requested now, of at most as many nodes of the size itself or of a smaller

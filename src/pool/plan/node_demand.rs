@@ -233,19 +233,19 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let demand = surplus.demand;
         return Some(Decision::CancelNode { demand });
     }
-    let due = |(node, since): &(&NodeId, &Time)| {
-        let left = demand.is_left_since(**node);
+    let due = |node: NodeId, since: Time| {
+        let left = demand.is_left_since(node);
         let spent = pool.service.is_night()
-            || pool.nodes.moves(**node)
+            || pool.nodes.moves(node)
             || left.is_some_and(|since| since + pool.limits.node_patience <= pool.now)
-            || **since + pool.limits.node_scale_down_after <= pool.now;
-        // A node that was ordered to end does so on its own.
-        let ends = pool
-            .nodes
-            .time(**node)
-            .is_some_and(|time| time.leaves.is_some());
-        let gathers = demand.set_of(**node).is_some();
-        spent && !ends && !gathers && !demand.is_releasing(**node) && is_idle(pool, **node)
+            || since + pool.limits.node_scale_down_after <= pool.now;
+        let gathers = demand.set_of(node).is_some();
+        spent && !gathers && is_idle(pool, node)
+    };
+    // A node that was ordered to end does so on its own.
+    let ends = |node: NodeId| {
+        let time = pool.nodes.time(node);
+        demand.is_releasing(node) || time.is_some_and(|time| time.leaves.is_some())
     };
     // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
     // forever.
@@ -254,8 +254,17 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let may_use = !pool.service.is_closing() && !pool.nodes.moves(node);
         may_use && all.any(|pending| could_use(pool, &pending.requirements, node))
     };
-    let mut spent = demand.idle().iter().filter(due);
-    let (&node, _) = spent.find(|(node, _)| !is_wanted(**node))?;
+    let is_spent = |node: NodeId| {
+        let since = demand.idle().get(&node);
+        since.is_some_and(|since| due(node, *since)) && !is_wanted(node)
+    };
+    // The cluster takes back all nodes of a lease together.
+    let may_go = |node: NodeId| {
+        let mut others = pool.nodes.leased_with(node).into_iter();
+        is_spent(node) && others.all(|other| other == node || ends(other) || is_spent(other))
+    };
+    let mut idle = demand.idle().keys().copied();
+    let node = idle.find(|node| !ends(*node) && may_go(*node))?;
     Some(Decision::ReleaseNode { node })
 }
 

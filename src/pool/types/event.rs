@@ -14,7 +14,7 @@ use crate::types::keep_alive::KeepAlive;
 use crate::types::key_seats::ReplicaKeys;
 use crate::types::link::Link;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
-use crate::types::node_demand::{NodeOutlook, NodeShape, NodesSpent};
+use crate::types::node_demand::{NodeOutlook, NodeRoom, NodeShape, NodesSpent};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
@@ -219,10 +219,11 @@ pub enum Event {
         node: NodeId,
         at: Time,
     },
-    /// The size of a requested node, as the cluster reports it.
+    /// The size of a requested node, as the cluster reports it. Nodes with the same `lease` end together.
     NodeSized {
         node: NodeId,
         shape: ShapeId,
+        lease: Option<DemandId>,
     },
     /// The node has been ordered to end and will be gone by this time (N7).
     NodeLeaves {
@@ -253,9 +254,9 @@ pub enum Event {
         shape: ShapeId,
         numbers: Vec<u64>,
     },
-    /// The sizes that the cluster cannot bring at present, with the reasons; replaces the earlier list (S2).
+    /// The sizes of which the cluster can bring only some nodes at present; replaces the earlier list (S2).
     ShapesClosed {
-        shapes: Vec<(ShapeId, String)>,
+        shapes: Vec<(ShapeId, NodeRoom)>,
     },
     /// The cluster refuses to bring this node.
     NodeRefused {

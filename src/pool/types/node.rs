@@ -16,6 +16,8 @@ pub(crate) struct Node {
     pub demand: Option<DemandId>,
     /// The requested size, if it is known.
     pub shape: Option<ShapeId>,
+    /// The lease of several nodes that it belongs to, by its first request. Such nodes end together.
+    pub lease: Option<DemandId>,
     /// Unknown, and not used, until the node joins.
     pub reach: GangReach,
 }

@@ -20,6 +20,15 @@ pub struct NodeShape {
     pub nodes_max: Option<u32>,
 }
 
+/// The room of a cluster that cannot grow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRoom {
+    /// The number of further nodes of the size that the cluster can bring.
+    pub nodes: u32,
+    /// The reason why it can bring no more.
+    pub why: String,
+}
+
 /// The cluster's forecast for an open request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeOutlook {
@@ -183,11 +192,11 @@ impl fmt::Display for NodeLimit {
                 most,
                 wanted,
             } => {
-                let tenths = |seconds: &u64| (seconds / 3600, seconds % 3600 / 360);
-                let ((hours, tenth), (most, of_most)) = (tenths(used), tenths(most));
+                let hundredths = |seconds: &u64| (seconds / 3600, seconds % 3600 / 36);
+                let ((hours, part), (most, of_most)) = (hundredths(used), hundredths(most));
                 write!(
                     f,
-                    "{}{hours}.{tenth} of {most}.{of_most} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})",
+                    "{}{hours}.{part:02} of {most}.{of_most:02} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})",
                     with_nodes(*wanted)
                 )
             }

@@ -36,6 +36,8 @@ pub(super) struct Leases {
     pub open: BTreeMap<DemandId, OpenRequest>,
     /// The requests for which nodes have joined, and their sizes.
     pub demands: BTreeMap<NodeId, (DemandId, ShapeId)>,
+    /// The first request of the lease, for each request of a set that the cluster serves with one lease.
+    of_lease: BTreeMap<DemandId, DemandId>,
     pub releasing: BTreeSet<NodeId>,
     pub sets: Vec<SeenSet>,
     /// The time of the last refusal of this number of nodes of a size.
@@ -87,6 +89,20 @@ impl Leases {
         }
     }
 
+    /// The lease of several nodes that the node belongs to.
+    pub fn lease_of(&self, node: NodeId) -> Option<DemandId> {
+        let (demand, _) = self.demands.get(&node)?;
+        self.of_lease.get(demand).copied()
+    }
+
+    /// The nodes that have joined for the lease of several nodes that serves the request.
+    pub fn leased_with(&self, demand: DemandId) -> Vec<NodeId> {
+        let lease = self.of_lease.get(&demand).copied();
+        let is_of_it = |node: &NodeId| lease.is_some() && self.lease_of(*node) == lease;
+        let nodes = self.demands.keys().copied();
+        nodes.filter(is_of_it).collect()
+    }
+
     /// A new controller does not know the requests of its predecessor, and gives back the requests without a machine.
     pub fn forget_open(&mut self) {
         self.queue.clear();
@@ -101,6 +117,13 @@ impl Play {
     pub(super) fn are_requested(&mut self, at: Time, demands: &[DemandId], shape: ShapeId) {
         self.check_requested(at, demands, shape);
         self.report.requested += demands.len() as u64;
+        // Every other set is one lease.
+        if let [first, _, ..] = demands
+            && first.0.is_multiple_of(2)
+        {
+            let of_lease = demands.iter().map(|demand| (*demand, *first));
+            self.leases.of_lease.extend(of_lease);
+        }
         let accepted = match self.fault {
             Some(GangFault::RefusalHidden) => 1,
             _ => demands.len(),
@@ -255,6 +278,15 @@ impl Play {
         }
         if self.processes.keys().any(|(_, on)| *on == node) {
             self.breaks(format!("S2: {node} is given back with engines on it"));
+        }
+        if let Some(lease) = self.leases.lease_of(node) {
+            let with_it = self.leases.leased_with(lease);
+            let mut used = self.processes.keys().map(|(_, on)| on);
+            if used.any(|on| with_it.contains(on)) {
+                self.breaks(format!(
+                    "S2: {node} is given back while another node of its lease has engines"
+                ));
+            }
         }
         self.leases.releasing.insert(node);
         let later = Span(self.random.between(100, 60_000));

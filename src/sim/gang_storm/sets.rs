@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::Play;
+use super::{Due, Play};
 use pool::{DemandId, ModelId, ModelView, NodeId, NodeSpan, Priority, ShapeId, Span, Time};
 
 /// `cluster.patience`, the default.
@@ -128,6 +128,9 @@ impl Play {
 
     /// A request of a set fails, is withdrawn, or its node ends.
     pub(super) fn set_breaks(&mut self, at: Time, demand: DemandId) {
+        for node in self.leases.leased_with(demand) {
+            self.timeline.push(at, Due::Leaves(node));
+        }
         let mut sets = self.leases.sets.iter_mut();
         let of = sets.find(|set| set.members.iter().any(|member| member.demand == demand));
         if let Some(set) = of.filter(|set| set.broken.is_none() && !set.is_complete()) {

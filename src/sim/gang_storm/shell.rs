@@ -77,7 +77,8 @@ impl Play {
         }
         if let Some((_, shape)) = self.leases.demands.get(&node) {
             let shape = *shape;
-            self.feed(at, Event::NodeSized { node, shape });
+            let lease = self.leases.lease_of(node);
+            self.feed(at, Event::NodeSized { node, shape, lease });
         }
         for replica in running {
             if self.is_of_this_run(replica) {

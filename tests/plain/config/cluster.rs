@@ -205,6 +205,9 @@ fn a_pod_shape_needs_deployments_and_repeats_no_field_of_their_template() {
 const PODS_SECTIONS: &str = r"
     kubernetes: {} | cluster.kubernetes.deployments has none | one: [model-pool-one-1
     kubernetes: {deployments: {one: [a], two: [b]}} | names the shape `two` | cluster.shapes does not have
+    kubernetes: {deployments: {one: [a]}, sets: {two: [{kind: stateful_set, name: b, nodes: 2}]}} | cluster.kubernetes.sets names the shape `two` | cluster.shapes does not have
+    kubernetes: {deployments: {one: [a]}, sets: {one: [{kind: stateful_set, name: a, nodes: 2}]}} | cluster.kubernetes.sets has `a` | once in deployments and sets
+    kubernetes: {deployments: {one: [a]}, sets: {one: [{kind: leader_worker_set, name: b, nodes: 1}]}} | cluster.kubernetes.sets has 1 nodes in `b` | allowed: 2 to 64
     kubernetes: {deployments: {one: [a, a]}} | has `a` twice | one node of one shape
     kubernetes: {deployments: {one: [Lab_1]}} | has `Lab_1` | lower-case letters
     kubernetes: {deployments: {one: [a-name-that-is-much-too-long-for-the-pods-of-it]}} | allowed: 1 to 46 | model-pool-a100x1-1

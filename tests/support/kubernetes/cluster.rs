@@ -11,10 +11,15 @@ use super::{NAMESPACE, Starts};
 
 const MACHINE: &str = "gpu-machine-1";
 
+/// An object whose number of pods can be set.
 pub struct Deployment {
+    /// The resource of its API group, such as `deployments`.
+    pub resource: &'static str,
     pub replicas: u32,
     pub version: u64,
     gpus: u32,
+    /// The pods of each replica.
+    size: u32,
 }
 
 pub struct Pod {
@@ -58,12 +63,15 @@ impl Cluster {
         self.version
     }
 
-    pub fn deploy(&mut self, name: &str, gpus: u32) {
+    /// `size` is the number of pods of each replica of `resource`.
+    pub fn deploy(&mut self, resource: &'static str, name: &str, gpus: u32, size: u32) {
         let version = self.next_version();
         let deployment = Deployment {
+            resource,
             replicas: 0,
             version,
             gpus,
+            size,
         };
         self.deployments.insert(name.to_owned(), deployment);
     }
@@ -102,7 +110,8 @@ impl Cluster {
     fn make_pods(&mut self) {
         let names: Vec<String> = self.deployments.keys().cloned().collect();
         for name in names {
-            let wanted = self.deployments[&name].replicas as usize;
+            let wanted = &self.deployments[&name];
+            let wanted = (wanted.replicas * wanted.size) as usize;
             let mut active = self.active(&name);
             if active.len() == wanted {
                 continue;
@@ -125,7 +134,7 @@ impl Cluster {
 
     fn make_pod(&mut self, deployment: &str) -> String {
         self.made += 1;
-        let name = format!("{deployment}-5d9c7b6f8-{:05}", self.made);
+        let name = self.free_name(deployment);
         let gpus = self.deployments[deployment].gpus;
         let object = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -149,6 +158,22 @@ impl Cluster {
         };
         self.pods.insert(name.clone(), pod);
         name
+    }
+
+    /// Pods of a Deployment have new names, and pods of sets have the first free number.
+    fn free_name(&self, deployment: &str) -> String {
+        let size = self.deployments[deployment].size;
+        let numbered = |rank: u32| match self.deployments[deployment].resource {
+            "deployments" => format!("{deployment}-5d9c7b6f8-{:05}", self.made),
+            "leaderworkersets" if rank.is_multiple_of(size) => {
+                format!("{deployment}-{}", rank / size)
+            }
+            "leaderworkersets" => format!("{deployment}-{}-{}", rank / size, rank % size),
+            _ => format!("{deployment}-{rank}"),
+        };
+        let mut names = (0..).map(numbered);
+        let is_free = |name: &String| !self.pods.contains_key(name);
+        names.find(is_free).expect("a free name")
     }
 
     /// The scheduler: assigns GPUs to pods in order of creation.

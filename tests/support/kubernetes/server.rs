@@ -32,7 +32,7 @@ pub fn start(cluster: Arc<Mutex<Cluster>>, manners: Arc<Mutex<Manners>>) -> Sock
         .route("/apis/apps/v1", get(resources))
         .route(deployments, get(read_deployment))
         .route(
-            &format!("{deployments}/scale"),
+            "/apis/{group}/v1/namespaces/{namespace}/{resource}/{name}/scale",
             get(read_scale).put(write_scale),
         )
         .route("/api/v1/namespaces/{namespace}/pods", get(list_pods))
@@ -113,9 +113,21 @@ async fn version(
     refused.unwrap_or_else(|| found(&json!({"major": "1", "minor": "33", "gitVersion": "v1.33.2"})))
 }
 
+/// The object, group and resource of a path.
+type ScalePath = Path<(String, String, String, String)>;
+
+/// The API group of a resource.
+fn group_of(resource: &str) -> &'static str {
+    match resource {
+        "leaderworkersets" => "leaderworkerset.x-k8s.io",
+        _ => "apps",
+    }
+}
+
 /// Like the real server, omits a number of 0.
-fn scale_of(cluster: &Cluster, name: &str) -> Option<Value> {
-    let deployment = cluster.deployments.get(name)?;
+fn scale_of(cluster: &Cluster, resource: &str, name: &str) -> Option<Value> {
+    let deployment = cluster.deployments.get(name);
+    let deployment = deployment.filter(|deployment| deployment.resource == resource)?;
     let spec = match deployment.replicas {
         0 => json!({}),
         replicas => json!({"replicas": replicas}),
@@ -153,43 +165,46 @@ async fn read_deployment(
     let cluster = shared.cluster.lock().unwrap();
     let deployment = cluster.deployments.get(&name);
     let Some(deployment) = deployment.filter(|_| namespace == NAMESPACE) else {
-        return no_deployment(&name);
+        return not_found("deployments", &name);
     };
     found(&json!({"kind": "Deployment", "apiVersion": "apps/v1",
         "metadata": {"name": name, "namespace": NAMESPACE, "resourceVersion": deployment.version.to_string()},
         "spec": {"replicas": deployment.replicas}}))
 }
 
-fn no_deployment(name: &str) -> Response {
-    let message = format!("deployments.apps \"{name}\" not found");
+fn not_found(resource: &str, name: &str) -> Response {
+    let message = format!("{resource} \"{name}\" not found");
     status(StatusCode::NOT_FOUND, "NotFound", &message)
 }
 
 async fn read_scale(
     State(shared): State<Shared>,
-    Path((namespace, name)): Path<(String, String)>,
+    Path((group, namespace, resource, name)): ScalePath,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = enter(&shared, &method, &uri, &headers, "get deployments/scale") {
+    let rule = format!("get {resource}/scale");
+    if let Some(refused) = enter(&shared, &method, &uri, &headers, &rule) {
         return refused;
     }
     let cluster = shared.cluster.lock().unwrap();
-    let scale = scale_of(&cluster, &name).filter(|_| namespace == NAMESPACE);
-    scale.map_or_else(|| no_deployment(&name), |scale| found(&scale))
+    let is_here = namespace == NAMESPACE && group == group_of(&resource);
+    let scale = scale_of(&cluster, &resource, &name).filter(|_| is_here);
+    scale.map_or_else(|| not_found(&resource, &name), |scale| found(&scale))
 }
 
 async fn write_scale(
     State(shared): State<Shared>,
-    Path((namespace, name)): Path<(String, String)>,
+    Path((group, namespace, resource, name)): ScalePath,
     Query(query): Query<BTreeMap<String, String>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refused) = enter(&shared, &method, &uri, &headers, "update deployments/scale") {
+    let rule = format!("update {resource}/scale");
+    if let Some(refused) = enter(&shared, &method, &uri, &headers, &rule) {
         return refused;
     }
     let Ok(sent) = serde_json::from_slice::<Value>(&body) else {
@@ -212,8 +227,9 @@ async fn write_scale(
     };
     let response = {
         let mut cluster = shared.cluster.lock().unwrap();
-        if namespace != NAMESPACE || !cluster.deployments.contains_key(&name) {
-            return no_deployment(&name);
+        let is_here = namespace == NAMESPACE && group == group_of(&resource);
+        if !is_here || scale_of(&cluster, &resource, &name).is_none() {
+            return not_found(&resource, &name);
         }
         if conflicts {
             let version = cluster.next_version();
@@ -233,7 +249,7 @@ async fn write_scale(
         if query.get("dryRun").map(String::as_str) != Some("All") {
             cluster.set_replicas(&name, u32::try_from(replicas).expect("a small number"));
         }
-        scale_of(&cluster, &name).expect("there")
+        scale_of(&cluster, &resource, &name).expect("there")
     };
     settle(&shared.cluster);
     if std::mem::take(&mut shared.manners.lock().unwrap().loses_response) {

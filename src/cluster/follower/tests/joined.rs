@@ -66,7 +66,8 @@ async fn the_size_of_a_requested_node_is_reported_once_each_time_it_joins() {
         story.pass(120).await;
         let (node, shape) = ("node-1".to_owned(), "a1".to_owned());
         let size = story.sizes.try_recv().expect("a size");
-        assert_eq!(size, ClusterNews::Sized { node, shape });
+        let set = None;
+        assert_eq!(size, ClusterNews::Sized { node, shape, set });
         assert!(
             story.sizes.try_recv().is_err(),
             "a person requested the other"

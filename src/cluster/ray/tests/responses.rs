@@ -131,6 +131,30 @@ fn a_pending_job_names_the_missing_machine_and_its_source() {
 }
 
 #[test]
+fn m8_a_ray_without_an_autoscaler_reports_its_room_for_several_nodes() {
+    let section = section();
+    let room = |gpus, machines: &Machines| {
+        let room = reasons::closed(&section, &shape("a", gpus, 28_800), machines);
+        room.map(|room| (room.nodes, room.why))
+    };
+    let mut empty = machines("autoscaler-none.json");
+    let cannot = |why: &str| format!("Ray cannot grow: it has no autoscaler, and {why}");
+    let three = cannot("its machines have room for 3 more of this size");
+    assert_eq!(room(1, &empty), Some((3, three)));
+    let one = cannot("its machines have room for 1 more of this size");
+    assert_eq!(room(2, &empty), Some((1, one)));
+    let lacks = cannot("no node has 8 GPUs, the largest has 2");
+    assert_eq!(room(8, &empty), Some((0, lacks)));
+    let largest = empty.alive.iter().find(|machine| machine.gpus() > 1.0);
+    let largest = largest.expect("one with two GPUs").node_id.clone();
+    empty.held.insert(largest, 1);
+    let full = cannot("this pool holds all nodes that are that large");
+    assert_eq!(room(2, &empty), Some((0, full)));
+    assert_eq!(room(1, &empty).map(|(nodes, _)| nodes), Some(2));
+    assert_eq!(room(1, &machines("autoscaler-v1-idle.json")), None);
+}
+
+#[test]
 fn resources_and_labels_decide_where_a_shape_fits() {
     let section = section();
     let machines = machines("autoscaler-none.json");
