@@ -21,6 +21,7 @@ from playwright.sync_api import sync_playwright
 
 import effects
 import lasting
+import leases
 import looks
 import people
 import playground
@@ -31,7 +32,7 @@ import steering
 from tab import CHECKS
 
 # In this order, whatever is chosen.
-FILES = [steering, effects, signs, people, playground, looks, speed, lasting, sign_on]
+FILES = [steering, effects, signs, people, playground, looks, leases, speed, lasting, sign_on]
 
 
 def is_chosen(one, wanted):

@@ -14,6 +14,8 @@ use support::provider::{CLIENT, Provider};
 use support::root;
 use support::service::{Pool, wait_for};
 
+mod leases;
+
 /// Two devices; `large` nearly fills one.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
 const LIMIT: Duration = Duration::from_secs(500);
@@ -27,6 +29,7 @@ const SLEPT: &[&str] = &["slept_for", "jumps_of"];
 const TABS: &[&str] = &["with_two_hundred"];
 const SIGN_ON: &[&str] = &["sign_on"];
 const MANY: &[&str] = &["many_"];
+const LEASES: &[&str] = &["leases"];
 /// Folder for screenshots of every screen, for manual inspection.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
 /// Folder with dashboard files to use instead of the embedded ones.
@@ -201,7 +204,7 @@ fn on_the_lab(checks: &[&str]) {
 #[test]
 fn every_check_of_the_browser_belongs_to_one_test() {
     let named: Vec<&str> = [
-        PEOPLE, EFFECTS, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY,
+        PEOPLE, EFFECTS, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY, LEASES,
     ]
     .concat();
     let folder = fs::read_dir(root().join("tests/dashboard")).unwrap();
