@@ -1,5 +1,7 @@
 //! Turns the gates' counts by key, groups and the measured costs of tokens into facts (F1, P9). Makes no choices.
 
+use alloc::vec::Vec;
+
 use crate::facts::queues::Waiting;
 use crate::facts::state::Pool;
 use crate::types::groups::Groups;
@@ -64,10 +66,17 @@ impl Pool {
     }
 
     pub(crate) fn member_set(&mut self, key: KeyId, group: Option<GroupId>) {
-        if !self.shares.move_inactive(key, group)
-            && let Some(groups) = self.shares.with_member(key, group)
-        {
-            self.groups_set(groups);
+        let waiting = self.queues.iter();
+        let waiting = waiting.filter(|(_, waiting)| waiting.key == key);
+        let waiting: Vec<(ModelId, ServiceClass)> = waiting
+            .map(|(_, waiting)| (waiting.model, waiting.class))
+            .collect();
+        if self.shares.move_member(key, group, &waiting) {
+            for (model, _) in waiting {
+                self.touch_model(model);
+                self.grows_at_model(model);
+            }
+            self.service_changed();
         }
     }
 

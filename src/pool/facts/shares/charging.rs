@@ -5,8 +5,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::node::{
-    AWAY_MAX, Account, LEAD_MARGIN, LEAD_MAX, LEVEL, Lane, Place, RESERVED, Reserve, Slot, USUAL,
-    account, lane,
+    AWAY_MAX, Account, Counter, LEAD_MARGIN, LEAD_MAX, LEVEL, Lane, Place, RESERVED, Reserve, Slot,
+    USUAL, account, lane,
 };
 use super::tree::Tree;
 use crate::types::ids::{KeyId, ModelId, ReplicaId};
@@ -87,25 +87,44 @@ impl Tree {
                 continue;
             }
             let more = self.nodes[slot].by_weight(service);
-            self.shift(slot, account, |own| {
-                own.served = own.served.saturating_add(more)
-            });
+            self.shift(slot, account, |own| own.served += more);
             self.bound_claims(slot, account);
         }
         if account == USUAL {
-            self.clock = self.clock.saturating_add(service);
+            self.clock += Counter::from(service);
         }
-        if class == ServiceClass::Priority
-            && let Some(top) = self.reserving(&path[..length])
-        {
-            // Service of an idle pool does not cost the share of days.
-            let most = self.clock.saturating_add(LEAD_MAX);
-            self.shift_reserve(path[top], |reserve| {
-                let by_share = u128::from(service) * 1_000 / u128::from(reserve.permille.max(1));
-                let by_share = u64::try_from(by_share).unwrap_or(u64::MAX);
-                reserve.served = reserve.served.saturating_add(by_share).min(most);
+    }
+
+    /// Service of requests that got their seats within the reserved share of their group. Service in the usual order is not charged to
+    /// that share, nor is service while no other request waits.
+    pub(super) fn spend_reserved(&mut self, key: KeyId, service: u64) {
+        // One request of many hours does not cost the share of days.
+        let most = self.clock + LEAD_MAX;
+        self.shift_reserve_of(key, |reserve| {
+            reserve.served = (reserve.served + reserve.by_share(service)).min(most);
+        });
+    }
+
+    /// The service that these requests inside are still expected to take has changed.
+    pub(super) fn expect_reserved(&mut self, key: KeyId, before: u64, after: u64) {
+        if before != after {
+            self.shift_reserve_of(key, |reserve| {
+                reserve.expected = (reserve.expected.saturating_sub(before)).saturating_add(after);
             });
         }
+    }
+
+    fn shift_reserve_of(&mut self, key: KeyId, change: impl FnOnce(&mut Reserve)) {
+        if let Some(slot) = self.keys.get(&key).and_then(|slot| self.reserving(*slot)) {
+            self.shift_reserve(slot, change);
+        }
+    }
+
+    /// Returns true if requests of the key of the class `priority` are within the reserved share of their group.
+    pub(super) fn is_within_reserve(&self, key: KeyId) -> bool {
+        let slot = self.keys.get(&key).and_then(|slot| self.reserving(*slot));
+        let reserve = slot.and_then(|slot| self.nodes[slot].reserve.as_ref());
+        reserve.is_some_and(|reserve| reserve.position() <= self.clock)
     }
 
     /// Waiting siblings that the node leads by too much follow it at that distance.
@@ -120,7 +139,7 @@ impl Tree {
         {
             return;
         }
-        let lifted = least.saturating_add(LEAD_MARGIN);
+        let lifted = least + LEAD_MARGIN;
         while let Some(&(position, behind)) = self.nodes[parent].accounts[account]
             .waiting_children
             .first()
@@ -140,13 +159,6 @@ impl Tree {
         let (path, length) = self.path(slot);
         for &slot in &path[..length] {
             self.shift(slot, account, |own| own.expected = changed(own.expected));
-        }
-        if class == ServiceClass::Priority
-            && let Some(top) = self.reserving(&path[..length])
-        {
-            self.shift_reserve(path[top], |reserve| {
-                reserve.expected = changed(reserve.expected);
-            });
         }
     }
 
@@ -193,6 +205,13 @@ impl Tree {
         }
     }
 
+    /// Forgets the key with its lead. It has no waiting requests and no seats.
+    pub(super) fn forget_key(&mut self, key: KeyId) {
+        if let Some(slot) = self.keys.get(&key) {
+            self.forget(*slot);
+        }
+    }
+
     /// Forgets the key if nothing has to be remembered of it.
     pub(super) fn settle(&mut self, key: KeyId) {
         if let Some(slot) = self.keys.get(&key) {
@@ -217,7 +236,7 @@ impl Tree {
             .away
             .iter()
             .map(|slot| (self.lead_over_floor(*slot), *slot));
-        let mut away: Vec<(u64, Slot)> = away.collect();
+        let mut away: Vec<(Counter, Slot)> = away.collect();
         away.sort_unstable();
         let surplus = away.len() - AWAY_MAX;
         for (_, slot) in &away[..surplus] {
@@ -225,7 +244,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn lead_over_floor(&self, slot: Slot) -> u64 {
+    pub(super) fn lead_over_floor(&self, slot: Slot) -> Counter {
         let node = &self.nodes[slot];
         let floors = &self.nodes[node.parent].accounts;
         let leads = node.accounts.iter().zip(floors);
@@ -242,7 +261,7 @@ impl Tree {
     }
 }
 
-fn moves(line: &mut BTreeSet<Place>, slot: Slot, before: u64, after: u64) {
+fn moves(line: &mut BTreeSet<Place>, slot: Slot, before: Counter, after: Counter) {
     if line.remove(&(before, slot)) {
         line.insert((after, slot));
     }

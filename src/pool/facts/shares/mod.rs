@@ -8,6 +8,7 @@ mod charging;
 mod node;
 mod order;
 mod rebuild;
+mod reserved;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -23,15 +24,16 @@ use crate::types::groups::Groups;
 use crate::types::ids::{GroupId, KeyId, ModelId, ReplicaId, Span, Time};
 use crate::types::key_seats::KeySeats;
 use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
-use node::Slot;
+use node::{Slot, level};
+use reserved::ReservedPart;
 use tree::Tree;
 
 const MS: u64 = 1_000_000;
 /// The estimate for a request of a model that has not served any.
 const USUAL: Span = Span::from_secs(1);
 /// The largest estimate, in usual requests of the model and in time: a client that announces a million tokens and leaves holds back
-/// its group by no more.
-const ESTIMATE_REQUESTS_MAX: u64 = 4;
+/// its group by no more. The bound of F1 follows from it: two usual requests are at most twice the largest.
+const ESTIMATE_REQUESTS_MAX: u64 = 2;
 const ESTIMATE_MAX_NS: u64 = 60_000 * MS;
 /// A request is charged at most this many times the time of its seat, plus `SURPLUS_NS`, whatever tokens its engine reports.
 const TIMES_SEAT_MAX: u64 = 16;
@@ -77,6 +79,7 @@ struct User {
     expected: u64,
     /// The service that reported tokens may still cost.
     headroom: u64,
+    reserved: ReservedPart,
 }
 
 type UserId = (KeyId, ServiceClass);
@@ -114,14 +117,13 @@ impl Shares {
                 self.tree.restore(key, groups.group(key), served);
             }
         }
-        for (&replica, users) in &self.users {
-            for (&(key, class), user) in &users.all {
-                self.tree.know(key, groups.group(key));
-                self.tree
-                    .seats(key, class, replica, (0, user.seats.in_flight));
-                self.tree.expect(key, class, 0, user.expected);
-            }
+        self.groups = groups;
+        let users = self.users.iter();
+        let users = users.flat_map(|(id, users)| users.all.values().map(|user| (*id, *user)));
+        for (replica, user) in users.collect::<Vec<_>>() {
+            self.user_begins(replica, &user);
         }
+        let groups = &self.groups;
         let (stay, come): (Vec<_>, Vec<_>) = waiting.partition(|(key, ..)| staying.contains(key));
         for (key, model, class) in stay {
             self.tree.joins(key, groups.group(key), model, class);
@@ -131,22 +133,51 @@ impl Shares {
         for (key, model, class) in come {
             self.tree.joins(key, groups.group(key), model, class);
         }
-        self.groups = groups;
     }
 
-    /// The groups with this key moved; `None` if nothing changes.
-    pub fn with_member(&self, key: KeyId, group: Option<GroupId>) -> Option<Groups> {
-        let mut groups = self.groups.clone();
-        groups.set_member(key, group).then_some(groups)
-    }
-
-    /// Moves a key that is not active, which needs no new tree. Returns false if it is active.
-    pub fn move_inactive(&mut self, key: KeyId, group: Option<GroupId>) -> bool {
-        let is_known = self.tree.counters(key).is_some();
-        if !is_known {
-            self.groups.set_member(key, group);
+    /// Moves a key to another group with its waiting requests, of these models and classes, and its seats. It has no credit there
+    /// (F6). Takes time for the requests of this key only: a person whose claims alternate delays no other. Returns false if nothing
+    /// changes.
+    pub fn move_member(
+        &mut self,
+        key: KeyId,
+        group: Option<GroupId>,
+        waiting: &[(ModelId, ServiceClass)],
+    ) -> bool {
+        if !self.groups.set_member(key, group) {
+            return false;
         }
-        !is_known
+        if self.tree.counters(key).is_none() {
+            return true;
+        }
+        for &(model, class) in waiting {
+            self.tree.leaves(key, model, class);
+        }
+        let classes = [
+            ServiceClass::Flex,
+            ServiceClass::Default,
+            ServiceClass::Priority,
+        ];
+        let ids = classes.map(|class| (key, class));
+        let mut seats: Vec<(ReplicaId, User)> = Vec::new();
+        for (&replica, users) in &self.users {
+            seats.extend(
+                ids.iter()
+                    .filter_map(|id| Some((replica, *users.all.get(id)?))),
+            );
+        }
+        for (replica, user) in &seats {
+            self.user_ends(*replica, user);
+        }
+        self.tree.forget_key(key);
+        for (replica, user) in &seats {
+            self.user_begins(*replica, user);
+            self.tree.users_change(*replica);
+        }
+        for &(model, class) in waiting {
+            self.tree.joins(key, self.groups.group(key), model, class);
+        }
+        true
     }
 
     /// A request of the key waits.
@@ -182,14 +213,21 @@ impl Shares {
             counted_ms: 0,
             expected: 0,
             headroom: SURPLUS_NS,
+            reserved: ReservedPart::default(),
         });
         let (before, seats) = (user.expected, user.seats.in_flight);
+        let (estimate, reserved) = (charging.estimate(expected), user.reserved.expected);
         user.seats.enters(now);
-        user.expected = before.saturating_add(charging.estimate(expected));
-        let after = user.expected;
+        user.expected = before.saturating_add(estimate);
+        if class == ServiceClass::Priority && self.tree.is_within_reserve(key) {
+            user.reserved.seats_permille += 1_000;
+            user.reserved.expected = reserved.saturating_add(estimate);
+        }
+        let (after, reserved_after) = (user.expected, user.reserved.expected);
         self.tree.know(key, self.groups.group(key));
         self.tree.seats(key, class, replica, (seats, seats + 1));
         self.tree.expect(key, class, before, after);
+        self.tree.expect_reserved(key, reserved, reserved_after);
     }
 
     /// The gate of a replica has reported its keys.
@@ -270,6 +308,8 @@ impl Shares {
                 left.min(each.saturating_mul(u64::from(seats.in_flight)))
             }
         };
+        let reserved = old.map_or(ReservedPart::default(), |old| old.reserved);
+        let left = reserved.remaining(had, seats.in_flight, expected);
         let user = User {
             seats: KeySeats {
                 ended_ms: 0,
@@ -279,12 +319,16 @@ impl Shares {
             counted_ms: inside,
             expected,
             headroom: headroom - service.min(headroom),
+            reserved: left,
         };
         self.tree.know(key, self.groups.group(key));
         self.tree
             .seats(key, class, replica, (had, had.max(seats.in_flight)));
         self.tree.spend(key, class, service);
+        self.tree.spend_reserved(key, reserved.share(service, had));
         self.tree.expect(key, class, before, expected);
+        self.tree
+            .expect_reserved(key, reserved.expected, left.expected);
         self.tree.seats(
             key,
             class,
@@ -295,7 +339,22 @@ impl Shares {
             return Some(user);
         }
         self.tree.expect(key, class, expected, 0);
+        self.tree.expect_reserved(key, left.expected, 0);
         None
+    }
+
+    /// Adds the seats of a key to its place in the tree.
+    fn user_begins(&mut self, replica: ReplicaId, user: &User) {
+        let KeySeats {
+            key,
+            class,
+            in_flight,
+            ..
+        } = user.seats;
+        self.tree.know(key, self.groups.group(key));
+        self.tree.seats(key, class, replica, (0, in_flight));
+        self.tree.expect(key, class, 0, user.expected);
+        self.tree.expect_reserved(key, 0, user.reserved.expected);
     }
 
     fn user_ends(&mut self, replica: ReplicaId, user: &User) {
@@ -306,6 +365,7 @@ impl Shares {
             ..
         } = user.seats;
         self.tree.expect(key, class, user.expected, 0);
+        self.tree.expect_reserved(key, user.reserved.expected, 0);
         self.tree.seats(key, class, replica, (in_flight, 0));
     }
 
@@ -335,6 +395,11 @@ impl Shares {
                 let after = user.expected;
                 self.tree.spend(key, class, more);
                 self.tree.expect(key, class, before, after);
+                let (seats, reserved) = (user.seats.in_flight, user.reserved);
+                user.reserved = reserved.remaining(seats, seats, after);
+                self.tree.spend_reserved(key, reserved.share(more, seats));
+                self.tree
+                    .expect_reserved(key, reserved.expected, user.reserved.expected);
             }
         }
     }
@@ -426,8 +491,4 @@ impl Shares {
     pub fn is_index_right(&self) -> bool {
         self.tree.is_index_right()
     }
-}
-
-fn level(served: u64) -> u64 {
-    served / node::LEVEL
 }

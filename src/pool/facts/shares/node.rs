@@ -8,19 +8,22 @@ use crate::types::tokens::ServiceClass;
 /// A node. The slots of keys that are forgotten are reused.
 pub(super) type Slot = usize;
 
+/// Service since the start, in nanoseconds of a seat. In 64 bits, a thousand busy seats would reach the end within 213 days.
+pub(super) type Counter = u128;
+
 /// A sibling in the order of service; the slot makes the order the same on every machine.
-pub(super) type Place = (u64, Slot);
+pub(super) type Place = (Counter, Slot);
 
 pub(super) const ROOT: Slot = 0;
 /// The parent of the groups with a reserved share in the line of requests of the class `priority`.
 pub(super) const RESERVED: Slot = Slot::MAX;
 
 /// The most service, in nanoseconds of a seat, by which a node leads a waiting sibling.
-pub(super) const LEAD_MAX: u64 = 600_000_000_000;
+pub(super) const LEAD_MAX: Counter = 600_000_000_000;
 /// A claim beyond that is shortened by this part of it more, which makes the next time rare.
-pub(super) const LEAD_MARGIN: u64 = LEAD_MAX / 16;
+pub(super) const LEAD_MARGIN: Counter = LEAD_MAX / 16;
 /// Levels are steps of this service: a smaller difference counts as none between models.
-pub(super) const LEVEL: u64 = 4_096_000_000;
+pub(super) const LEVEL: Counter = 4_096_000_000;
 /// The maximum number of keys whose lead is remembered while they are away.
 pub(super) const AWAY_MAX: usize = 1_024;
 
@@ -53,11 +56,11 @@ pub(super) fn lane(account: usize) -> Lane {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     /// By weight. Only differences between siblings have a meaning.
-    pub(super) served: u64,
+    pub(super) served: Counter,
     /// The service that the requests inside are still expected to take, not divided by weight.
     pub(super) expected: u64,
     /// The least counter with which a child begins to wait. Never falls.
-    pub(super) floor: u64,
+    pub(super) floor: Counter,
     pub(super) waiting: u32,
     pub(super) inside: u32,
     pub(super) waiting_children: BTreeSet<Place>,
@@ -66,21 +69,30 @@ pub(super) struct Account {
     pub(super) models: BTreeMap<ModelId, u32>,
 }
 
-/// The reserved share of a group (F5). Its requests go first while `served` is not ahead of the pool's clock.
+/// The reserved share of a group (F5). Its requests go first while its position is not ahead of the pool's clock. Counts the requests
+/// that got their seats this way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reserve {
     pub(super) permille: u64,
-    pub(super) served: u64,
+    pub(super) served: Counter,
     pub(super) expected: u64,
     pub(super) models: BTreeMap<ModelId, u32>,
 }
 
 impl Reserve {
-    pub(super) fn position(&self) -> u64 {
-        let expected = u128::from(self.expected) * 1_000 / u128::from(self.permille.max(1));
-        self.served
-            .saturating_add(u64::try_from(expected).unwrap_or(u64::MAX))
+    /// The time on the pool's clock in which the share amounts to this service.
+    pub(super) fn by_share(&self, service: u64) -> Counter {
+        Counter::from(service) * 1_000 / Counter::from(self.permille.max(1))
     }
+
+    pub(super) fn position(&self) -> Counter {
+        self.served + self.by_share(self.expected)
+    }
+}
+
+/// The service in steps of `LEVEL`.
+pub(super) fn level(served: Counter) -> u64 {
+    u64::try_from(served / LEVEL).unwrap_or(u64::MAX)
 }
 
 #[derive(Clone, Debug)]
@@ -117,16 +129,15 @@ impl Node {
         }
     }
 
-    pub(super) fn by_weight(&self, service: u64) -> u64 {
-        let share = u128::from(service) * u128::from(self.least) / u128::from(self.weight);
-        u64::try_from(share).unwrap_or(u64::MAX)
+    pub(super) fn by_weight(&self, service: u64) -> Counter {
+        Counter::from(service) * Counter::from(self.least) / Counter::from(self.weight)
     }
 
-    pub(super) fn position(&self, account: usize) -> u64 {
+    pub(super) fn position(&self, account: usize) -> Counter {
         let Account {
             served, expected, ..
         } = self.accounts[account];
-        served.saturating_add(self.by_weight(expected))
+        served + self.by_weight(expected)
     }
 
     pub(super) fn is_active(&self) -> bool {

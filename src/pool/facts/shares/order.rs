@@ -3,7 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::node::{FLEX, LEVEL, Lane, Node, PATH_MAX, Place, RESERVED, ROOT, Slot, USUAL, lane};
+use super::node::{
+    Counter, FLEX, Lane, Node, PATH_MAX, Place, RESERVED, ROOT, Slot, USUAL, lane, level,
+};
 use super::tree::Tree;
 use crate::types::ids::{GroupId, KeyId, ModelId};
 
@@ -46,7 +48,7 @@ impl Tree {
     }
 
     /// The counters of the nearest siblings above two keys: of the first, then of the second.
-    pub(super) fn siblings(&self, one: KeyId, other: KeyId) -> Option<(u64, u64)> {
+    pub(super) fn siblings(&self, one: KeyId, other: KeyId) -> Option<(Counter, Counter)> {
         let (one, other) = (*self.keys.get(&one)?, *self.keys.get(&other)?);
         let (of_one, one_length) = self.path(one);
         let (of_other, other_length) = self.path(other);
@@ -63,7 +65,7 @@ impl Tree {
         let home = self.home_of(group);
         let known = self.keys.get(&key);
         let served = known.map(|slot| self.nodes[*slot].accounts[USUAL].served);
-        served.unwrap_or(self.nodes[home].accounts[USUAL].floor) / LEVEL
+        level(served.unwrap_or(self.nodes[home].accounts[USUAL].floor))
     }
 
     /// Returns true if every line holds exactly the nodes that wait, at their counters.
@@ -134,7 +136,7 @@ impl Turns<'_> {
             let line = self.line(parent);
             line.remove(&(position, slot));
             if !ends {
-                line.insert((position.saturating_add(more), slot));
+                line.insert((position + more, slot));
             }
             ends = line.is_empty();
         }

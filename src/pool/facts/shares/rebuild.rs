@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::node::{FLEX, ROOT, Slot, USUAL};
+use super::node::{Counter, FLEX, ROOT, Slot, USUAL};
 use super::tree::Tree;
 use crate::types::ids::{GroupId, KeyId};
 
@@ -57,13 +57,13 @@ impl Tree {
         keys.into_iter().for_each(|slot| self.may_forget(slot));
     }
 
-    pub(super) fn counters(&self, key: KeyId) -> Option<[u64; 2]> {
+    pub(super) fn counters(&self, key: KeyId) -> Option<[Counter; 2]> {
         let node = &self.nodes[*self.keys.get(&key)?];
         Some([USUAL, FLEX].map(|account| node.accounts[account].served))
     }
 
     /// Gives a key that has not changed its group the counters that it had.
-    pub(super) fn restore(&mut self, key: KeyId, group: Option<GroupId>, served: [u64; 2]) {
+    pub(super) fn restore(&mut self, key: KeyId, group: Option<GroupId>, served: [Counter; 2]) {
         let slot = self.key(key, group);
         for (account, served) in self.nodes[slot].accounts.iter_mut().zip(served) {
             account.served = account.served.max(served);

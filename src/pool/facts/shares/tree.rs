@@ -15,7 +15,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::node::{Lane, Node, PATH_MAX, Place, ROOT, Reserve, Slot};
+use super::node::{Counter, Lane, Node, PATH_MAX, Place, ROOT, Reserve, Slot};
 use crate::types::groups::{Group, Groups};
 use crate::types::ids::{GroupId, KeyId, ModelId, ReplicaId};
 
@@ -39,7 +39,7 @@ pub(super) struct Tree {
     /// Keys that are away and lead their siblings.
     pub(super) away: BTreeSet<Slot>,
     /// All service except that of the class `flex`.
-    pub(super) clock: u64,
+    pub(super) clock: Counter,
     pub(super) waiting: u32,
     pub(super) change: ServiceChange,
     /// Nodes that begin to wait keep their counters, because they already waited in an earlier tree.

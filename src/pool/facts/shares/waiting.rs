@@ -108,7 +108,7 @@ impl Tree {
     }
 
     pub(super) fn urgent_joins(&mut self, path: &[Slot], model: ModelId) {
-        let Some(top) = self.reserving(path) else {
+        let Some(top) = self.reserving_at(path) else {
             return;
         };
         for &slot in &path[..top] {
@@ -137,7 +137,7 @@ impl Tree {
     }
 
     pub(super) fn urgent_leaves(&mut self, path: &[Slot], model: ModelId) {
-        let Some(top) = self.reserving(path) else {
+        let Some(top) = self.reserving_at(path) else {
             return;
         };
         for &slot in &path[..top] {
@@ -155,10 +155,15 @@ impl Tree {
         }
     }
 
-    /// The nearest group on the path that has a reserved share.
-    pub(super) fn reserving(&self, path: &[Slot]) -> Option<usize> {
+    fn reserving_at(&self, path: &[Slot]) -> Option<usize> {
         path.iter()
             .position(|slot| self.nodes[*slot].reserve.is_some())
+    }
+
+    /// The nearest group above the key that has a reserved share.
+    pub(super) fn reserving(&self, slot: Slot) -> Option<Slot> {
+        let (path, length) = self.path(slot);
+        self.reserving_at(&path[..length]).map(|top| path[top])
     }
 }
 
