@@ -14,6 +14,11 @@ use pool::Time;
 const HOURS_KEPT: i64 = 14 * 24;
 /// The most rows that are deleted in one write.
 const FORGOTTEN_AT_ONCE: i64 = 2_000;
+/// A device that no controller has seen for this many hours is forgotten. Controllers count a gap of at most 31 days as not known.
+const SEEN_HOURS_KEPT: i64 = 32 * 24;
+const HOUR_MS: i64 = 3_600_000;
+/// The row of `meta` with the number of the last batch.
+const LAST_BATCH: &str = "ledger_batch";
 
 /// A sum over a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +77,17 @@ const SUM_COLUMNS: &str =
     "device_ms, energy_ms, byte_seconds_units, byte_seconds_rest, energy_mj_units, energy_mj_rest";
 
 impl Store {
-    /// Adds to the stored hours and days.
+    /// Adds to the stored hours and days. A write that fails may still have been committed: if it is repeated with the same number
+    /// before any other batch, its parts are added once.
     pub async fn add_ledger(&self, batch: &LedgerBatch) -> Result<(), StoreError> {
         let hours = add!("ledger_hours", "hour").replace("TABLE", "ledger_hours");
         let days = add!("ledger_days", "day").replace("TABLE", "ledger_days");
         self.write("save the ledger", async |connection| {
+            if let Some(number) = batch.number
+                && !is_next(number, &mut *connection).await?
+            {
+                return Ok(());
+            }
             let ids = ids_of(&batch.names(), &mut *connection).await?;
             let id = |name: &str| ids.get(name).copied().unwrap_or_default();
             for (key, amount) in &batch.parts {
@@ -218,7 +229,8 @@ impl Store {
         Ok(rows.iter().map(sum_of).collect())
     }
 
-    /// Deletes old hours, and the days before `first_day`. Returns the number of rows; call it again until it is 0.
+    /// Deletes old hours, the days before `first_day`, and what is known of devices that have been away for long. Returns the number
+    /// of deleted hours and days; call it again until it is 0.
     pub async fn forget_ledger(&self, hour: i64, first_day: i64) -> Result<u64, StoreError> {
         let bounds = [
             (
@@ -232,9 +244,9 @@ impl Store {
                 first_day,
             ),
         ];
-        let mut gone = 0;
-        for (statement, first) in bounds {
-            gone += self
+        let mut gone = [0; 2];
+        for ((statement, first), gone) in bounds.into_iter().zip(&mut gone) {
+            *gone = self
                 .write("delete old parts of the ledger", async |connection| {
                     query(statement)
                         .bind(first)
@@ -244,8 +256,60 @@ impl Store {
                 })
                 .await?;
         }
-        Ok(gone)
+        let [hours, days] = gone;
+        self.write("forget devices of the ledger", async |connection| {
+            query("DELETE FROM ledger_seen WHERE until < ?")
+                .bind(hour.saturating_sub(SEEN_HOURS_KEPT).saturating_mul(HOUR_MS))
+                .execute(connection)
+                .await
+        })
+        .await?;
+        // Only deleted days leave names without a row. The last of several calls deletes less than the most.
+        if days > 0 && days < FORGOTTEN_AT_ONCE as u64 {
+            self.forget_ledger_names().await?;
+        }
+        Ok(hours + days)
     }
+
+    /// Deletes names without a row, for example of ended nodes. Reads all rows, without delaying writes.
+    async fn forget_ledger_names(&self) -> Result<(), StoreError> {
+        let columns = ["device", "model", "payer", "state"];
+        let uses = columns.map(|column| {
+            format!("SELECT {column} FROM ledger_hours UNION SELECT {column} FROM ledger_days")
+        });
+        let unused = format!(
+            "SELECT id FROM ledger_names WHERE id NOT IN ({})",
+            uses.join(" UNION ")
+        );
+        let unused = query(unused)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the names of the ledger"))?;
+        let ids: Vec<i64> = unused.iter().map(|row| row.get("id")).collect();
+        self.write("delete names of the ledger", async |connection| {
+            for id in &ids {
+                query("DELETE FROM ledger_names WHERE id = ?")
+                    .bind(*id)
+                    .execute(&mut *connection)
+                    .await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Records the number of a batch. Returns false if the last batch has the same number.
+async fn is_next(number: u128, connection: &mut Connection) -> Result<bool, sqlx::Error> {
+    let changed = query(
+        "INSERT INTO meta (key, value) VALUES (?, ?) \
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value",
+    )
+    .bind(LAST_BATCH)
+    .bind(number.to_string())
+    .execute(connection)
+    .await?;
+    Ok(changed > 0)
 }
 
 fn sum_of(row: &Row) -> LedgerSum {

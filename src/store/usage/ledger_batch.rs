@@ -49,11 +49,25 @@ pub struct LedgerBatch {
     pub(super) parts: BTreeMap<LedgerKey, LedgerAmount>,
     /// The time up to which all parts of a device are written with this batch.
     pub(super) seen: BTreeMap<String, Time>,
+    /// Identifies the batch in the store, which adds a repeated batch once.
+    pub(super) number: Option<u128>,
 }
 
 impl LedgerBatch {
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Numbers the batch. No two batches may have the same number.
+    pub fn numbered(self, number: u128) -> LedgerBatch {
+        LedgerBatch {
+            number: Some(number),
+            ..self
+        }
+    }
+
+    pub fn is_numbered(&self) -> bool {
+        self.number.is_some()
     }
 
     /// Divides the batch into batches of at most `most` parts. The last one with parts of a device has the device's time.
@@ -69,6 +83,7 @@ impl LedgerBatch {
                     .filter_map(|device| seen.remove_entry(device))
                     .collect(),
                 parts: chunk.iter().cloned().collect(),
+                number: None,
             });
         }
         if let Some(last) = batches.first_mut() {

@@ -100,6 +100,58 @@ async fn old_hours_and_days_are_deleted() {
 }
 
 #[tokio::test]
+async fn a_numbered_batch_that_is_written_twice_counts_once() {
+    for store in stores().await {
+        let mut batch = LedgerBatch::default();
+        batch.add(key(50, "gpu0", "a", "k1", "used"), amount(1_000));
+        batch.see("gpu0", Time(5_000));
+        let expected = [(1, 1_000), (1, 1_000), (2, 2_000), (2, 2_000), (3, 3_000)];
+        for (number, device_ms) in expected {
+            let batch = batch.clone().numbered(number);
+            store.add_ledger(&batch).await.expect("written");
+            let found = store.ledger_by_payer(2, 2).await.expect("read");
+            assert_eq!(found[0].amount, amount(device_ms), "batch {number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_of_devices_that_ended_are_forgotten_with_their_days() {
+    const NODES: i64 = 40;
+    for store in stores().await {
+        // A node of a cluster lives for a day, and its name is not used again.
+        for day in 0..NODES {
+            let mut batch = LedgerBatch::default();
+            let device = format!("node-{day}/gpu0");
+            batch.add(key(day * 24, &device, "a", "k1", "used"), amount(1_000));
+            let until = day * 24 * HOUR_MS;
+            batch.see(&device, Time(from_integer(until)));
+            store.add_ledger(&batch).await.expect("written");
+        }
+        let kept = 5;
+        while store
+            .forget_ledger(NODES * 24, NODES - kept)
+            .await
+            .expect("deleted")
+            > 0
+        {}
+        let names = query("SELECT name FROM ledger_names ORDER BY name")
+            .fetch_all(&store.readers)
+            .await
+            .expect("read");
+        let names: Vec<String> = names.iter().map(|row| row.get("name")).collect();
+        // The hours of two weeks still use their names.
+        let nodes = names.iter().filter(|name| name.starts_with("node-"));
+        assert_eq!(nodes.count(), 14, "{names:?}");
+        assert!(names.contains(&"used".to_owned()) && names.contains(&"k1".to_owned()));
+        let seen = store.ledger_seen().await.expect("read");
+        assert_eq!(seen.len(), 32, "{seen:?}");
+        let days = store.ledger_by_device(0, NODES).await.expect("read");
+        assert_eq!(days.len(), 5, "{days:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_sum_may_exceed_an_integer() {
     const DEVICES: u128 = 64;
     const DAY_MS: u64 = 86_400_000;
