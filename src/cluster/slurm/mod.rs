@@ -247,8 +247,12 @@ impl Slurm {
         let path = folder
             .unwrap_or_else(|| PathBuf::from("."))
             .join(batch::log_name(id.as_str()));
-        batch::last_line(&path, |line| {
-            line.starts_with("slurmstepd") || line.starts_with("srun: ")
+        // Of several nodes, `srun` names the first that failed; the others end later.
+        let failed = batch::last_line(&path, |line| !line.starts_with("srun: error: "));
+        failed.or_else(|| {
+            batch::last_line(&path, |line| {
+                line.starts_with("slurmstepd") || line.starts_with("srun: ")
+            })
         })
     }
 }
@@ -336,8 +340,12 @@ fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
         job.has_failed() && !job.facts.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
     };
     let late = jobs.iter().filter(is_late);
-    let late = late.flat_map(|job| hostlist::expand(&job.facts.host, EXCLUDED_MAX + 1));
-    let hosts: BTreeSet<String> = late.collect();
+    // The other machines of a job of several nodes are not the cause.
+    let only_host = |job: &Job| match &hostlist::expand(&job.facts.host, 2)[..] {
+        [host] => Some(host.clone()),
+        _ => None,
+    };
+    let hosts: BTreeSet<String> = late.filter_map(only_host).collect();
     if hosts.len() > EXCLUDED_MAX {
         Vec::new()
     } else {

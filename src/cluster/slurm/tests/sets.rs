@@ -114,6 +114,17 @@ async fn m8_each_node_of_a_set_is_listed_with_its_machine_and_a_drain_signals_on
         pending[1].starts_with("40 slurm-40-1 71 pending: "),
         "{pending:?}"
     );
+    let log = "srun: error: gpu11: task 1: Killed\nnode slurm-40-0 has ended\nsrun: Force Terminated StepId=40.0\n";
+    write(&folder, "model-pool-40.log", log);
+    let failed = listed(&fields("FAILED", "gpu[07,11]")).await;
+    let why = "; its log ends with: srun: error: gpu11: task 1: Killed";
+    assert!(
+        failed.iter().all(|lease| lease.ends_with(why)),
+        "{failed:?}"
+    );
+    let jobs = slurm.jobs().await.expect("read");
+    assert!(failed_hosts(&jobs, 3700).is_empty(), "one of two machines");
+    std::fs::remove_file(folder.path().join("model-pool-40.log")).expect("removed");
     assert_eq!(
         listed(&fields("FAILED", "gpu[07,11]")).await,
         [
