@@ -1,8 +1,8 @@
-//! Leases that have to be given back and are not yet.
+//! Leases that have to be given back and are not yet, and the search for leases that no request needs.
 
 use super::messages::ClusterNews;
 use super::silent_nodes::MISSING_MAX;
-use super::{ENDING_MAX, Follower};
+use super::{ENDING_MAX, Follower, now};
 use crate::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 
 /// Selects the lease that has to end.
@@ -92,6 +92,20 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     }
                     self.ending.push(ending);
                 }
+            }
+        }
+    }
+
+    /// Finds leases of requests that are not open and whose nodes have not joined.
+    pub(super) fn find_left_over(&mut self, leases: &[NodeLease]) {
+        let now = now();
+        for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
+            let is_open = self.open.iter().any(|open| open.is_of(lease));
+            // A lease whose node has just left ends on its own.
+            let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
+            let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));
+            if !(lease.has_ended() || is_open || has_node || is_ending) {
+                self.left_over.add(lease, now);
             }
         }
     }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::messages::ClusterNews;
-use super::{Follower, now};
-use crate::{Cluster, LeaseId, LeaseState, NodeLease, is_node_of};
+use super::super::{LeaseId, LeaseState, NodeLease, is_node_of};
 
 /// Time for which a left-over lease waits for a request.
 const KEPT_FOR: Duration = Duration::from_secs(300);
@@ -93,21 +91,5 @@ impl LeftoverLeases {
             }
         }
         spent
-    }
-}
-
-impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
-    /// Finds leases of requests that are not open and whose nodes have not joined.
-    pub(super) fn find_left_over(&mut self, leases: &[NodeLease]) {
-        let now = now();
-        for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
-            let is_open = self.open.iter().any(|open| open.is_of(lease));
-            // A lease whose node has just left ends on its own.
-            let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
-            let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));
-            if !(lease.has_ended() || is_open || has_node || is_ending) {
-                self.left_over.add(lease, now);
-            }
-        }
     }
 }
