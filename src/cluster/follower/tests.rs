@@ -371,21 +371,6 @@ async fn a_refusal_and_the_end_of_a_lease_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_released() {
-    let board = Board::default();
-    board.with(|scripted| {
-        scripted.leases.push(lease("1", Some(3)));
-        scripted.leases.push(lease("2", Some(4)));
-        // A person requested this lease and gives it back.
-        scripted.leases.push(lease("3", None));
-    });
-    let mut story = Story::begin(board);
-    story.request(9);
-    assert_eq!(story.next().await, "9 is node-1");
-    assert_eq!(story.calls_within(330).await, ["release 2 Now"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cancelled_request_is_released_even_during_shutdown() {
     let mut story = Story::begin(Board::default());
     story.request(7);

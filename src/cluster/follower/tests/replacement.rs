@@ -1,4 +1,4 @@
-//! Clusters that reuse ids, and that replace a node they have taken away on their own.
+//! Clusters that reuse ids, and that replace a node they have taken away on their own, and leases of an earlier run.
 
 use super::*;
 
@@ -112,4 +112,19 @@ async fn a_lease_whose_node_does_not_start_is_released_with_the_reason() {
         story.calls_within(10).await,
         ["request a1 without []", "release 1 Now"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_released() {
+    let board = Board::default();
+    board.with(|scripted| {
+        scripted.leases.push(lease("1", Some(3)));
+        scripted.leases.push(lease("2", Some(4)));
+        // A person requested this lease and gives it back.
+        scripted.leases.push(lease("3", None));
+    });
+    let mut story = Story::begin(board);
+    story.request(9);
+    assert_eq!(story.next().await, "9 is node-1");
+    assert_eq!(story.calls_within(330).await, ["release 2 Now"]);
 }
