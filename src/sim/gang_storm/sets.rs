@@ -335,7 +335,11 @@ impl Play {
         }
         let held: Vec<NodeId> = self.leases.demands.keys().copied().collect();
         for node in held {
-            let is_free = !self.processes.keys().any(|(_, on)| *on == node);
+            // The nodes of a lease stay until none of them is used.
+            let (demand, _) = self.leases.demands[&node];
+            let mut with_it = self.leases.leased_with(demand);
+            with_it.push(node);
+            let is_free = !self.processes.keys().any(|(_, on)| with_it.contains(on));
             if is_free && !self.leases.releasing.contains(&node) {
                 self.breaks(format!("S2: {node} is kept with nothing on it"));
             }
