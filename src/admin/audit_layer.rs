@@ -19,7 +19,7 @@ use gateway::state::App;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
-const KEPT: [&str; 20] = [
+const KEPT: [&str; 24] = [
     "model",
     "replica",
     "priority",
@@ -40,6 +40,10 @@ const KEPT: [&str; 20] = [
     "model_name",
     "num_replicas",
     "gpus_per_replica",
+    "parent",
+    "weight",
+    "reserved_permille",
+    "class_max",
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;

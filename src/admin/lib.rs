@@ -9,6 +9,7 @@ pub mod dashboard;
 mod devices;
 mod event_streams;
 mod events;
+mod groups;
 mod history_filters;
 mod key_requests;
 mod keys;
@@ -55,6 +56,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(nodes::create_token, nodes::revoke_token))
         .routes(routes!(nodes::drain))
         .routes(routes!(nodes::undrain))
+        .routes(routes!(groups::list))
+        .routes(routes!(groups::set, groups::remove))
         .routes(routes!(queue::show))
         .routes(routes!(live::follow))
         .routes(routes!(events::list))

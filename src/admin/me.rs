@@ -8,13 +8,14 @@ use utoipa::IntoParams;
 
 use crate::session::role_of;
 use api_types::dto::{
-    self, KeyView, MeView, MyDeviceTime, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest,
-    WaitingView,
+    self, KeyView, MeView, MyDeviceTime, MyGroup, MyModel, MyRunningRequest, MyUsage,
+    MyWaitingRequest, WaitingView,
 };
 use api_types::error::Failure;
 use gateway::auth::User;
 use gateway::auth::credential::{Credential, Sent};
 use gateway::fields::{Fields, Nothing, Params, Strict};
+use gateway::groups_view;
 use gateway::openapi::ListingErrors;
 use gateway::state::App;
 use pool::{KeyId, ReplicaState};
@@ -68,6 +69,9 @@ impl FromRequestParts<App> for Myself {
             "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
             "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [], "limits": null, "log_prompts": false},
         "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
+        "group": {"path": "physics/lab", "share_now": 0.5, "class_max": "default",
+            "quotas": [{"gpu_hours": 100.0, "tokens": null, "at_end": "lowest", "used_ratio": 0.31}],
+            "month_ends_at": "2026-01-31T23:00:00.000Z"},
         "models": [{"model": "tiny-chat", "aliases": [], "state": "loading", "priority": 1, "ready_replicas": 0,
             "load_ms_expected": 6100, "remote": false}],
         "waiting": [{"ticket": "t17", "model": "tiny-chat", "position": 1, "waited_ms": 2100, "expected_ms": 4000,
@@ -120,11 +124,14 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
         waited_ms: request.seated_at.since(request.arrived_at).0,
         running_ms: now.since(request.seated_at).0,
     });
+    let group = me.user.group.as_ref();
+    let group = group.and_then(|group| MyGroup::new(&groups_view::list(&app), &group.name));
     Json(MeView {
         name: me.name,
         role: me.role,
         key: me.key.as_deref().map(KeyView::from_record),
         limits: me.user.account.limit,
+        group,
         models,
         waiting: waiting.collect(),
         running: running.collect(),

@@ -19,7 +19,7 @@ use gateway::state::App;
     get, path = "/admin/queue", tag = "admin: pool", operation_id = "show_queue", security(("admin_key" = [])),
     responses(
         (status = 200, description = "Waiting requests and orders", body = QueueView, example = json!({
-            "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "position": 1,
+            "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "group": "physics/lab", "position": 1,
                 "waited_ms": 2100, "expected_ms": 6100, "expected_ms_min": 4000, "expected_ms_max": 12000, "stage": "loading"}],
             "orders": [{"order": "o5", "what": "load", "model": "tiny-chat", "since_ms": 2300}]
         })),
@@ -40,5 +40,9 @@ pub(crate) fn queue(app: &App, snapshot: &Snapshot) -> QueueView {
             .or_else(person)
             .unwrap_or_else(|| id.to_string())
     };
-    QueueView::from_snapshot(snapshot, &name)
+    let callers = snapshot.pool.waiting.iter().map(|request| request.key);
+    let paths = app.keys.groups().paths_of(callers);
+    QueueView::from_snapshot(snapshot, &name, &|key| {
+        paths.get(&key).map(|path| path.to_string())
+    })
 }

@@ -12,6 +12,7 @@ use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
+use pool::KeyId;
 use store::{StoredDecision, StoredRecord};
 
 /// The kinds of events that answer a question about a model: evictions, refusals, loads and losses.
@@ -66,7 +67,7 @@ impl Strict for WhyQuery {
     responses(
         (status = 200, description = "The decision", body = WhyView, example = json!({
             "event": 118, "at": "2026-01-31T20:15:00.123Z", "model": "tiny-code", "what": "evict",
-            "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight", "asked_by": "course 4711", "decided_by": null,
+            "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight", "asked_by": "course 4711", "group": "physics/lab", "decided_by": null,
             "candidates": [{"replica": "r1", "model": "tiny-code", "device": "gpu0", "priority": 0, "idle_seconds": 120.0,
                 "reload_seconds": 20.0, "memory_bytes": 17179869184_u64, "chosen": true,
                 "words": "leaves: priority 0, idle for 2.0 min, about 20.0 s to load again, 16.0 GiB held"}],
@@ -105,15 +106,13 @@ pub(crate) async fn show(
         None => behind(&app, &event).await?,
     };
     let asker = decider.as_ref().unwrap_or(&event).asked_by.as_ref();
-    let asked_by = asker
-        .or(event.asked_by.as_ref())
-        .map(|id| name_of(&app, id));
-    Ok(Json(WhyView::new(
-        &event,
-        decider.as_ref(),
-        decision.as_ref(),
-        asked_by,
-    )))
+    let asker = asker.or(event.asked_by.as_ref());
+    let asked_by = asker.map(|id| name_of(&app, id));
+    let mut why = WhyView::new(&event, decider.as_ref(), decision.as_ref(), asked_by);
+    let key = asker.and_then(|id| id.strip_prefix('k')?.parse().ok());
+    let paths = app.keys.groups().paths_of(key.map(KeyId).into_iter());
+    why.group = paths.values().next().map(|path| path.to_string());
+    Ok(Json(why))
 }
 
 /// The decision that led to a later event of a replica: its eviction or its load.

@@ -12,19 +12,19 @@ pub use loading::{
 pub use problems::{ConfigError, PlacedProblem, Problem, positions};
 pub use reading::ParseError;
 pub use sections::{
-    AccessLog, AuthSection, CatalogSection, ClassName, CompatSection, CorsSection, EveningMode,
-    EveningSection, FixedDevice, GrantRole, GrantSection, GroupSection, GroupsSection,
+    AccessLog, AtEnd, AuthSection, CatalogSection, ClassName, CompatSection, CorsSection,
+    EveningMode, EveningSection, FixedDevice, GrantRole, GrantSection, GroupSection, GroupsSection,
     HistorySection, HostName, InferenceAuth, InventorySection, KeepHotScope, Limit, LimitsSection,
     LogFormat, LogLevel, LogSection, MetricsAuth, Network, NodeSection, OidcSection, OnOutage,
     OnRestart, OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, PricesSection,
-    Provider, RedisSection, ResponsesSection, ServerSection, SourcesSection, StandbySection,
-    StateSection, TelemetryProtocol, TelemetrySection, TlsFiles, UnknownFields, UsageSection,
-    groups, limits, oidc,
+    Provider, QuotaSection, RedisSection, ResponsesSection, ServerSection, SourcesSection,
+    StandbySection, StateSection, TelemetryProtocol, TelemetrySection, TlsFiles, UnknownFields,
+    UsageSection, groups, limits, oidc,
 };
 pub use values::{
     Addresses, BasePath, CronExpression, DatabaseUrl, DeviceKind, IdleProbe, IdleYields, KeepHot,
-    Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart, MinResident, ParseValueError,
-    PostgresUrl, RenewBefore, Size, SocketMode, TimeZone, WebOrigin,
+    Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart, MinResident, Month,
+    ParseValueError, PostgresUrl, RenewBefore, Size, SocketMode, TimeZone, TokenCount, WebOrigin,
 };
 mod cluster;
 mod loading;

@@ -5,53 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use wildmatch::WildMatch;
 
-use access::limits::Bucket;
+use crate::caller_group::CallerGroup;
+use crate::group_spending::Spending;
 use access::oidc::Identity;
 use config::{GroupsSection, groups};
 use controller::Handle;
-use pool::{GroupId, Groups, KeyId, ServiceClass};
+use pool::{GroupId, Groups, KeyId};
 use store::KeyRecord;
 
 /// The maximum number of callers whose group is reported to the pool one by one. The core has the same bound.
 const CALLERS_MAX: usize = 65_536;
 /// The number of keys that a warning names. Further ones are only counted.
 const NAMED_MAX: usize = 5;
-
-/// The shares, models and limits of the members of a group.
-#[derive(Debug)]
-pub struct CallerGroup {
-    pub id: GroupId,
-    pub name: Arc<str>,
-    class_max: ServiceClass,
-    /// The patterns of this group and of its parents. A model must match a pattern of each.
-    models: Vec<Vec<WildMatch>>,
-    /// The limits of this group and of its parents.
-    buckets: Vec<Bucket>,
-}
-
-impl CallerGroup {
-    /// The class that a request gets if it wishes this one.
-    pub fn class(&self, wished: ServiceClass) -> ServiceClass {
-        wished.min(self.class_max)
-    }
-
-    /// Returns true if members may use a model of this name.
-    pub fn has(&self, model: &str) -> bool {
-        let mut levels = self.models.iter();
-        levels.all(|patterns| patterns.iter().any(|pattern| pattern.matches(model)))
-    }
-
-    /// Returns true if members may not use all models.
-    pub fn is_bounded(&self) -> bool {
-        !self.models.is_empty()
-    }
-
-    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
-        self.buckets.iter().cloned()
-    }
-}
 
 /// The groups of the configuration in force.
 #[derive(Debug, Default)]
@@ -63,26 +29,15 @@ struct Table {
 }
 
 impl Table {
-    fn new(section: &GroupsSection, mut id: impl FnMut(&str) -> GroupId) -> Table {
+    fn new(
+        section: &GroupsSection,
+        spending: &Spending,
+        mut id: impl FnMut(&str) -> GroupId,
+    ) -> Table {
         let mut table = Table::default();
         for (name, group) in section {
-            let lineage = || groups::lineage(section, name);
-            let is_open = |patterns: &&Vec<String>| !patterns.iter().any(|pattern| pattern == "*");
-            let models = lineage().map(|(_, group)| &group.models).filter(is_open);
-            let models = models.map(|all| all.iter().map(|one| WildMatch::new(one)).collect());
-            let buckets = lineage().filter(|(_, group)| !group.limits.is_none());
-            let buckets = buckets.map(|(name, group)| Bucket {
-                id: format!("group:{name}"),
-                description: format!("the group {name}"),
-                limit: group.limits,
-            });
-            let caller = Arc::new(CallerGroup {
-                id: id(name),
-                name: name.as_str().into(),
-                class_max: groups::class_max(section, name),
-                models: models.collect(),
-                buckets: buckets.collect(),
-            });
+            let caller = CallerGroup::new(section, name, spending, id(name));
+            let caller = Arc::new(caller);
             let with = |member: &String| (member.clone(), Arc::clone(&caller));
             table.keys.extend(group.keys.iter().map(with));
             table.claims.extend(group.claims.iter().map(with));
@@ -171,6 +126,13 @@ fn named(all: &[String]) -> String {
 pub struct CallerGroups {
     table: ArcSwap<Table>,
     state: Mutex<State>,
+    spending: Arc<Spending>,
+    /// The groups that administrators have set, which are stored.
+    kept: ArcSwap<GroupsSection>,
+    /// All groups in force.
+    section: ArcSwap<GroupsSection>,
+    /// Serializes changes by administrators.
+    changes: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -202,12 +164,58 @@ impl State {
 }
 
 impl CallerGroups {
-    /// Puts groups in force, and tells the pool. Returns warnings about their members.
-    pub fn set(&self, section: &GroupsSection, keys: &[KeyRecord], handle: &Handle) -> Vec<String> {
+    /// With the stored groups of administrators. A group that this version cannot read is left out.
+    pub(crate) fn with_kept(stored: &BTreeMap<String, String>) -> CallerGroups {
+        let mut kept = GroupsSection::new();
+        for (name, text) in stored {
+            match reading::json(text) {
+                Ok(group) => drop(kept.insert(name.clone(), group)),
+                Err(error) => {
+                    tracing::error!(
+                        "the stored group {name} cannot be read and is left out: {error}"
+                    );
+                }
+            }
+        }
+        let groups = CallerGroups::default();
+        groups.set_kept(kept);
+        groups
+    }
+
+    pub(crate) fn kept(&self) -> GroupsSection {
+        GroupsSection::clone(&self.kept.load())
+    }
+
+    pub(crate) fn set_kept(&self, kept: GroupsSection) {
+        self.kept.store(Arc::new(kept));
+    }
+
+    pub(crate) fn changes(&self) -> &tokio::sync::Mutex<()> {
+        &self.changes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.section.load().is_empty()
+    }
+
+    /// All groups in force: of the configuration, and of administrators.
+    pub fn section(&self) -> Arc<GroupsSection> {
+        self.section.load_full()
+    }
+
+    /// Puts the groups of the configuration and of administrators in force, and tells the pool. Returns warnings about them.
+    pub fn set(
+        &self,
+        configured: &GroupsSection,
+        keys: &[KeyRecord],
+        handle: &Handle,
+    ) -> Vec<String> {
+        let (section, mut warnings) = groups::merged(configured, &self.kept.load());
+        let section = &section;
         let keys = keys.iter().map(|key| (key.id, key.name.as_str()));
         let keys: Vec<(KeyId, &str)> = keys.collect();
         let mut state = self.state();
-        let table = Table::new(section, |name| state.number(name));
+        let table = Table::new(section, &self.spending, |name| state.number(name));
         state.renew(&table, &keys);
         let members = state.known.iter();
         let members = members.filter_map(|(key, name)| Some((*key, table.groups.get(&**name)?.id)));
@@ -223,8 +231,9 @@ impl CallerGroups {
                 return vec![warning];
             }
         }
-        let warnings = table.warnings(section, &keys);
+        warnings.extend(table.warnings(section, &keys));
         self.table.store(Arc::new(table));
+        self.section.store(Arc::new(section.clone()));
         warnings
     }
 
@@ -248,6 +257,26 @@ impl CallerGroups {
         let group = table.of_claims(&person.claims).cloned();
         self.tell(person.key, group.as_ref(), handle);
         group
+    }
+
+    /// The use of the groups in this month.
+    pub(crate) fn spending(&self) -> &Arc<Spending> {
+        &self.spending
+    }
+
+    /// The callers that belong to a group, with its name: all keys of groups, and people since their first request.
+    pub(crate) fn members(&self) -> BTreeMap<KeyId, Arc<str>> {
+        self.state().known.clone()
+    }
+
+    /// The paths of the groups of these callers.
+    pub fn paths_of(&self, callers: impl Iterator<Item = KeyId>) -> BTreeMap<KeyId, Arc<str>> {
+        let (table, state) = (self.table.load(), self.state());
+        let path = |key: KeyId| {
+            let group = table.groups.get(&**state.known.get(&key)?)?;
+            Some((key, Arc::clone(&group.path)))
+        };
+        callers.filter_map(path).collect()
     }
 
     fn tell(&self, caller: KeyId, group: Option<&Arc<CallerGroup>>, handle: &Handle) {
@@ -277,7 +306,7 @@ mod tests {
     fn table(text: &str) -> Table {
         let section: GroupsSection = reading::yaml(text).expect("groups");
         let mut state = State::default();
-        Table::new(&section, |name| state.number(name))
+        Table::new(&section, &Spending::default(), |name| state.number(name))
     }
 
     #[test]
@@ -343,19 +372,5 @@ mod tests {
         assert_eq!(known(&state), both[..1]);
         state.renew(&table("lab: {}"), &keys);
         assert_eq!(known(&state), []);
-    }
-
-    #[test]
-    fn a_group_allows_no_more_than_the_groups_above_it() {
-        let table = table(
-            "top: {models: [tiny-*], limits: {requests_per_minute: 9}}\nlab: {parent: top, models: ['*-chat'], limits: {concurrent_requests: 2}}",
-        );
-        let lab = &table.groups["lab"];
-        assert!(lab.has("tiny-chat") && lab.is_bounded());
-        assert!(!lab.has("tiny-guide") && !lab.has("big-chat"));
-        let buckets: Vec<String> = lab.buckets().map(|bucket| bucket.id).collect();
-        assert_eq!(buckets, ["group:lab", "group:top"]);
-        assert_eq!(lab.class(ServiceClass::Priority), ServiceClass::Default);
-        assert_eq!(lab.class(ServiceClass::Flex), ServiceClass::Flex);
     }
 }

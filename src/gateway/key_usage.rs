@@ -6,11 +6,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::caller_group::CallerGroup;
+use crate::group_spending::Spending;
+use crate::group_usage::GroupCounts;
 use access::limits::Limits;
+use config::Month;
 use pool::{KeyId, Time};
 use store::{KeyUsage, Store, StoreError, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
+/// The ledger is written every minute: the totals of groups are read as often, in writes.
+const READ_GROUPS_EVERY: u32 = 12;
 /// Largest number of unwritten counts (keys times models). Further ones are dropped while the store cannot be written.
 const UNWRITTEN_MAX: usize = 20_000;
 
@@ -39,6 +45,7 @@ pub struct KeyUsages {
     limits: Arc<Limits>,
     running: Mutex<BTreeMap<u64, RunningRequest>>,
     unwritten: Mutex<BTreeMap<Place, Used>>,
+    groups: GroupCounts,
     numbers: AtomicU64,
     /// Number of counts that the database refused at the last write.
     refused: AtomicUsize,
@@ -50,6 +57,7 @@ pub struct KeyUsages {
 pub(crate) struct CountedRequest {
     usages: Arc<KeyUsages>,
     number: Option<u64>,
+    group: Option<Arc<CallerGroup>>,
 }
 
 impl CountedRequest {
@@ -57,6 +65,10 @@ impl CountedRequest {
     pub fn used(&self, prompt_tokens: u64, completion_tokens: u64) {
         if let Some(number) = self.number {
             self.usages.count(number, prompt_tokens, completion_tokens);
+        }
+        if let Some(group) = &self.group {
+            let groups = &self.usages.groups;
+            groups.count(group, prompt_tokens, completion_tokens);
         }
     }
 }
@@ -74,10 +86,15 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl KeyUsages {
-    pub fn new(store: Arc<Store>, limits: Arc<Limits>) -> KeyUsages {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        limits: Arc<Limits>,
+        spending: Arc<Spending>,
+    ) -> KeyUsages {
         KeyUsages {
             store,
             limits,
+            groups: GroupCounts::new(spending),
             running: Mutex::default(),
             unwritten: Mutex::default(),
             numbers: AtomicU64::new(0),
@@ -86,7 +103,11 @@ impl KeyUsages {
         }
     }
 
-    pub(crate) fn begin(self: &Arc<KeyUsages>, request: RunningRequest) -> CountedRequest {
+    pub(crate) fn begin(
+        self: &Arc<KeyUsages>,
+        request: RunningRequest,
+        group: Option<Arc<CallerGroup>>,
+    ) -> CountedRequest {
         let number = (request.key != KeyId(0)).then(|| {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             locked(&self.running).insert(number, request);
@@ -95,6 +116,7 @@ impl KeyUsages {
         CountedRequest {
             usages: Arc::clone(self),
             number,
+            group,
         }
     }
 
@@ -109,6 +131,12 @@ impl KeyUsages {
             completion_tokens,
         };
         add(&mut locked(&self.unwritten), place, used);
+    }
+
+    /// The keys of all requests that currently hold a seat. Requests without a key are not counted.
+    pub fn running_keys(&self) -> Vec<KeyId> {
+        let running = locked(&self.running);
+        running.values().map(|request| request.key).collect()
     }
 
     /// The requests of a key that currently hold a seat, oldest first.
@@ -154,12 +182,28 @@ impl KeyUsages {
         Ok((rows, today))
     }
 
-    /// Writes every few seconds, until it is dropped.
+    /// Writes every few seconds, and reads the totals of groups, until it is dropped.
     pub async fn keep_writing(self: Arc<KeyUsages>) {
+        let mut until_read = READ_GROUPS_EVERY;
         loop {
             ticks::pause(WRITE_EVERY).await;
             self.write_all().await;
+            until_read -= 1;
+            if until_read == 0 || !self.groups.is_of(self.month()) {
+                until_read = READ_GROUPS_EVERY;
+                self.read_groups().await;
+            }
         }
+    }
+
+    fn month(&self) -> Month {
+        Month::of_day(self.limits.today())
+    }
+
+    /// Reads what the groups have used in the current month.
+    pub async fn read_groups(&self) {
+        let _turn = self.writing.lock().await;
+        self.groups.read(&self.store, self.month()).await;
     }
 
     /// Number of counts (keys times models) that the database refuses, which are in memory only.
@@ -170,11 +214,12 @@ impl KeyUsages {
     /// Writes all pending counts.
     pub async fn write_all(&self) {
         let _turn = self.writing.lock().await;
+        let today = self.limits.today();
+        self.groups.write(&self.store, today).await;
         let taken = std::mem::take(&mut *locked(&self.unwritten));
         if taken.is_empty() {
             return;
         }
-        let today = self.limits.today();
         let rows = taken.iter();
         let rows = rows.map(|((key, model), used)| row_of(*key, today, model, used));
         let rows: Vec<KeyUsage> = rows.collect();
@@ -262,7 +307,7 @@ mod tests {
         let store = Arc::new(Store::open(&url).await.expect("a store"));
         let clock = move || Time(now.load(Ordering::Relaxed));
         let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, clock).expect("limits");
-        Arc::new(KeyUsages::new(store, Arc::new(limits)))
+        Arc::new(KeyUsages::new(store, Arc::new(limits), Arc::default()))
     }
 
     fn request(key: u64, model: &str) -> RunningRequest {
@@ -295,9 +340,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicU64::new(DAY + 5));
         let usages = usages(folder.path(), Arc::clone(&now)).await;
-        let first = usages.begin(request(3, "a"));
-        let other = usages.begin(request(4, "a"));
-        let without_key = usages.begin(request(0, "a"));
+        let first = usages.begin(request(3, "a"), None);
+        let other = usages.begin(request(4, "a"), None);
+        let without_key = usages.begin(request(0, "a"), None);
         assert_eq!(usages.running(KeyId(3)), [request(3, "a")]);
         assert!(usages.running(KeyId(0)).is_empty());
         first.used(10, 5);
@@ -312,13 +357,13 @@ mod tests {
             usages.of_key(KeyId(3), 30, 100).await.expect("read").0,
             rows
         );
-        usages.begin(request(3, "a")).used(1, 2);
-        usages.begin(request(3, "b")).used(3, 4);
+        usages.begin(request(3, "a"), None).used(1, 2);
+        usages.begin(request(3, "b"), None).used(3, 4);
         let (rows, _) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         assert_eq!(sums(&rows), [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4)]);
         usages.write_all().await;
         now.store(2 * DAY, Ordering::Relaxed);
-        usages.begin(request(3, "b")).used(1, 1);
+        usages.begin(request(3, "b"), None).used(1, 1);
         let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         let days = [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4), (2, "b", 1, 1, 1)];
         assert_eq!((sums(&rows), today), (days.to_vec(), 2));

@@ -7,7 +7,12 @@ pub mod deployments;
 pub mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod caller_group;
+pub mod group_changes;
+pub mod group_spending;
+pub(crate) mod group_usage;
 pub mod groups;
+pub mod groups_view;
 pub mod inference;
 pub mod key_usage;
 pub mod known_model;

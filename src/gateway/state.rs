@@ -10,6 +10,7 @@ use crate::credentials::keys::Keys;
 use crate::credentials::node_connections::NodeConnections;
 use crate::credentials::sessions::Sessions;
 use crate::credentials::strangers::Strangers;
+use crate::groups_view::LastGroups;
 use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
@@ -61,6 +62,7 @@ pub struct Parts {
     pub live: Hub,
     /// Requests in flight and usage per key.
     pub usages: Arc<KeyUsages>,
+    pub(crate) last_groups: LastGroups,
     /// Stored responses for later turns.
     pub responses: Arc<StoredResponses>,
     pub metrics: Metrics,
@@ -141,7 +143,8 @@ impl App {
         let reading = Reading::from_config(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());
-        let usages = KeyUsages::new(Arc::clone(&store), Arc::clone(&limits));
+        let spending = Arc::clone(keys.groups().spending());
+        let usages = KeyUsages::new(Arc::clone(&store), Arc::clone(&limits), spending);
         let responses = StoredResponses::new(store, config.clone(), clock);
         App(Arc::new(Parts {
             handle,
@@ -159,6 +162,7 @@ impl App {
             wrong_sign_ons: Failures::new(WRONG_SIGN_ONS),
             live: Hub::default(),
             usages: Arc::new(usages),
+            last_groups: LastGroups::default(),
             responses: Arc::new(responses),
             metrics,
             traces,

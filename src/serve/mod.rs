@@ -198,7 +198,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         runtime_dir: machine.runtime_dir,
     };
     let (mut serving, listening) =
-        core.serve(access, machine.edge, observation, &reloader, listener)?;
+        core.serve(access, machine.edge, observation, &reloader, listener)
+            .await?;
     adoption.failing.started();
     drop(progress);
     notify::ready();

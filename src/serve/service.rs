@@ -57,7 +57,7 @@ impl Observation {
 
 impl Core {
     /// Accepts connections. Returns the running service, and a copy of the listening socket for a process that takes over.
-    pub fn serve(
+    pub async fn serve(
         self,
         access: Access,
         edge: Arc<Edge>,
@@ -99,6 +99,8 @@ impl Core {
         let ending = app.ending();
         let responses = app.responses();
         let usages = app.usages();
+        // Quotas count before the first request.
+        usages.read_groups().await;
         let counting = task(Arc::clone(&usages).keep_writing());
         let storing = task(Arc::clone(&responses).keep_writing());
         let server = start(Server::new(listener, app).serve(stop.clone()));

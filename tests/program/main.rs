@@ -33,6 +33,8 @@ mod forecasts;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
+mod group_changes;
+mod group_quotas;
 mod groups;
 mod guardian;
 mod guides;

@@ -93,6 +93,7 @@ impl Route {
             // The stream would never end, so an unknown query parameter is used, which is read after the key.
             .replace("/admin/live", "/admin/live?no_such_field=1")
             .replace("{model}", model)
+            .replace("{group}", "lab")
             .replace("{id}", "resp_1")
     }
 

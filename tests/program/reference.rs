@@ -162,7 +162,9 @@ fn the_reference_of_metrics_matches_a_running_service() {
     let model =
         |name: &str, more: &str| support::stub::model(name, &[], &format!("memory_gib: 10{more}"));
     let endpoint = dead_url().replace("/v1", "");
-    let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
+    let config = format!(
+        "telemetry: {{endpoint: \"{endpoint}\"}}\ngroups: {{lab: {{quota: {{tokens: 1M}}}}}}\n"
+    );
     let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], &config);
     // A load, and a load that evicts it.
     for name in ["low", "high"] {
@@ -190,8 +192,8 @@ fn the_reference_of_metrics_matches_a_running_service() {
     let mut text = String::from(
         "# Metrics\n\n\
          The metrics that `/metrics` exports to Prometheus. [keys.md](../guides/keys.md#prometheus) explains how to give Prometheus access, and\n\
-         [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Label values are names of the catalogue and known codes, never\n\
-         text from a client. A histogram also has the label `le`.\n\n\
+         [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Label values are names of the catalogue and of groups,\n\
+         and known codes, never text from a client. A histogram also has the label `le`.\n\n\
          A test generates this page from the program; edits are overwritten.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );

@@ -113,6 +113,9 @@ pub struct WaitingView {
     /// Name of the API key, or `anonymous`.
     #[schema(example = "anonymous")]
     pub key: String,
+    /// Path of the key's group from the top. Null without a group.
+    #[schema(example = "physics/lab")]
+    pub group: Option<String>,
     /// Position in the queue; 1 is next.
     pub position: u32,
     pub waited_ms: u64,
@@ -236,6 +239,7 @@ impl WaitingView {
         snapshot: &Snapshot,
         request: &pool::WaitingView,
         key_name: &dyn Fn(KeyId) -> String,
+        group: Option<String>,
     ) -> WaitingView {
         WaitingView {
             ticket: request.ticket.to_string(),
@@ -244,6 +248,7 @@ impl WaitingView {
                 KeyId(0) => "anonymous".to_owned(),
                 key => key_name(key),
             },
+            group,
             position: request.position,
             waited_ms: snapshot.pool.now.since(request.since).0,
             expected_ms: request.expected.0,
@@ -260,8 +265,10 @@ impl WaitingView {
             .waiting
             .iter()
             .filter(|request| request.key == key);
-        own.map(|request| WaitingView::from_snapshot(snapshot, request, &|key| key.to_string()))
-            .collect()
+        own.map(|request| {
+            WaitingView::from_snapshot(snapshot, request, &|key| key.to_string(), None)
+        })
+        .collect()
     }
 }
 
@@ -273,12 +280,17 @@ impl QueueView {
         }
     }
 
-    /// `key_name` returns the name of a key; it is called only with existing keys.
-    pub fn from_snapshot(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
+    /// `key_name` returns the name of a key; it is called only with existing keys. `group_of` returns the path of its group.
+    pub fn from_snapshot(
+        snapshot: &Snapshot,
+        key_name: &dyn Fn(KeyId) -> String,
+        group_of: &dyn Fn(KeyId) -> Option<String>,
+    ) -> QueueView {
         let pool = &snapshot.pool;
         let waiting = pool.waiting.iter();
-        let waiting =
-            waiting.map(|request| WaitingView::from_snapshot(snapshot, request, key_name));
+        let waiting = waiting.map(|request| {
+            WaitingView::from_snapshot(snapshot, request, key_name, group_of(request.key))
+        });
         let orders = pool.orders.iter().map(|order| OrderView {
             order: order.order.to_string(),
             what: order.what,

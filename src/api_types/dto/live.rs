@@ -223,7 +223,7 @@ mod tests {
             at: "now".to_owned(),
             models: ModelList::from_snapshot(&snapshot).models,
             devices: DeviceList::from_snapshot(&snapshot).devices,
-            queue: QueueView::from_snapshot(&snapshot, &|key| key.to_string()),
+            queue: QueueView::from_snapshot(&snapshot, &|key| key.to_string(), &|_| None),
             evening: EveningView {
                 is_evening: false,
                 timezone: "UTC".to_owned(),

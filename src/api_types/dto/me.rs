@@ -5,6 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::KeyView;
+use super::groups::MyGroup;
 use super::keys::LimitView;
 use super::usage::MyDeviceTime;
 use store::KeyUsage;
@@ -22,6 +23,8 @@ pub struct MeView {
     /// Effective limits: the key's own, or the configured default.
     #[schema(value_type = LimitView)]
     pub limits: config::Limit,
+    /// The caller's group. Null without a group.
+    pub group: Option<MyGroup>,
     pub models: Vec<MyModel>,
     /// The caller's requests that wait for a model, oldest first.
     pub waiting: Vec<MyWaitingRequest>,

@@ -5,6 +5,7 @@ mod audit;
 mod cordons;
 mod devices;
 mod forecasts_report;
+mod groups;
 mod history;
 mod hot;
 mod keys;
@@ -29,6 +30,7 @@ pub use audit::{AuditList, AuditView};
 pub use cordons::{CordonResponse, Removed, UncordonResponse, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use forecasts_report::ForecastsReport;
+pub use groups::{ChangedGroup, GroupFigures, GroupList, GroupView, MyGroup, QuotaView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
 pub use keys::{KeyList, KeyRole, KeyView, LimitChange, LimitView, NewKey, RevokeResponse};
@@ -47,7 +49,7 @@ pub use upkeep::{
     CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse, ResetResponse,
 };
 pub use usage::{MyDeviceTime, UsageParts, UsageView, group_and_account};
-pub use values::{at, moment};
+pub use values::{at, class_name, moment};
 pub use votes::{Leaderboard, VoteResponse, VotedModel};
 pub use what_if::WhatIfView;
 pub use why::WhyView;

@@ -5,7 +5,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use controller::{ModelFacts, Snapshot};
-use pool::Time;
+use pool::{ServiceClass, Time};
+
+/// The name of a class in headers, and as the tier of a response.
+pub fn class_name(class: ServiceClass) -> &'static str {
+    match class {
+        ServiceClass::Flex => "flex",
+        ServiceClass::Default => "default",
+        ServiceClass::Priority => "priority",
+    }
+}
 
 /// A part of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -23,6 +23,9 @@ pub struct WhyView {
     pub reason: String,
     /// Name of the key or person that caused the event; null if the pool caused it or it is unknown.
     pub asked_by: Option<String>,
+    /// Path of its present group; null without a group.
+    #[schema(example = "physics/lab")]
+    pub group: Option<String>,
     /// Id of the event with the actual decision, if that is another event: a replica's end refers to its eviction.
     pub decided_by: Option<i64>,
     /// Compared replicas: first the evicted replicas, then other candidates for eviction, then replicas protected by a rule.
@@ -82,6 +85,7 @@ impl WhyView {
             what: event.kind.clone(),
             reason: event.reason.clone(),
             asked_by,
+            group: None,
             decided_by: decider.map(|event| event.id),
             candidates: decision.map_or_else(Vec::new, candidates),
             memory: memory.iter().map(memory_of).collect(),

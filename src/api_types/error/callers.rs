@@ -1,5 +1,6 @@
 //! Refusals of callers: their key, their session, their limits, and how they read.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use super::{ErrorKind, Failure};
@@ -61,6 +62,16 @@ impl Failure {
         let mut failure = Failure::new(ErrorKind::TooMany, code, refused.to_string());
         failure.body.error.kind = kind;
         failure.again_in(*retry)
+    }
+
+    /// 429 in OpenAI's format: the quota of the caller's group is used up until `day`.
+    pub fn quota_spent(spent: &dyn Display, day: &str, left: Span) -> Failure {
+        let message = format!(
+            "{spent}; requests are served again from {day} on, or when an administrator raises the quota"
+        );
+        let mut failure = Failure::new(ErrorKind::TooMany, "group_quota_exceeded", message);
+        failure.body.error.kind = "insufficient_quota";
+        failure.again_in(left)
     }
 
     /// The error for a client that read too slowly. It may read it late.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::Limit;
+use super::quota::QuotaSection;
 use crate::problems::Problem;
 use pool::{GROUP_DEPTH_MAX, GROUPS_MAX, Group, GroupId, GroupsError, ServiceClass, WEIGHT_MAX};
 
@@ -32,6 +33,8 @@ pub struct GroupSection {
     pub models: Vec<String>,
     /// Limits for all members together, in addition to the limits of each key.
     pub limits: Limit,
+    /// The use of all members in a month; null: no quota.
+    pub quota: Option<QuotaSection>,
     /// API keys, each by its id such as `k3`, or by its name.
     pub keys: Vec<String>,
     /// Values of the sign-on claim `auth.oidc.groups_claim`. A person with several belongs to the first group by name.
@@ -47,6 +50,7 @@ impl Default for GroupSection {
             class_max: None,
             models: vec!["*".to_owned()],
             limits: Limit::default(),
+            quota: None,
             keys: Vec::new(),
             claims: Vec::new(),
         }
@@ -105,6 +109,13 @@ pub fn lineage<'a>(
     };
     let groups = std::iter::successors(first, next).take(GROUP_DEPTH_MAX);
     groups.map(|(name, group)| (name.as_str(), group))
+}
+
+/// The path of the group from the top, as in `physics/lab`.
+pub fn path(section: &GroupsSection, name: &str) -> String {
+    let mut names: Vec<&str> = lineage(section, name).map(|(name, _)| name).collect();
+    names.reverse();
+    names.join("/")
 }
 
 /// The highest class that members of the group may use.
@@ -166,7 +177,49 @@ pub(crate) fn notice(section: &GroupsSection) -> Option<String> {
     ))
 }
 
-pub(crate) fn problems(section: &GroupsSection) -> Vec<Problem> {
+/// The groups of the configuration and the `kept` ones, which administrators have set. A group that does not fit is left out, with a warning.
+pub fn merged(configured: &GroupsSection, kept: &GroupsSection) -> (GroupsSection, Vec<String>) {
+    let mut all = kept.clone();
+    all.extend(configured.clone());
+    if configured.len() + kept.len() == all.len() && problems(&all).is_empty() {
+        return (all, Vec::new());
+    }
+    let mut all = configured.clone();
+    let mut warnings = Vec::new();
+    let mut left: Vec<&String> = kept.keys().collect();
+    // Parents first: each round takes the groups whose parent is there.
+    while !left.is_empty() {
+        let is_ready = |name: &&String| {
+            let parent = kept[*name].parent.as_ref();
+            parent.is_none_or(|parent| all.contains_key(parent))
+        };
+        let (ready, later): (Vec<&String>, Vec<&String>) = left.into_iter().partition(is_ready);
+        let is_stuck = ready.is_empty();
+        for name in if is_stuck { later.clone() } else { ready } {
+            let mut reason = None;
+            if all.contains_key(name) {
+                reason = Some("the configuration has a group of this name".to_owned());
+            } else {
+                all.insert(name.clone(), kept[name].clone());
+                let found = problems(&all);
+                if let Some(problem) = found.first() {
+                    reason = Some(format!("{} {}", problem.key, problem.message));
+                    all.remove(name);
+                }
+            }
+            if let Some(reason) = reason {
+                warnings.push(format!(
+                    "the group {name}, which was set with the API, is left out: {reason}; change it or remove it"
+                ));
+            }
+        }
+        left = if is_stuck { Vec::new() } else { later };
+    }
+    (all, warnings)
+}
+
+/// Groups that cannot be used.
+pub fn problems(section: &GroupsSection) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, group) in section {
         let mut wrong = |key: &str, message: String| {
@@ -218,6 +271,9 @@ pub(crate) fn problems(section: &GroupsSection) -> Vec<Problem> {
             );
         }
         problems.extend(group.limits.problems(&format!("groups.{name}.limits")));
+        if let Some(quota) = &group.quota {
+            problems.extend(quota.problems(&format!("groups.{name}.quota")));
+        }
     }
     for (of, members) in [
         (
@@ -277,92 +333,4 @@ fn of_tree(section: &GroupsSection) -> Option<Problem> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn section(text: &str) -> GroupsSection {
-        reading::yaml(text).expect("groups")
-    }
-
-    fn found(text: &str) -> Vec<String> {
-        let problems = problems(&section(text)).into_iter();
-        problems
-            .map(|problem| format!("{}: {}", problem.key, problem.message))
-            .collect()
-    }
-
-    #[test]
-    fn groups_that_cannot_be_used_are_named_with_their_key() {
-        for (text, expected) in [
-            (
-                "lab: {weight: 0}",
-                "groups.lab.weight: is 0; allowed: 1 to 1000",
-            ),
-            ("lab: {parent: nobody}", "groups.lab.parent: is `nobody`"),
-            (
-                "a: {parent: b}\nb: {parent: a}",
-                "groups contain each other",
-            ),
-            (
-                "a: {keys: [k1]}\nb: {keys: [k1]}",
-                "groups.b.keys[0]: is `k1`, which already belongs to a",
-            ),
-            ("a: {claims: [x]}\nb: {claims: [x]}", "groups.b.claims[0]"),
-            (
-                "a: {reserved_permille: 600}\nb: {reserved_permille: 401}",
-                "groups.b.reserved_permille: cannot be used",
-            ),
-            ("a: {models: []}", "groups.a.models: is empty"),
-            ("'a b': {}", "groups.a b: is not a name"),
-            ("\"a\\n{}\": {}", "is not a name"),
-            (
-                "a: {limits: {requests_per_minute: 0}}",
-                "groups.a.limits.requests_per_minute",
-            ),
-        ] {
-            let found = found(text);
-            assert_eq!(found.len(), 1, "{text}: {found:?}");
-            assert!(found[0].contains(expected), "{text}: {found:?}");
-        }
-        assert!(found("a: {}\nb: {parent: a, weight: 3, keys: [k1, course]}").is_empty());
-    }
-
-    #[test]
-    fn claims_without_a_sign_on_are_named() {
-        let of = |text: &str| notice(&section(text));
-        assert_eq!(of("a: {keys: [k1]}"), None);
-        let one = of("a: {keys: [k1]}\nb: {claims: [x]}").unwrap();
-        assert_eq!(one, "groups.b.claims has no effect without auth.oidc");
-        let two = of("a: {claims: [y]}\nb: {claims: [x]}").unwrap();
-        assert!(
-            two.starts_with("groups.a.claims (and of 1 other groups)"),
-            "{two}"
-        );
-    }
-
-    #[test]
-    fn the_class_of_a_group_comes_from_the_nearest_group_that_sets_it() {
-        let groups = section(
-            "top: {reserved_permille: 100}\nlab: {parent: top}\ncourse: {parent: lab, class_max: flex}\nguests: {}",
-        );
-        let class = |name: &str| class_max(&groups, name);
-        assert_eq!(class("lab"), ServiceClass::Priority);
-        assert_eq!(class("course"), ServiceClass::Flex);
-        assert_eq!(class("guests"), ServiceClass::Default);
-    }
-
-    #[test]
-    fn the_tree_shows_each_group_below_its_parent() {
-        let groups = section(
-            "physics: {weight: 2, reserved_permille: 50}\nlab: {parent: physics, keys: [k1, k2]}\nchemistry: {claims: [chem]}",
-        );
-        assert_eq!(
-            tree(&groups),
-            [
-                "chemistry: weight 1 of 3, 1 claims",
-                "physics: weight 2 of 3, 50‰ reserved",
-                "  lab: weight 1 of 1, 2 keys",
-            ]
-        );
-    }
-}
+mod tests;

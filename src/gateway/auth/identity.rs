@@ -15,7 +15,7 @@ use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
 use crate::credentials::rights::Holder;
 use crate::credentials::sessions::{Open, Stamp};
-use crate::groups::CallerGroup;
+use crate::caller_group::CallerGroup;
 use crate::state::App;
 use api_types::error::Failure;
 use config::{GrantRole, InferenceAuth};

@@ -7,6 +7,7 @@ use axum::response::Response;
 use crate::auth::Reader;
 use crate::auth::credential::bearer;
 use crate::auth::cross_site;
+use crate::groups_view;
 use crate::state::App;
 use api_types::error::Failure;
 use config::MetricsAuth;
@@ -43,7 +44,8 @@ impl FromRequestParts<App> for Scraper {
 
 /// Serves the metrics in Prometheus's text format.
 pub async fn metrics(State(app): State<App>) -> Response {
+    let groups = groups_view::list(&app);
     app.metrics
-        .render(&app.handle, &app.reading, app.traces.as_deref())
+        .render(&app.handle, &app.reading, app.traces.as_deref(), &groups)
         .await
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wildmatch::WildMatch;
 
 use crate::auth::sign_on::Person;
-use crate::groups::CallerGroup;
+use crate::caller_group::CallerGroup;
 use catalog::Entry;
 use controller::CutReason;
 use pool::{Blocker, Refusal, StallReason, StopReason};

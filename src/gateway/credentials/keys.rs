@@ -47,13 +47,14 @@ impl Keys {
         // Read before the keys, to miss no change.
         let commands_at_open = store.key_changes_by_commands().await?;
         let known = store.keys().await?;
+        let groups = CallerGroups::with_kept(&store.groups().await?);
         let keys = Keys {
             store,
             clock,
             commands_at_open,
             known: ArcSwap::from_pointee(known),
             changes: tokio::sync::Mutex::default(),
-            groups: CallerGroups::default(),
+            groups,
         };
         let now = clock.wall();
         let known = keys.known.load_full();

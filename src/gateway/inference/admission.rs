@@ -17,7 +17,7 @@ use crate::state::App;
 use access::limits::Admission;
 use api_types::error::Failure;
 use catalog::Entry;
-use config::Length;
+use config::{AtEnd, Length, Month};
 use controller::{Clock, Lease, Route, Seat, SeatUser};
 use dialect::{Reading, Sealer};
 use edge::record;
@@ -221,6 +221,7 @@ pub(crate) async fn admit(
     model: &str,
     body_bytes: usize,
 ) -> Result<Admission, Failure> {
+    check_quota(app, context)?;
     let own = [context.user.account.bucket(), app.limits.of_model(model)];
     let own = own.into_iter().flatten();
     let group = context.user.group.iter().flat_map(|group| group.buckets());
@@ -236,6 +237,21 @@ pub(crate) async fn admit(
             Err(Failure::over_limit(&refused))
         }
     }
+}
+
+/// Refuses a request of a group whose quota is used up and says `refuse`.
+fn check_quota(app: &App, context: &RequestContext) -> Result<(), Failure> {
+    let Some(group) = &context.user.group else {
+        return Ok(());
+    };
+    group.note_spent_quotas();
+    let Some(spent) = group.spent_quota(AtEnd::Refuse) else {
+        return Ok(());
+    };
+    let (config, wall) = (app.config(), app.handle.clock().wall());
+    let month = Month::of_day(config.day(wall));
+    let left = month.end(config.zone()).since(wall);
+    Err(Failure::quota_spent(&spent, &month.next_day(), left))
 }
 
 /// The user of the seat that a chat or completion takes. Notes its class for the response.

@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use crate::auth::sight::Sight;
 use crate::inference::adapters;
 use crate::inference::admission::{Deadlines, RequestContext};
-use crate::inference::in_flight::{InFlightRequest, JSON, ended, engine_error_of, limited, reach};
+use crate::inference::in_flight::{
+    Caller, InFlightRequest, JSON, ended, engine_error_of, limited, reach,
+};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{in_form, renamed, streamed};
 use crate::inference::request::request_fields::Fate;
@@ -29,7 +31,7 @@ use controller::Lease;
 use dialect::as_chat::AsChat;
 use dialect::{Teller, Telling};
 use edge::{fed, record};
-use pool::{KeyId, Time};
+use pool::Time;
 
 /// A request on its way to its engine and back.
 pub struct Call {
@@ -38,7 +40,7 @@ pub struct Call {
     pub admitted: Admission,
     pub deadlines: Deadlines,
     pub sight: Sight,
-    pub key: KeyId,
+    pub caller: Caller,
     /// Arrival time of the request.
     pub received: Time,
     /// The body for the engine, kept while the request can still be retried.
@@ -267,7 +269,7 @@ impl Call {
             &self.request.model,
             lease,
             self.received,
-            (admitted, self.sight.clone(), self.key),
+            (admitted, self.sight.clone(), self.caller.clone()),
             deadline,
         );
         let path = self.request.outgoing.path;

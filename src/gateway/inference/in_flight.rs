@@ -10,7 +10,9 @@ use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::json;
 
+use crate::auth::User;
 use crate::auth::sight::Sight;
+use crate::caller_group::CallerGroup;
 use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
 use crate::state::{App, Ending};
@@ -33,6 +35,22 @@ pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
 /// Longest wait for the exit of an engine that has announced it. It stops its workers first, and may hang there until its health
 /// check fails.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The caller of a request, for whom its tokens count.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub key: KeyId,
+    pub group: Option<Arc<CallerGroup>>,
+}
+
+impl From<&User> for Caller {
+    fn from(user: &User) -> Caller {
+        Caller {
+            key: user.key,
+            group: user.group.clone(),
+        }
+    }
+}
 
 /// A seat in use, with its accounting.
 pub struct InFlightRequest {
@@ -71,15 +89,16 @@ impl InFlightRequest {
         model: &Arc<str>,
         lease: Lease,
         arrived_at: Time,
-        (admitted, sight, key): (Admission, Sight, KeyId),
+        (admitted, sight, caller): (Admission, Sight, Caller),
         deadline: Option<Time>,
     ) -> InFlightRequest {
-        let counted = app.usages.begin(RunningRequest {
-            key,
+        let request = RunningRequest {
+            key: caller.key,
             model: Arc::clone(model),
             arrived_at,
             seated_at: app.handle.clock().now(),
-        });
+        };
+        let counted = app.usages.begin(request, caller.group);
         InFlightRequest {
             admitted,
             counted,

@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::inference::request::service_class::class_name;
 use access::limits::{Figure, LimitRefusal, RemainingLimit, RemainingLimits};
+use api_types::dto::class_name;
 use edge::header_text::header_text;
 use pool::{ReplicaId, ServiceClass, Span};
 

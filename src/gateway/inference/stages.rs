@@ -21,15 +21,16 @@ use crate::auth::User;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
+use crate::inference::in_flight::Caller;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{mended, read};
-use crate::inference::request::service_class::class_name;
 use crate::inference::response::tier::Tier;
 use crate::inference::understood::{Understood, understand};
 use crate::state::App;
 use crate::upstream::remote;
 use access::limits::Admission;
+use api_types::dto::class_name;
 use api_types::error::{ENGINE_CRASHED, Failure};
 use catalog::Recipe;
 use controller::{Lease, Seat};
@@ -246,7 +247,7 @@ async fn seat(
         admitted,
         deadlines,
         sight: sight.clone(),
-        key: context.user.key,
+        caller: Caller::from(&context.user),
         received: context.arrived_at,
         kept: None,
         is_plain: false,

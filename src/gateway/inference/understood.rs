@@ -111,7 +111,7 @@ pub(crate) async fn understand(
     let may_need_template = needs_template(&entry, path, &body);
     let is_remote = matches!(entry.recipe, Recipe::Remote(_));
     // Without groups, everyone may use the tiers of a remote endpoint.
-    let tier_max = if is_remote && !app.config().groups.is_empty() {
+    let tier_max = if is_remote && !app.keys.groups().is_empty() {
         context.user.class(ServiceClass::Priority)
     } else {
         ServiceClass::Priority

@@ -4,6 +4,7 @@
 
 mod device_time;
 mod gauges;
+mod groups;
 mod history;
 mod text;
 
@@ -18,6 +19,7 @@ use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 use crate::reading::{Reading, Workers};
+use api_types::dto::GroupList;
 use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
 use edge::record;
 use edge::trace::Traces;
@@ -267,6 +269,7 @@ impl Metrics {
         handle: &Handle,
         reading: &Reading,
         traces: Option<&Traces>,
+        list: &GroupList,
     ) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
@@ -274,6 +277,7 @@ impl Metrics {
         gauges::write(&handle.snapshot(), &mut text);
         write_targets(&handle.first_tokens(), &mut text);
         write_forecasts(&handle.compared_waits(), &mut text);
+        groups::write(list, &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
         if let Some(traces) = traces {

@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 19] = files![
+const FILES: [(&str, &str); 21] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -40,6 +40,8 @@ const FILES: [(&str, &str); 19] = files![
     "0017_usage_seconds",
     "0018_usage_targets",
     "0019_ledger",
+    "0020_group_usage",
+    "0021_groups",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order of replacement. SQLite compares texts bytewise.

@@ -10,17 +10,19 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 29] = [
+const TABLES: [(&str, &str); 31] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
     ("meta", "key"),
     ("cordons", "device"),
+    ("groups", "name"),
     ("measurements", "rowid"),
     ("remembered", "rowid"),
     ("usage", "rowid"),
     ("tokens_by_day", "rowid"),
     ("key_usage", "holder, day, model"),
+    ("group_usage", "day, path"),
     ("ledger_names", "id"),
     ("ledger_hours", "hour, device, model, payer, state"),
     ("ledger_days", "day, payer, device, model, state"),

@@ -1,7 +1,8 @@
-//! State that administrators set and the pool restores at its start: wishes, cordons, nodes, registrations.
+//! State that administrators set and the pool restores at its start: wishes, cordons, groups, nodes, registrations.
 
 mod cordons;
 mod facts;
+mod groups;
 mod nodes;
 mod used_rays;
 mod wishes;

@@ -1,11 +1,13 @@
-//! Requests per model and minute, the time of devices, and the memory that models were measured to need.
+//! Requests per model and minute, the use of groups, the time of devices, and the memory that models were measured to need.
 
+mod groups;
 mod ledger;
 mod ledger_batch;
 mod measurements;
 mod minutes;
 mod seconds;
 
+pub use groups::{GroupSum, GroupUsage};
 pub use ledger::LedgerSum;
 pub use ledger_batch::{LedgerAmount, LedgerBatch, LedgerKey};
 pub use measurements::{Circumstances, Measurement, Measurements};

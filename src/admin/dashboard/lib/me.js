@@ -5,7 +5,7 @@ import { divide } from './colour.js';
 import { ticks } from './live.js';
 
 /** Polls a path while the page is visible. Returns [data, failure, time of the data]. */
-function useAgain(path, query, everyMs) {
+export function useAgain(path, query, everyMs) {
   const [state, setState] = useState([null, null, 0]), asked = JSON.stringify(query ?? {});
   useEffect(() => {
     let over = false, timer = 0;

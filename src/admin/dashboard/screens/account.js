@@ -5,6 +5,7 @@ import { sum } from '../lib/device.js';
 import { bytes, clock } from '../lib/text.js';
 import { openModel, replace, route } from '../lib/route.js';
 import { Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
+import { useAgain } from '../lib/me.js';
 import { Icon } from '../parts/icons.js';
 import { Table } from '../parts/table.js';
 
@@ -61,6 +62,34 @@ function Devices({ of: devices }) {
     <ul class="account-legend soft small">${STATES.map(([state, word]) => html`<li key=${state}><span class="account-swatch" data-state=${state} aria-hidden="true"></span>${word}</li>`)}</ul></section>`;
 }
 
+const percent = part => `${(100 * part).toLocaleString('en', { maximumFractionDigits: 1 })} %`;
+
+/** The part of a group's quota that is used, and what happens at its end. */
+function Quota({ of: { gpu_hours, tokens, at_end, used_ratio } }) {
+  const most = [gpu_hours !== null && `${figure(gpu_hours)} GPU hours`, tokens !== null && `${figure(tokens)} tokens`].filter(Boolean).join(' or ');
+  const words = `${percent(used_ratio)} of ${most}, then ${at_end}`;
+  return html`<span class="stack" title=${words}><span class="meter group-meter" role="img" aria-label=${words} data-over=${used_ratio >= 1 ? 'yes' : undefined}><span style=${{ '--part': Math.min(1, used_ratio) }}></span></span><span class="soft small clip">${percent(used_ratio)} of ${most}, then ${at_end}</span></span>`;
+}
+
+const GROUPS = [
+  { id: 'group', title: 'Group', grow: 2, least: 120, cell: (it, width) => html`<span class="stack" style=${{ '--depth': it.path.split('/').length - 1 }}><b class="clip group-name" title=${it.path}>${it.group}</b><span class="soft small clip group-name">${width < 760 && it.quota ? `${percent(it.quota.used_ratio)} of quota` : `weight ${it.weight}, ${it.class_max}`}</span></span>` },
+  { id: 'share', title: 'Share now', right: true, width: '84px', cell: it => html`<span class="figure">${percent(it.share_now)}</span>` },
+  { id: 'members', title: 'Members', right: true, width: '80px', hide: 900, cell: it => html`<span class="figure">${it.members}</span>` },
+  { id: 'waiting', title: 'Waiting', right: true, width: '76px', hide: 560, cell: it => html`<span class="figure">${it.waiting}</span>` },
+  { id: 'running', title: 'Running', right: true, width: '76px', hide: 560, cell: it => html`<span class="figure">${it.running}</span>` },
+  { id: 'tokens', title: 'Tokens', right: true, width: '110px', hide: 640, cell: it => html`<span class="figure">${figure(it.tokens)}</span>` },
+  { id: 'hours', title: 'Hours', right: true, width: '64px', cell: it => html`<span class="figure">${hours(it.device_seconds)}</span>` },
+  { id: 'quota', title: 'Quota', grow: 2, least: 140, hide: 760, cell: it => it.quota ? html`<${Quota} of=${it.quota} />` : html`<span class="faint">—</span>` },
+];
+
+/** The groups with their present requests, and their use in the current month. */
+function Groups() {
+  const [list, failure] = useAgain('/admin/groups', undefined, 5000);
+  if (failure) return html`<${Problem} failure=${failure} />`;
+  if (!list?.groups.length) return null;
+  return html`<h2 class="table-title">Groups in ${list.month}</h2><${Table} label="Groups" columns=${GROUPS} rows=${list.groups} id=${it => it.path} rowHeight=${54} empty=${null} /><h2 class="table-title">Models and keys</h2>`;
+}
+
 export function Account() {
   // The pool's time zone decides which month is the present one.
   const [present, setPresent] = useState(new Date().toISOString().slice(0, 7));
@@ -86,5 +115,6 @@ export function Account() {
         <${Columns} title="Requests" word="per second" all=${charts} of=${it => [['requests', it.requests / HOUR]]} />
         <${Columns} title="Mean wait of requests that waited" word="s" all=${charts} of=${it => [['waits', it.waited ? it.waited_seconds / it.waited : 0]]} /></div>`}
       <${Devices} of=${usage.devices} />
+      ${!month && html`<${Groups} />`}
       <${Table} label="By model and key" columns=${BY_PAYER} rows=${rows} id=${it => `${it.model}\n${it.group}\n${it.key}`} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="report" title="No model held memory">Models that are loaded appear here, with the keys that used them.<//>`} />`}`;
 }

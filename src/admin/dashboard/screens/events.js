@@ -80,7 +80,7 @@ export function Why({ id, event: known, onClose }) {
   if (!event && !why) return html`<section class="why" aria-label="Why">${failure ? html`<${Problem} failure=${failure} />` : html`<${Loading} />`}</section>`;
   return html`<section class="why" aria-label="The decision"><header class="why-head"><h2><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span>${it.model && html` <${ModelLink} of=${it.model} most=${60} />`}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} /></header>
     <p class="why-reason">${clean(it.reason)}</p>
-    <dl class="facts"><${Fact} label="When"><${Clock} at=${it.at} /><//>${why?.asked_by && html`<${Fact} label="Requested by">${clean(typeof why.asked_by === 'string' ? why.asked_by : why.asked_by.name ?? JSON.stringify(why.asked_by))}<//>`}
+    <dl class="facts"><${Fact} label="When"><${Clock} at=${it.at} /><//>${why?.asked_by && html`<${Fact} label="Requested by">${clean(typeof why.asked_by === 'string' ? why.asked_by : why.asked_by.name ?? JSON.stringify(why.asked_by))}${why.group && html` <span class="soft">in ${clean(why.group)}</span>`}<//>`}
       ${it.replica && html`<${Fact} label="Replica"><span class="figure">${it.replica}</span><//>`}${it.order && html`<${Fact} label="Order"><span class="figure">${it.order}</span><//>`}
       ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${wasReady(it) ? 'Was ready for' : 'Duration'}>${span(it.took_ms)}<//>`}
       ${event?.placement?.length > 0 && html`<${Fact} label="Placed on">${event.placement.map(share => `${share.device} (${bytes(share.bytes)})`).join(', ')}<//>`}</dl>

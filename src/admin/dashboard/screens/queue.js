@@ -33,7 +33,7 @@ export function waitsFor(name) {
 export function WaitingRow({ of: it }) {
   const now = useNow(1000);
   return html`<li class="waiting-row"><${ModelLink} of=${it.model} most=${40} /><span class="figure soft">${countdown(waited(it, now))}</span>
-    <span class="soft waiting-who">${short(it.key, 30)}, place ${it.position}</span></li>`;
+    <span class="soft waiting-who">${short(it.group ? `${it.group}/${it.key}` : it.key, 40)}, place ${it.position}</span></li>`;
 }
 
 export function Queue() {

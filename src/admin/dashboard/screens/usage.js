@@ -29,6 +29,8 @@ function Key({ of: me }) {
     ${key && html`<${Fact} label="Key"><span class="figure">${clean(key.prefix)}…</span> <span class="soft figure">${key.id}</span><//><${Fact} label="Expires">${key.expires_at ? html`<${Clock} at=${key.expires_at} />` : 'never'}<//>
       <${Fact} label="Created"><${Clock} at=${key.created_at} /><//><${Fact} label="Last used"><${Ago} at=${key.last_used_at} /><//><${Fact} label="Models">${some(key.models)}<//><${Fact} label="Routes">${some(key.routes)}<//>
       <${Fact} label="Prompts">${key.log_prompts ? html`<b>are kept in the access log</b>` : 'are not kept'}<//>`}
+    ${me.group && html`<${Fact} label="Group"><b class="clip">${short(me.group.path, 200)}</b> <span class="soft">class ${me.group.class_max}, ${Math.round(100 * me.group.share_now)} % of the service now</span><//>
+      ${me.group.quotas.map((it, nth) => html`<${Fact} key=${nth} label="Quota">${[it.gpu_hours !== null && `${number(it.gpu_hours)} GPU hours`, it.tokens !== null && `${number(it.tokens)} tokens`].filter(Boolean).join(' or ')} <span class="soft">a month, ${Math.round(100 * it.used_ratio)} % used, then ${it.at_end}</span><//>`)}`}
     <${Fact} label="Limits">${limited.length ? html`<ul class="limits">${limited.map(([name, word]) => html`<li key=${name}><b class="figure">${number(limits[name])}</b> ${word}</li>`)}</ul>` : 'none'}<//></dl>
     <p class="soft key-words">${key ? 'Administrators change it, and create another one when it expires or is lost. If it has leaked, have it revoked.' : 'You have no key: you are signed in as a person, or need none. Your rights come from the configuration.'}</p></section>`;
 }

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use api_types::dto::class_name;
 use api_types::error::Failure;
 use dialect::body::Fields;
 use pool::ServiceClass;
@@ -87,15 +88,6 @@ fn class_of_priority(value: &RawValue) -> Result<ServiceClass, Failure> {
                 "`priority` must be an integer: more than 0 for work that can wait, 0 for the default, less for urgent work",
             )),
         },
-    }
-}
-
-/// The name of a class in headers, and as the tier of a response.
-pub(crate) fn class_name(class: ServiceClass) -> &'static str {
-    match class {
-        ServiceClass::Flex => "flex",
-        ServiceClass::Default => "default",
-        ServiceClass::Priority => "priority",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inference::request::service_class::class_name;
+use api_types::dto::class_name;
 use dialect::events::data_of;
 use pool::ServiceClass;
 

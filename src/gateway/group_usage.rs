@@ -1,0 +1,160 @@
+//! The tokens of groups: counted as responses end, written to the store every few seconds, and read back with the device time of the
+//! ledger as the totals of the current month.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::caller_group::CallerGroup;
+use crate::group_spending::Spending;
+use config::Month;
+use store::{GroupUsage, Store, StoreError};
+
+/// Largest number of groups with unwritten counts. Further ones count for quotas, and are not written.
+const UNWRITTEN_MAX: usize = 20_000;
+
+/// The counts of all groups. The caller serializes reading and writing.
+#[derive(Debug)]
+pub(crate) struct GroupCounts {
+    spending: Arc<Spending>,
+    /// By the path of the group; the day is set when they are written.
+    unwritten: Mutex<BTreeMap<Arc<str>, GroupUsage>>,
+}
+
+impl GroupCounts {
+    pub(crate) fn new(spending: Arc<Spending>) -> GroupCounts {
+        GroupCounts {
+            spending,
+            unwritten: Mutex::default(),
+        }
+    }
+
+    /// Counts a request that an engine processed.
+    pub(crate) fn count(&self, group: &CallerGroup, prompt_tokens: u64, completion_tokens: u64) {
+        // While the lock is held, no total is read that has these tokens twice or not at all.
+        let mut unwritten = self.locked();
+        let used = GroupUsage {
+            path: group.path.to_string(),
+            day: 0,
+            requests: 1,
+            prompt_tokens,
+            completion_tokens,
+        };
+        add(&mut unwritten, &group.path, used);
+        group.spend(prompt_tokens.saturating_add(completion_tokens));
+    }
+
+    /// Returns true if the totals belong to this month.
+    pub(crate) fn is_of(&self, month: Month) -> bool {
+        self.spending.month() == Some(month)
+    }
+
+    /// Reads the totals of the month. If that fails, the earlier ones stay.
+    pub(crate) async fn read(&self, store: &Store, month: Month) {
+        let (first, last) = month.days();
+        match store.group_sums(first, last).await {
+            Ok(mut sums) => {
+                let unwritten = self.locked();
+                for used in unwritten.values() {
+                    let sum = sums.entry(used.path.clone()).or_default();
+                    let tokens = used.prompt_tokens.saturating_add(used.completion_tokens);
+                    sum.tokens = sum.tokens.saturating_add(tokens);
+                }
+                self.spending.set(month, &sums);
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, "cannot read the usage of groups; quotas count what is known");
+            }
+        }
+    }
+
+    /// Writes the pending counts. They stay for the next attempt if that fails.
+    pub(crate) async fn write(&self, store: &Store, day: i64) {
+        let taken = std::mem::take(&mut *self.locked());
+        if taken.is_empty() {
+            return;
+        }
+        let rows = taken.values().cloned();
+        let rows: Vec<GroupUsage> = rows.map(|used| GroupUsage { day, ..used }).collect();
+        let mut written = store.add_group_usage(&rows).await;
+        // Another process has taken over, while responses that began here end here.
+        if written.as_ref().is_err_and(StoreError::is_closed)
+            && let Ok(other) = store.open_again().await
+        {
+            written = other.add_group_usage(&rows).await;
+            other.close().await;
+        }
+        if let Err(fault) = written {
+            if !fault.is_logged_by_the_store() {
+                tracing::warn!(%fault, rows = rows.len(), "cannot save the usage of groups");
+            }
+            let mut unwritten = self.locked();
+            for (path, used) in taken {
+                add(&mut unwritten, &path, used);
+            }
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, GroupUsage>> {
+        self.unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add(unwritten: &mut BTreeMap<Arc<str>, GroupUsage>, path: &Arc<str>, used: GroupUsage) {
+    if let Some(sum) = unwritten.get_mut(path) {
+        sum.requests = sum.requests.saturating_add(used.requests);
+        sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
+        sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+    } else if unwritten.len() < UNWRITTEN_MAX {
+        unwritten.insert(Arc::clone(path), used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::GroupsSection;
+    use pool::GroupId;
+
+    #[tokio::test]
+    async fn tokens_count_immediately_and_survive_a_restart_and_a_closed_store() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite://{}/state.db", folder.path().display());
+        let store = Store::open(&url).await.expect("a store");
+        let section: GroupsSection = reading::yaml("top: {}\nlab: {parent: top}").expect("groups");
+        let november: Month = "2026-11".parse().expect("a month");
+        let (first, last) = november.days();
+        let start = || {
+            let spending = Arc::new(Spending::default());
+            let lab = CallerGroup::new(&section, "lab", &spending, GroupId(0));
+            (
+                GroupCounts::new(Arc::clone(&spending)),
+                lab,
+                spending.total("top"),
+            )
+        };
+        let (counts, lab, top) = start();
+        assert!(!counts.is_of(november), "unknown is not nothing");
+        counts.read(&store, november).await;
+        counts.count(&lab, 10, 5);
+        assert_eq!(top.sum().tokens, 15);
+        counts.write(&store, first).await;
+        counts.count(&lab, 1, 0);
+        counts.read(&store, november).await;
+        assert_eq!(top.sum().tokens, 16, "the unwritten token counts once");
+        counts.write(&store, last).await;
+        let (counts, lab, top) = start();
+        counts.read(&store, november).await;
+        assert_eq!(top.sum().tokens, 16);
+        counts
+            .read(&store, "2026-12".parse().expect("a month"))
+            .await;
+        assert_eq!(top.sum().tokens, 0);
+        store.close().await;
+        counts.count(&lab, 2, 2);
+        std::fs::remove_dir_all(folder.path()).expect("removed");
+        counts.write(&store, last + 1).await;
+        assert_eq!(counts.locked().len(), 1, "kept for the next attempt");
+    }
+}
