@@ -1,37 +1,22 @@
-//! Plans of loads for clients that do not wait for their model. All callers share them: one is made at a time, and it serves the
-//! requests for that model for a moment.
+//! Plans of loads for clients that do not wait for their model. A plan serves all requests for its model for a moment.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use super::handle::{ControllerBusy, Handle};
 use pool::{LoadOrder, ModelId, Plan, Span, Time};
 
 /// A plan serves requests for this long.
 const VALID_FOR: Span = Span(250);
-/// Longest wait for the plans of others.
-const WAITS_AT_MOST: Duration = Duration::from_secs(2);
 
 /// A plan with the expected time until the load has ended. `None` if the model is gone.
 type Planned = Option<(Plan, Option<Span>)>;
 
-/// The latest plans, and the permit to make one.
+/// The latest plans.
+#[derive(Default)]
 pub(super) struct ClientPlans {
-    turn: Arc<Semaphore>,
     latest: Mutex<BTreeMap<ModelId, (Time, Planned)>>,
-}
-
-impl Default for ClientPlans {
-    fn default() -> ClientPlans {
-        ClientPlans {
-            turn: Arc::new(Semaphore::new(1)),
-            latest: Mutex::default(),
-        }
-    }
 }
 
 impl ClientPlans {
@@ -40,19 +25,31 @@ impl ClientPlans {
         latest.retain(|_, (made_at, _)| now.since(*made_at) < VALID_FOR);
         latest
     }
+
+    fn valid(&self, model: ModelId, now: Time) -> Option<Planned> {
+        let latest = self.latest(now);
+        latest.get(&model).map(|(_, planned)| planned.clone())
+    }
 }
 
 impl Handle {
-    /// Like [`Handle::plan`], shared by all clients. `None` also if too many plans of other models are made.
-    pub async fn plan_for_client(&self, load: LoadOrder) -> Result<Planned, ControllerBusy> {
+    /// Like [`Handle::plan`], shared by all clients. A new plan is made once `turn` resolves, which bounds the plans made at a time.
+    /// Returns `None` also if `turn` resolves to `None`.
+    pub async fn plan_for_client<T: Send + 'static>(
+        &self,
+        load: LoadOrder,
+        turn: impl Future<Output = Option<T>>,
+    ) -> Result<Planned, ControllerBusy> {
         let (plans, clock, model) = (Arc::clone(&self.client_plans), self.clock, load.model);
-        let turn = Arc::clone(&plans.turn).acquire_owned();
-        let turn = match timeout(WAITS_AT_MOST, turn).await {
-            Ok(Ok(turn)) => turn,
-            Ok(Err(_)) | Err(_) => return Ok(None),
+        if let Some(planned) = plans.valid(model, clock.now()) {
+            return Ok(planned);
+        }
+        let Some(turn) = turn.await else {
+            return Ok(None);
         };
-        if let Some((_, planned)) = plans.latest(clock.now()).get(&model) {
-            return Ok(planned.clone());
+        // An earlier turn may have planned for the same model.
+        if let Some(planned) = plans.valid(model, clock.now()) {
+            return Ok(planned);
         }
         // The turn ends with the work, even if the client has disconnected.
         self.in_copy(move |pool| {

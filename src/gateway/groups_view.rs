@@ -11,9 +11,17 @@ use pool::{KeyId, Span, Time};
 /// The time for which a list is shown again. Every member may request it, and it covers all groups.
 const KEPT: Span = Span(500);
 
-/// The last list, and what it was made from.
+/// The last list.
 #[derive(Debug, Default)]
-pub struct LastGroups(Mutex<Option<(Time, Arc<GroupsSection>, Arc<GroupList>)>>);
+pub struct LastGroups(Mutex<Option<MadeList>>);
+
+/// A list, and its time and groups.
+#[derive(Debug)]
+struct MadeList {
+    at: Time,
+    section: Arc<GroupsSection>,
+    list: Arc<GroupList>,
+}
 
 /// All groups of the configuration in force.
 pub fn list(app: &App) -> Arc<GroupList> {
@@ -23,14 +31,18 @@ pub fn list(app: &App) -> Arc<GroupList> {
         .0
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    if let Some((at, of, list)) = &*last
-        && Arc::ptr_eq(of, &section)
-        && now.since(*at) < KEPT
+    if let Some(made) = &*last
+        && Arc::ptr_eq(&made.section, &section)
+        && now.since(made.at) < KEPT
     {
-        return Arc::clone(list);
+        return Arc::clone(&made.list);
     }
     let list = Arc::new(fresh(app, &app.config(), &section));
-    *last = Some((now, section, Arc::clone(&list)));
+    *last = Some(MadeList {
+        at: now,
+        section,
+        list: Arc::clone(&list),
+    });
     list
 }
 

@@ -2,12 +2,12 @@
 //! decided by the pool.
 
 pub mod auth;
+pub mod caller_group;
 pub mod credentials;
 pub mod deployments;
 pub mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod caller_group;
 pub mod group_changes;
 pub mod group_spending;
 pub(crate) mod group_usage;
@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod model_cards;
 pub mod openapi;
 pub mod path_params;
+pub mod plan_turns;
 pub mod rayllm_names;
 mod reading;
 pub mod request_ids;

@@ -15,6 +15,7 @@ use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::model_cards::Cards;
+use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
 use crate::request_ids::SharedIds;
 use crate::upstream::proxy::Upstream;
@@ -72,6 +73,7 @@ pub struct Parts {
     pub edge: Arc<Edge>,
     pub reading: Reading,
     pub cards: Arc<Cards>,
+    pub plan_turns: PlanTurns,
     pub request_ids: SharedIds,
     pub started_unix_seconds: u64,
     /// Fires when the process ends: responses still in progress end with an error.
@@ -170,6 +172,7 @@ impl App {
             edge,
             reading,
             cards: Arc::default(),
+            plan_turns: PlanTurns::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),

@@ -12,6 +12,7 @@ use gateway::credentials::sessions;
 use gateway::credentials::strangers::STRANGERS_A_MINUTE;
 use gateway::inference::response::slow_reader::STALLED_MAX;
 use gateway::model_cards::CARD_READERS;
+use gateway::plan_turns::PLANS_MAX;
 
 /// A limit that callers share.
 #[derive(Clone, Debug)]
@@ -260,12 +261,12 @@ pub fn shared_limits() -> Vec<SharedLimit> {
         },
         SharedLimit {
             bounds: "plans for clients that do not wait for their model",
-            size: "1 at a time; a plan serves its model for 250 ms".to_owned(),
-            share: "none: callers share the plans, and each waits at most 2 s for plans of other models".to_owned(),
-            eviction: "nothing",
-            others: "after 2 s, the refusal names 10 s instead of the expected time",
-            code: &["src/controller/client_plans.rs"],
-            tests: &[],
+            size: format!("{PLANS_MAX} at a time; a plan serves its model for 250 ms"),
+            share: TURNS.to_owned(),
+            eviction: NONE,
+            others: "the plan that is being made; after 2 s, the refusal names 10 s instead of the expected time",
+            code: &["src/gateway/plan_turns.rs"],
+            tests: &["b1_a_caller_that_requests_many_models_delays_another_caller_by_one_plan"],
         },
     ]
 }

@@ -305,7 +305,8 @@ pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
         waits: true,
     };
     let name = &route.entry.name;
-    match app.handle.plan_for_client(order).await {
+    let turn = app.plan_turns.next();
+    match app.handle.plan_for_client(order, turn).await {
         Ok(Some((plan, expected))) => match plan.refusal {
             Some(refusal) => Failure::refused(name, &sight.refusal(refusal)),
             None => Failure::not_ready(name, expected.unwrap_or(plan.takes)),
