@@ -197,9 +197,9 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         live,
         runtime_dir: machine.runtime_dir,
     };
-    let (mut serving, listening) =
-        core.serve(access, machine.edge, observation, &reloader, listener)
-            .await?;
+    let (mut serving, listening) = core
+        .serve(access, machine.edge, observation, &reloader, listener)
+        .await?;
     adoption.failing.started();
     drop(progress);
     notify::ready();

@@ -45,6 +45,6 @@ pub use responses::{
 };
 pub use sql::{DatabaseLocation, StoreError, WriteTrouble};
 pub use usage::{
-    Circumstances, DayUsage, GroupSum, GroupUsage, LedgerAmount, LedgerBatch, LedgerKey, LedgerSum, Measurement,
-    Measurements, Seconds, UsageMinute,
+    Circumstances, DayUsage, GroupSum, GroupUsage, LedgerAmount, LedgerBatch, LedgerKey, LedgerSum,
+    Measurement, Measurements, Seconds, UsageMinute,
 };

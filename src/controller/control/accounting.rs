@@ -14,12 +14,11 @@ use pool::{DeviceId, DeviceMemory, Holding, NodeId, Time};
 impl Control {
     /// Reports the state of all devices and replicas to the account.
     pub(crate) fn account_for(&mut self, now: Time) {
-        let wall = self.clock.wall();
         let memory = self.pool.device_memory();
         let memory: Vec<DeviceMemory> = memory
             .filter(|memory| memory.device != REMOTE_DEVICE)
             .collect();
-        self.ledger.devices(now, wall, &memory, &self.devices);
+        self.ledger.devices(now, &memory, &self.devices);
         let holdings: Vec<Holding<'_>> = self.pool.holdings().collect();
         let hosts = holdings.iter().filter(|holding| holding.host.0 > 0);
         let hosts: BTreeSet<NodeId> = hosts.map(|holding| holding.node).collect();

@@ -7,7 +7,9 @@ use super::devices::Devices;
 use crate::gates::{GateUse, SeatRequests};
 use crate::view::DeviceTime;
 use ledger::{Account, DeviceState, GateNews, Life, Part, Payer, Sight, Tenancy};
-use pool::{DeviceId, DeviceMemory, Holding, ModelId, ReplicaKeys, ReplicaState, Span, Time};
+use pool::{
+    Bytes, DeviceId, DeviceMemory, Holding, ModelId, NodeId, ReplicaKeys, ReplicaState, Span, Time,
+};
 use store::{LedgerAmount, LedgerBatch, LedgerKey};
 
 /// A longer time without a controller is not counted.
@@ -19,8 +21,14 @@ pub(crate) struct Ledger {
     pub account: Account,
     /// The time up to which earlier controllers have written the parts of each device.
     seen: BTreeMap<String, Time>,
+    /// The time this controller started, by the machine's clock.
+    started: Time,
+    /// Another controller with devices of the same names may use the store.
+    is_shared: bool,
     /// The devices of the account, by their names in the store.
     devices: BTreeMap<DeviceId, String>,
+    /// Their names in this process, by those in the store.
+    names: BTreeMap<String, String>,
     /// Times before this controller that are not written yet.
     unseen: Vec<Unseen>,
     /// The time of each device by state since the start.
@@ -36,9 +44,11 @@ struct Unseen {
 }
 
 impl Ledger {
-    pub fn new(seen: BTreeMap<String, Time>) -> Ledger {
+    pub fn new(seen: BTreeMap<String, Time>, started: Time, is_shared: bool) -> Ledger {
         Ledger {
             seen,
+            started,
+            is_shared,
             ..Ledger::default()
         }
     }
@@ -59,27 +69,51 @@ impl Ledger {
         self.account.gate(now, seats.replica, &news);
     }
 
-    /// Takes the devices and their memory. A device that an earlier controller has seen is not known for the time between.
-    pub fn devices(&mut self, now: Time, wall: Time, all: &[DeviceMemory], known: &Devices) {
-        let name = |memory: &DeviceMemory| Some(known.get(memory.device)?.info.name.as_str());
+    /// A device that an earlier controller has seen is not known until this one started. A node that joins later was away.
+    fn begins(&mut self, device: String, total: Bytes) {
+        let to = self.started;
+        let seen = self.seen.remove(&device).filter(|from| *from < to);
+        if let Some(from) = seen.filter(|from| to.since(*from) <= UNSEEN_MAX) {
+            let bytes = total.0;
+            self.unseen.push(Unseen {
+                device,
+                bytes,
+                from,
+                to,
+            });
+        }
+    }
+
+    /// Takes the devices and their memory.
+    pub fn devices(&mut self, now: Time, all: &[DeviceMemory], known: &Devices) {
+        let is_shared = self.is_shared;
+        let name = |memory: &DeviceMemory| {
+            let info = &known.get(memory.device)?.info;
+            Some(stored_name(
+                &info.name,
+                (info.node, &info.node_name),
+                is_shared,
+            ))
+        };
         let is_known = |memory: &DeviceMemory| self.devices.contains_key(&memory.device);
         if self.devices.len() != all.len() || !all.iter().all(is_known) {
-            for memory in all.iter().filter(|memory| !is_known(memory)) {
-                let Some(name) = name(memory) else { continue };
-                let seen = self.seen.remove(name).filter(|from| *from < wall);
-                if let Some(from) = seen.filter(|from| wall.since(*from) <= UNSEEN_MAX) {
-                    self.unseen.push(Unseen {
-                        device: name.to_owned(),
-                        bytes: memory.total.0,
-                        from,
-                        to: wall,
-                    });
-                }
+            let new = all
+                .iter()
+                .filter(|memory| !self.devices.contains_key(&memory.device));
+            let new: Vec<(String, Bytes)> = new
+                .filter_map(|memory| Some((name(memory)?, memory.total)))
+                .collect();
+            for (name, total) in new {
+                self.begins(name, total);
             }
-            let named = |memory: &DeviceMemory| Some((memory.device, name(memory)?.to_owned()));
+            let named = |memory: &DeviceMemory| Some((memory.device, name(memory)?));
             self.devices = all.iter().filter_map(named).collect();
+            let name_here = |(id, stored): (&DeviceId, &String)| (stored.clone(), known.name(*id));
+            self.names = self.devices.iter().map(name_here).collect();
         }
-        let state = |memory: &DeviceMemory| Some(state_of(memory, name(memory)?, known));
+        let names = &self.devices;
+        let state =
+            |memory: &DeviceMemory| Some(state_of(memory, names.get(&memory.device)?, known));
         self.account.devices(now, all.iter().filter_map(state));
     }
 
@@ -105,11 +139,15 @@ impl Ledger {
             }
         }
         let parts = self.account.take(now);
-        let known: BTreeSet<&String> = self.devices.values().collect();
+        let names = &self.names;
+        let here: BTreeSet<&String> = names.values().collect();
         let totals = Arc::make_mut(&mut self.totals);
-        totals.retain(|(device, _), _| known.contains(device));
-        for part in parts.iter().filter(|part| known.contains(&part.device)) {
-            let total = totals.entry((part.device.clone(), part.state.name()));
+        totals.retain(|(device, _), _| here.contains(device));
+        for part in &parts {
+            let Some(name) = names.get(&part.device) else {
+                continue;
+            };
+            let total = totals.entry((name.clone(), part.state.name()));
             let total = total.or_default();
             total.ms += part.device_ms;
             total.energy_mj += part.energy_mj;
@@ -119,12 +157,21 @@ impl Ledger {
         rows.extend(parts.into_iter().map(row));
         let mut batch = LedgerBatch::default();
         for (key, amount) in rows {
-            if known.contains(&key.device) {
+            if self.names.contains_key(&key.device) {
                 batch.see(&key.device, wall);
             }
             batch.add(key, amount);
         }
         batch
+    }
+}
+
+/// The name of a device in the store. Names of other nodes' devices begin with the name of their node.
+fn stored_name(name: &str, (node, machine): (NodeId, &str), is_shared: bool) -> String {
+    if is_shared && node == NodeId(0) {
+        format!("{machine}/{name}")
+    } else {
+        name.to_owned()
     }
 }
 
@@ -213,6 +260,34 @@ fn loaded_for(model: ModelId, seats: &SeatRequests) -> Payer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_of_two_controllers_of_one_store_have_different_names() {
+        let own = |machine| stored_name("gpu0", (NodeId(0), machine), true);
+        assert_ne!(own("one"), own("other"));
+        assert_eq!(stored_name("gpu0", (NodeId(0), "one"), false), "gpu0");
+        let of_node = stored_name("rack/gpu0", (NodeId(3), "rack"), true);
+        assert_eq!(of_node, "rack/gpu0");
+    }
+
+    #[test]
+    fn a_node_that_joins_late_was_unknown_only_until_the_controller_started() {
+        let seen = [("gpu0", 1_000), ("rack/gpu0", 2_000), ("newer", 70_000)];
+        let seen = seen.map(|(name, at)| (name.to_owned(), Time(at)));
+        let mut ledger = Ledger::new(BTreeMap::from(seen), Time(60_000), false);
+        let names = ["gpu0", "rack/gpu0", "newer", "never seen", "rack/gpu0"];
+        for name in names {
+            ledger.begins(name.to_owned(), Bytes(10));
+        }
+        let name = |payer: Payer| payer.to_string();
+        let late = Time(3_000_000);
+        let batch = ledger.take(late, late, (0, 0), |_| 0, name);
+        let unseen = batch.parts().map(|(key, amount)| {
+            assert_eq!(key.state, "not_known");
+            (key.device.as_str(), amount.device_ms)
+        });
+        assert!(unseen.eq([("gpu0", 59_000), ("rack/gpu0", 58_000)]));
+    }
 
     #[test]
     fn time_without_a_controller_is_divided_into_hours_and_days() {

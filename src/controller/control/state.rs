@@ -68,6 +68,8 @@ impl Control {
         numbers: &Arc<AtomicU64>,
     ) -> (Control, Start) {
         let config = parts.config.get();
+        // Two controllers share a database only on PostgreSQL.
+        let (started, is_shared) = (parts.clock.wall(), parts.store.path().is_none());
         let control = Control {
             _on_panic: OnPanic::new(&parts.guardians),
             heartbeat: parts.heartbeat,
@@ -97,7 +99,7 @@ impl Control {
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
             usage: Usage::new(parts.measurements),
-            ledger: Ledger::new(parts.ledger_seen),
+            ledger: Ledger::new(parts.ledger_seen, started, is_shared),
             reader: Reader::default(),
             publishing: Publishing::new(),
             load_timeline: LoadTimeline::default(),

@@ -92,6 +92,8 @@ struct Keeper {
     /// The reason the last attempt failed, kept until the next probe. On PostgreSQL an attempt may take seconds, so orders are
     /// refused without another attempt while it is set.
     failed: Option<String>,
+    /// The number of the last batch of the ledger. Begins with the time of the start, so no other controller uses it.
+    ledger_number: u128,
 }
 
 /// Ends when every sender of jobs is gone and all jobs are done.
@@ -110,6 +112,7 @@ pub(crate) async fn run(
         device_names,
         waiting: UnwrittenJobs::default(),
         failed: None,
+        ledger_number: u128::from(trimming.wall().0) << 64,
     };
     let mut next = Vec::new();
     let mut probe = Ticks::every(PROBE_EVERY);
@@ -218,9 +221,13 @@ impl Keeper {
             return self.waiting.takes(job);
         }
         // Waiting jobs are older and must be written first.
-        let result = match self.catches_up().await {
-            Ok(()) => write(&self.store, &job).await,
-            Err(error) => Err(error),
+        let (job, result) = match self.catches_up().await {
+            Ok(()) => {
+                let job = self.numbered(job);
+                let result = write(&self.store, &job).await;
+                (job, result)
+            }
+            Err(error) => (job, Err(error)),
         };
         if let Err(error) = &result {
             self.remembers(error);
@@ -245,6 +252,17 @@ impl Keeper {
         }
     }
 
+    /// Numbers a batch of the ledger before its first write.
+    fn numbered(&mut self, job: Job) -> Job {
+        match job {
+            Job::Ledger(batch) => {
+                self.ledger_number += 1;
+                Job::Ledger(batch.numbered(self.ledger_number))
+            }
+            job => job,
+        }
+    }
+
     fn remembers(&mut self, error: &StoreError) {
         let is_slow = self.store.path().is_none();
         if is_slow && error.is_logged_by_the_store() {
@@ -264,6 +282,16 @@ impl Keeper {
             match write(&self.store, &job).await {
                 Err(error) if error.is_logged_by_the_store() => {
                     self.waiting.places.insert(place, job);
+                    return Err(error);
+                }
+                Err(error) => tracing::error!(%error, "the store could not keep something"),
+                Ok(()) => {}
+            }
+        }
+        if let Some(batch) = self.waiting.tried_ledger.take() {
+            match self.store.add_ledger(&batch).await {
+                Err(error) if error.is_logged_by_the_store() => {
+                    self.waiting.tried_ledger = Some(batch);
                     return Err(error);
                 }
                 Err(error) => tracing::error!(%error, "the store could not keep something"),

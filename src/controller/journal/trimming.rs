@@ -45,6 +45,11 @@ impl Trimming {
         }
     }
 
+    /// The time by the machine's clock.
+    pub fn wall(&self) -> Time {
+        self.clock.wall()
+    }
+
     /// Waits until the next write is due. Cancel safe.
     pub async fn due(&self) {
         tokio::time::sleep_until(self.clock.instant(self.due)).await;

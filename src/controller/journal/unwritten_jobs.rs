@@ -31,6 +31,8 @@ pub(crate) struct UnwrittenJobs {
     pub places: BTreeMap<RecordKey, Job>,
     pub minutes: Vec<UsageMinute>,
     pub ledger: LedgerBatch,
+    /// The numbered batch whose write has failed. It may have been committed, so it is written again unchanged.
+    pub tried_ledger: Option<LedgerBatch>,
     /// Records lost since the last successful write.
     pub lost: u64,
 }
@@ -41,6 +43,7 @@ impl UnwrittenJobs {
             && self.places.is_empty()
             && self.minutes.is_empty()
             && self.ledger.is_empty()
+            && self.tried_ledger.is_none()
     }
 
     /// Adds a job that forgets loads, and drops older waiting loads: they would be written after it.
@@ -69,6 +72,7 @@ impl UnwrittenJobs {
                 let surplus = self.minutes.len().saturating_sub(MINUTES_MAX);
                 self.minutes.drain(..surplus);
             }
+            Job::Ledger(batch) if batch.is_numbered() => self.tried_ledger = Some(batch),
             Job::Ledger(batch) => self.ledger.merge(batch, LEDGER_MAX),
             job => {
                 for (place, job) in parts(job) {
@@ -126,4 +130,34 @@ fn parts(job: Job) -> Vec<(RecordKey, Job)> {
         }
     };
     vec![(place, job)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{LedgerAmount, LedgerKey};
+
+    fn batch(hour: i64) -> LedgerBatch {
+        let mut batch = LedgerBatch::default();
+        let key = LedgerKey {
+            hour,
+            day: hour / 24,
+            device: "gpu0".to_owned(),
+            model: String::new(),
+            payer: String::new(),
+            state: "free".to_owned(),
+        };
+        batch.add(key, LedgerAmount::default());
+        batch
+    }
+
+    #[test]
+    fn a_batch_whose_write_has_failed_stays_apart_from_later_ones() {
+        let mut waiting = UnwrittenJobs::default();
+        let tried = batch(1).numbered(7);
+        waiting.takes(Job::Ledger(tried.clone()));
+        (2..5).for_each(|hour| waiting.takes(Job::Ledger(batch(hour))));
+        assert_eq!(waiting.tried_ledger, Some(tried));
+        assert_eq!((waiting.ledger.len(), waiting.is_empty()), (3, false));
+    }
 }
