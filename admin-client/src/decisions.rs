@@ -16,6 +16,7 @@ pub struct DecisionReport {
     pub what: String,
     pub reason: Option<String>,
     pub asked_by: Option<String>,
+    pub group: Option<String>,
     pub decided_by: Option<i64>,
     pub candidates: Vec<WhyCandidate>,
     pub memory: Vec<WhyMemory>,
@@ -55,6 +56,49 @@ pub struct Report {
     /// Events of nodes, by kind.
     pub nodes: BTreeMap<String, u64>,
     pub node_use: Vec<NodeUseView>,
+}
+
+/// The groups of callers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupList {
+    pub month: String,
+    pub month_ends_at: String,
+    pub groups: Vec<GroupView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupView {
+    pub group: String,
+    pub path: String,
+    pub weight: u32,
+    pub share_now: f64,
+    pub reserved_permille: u32,
+    pub class_max: String,
+    pub quota: Option<GroupQuota>,
+    pub members: u64,
+    pub waiting: u64,
+    pub running: u64,
+    pub tokens: u64,
+    pub device_seconds: f64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupQuota {
+    pub gpu_hours: Option<f64>,
+    pub tokens: Option<u64>,
+    pub at_end: String,
+    pub used_ratio: f64,
+}
+
+/// A group that was set or removed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ChangedGroup {
+    pub group: String,
+    pub warnings: Vec<String>,
 }
 
 /// The device time of a month.

@@ -305,6 +305,7 @@ pub struct Waiter {
     pub ticket: Value,
     pub model: String,
     pub key: Option<String>,
+    pub group: Option<String>,
     pub position: Option<u64>,
     pub waited_ms: Option<u64>,
     pub expected_ms: Option<u64>,

@@ -8,10 +8,10 @@ use support::service::Pool;
 
 /// Output of a run of the client.
 #[derive(Debug)]
-struct Run {
-    status: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Run {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 fn run(pool: &Pool, server: &str, words: &[&str]) -> Run {
@@ -29,7 +29,7 @@ fn run(pool: &Pool, server: &str, words: &[&str]) -> Run {
     }
 }
 
-fn client(pool: &Pool, words: &[&str]) -> Run {
+pub(crate) fn client(pool: &Pool, words: &[&str]) -> Run {
     run(pool, &format!("http://{}", pool.address()), words)
 }
 

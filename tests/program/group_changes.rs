@@ -1,10 +1,11 @@
-//! Groups that administrators set with the API, with the real program: stored, checked together with the
+//! Groups that administrators set with the API and `admin-client`, with the real program: stored, checked together with the
 //! configuration, and in the audit.
 
 use serde_json::{Value, json};
 use support::net::stub;
 use support::service::Pool;
 
+use crate::admin_client::client;
 use crate::permissions::admin;
 
 const CONFIG: &str = "auth: {inference: key}\ngroups: {physics: {weight: 2, keys: [ann]}}\n";
@@ -195,4 +196,25 @@ fn a_configuration_that_takes_the_name_or_a_member_of_a_stored_group_leaves_it_o
     assert_eq!(set(&pool, "c", &json!({})).0, 200);
     assert!(!write("{}").contains("left out"));
     assert_eq!(groups(&pool), [group("b", "api"), group("c", "api")]);
+}
+
+#[test]
+fn admin_client_sets_shows_and_removes_groups() {
+    let pool = pool();
+    let words = "groups set course --parent physics --weight 3 --tokens 10M --at-end lowest";
+    let words: Vec<&str> = words.split(' ').collect();
+    let made = client(&pool, &words);
+    assert_eq!(made.status, 0, "{made:?}");
+    assert!(made.stdout.starts_with("group course is set"), "{made:?}");
+    let shown = client(&pool, &["groups"]).stdout;
+    for words in ["physics", "  course", "10000000 tokens, then lowest"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let json = client(&pool, &["groups", "list", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["groups"][1]["weight"], 3);
+    let refused = client(&pool, &["groups", "remove", "physics"]);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert_eq!(client(&pool, &["groups", "remove", "course"]).status, 0);
+    assert!(!client(&pool, &["groups"]).stdout.contains("course"));
 }

@@ -40,6 +40,9 @@ const CONFIGURATION: &str = r"
     pool: {targets: {0: -5s}} | pool.targets | write a duration like 10m
     pool: {targets: {high: 10s}} | pool.targets.high is not a priority | as in {0: 30s, 1: 10s}
     pool: {idle_yields: 'yes'} | pool.idle_yields | never turns it off
+    groups: {lab: {weight: 0}} | groups.lab.weight is 0 | allowed: 1 to 1000
+    groups: {lab: {quota: {tokens: -1}}} | groups.lab.quota.tokens | allowed: 1 to 1000T
+    groups: {lab: {quota: {gpu_hours: -1}}} | groups.lab.quota.gpu_hours is -1 | allowed: more than 0
     evening: {cleanup: '0 0 25 * * *'} | the hour (field 3) | allowed: 0 to 23
     evening: {cleanup: 9pm} | evening.cleanup | write six fields
     evening: {cleanup: '0 0 21 31 2 *'} | no such day exists | write six fields

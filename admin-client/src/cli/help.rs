@@ -19,6 +19,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "show",
             "devices",
             "queue",
+            "groups",
             "events",
             "why",
             "report",

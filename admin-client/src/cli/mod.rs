@@ -1,6 +1,7 @@
 //! The command line: names, flags and the checks that need no server.
 //! One file because the help of every command is made from these types.
 
+mod groups;
 pub mod help;
 mod keys;
 mod load_settings;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use client::Key;
 
+pub use groups::{GroupArgs, GroupsArgs, GroupsCommand};
 pub use keys::{KeyArgs, KeysCommand, Role};
 pub use load_settings::LoadSettings;
 use load_settings::WISH;
@@ -153,6 +155,11 @@ pub enum Command {
     /// Show the waiting requests and the orders in progress
     #[command(after_help = "Example: admin-client queue")]
     Queue,
+    /// Show the groups of callers and their use, set one, or remove one
+    #[command(
+        after_help = "Example: admin-client groups set course --weight 2 --keys k3,k4 --tokens 10M --at-end refuse"
+    )]
+    Groups(GroupsArgs),
     /// Show what the pool did and why
     #[command(
         after_help = "Example: admin-client events --since 2d --model org/m --reason preempted"

@@ -2,6 +2,7 @@
 //! otherwise as text from `render`.
 
 mod cordon;
+mod groups;
 mod keys;
 mod load;
 mod models;
@@ -59,6 +60,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Cordon(args) => cordon::cordon(session, &args).await,
         Command::Uncordon { device } => cordon::uncordon(session, &device).await,
         Command::Queue => state::queue(session).await,
+        Command::Groups(args) => groups::run(session, args).await,
         Command::Events(args) => stream::events(session, &args).await,
         Command::Why { what } => records::why(session, &what).await,
         Command::Report(args) => records::report(session, &args).await,

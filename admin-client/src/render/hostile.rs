@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::render::quantity::Clock;
 use crate::render::quantity::tests::noon;
-use crate::render::{audit, bars, cordon, events, models, outcome, plan, queue};
+use crate::render::{audit, bars, cordon, events, groups, models, outcome, plan, queue};
 use crate::responses::{EventView, QueueView};
 use crate::style::{Style, width};
 
@@ -56,6 +56,10 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         "owners": [{"replica": "r1", "model": text, "bytes": 40u64 << 30, "state": text}],
         "cordon": {"reason": text}, "stale": text});
     let devices = read(json!({"devices": [device]}));
+    let groups_list = read(
+        json!({"month": text, "month_ends_at": text, "groups": [{"group": text, "path": text, "class_max": text,
+        "quota": {"tokens": u64::MAX, "at_end": text, "used_ratio": 1e300}}]}),
+    );
     let queued: QueueView = read(json!({
         "waiting": [{"ticket": "t7", "model": text, "key": text, "position": 1, "waited_ms": 1500, "stage": text}],
         "orders": [{"order": "o2", "what": "load", "model": text, "since_ms": 61_000}]}));
@@ -88,6 +92,7 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         ("devices", bars::devices(&devices, clock, style)),
         ("devices as numbers", bars::numbers(&devices, clock, style)),
         ("queue", queue::queue(&queued, style)),
+        ("groups", groups::groups(&groups_list, clock, style)),
         ("events", events::event(&event, clock, style) + "\n"),
         ("audit", audit::audit(&audited, clock, style)),
         ("keys", outcome::keys(&keys, clock, style)),

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod bars;
 pub mod cordon;
 pub mod events;
+pub mod groups;
 pub mod leaderboard;
 pub mod models;
 pub mod nodes;

@@ -33,13 +33,22 @@ pub fn expected(waiter: &Waiter) -> Option<String> {
     }
 }
 
+/// The key after its groups, as in `physics/lab/ann`.
+fn key_of(waiter: &Waiter) -> Option<String> {
+    let key = waiter.key.clone()?;
+    Some(match &waiter.group {
+        Some(group) => format!("{group}/{key}"),
+        None => key,
+    })
+}
+
 /// The waiting requests, then the orders if there are any.
 pub fn queue(view: &QueueView, style: Style) -> String {
     let waiting = view.waiting.iter().map(|waiter| {
         row![
             label(&waiter.ticket),
             &waiter.model,
-            waiter.key.as_deref(),
+            key_of(waiter),
             waiter.position,
             waiter.waited_ms.map(milliseconds),
             expected(waiter),
@@ -68,14 +77,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_uncertain_wait_is_shown_as_a_range() {
+    fn an_uncertain_wait_is_shown_as_a_range_and_a_key_after_its_groups() {
         let view: QueueView = serde_json::from_value(
-            json!({"waiting": [{"ticket": "t7", "model": "m", "expected_ms": 80_000,
+            json!({"waiting": [{"ticket": "t7", "model": "m", "key": "ann", "group": "physics/lab", "expected_ms": 80_000,
             "expected_ms_min": 40_000, "expected_ms_max": 160_000}]}),
         )
         .expect("a queue");
         let shown = queue(&view, Style::PLAIN);
         assert!(shown.contains("40.0 s to 2 min 40 s"), "{shown}");
+        assert!(shown.contains(" physics/lab/ann "), "{shown}");
     }
 
     #[test]

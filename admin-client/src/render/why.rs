@@ -32,6 +32,7 @@ pub fn why(why: &DecisionReport, clock: Clock, style: Style) -> String {
             ("when", why.at.as_deref().map(|at| clock.stamp(at))),
             ("why", why.reason.clone()),
             ("asked by", why.asked_by.clone()),
+            ("group", why.group.clone()),
             ("decided with", decided),
         ],
         style,
@@ -103,7 +104,7 @@ mod tests {
     fn a_decision_lists_evicted_and_kept_replicas_with_reasons() {
         let view: DecisionReport = serde_json::from_value(json!({
             "event": 118, "at": "2026-11-21T11:59:00Z", "model": "org/m", "what": "evict",
-            "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "decided_by": null,
+            "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "group": "physics/lab", "decided_by": null,
             "candidates": [
                 {"replica": "r1", "model": "org/m", "device": "gpu0", "priority": 0, "idle_seconds": 90.0, "reload_seconds": 20.0,
                     "memory_bytes": 4_u64 << 30, "chosen": true, "words": "leaves: priority 0"},
@@ -116,6 +117,7 @@ mod tests {
         for part in [
             "evict org/m (event 118)",
             "asked by",
+            "physics/lab",
             "left     org/m",
             "stayed   org/hot",
             "org/hot (r2): stays, always-hot (P4)",
