@@ -2,7 +2,7 @@
 //! counters.
 //!
 //! ```text
-//! F1, F2   for two siblings that always have waiting requests, in any such interval:
+//! F1, F2   for two siblings that always have waiting requests, in any such interval, unless a reserved share is more than a weight gives:
 //!          |service by weight of one − service by weight of the other| ≤ bound / smaller weight
 //!          bound = 2 × (seats + 1) × largest request if estimates are right, otherwise twice as much
 //! F5       while a request of the class `priority` always waits:
@@ -206,6 +206,20 @@ impl GroupReferee {
         all.map(|(other, _)| *other).collect()
     }
 
+    /// Returns true if the reserved share of the group is more than its weight gives. It then gets the reserved share (F5).
+    fn is_reserved_more(&self, sharer: Sharer) -> bool {
+        let Sharer::Group(group) = sharer else {
+            return false;
+        };
+        let Some(reserved) = self.reserved.get(&group) else {
+            return false;
+        };
+        let own = self.weights[&sharer].1;
+        let others = self.siblings(sharer);
+        let others: u64 = others.iter().map(|other| self.weights[other].1).sum();
+        reserved * (own + others) > own * 1_000
+    }
+
     fn begins(&mut self, sharer: Sharer) {
         for other in self.siblings(sharer) {
             if self.counts.get(&other).is_some_and(|count| *count > 0) {
@@ -225,6 +239,7 @@ impl GroupReferee {
         for other in self.siblings(sharer) {
             let pair = (sharer.min(other), sharer.max(other));
             let gap = self.by_weight(pair.0) - self.by_weight(pair.1);
+            let is_reserved_more = self.is_reserved_more(pair.0) || self.is_reserved_more(pair.1);
             let Some(interval) = self.intervals.get_mut(&pair) else {
                 continue;
             };
@@ -235,7 +250,7 @@ impl GroupReferee {
             let is_key = matches!(pair.0, Sharer::Key(_));
             let is_reserved = parent.is_some_and(|group| self.reserved.contains_key(&group));
             let is_ignored = self.ignored.contains(&pair.0) || self.ignored.contains(&pair.1);
-            if is_ignored || (is_key && is_reserved) {
+            if is_ignored || is_reserved_more || (is_key && is_reserved) {
                 continue;
             }
             let (apart, since) = (interval.most - interval.least, interval.start);

@@ -1,4 +1,5 @@
 //! Tests of shares without a pool: joins, seats and readings, and the order that follows.
+//! One file because the cases share their builders.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
