@@ -1,11 +1,16 @@
 //! Measures the cost of decisions: a step of a large pool, and a plan in a full one. `cargo bench --bench pool`. Targets: a step
-//! within 20 µs with 1,000 models on 64 devices, a plan within 1 ms on 256 devices.
+//! within 20 µs with 1,000 models on 64 devices, a plan within 1 ms on 256 devices, and a seat within 20 µs with 10,000 waiting
+//! requests.
+
+use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use model_pool::pool::{
-    Action, Bytes, DeviceId, DeviceReading, Event, GateReading, KeyId, Limits, LoadOrder, ModelId,
-    ModelSpec, NodeId, Pool, Priority, ReplicaId, Span, Ticket, Time,
+    Action, Bytes, DeviceId, DeviceReading, Event, GateReading, Group, GroupId, Groups, KeyId,
+    Limits, LoadOrder, ModelId, ModelSpec, NodeId, Pool, Priority, ReplicaId, ServiceClass, Span,
+    Ticket, Time, TokenCosts, Tokens,
 };
+use model_pool::sim::World;
 
 const GIB: u64 = Bytes::GIB;
 
@@ -218,5 +223,119 @@ fn plan(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, step, plan);
+/// The number of requests that wait for a replica with one seat.
+const WAITING: u64 = 10_000;
+const KEYS: u64 = 1_000;
+const GROUPS: u32 = 200;
+
+/// Requests of many keys in many groups that wait for one seat.
+struct Line {
+    world: World,
+    tickets: u64,
+    seated: Ticket,
+}
+
+impl Line {
+    fn new() -> Line {
+        let device = DeviceReading {
+            name: "gpu0".into(),
+            total: Bytes(80 * GIB),
+            ..DeviceReading::default()
+        };
+        let spec = ModelSpec {
+            seats_per_replica: 1,
+            queue_limit: 2 * WAITING as u32,
+            queue_timeout: Span::from_secs(86_400),
+            ..model(1)
+        };
+        let groups = (1..=GROUPS).map(|id| Group {
+            id: GroupId(id),
+            name: format!("group-{id}"),
+            parent: (id > 20).then_some(GroupId(id % 20 + 1)),
+            weight: 1 + id % 7,
+            reserved_permille: 0,
+        });
+        let members = (1..=KEYS).map(|key| (KeyId(key), GroupId(21 + key as u32 % 180)));
+        let groups = Groups::new(groups.collect(), members).expect("the tree is valid");
+        let (model, costs) = (ModelId(0), TokenCosts::new(100, 5_000));
+        let events = [
+            Event::DeviceRead {
+                device: DeviceId(0),
+                reading: device,
+            },
+            Event::ModelSet { model, spec },
+            Event::TokensMeasured { model, costs },
+            Event::GroupsSet { groups },
+        ];
+        let mut world = World::new(Pool::new(Limits::default(), false, ReplicaId(1)));
+        world.feed_all(Time(0), events);
+        let mut line = Line {
+            world,
+            tickets: 0,
+            seated: Ticket(0),
+        };
+        (0..=WAITING).for_each(|_| line.arrives());
+        let ready = Event::ReplicaReady {
+            replica: ReplicaId(1),
+        };
+        let actions = line.world.feed(Time(20_000), ready);
+        line.seated = granted(&actions);
+        line
+    }
+
+    fn arrives(&mut self) {
+        let (ticket, model) = (Ticket(self.tickets), ModelId(0));
+        let key = KeyId(1 + self.tickets * 7 % KEYS);
+        self.tickets += 1;
+        let (class, expected) = (ServiceClass::Default, TOKENS);
+        let events = [
+            Event::RequestArrived { ticket, model, key },
+            Event::RequestDescribed {
+                ticket,
+                class,
+                expected,
+            },
+        ];
+        self.world.feed_all(self.world.now, events);
+    }
+
+    /// The request inside ends, and the next one gets its seat. Returns the time that this takes.
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+    fn turn(&mut self) -> Duration {
+        let now = self.world.now + Span(10);
+        self.world.takes_tokens(self.seated, TOKENS);
+        let ended = self.world.end(self.seated, now).expect("the gate reports");
+        let begun = Instant::now();
+        let actions = self.world.feed(now, ended);
+        let took = begun.elapsed();
+        self.seated = granted(&actions);
+        self.arrives();
+        took
+    }
+}
+
+const TOKENS: Tokens = Tokens {
+    prompt: 500,
+    output: 50,
+};
+
+fn granted(actions: &[Action]) -> Ticket {
+    let mut granted = actions.iter().filter_map(|action| match action {
+        Action::Grant { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    granted.next().expect("a request gets the seat")
+}
+
+fn seat(criterion: &mut Criterion) {
+    let mut line = Line::new();
+    criterion.bench_function(
+        "seat, 10000 waiting requests of 1000 keys in 200 groups",
+        |bencher| {
+            bencher.iter_custom(|turns| (0..turns).map(|_| line.turn()).sum());
+        },
+    );
+}
+
+criterion_group!(benches, step, plan, seat);
 criterion_main!(benches);
