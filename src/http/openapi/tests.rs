@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 74] = [
+const ROUTES: [(&str, &str); 77] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -80,6 +80,9 @@ const ROUTES: [(&str, &str); 74] = [
     ("get", "/admin/why"),
     ("get", "/admin/report"),
     ("get", "/admin/usage"),
+    ("get", "/admin/groups"),
+    ("put", "/admin/groups/{group}"),
+    ("delete", "/admin/groups/{group}"),
     ("get", "/admin/live"),
     ("get", "/admin/logs"),
     ("post", "/admin/cleanup"),
