@@ -18,7 +18,7 @@ pub const ANOTHER: &str = "another model";
 #[derive(Clone, Debug, Default)]
 pub struct Sight {
     bounds: Option<Arc<Bounds>>,
-    /// The group that restricts the models of its members.
+    /// The caller's group, which may restrict the models of its members.
     group: Option<Arc<CallerGroup>>,
 }
 
@@ -47,20 +47,25 @@ impl Sight {
         }
     }
 
+    /// The group for which the caller's requests count.
+    pub(crate) fn caller_group(&self) -> Option<&Arc<CallerGroup>> {
+        self.group.as_ref()
+    }
+
     /// Restricts the models to the group's as well.
     pub(crate) fn within(mut self, group: Option<&Arc<CallerGroup>>) -> Sight {
-        self.group = group.filter(|group| group.is_bounded()).cloned();
+        self.group = group.cloned();
         self
     }
 
     /// Returns true if some models may be hidden from the caller.
     pub fn is_bounded(&self) -> bool {
-        self.bounds.is_some() || self.group.is_some()
+        self.bounds.is_some() || self.group.as_ref().is_some_and(|group| group.is_bounded())
     }
 
     /// A text that is equal for all callers with the same sight.
     pub fn group(&self) -> String {
-        let group = self.group.as_ref();
+        let group = self.group.as_ref().filter(|group| group.is_bounded());
         let group = group.map_or_else(String::new, |group| format!("group {} ", group.name));
         match self.bounds.as_deref() {
             None => group,

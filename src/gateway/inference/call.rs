@@ -9,9 +9,7 @@ use axum::response::{IntoResponse, Response};
 use crate::auth::sight::Sight;
 use crate::inference::adapters;
 use crate::inference::admission::{Deadlines, RequestContext};
-use crate::inference::in_flight::{
-    Caller, InFlightRequest, JSON, ended, engine_error_of, limited, reach,
-};
+use crate::inference::in_flight::{InFlightRequest, JSON, ended, engine_error_of, limited, reach};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{in_form, renamed, streamed};
 use crate::inference::request::request_fields::Fate;
@@ -31,7 +29,7 @@ use controller::Lease;
 use dialect::as_chat::AsChat;
 use dialect::{Teller, Telling};
 use edge::{fed, record};
-use pool::Time;
+use pool::{KeyId, Time};
 
 /// A request on its way to its engine and back.
 pub struct Call {
@@ -40,7 +38,7 @@ pub struct Call {
     pub admitted: Admission,
     pub deadlines: Deadlines,
     pub sight: Sight,
-    pub caller: Caller,
+    pub key: KeyId,
     /// Arrival time of the request.
     pub received: Time,
     /// The body for the engine, kept while the request can still be retried.
@@ -269,7 +267,7 @@ impl Call {
             &self.request.model,
             lease,
             self.received,
-            (admitted, self.sight.clone(), self.caller.clone()),
+            (admitted, self.sight.clone(), self.key),
             deadline,
         );
         let path = self.request.outgoing.path;

@@ -10,9 +10,7 @@ use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::json;
 
-use crate::auth::User;
 use crate::auth::sight::Sight;
-use crate::caller_group::CallerGroup;
 use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
 use crate::state::{App, Ending};
@@ -35,22 +33,6 @@ pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
 /// Longest wait for the exit of an engine that has announced it. It stops its workers first, and may hang there until its health
 /// check fails.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
-
-/// The caller of a request, for whom its tokens count.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    pub key: KeyId,
-    pub group: Option<Arc<CallerGroup>>,
-}
-
-impl From<&User> for Caller {
-    fn from(user: &User) -> Caller {
-        Caller {
-            key: user.key,
-            group: user.group.clone(),
-        }
-    }
-}
 
 /// A seat in use, with its accounting.
 pub struct InFlightRequest {
@@ -89,16 +71,16 @@ impl InFlightRequest {
         model: &Arc<str>,
         lease: Lease,
         arrived_at: Time,
-        (admitted, sight, caller): (Admission, Sight, Caller),
+        (admitted, sight, key): (Admission, Sight, KeyId),
         deadline: Option<Time>,
     ) -> InFlightRequest {
         let request = RunningRequest {
-            key: caller.key,
+            key,
             model: Arc::clone(model),
             arrived_at,
             seated_at: app.handle.clock().now(),
         };
-        let counted = app.usages.begin(request, caller.group);
+        let counted = app.usages.begin(request, sight.caller_group().cloned());
         InFlightRequest {
             admitted,
             counted,

@@ -21,7 +21,6 @@ use crate::auth::User;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
-use crate::inference::in_flight::Caller;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{mended, read};
@@ -247,7 +246,7 @@ async fn seat(
         admitted,
         deadlines,
         sight: sight.clone(),
-        caller: Caller::from(&context.user),
+        key: context.user.key,
         received: context.arrived_at,
         kept: None,
         is_plain: false,
@@ -347,7 +346,7 @@ mod tests {
     use super::*;
 
     /// Keeps the future small: it is moved several times and lives in the connection's task.
-    const FUTURE_BYTES_MAX: usize = 8_704;
+    const FUTURE_BYTES_MAX: usize = 8_224;
 
     fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
         size_of::<F>()

@@ -17,7 +17,7 @@ use crate::auth::User;
 use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::in_flight::{Caller, InFlightRequest, JSON, engine_error, reach, why};
+use crate::inference::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::{chooses_class, has_effect, note};
@@ -194,11 +194,7 @@ pub(crate) async fn seated_as(
         model,
         lease,
         context.arrived_at,
-        (
-            admitted,
-            context.user.sight.clone(),
-            Caller::from(&context.user),
-        ),
+        (admitted, context.user.sight.clone(), context.user.key),
         deadline,
     ))
 }
