@@ -57,16 +57,20 @@ pub struct KeyUsages {
 pub(crate) struct CountedRequest {
     usages: Arc<KeyUsages>,
     number: Option<u64>,
-    group: Option<Arc<CallerGroup>>,
 }
 
 impl CountedRequest {
-    /// Counts the usage of a request that an engine processed.
-    pub fn used(&self, prompt_tokens: u64, completion_tokens: u64) {
+    /// Counts the usage of a request of this group that an engine processed.
+    pub fn used(
+        &self,
+        group: Option<&Arc<CallerGroup>>,
+        prompt_tokens: u64,
+        completion_tokens: u64,
+    ) {
         if let Some(number) = self.number {
             self.usages.count(number, prompt_tokens, completion_tokens);
         }
-        if let Some(group) = &self.group {
+        if let Some(group) = group {
             let groups = &self.usages.groups;
             groups.count(group, prompt_tokens, completion_tokens);
         }
@@ -103,11 +107,7 @@ impl KeyUsages {
         }
     }
 
-    pub(crate) fn begin(
-        self: &Arc<KeyUsages>,
-        request: RunningRequest,
-        group: Option<Arc<CallerGroup>>,
-    ) -> CountedRequest {
+    pub(crate) fn begin(self: &Arc<KeyUsages>, request: RunningRequest) -> CountedRequest {
         let number = (request.key != KeyId(0)).then(|| {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             locked(&self.running).insert(number, request);
@@ -116,7 +116,6 @@ impl KeyUsages {
         CountedRequest {
             usages: Arc::clone(self),
             number,
-            group,
         }
     }
 
@@ -340,14 +339,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicU64::new(DAY + 5));
         let usages = usages(folder.path(), Arc::clone(&now)).await;
-        let first = usages.begin(request(3, "a"), None);
-        let other = usages.begin(request(4, "a"), None);
-        let without_key = usages.begin(request(0, "a"), None);
+        let first = usages.begin(request(3, "a"));
+        let other = usages.begin(request(4, "a"));
+        let without_key = usages.begin(request(0, "a"));
         assert_eq!(usages.running(KeyId(3)), [request(3, "a")]);
         assert!(usages.running(KeyId(0)).is_empty());
-        first.used(10, 5);
-        other.used(7, 7);
-        without_key.used(1, 1);
+        first.used(None, 10, 5);
+        other.used(None, 7, 7);
+        without_key.used(None, 1, 1);
         drop(first);
         assert!(usages.running(KeyId(3)).is_empty());
         let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
@@ -357,13 +356,13 @@ mod tests {
             usages.of_key(KeyId(3), 30, 100).await.expect("read").0,
             rows
         );
-        usages.begin(request(3, "a"), None).used(1, 2);
-        usages.begin(request(3, "b"), None).used(3, 4);
+        usages.begin(request(3, "a")).used(None, 1, 2);
+        usages.begin(request(3, "b")).used(None, 3, 4);
         let (rows, _) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         assert_eq!(sums(&rows), [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4)]);
         usages.write_all().await;
         now.store(2 * DAY, Ordering::Relaxed);
-        usages.begin(request(3, "b"), None).used(1, 1);
+        usages.begin(request(3, "b")).used(None, 1, 1);
         let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         let days = [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4), (2, "b", 1, 1, 1)];
         assert_eq!((sums(&rows), today), (days.to_vec(), 2));

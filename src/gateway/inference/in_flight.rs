@@ -80,7 +80,7 @@ impl InFlightRequest {
             arrived_at,
             seated_at: app.handle.clock().now(),
         };
-        let counted = app.usages.begin(request, sight.caller_group().cloned());
+        let counted = app.usages.begin(request);
         InFlightRequest {
             admitted,
             counted,
@@ -172,12 +172,16 @@ impl Drop for InFlightRequest {
         let heard = *self.heard.get_mut();
         let is_charged = heard > 0 || *self.is_charged.get_mut();
         if reported != Usage::default() {
-            self.counted
-                .used(reported.prompt_tokens, reported.completion_tokens);
+            self.counted.used(
+                self.sight.caller_group(),
+                reported.prompt_tokens,
+                reported.completion_tokens,
+            );
         } else if is_charged {
             let estimate = self.admitted.estimate();
             self.admitted.took(estimate.saturating_add(heard));
-            self.counted.used(estimate, heard);
+            self.counted
+                .used(self.sight.caller_group(), estimate, heard);
             self.lease.took(Tokens {
                 prompt: estimate,
                 output: heard,
