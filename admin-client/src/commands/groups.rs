@@ -45,7 +45,7 @@ async fn change(
         .call(method, &path, &[], body, Patience::Short);
     let response = call.await?;
     session.show(&response, |changed: &ChangedGroup| {
-        groups::changed(changed, done)
+        groups::changed(changed, done, session.screen.style)
     })
 }
 

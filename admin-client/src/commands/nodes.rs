@@ -60,6 +60,6 @@ async fn drain(session: &Session, args: &DrainArgs) -> Result<(), CommandError> 
     };
     let response = remove(session, &removal, &args.how).await?;
     session.show(&response, |response: &DrainNodeResponse| {
-        text::drained(response)
+        text::drained(response, session.screen.style)
     })
 }

@@ -1,9 +1,10 @@
 //! The tree of groups as a table, with the use of each in the current month. Pure.
 
 use crate::decisions::{ChangedGroup, GroupList, GroupQuota, GroupView};
+use crate::render::fold::{name, sentence};
 use crate::render::quantity::Clock;
 use crate::render::table::{Column, Row, column, table};
-use crate::style::{Style, clean};
+use crate::style::{Style, clean_line};
 use terminal::row;
 
 const COLUMNS: [Column; 10] = [
@@ -27,18 +28,20 @@ pub fn groups(list: &GroupList, clock: Clock, style: Style) -> String {
     if list.groups.is_empty() {
         return table;
     }
-    format!(
-        "{}, until {}; figures include the groups below\n\n{table}",
-        clean(&list.month),
+    let period = format!(
+        "{}, until {}; figures include the groups below",
+        list.month,
         clock.stamp(&list.month_ends_at)
-    )
+    );
+    format!("{}\n{table}", sentence(&clean_line(&period), style))
 }
 
 /// The group that was set or removed, followed by warnings.
-pub fn changed(changed: &ChangedGroup, done: &str) -> String {
-    let mut text = format!("group {} is {done}\n", clean(&changed.group));
+pub fn changed(changed: &ChangedGroup, done: &str, style: Style) -> String {
+    let mut text = format!("group {} is {done}\n", name(&changed.group, style));
     for warning in &changed.warnings {
-        text.push_str(&format!("warning: {}\n", clean(warning)));
+        let warning = format!("warning: {}", clean_line(warning));
+        text.push_str(&sentence(&warning, style));
     }
     text
 }

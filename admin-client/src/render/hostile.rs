@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use crate::render::quantity::Clock;
 use crate::render::quantity::tests::noon;
-use crate::render::{audit, bars, cordon, events, groups, models, outcome, plan, queue};
+use crate::render::{
+    audit, bars, cordon, events, groups, leaderboard, models, nodes, outcome, plan, queue, report,
+    usage, what_if, why,
+};
 use crate::responses::{EventView, QueueView};
 use crate::style::{Style, width};
 
@@ -60,6 +63,32 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         json!({"month": text, "month_ends_at": text, "groups": [{"group": text, "path": text, "class_max": text,
         "quota": {"tokens": u64::MAX, "at_end": text, "used_ratio": 1e300}}]}),
     );
+    let group_set = read(json!({"group": text, "warnings": [text]}));
+    let used = json!({"period": text, "gpu_hours": 1e300, "cost": 1e300, "cost_max": 1e300});
+    let nodes_list = read(json!({
+        "nodes": [{"node": text, "state": text, "since": text, "reason": text, "devices": [text],
+            "replicas": [text], "ends_at": text}],
+        "requested": [{"shape": text, "model": text, "set": 1, "since": text, "reason": text, "starts_at": text}],
+        "shapes": [{"shape": text, "gpus": 8, "unavailable": text, "retry_at": text}], "spent": [used],
+        "tokens": [{"id": text, "prefix": text, "state": "valid", "expires_at": text}]}));
+    let drained = read(json!({"node": text, "left": [text], "draining": [text]}));
+    let reported = read(
+        json!({"from": text, "to": text, "nodes": {text: 1}, "node_use": [used],
+        "models": [{"model": text, "requests": 1, "evictions": {text: 1}, "refusals": {text: 1}}]}),
+    );
+    let used_time = read(json!({"month": text, "time_zone": text,
+        "rows": [{"model": text, "group": text, "key": text, "name": text, "cost": 1e300}],
+        "devices": [{"device": text, "wall_seconds": 1e300, "energy_joules": 1e300}]}));
+    let votes = read(json!({"models": [{"rank": 1, "model": text, "voted_at": text}]}));
+    let decision = read(
+        json!({"event": 7, "at": text, "model": text, "what": text, "reason": text,
+        "asked_by": text, "group": text, "words": [text], "memory": [{"device": text}],
+        "candidates": [{"replica": text, "model": text, "device": text, "words": text}]}),
+    );
+    let assumed = read(json!({
+        "leaving": [{"replica": text, "model": text, "reason": text, "in_flight": 2,
+            "devices": [{"device": text, "bytes": 1}]}],
+        "loads": [{"model": text, "reason": text}], "next": [planned(text)]}));
     let queued: QueueView = read(json!({
         "waiting": [{"ticket": "t7", "model": text, "key": text, "position": 1, "waited_ms": 1500, "stage": text}],
         "orders": [{"order": "o2", "what": "load", "model": text, "since_ms": 61_000}]}));
@@ -93,6 +122,17 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         ("devices as numbers", bars::numbers(&devices, clock, style)),
         ("queue", queue::queue(&queued, style)),
         ("groups", groups::groups(&groups_list, clock, style)),
+        ("group set", groups::changed(&group_set, "set", style)),
+        ("nodes", nodes::nodes(&nodes_list, clock, style)),
+        ("drain", nodes::drained(&drained, style)),
+        ("report", report::report(&reported, style)),
+        ("usage", usage::usage(&used_time, style)),
+        (
+            "leaderboard",
+            leaderboard::leaderboard(&votes, clock, style),
+        ),
+        ("why", why::why(&decision, clock, style)),
+        ("what if", what_if::what_if(&assumed, text, style)),
         ("events", events::event(&event, clock, style) + "\n"),
         ("audit", audit::audit(&audited, clock, style)),
         ("keys", outcome::keys(&keys, clock, style)),
@@ -158,7 +198,8 @@ fn without_a_terminal_and_with_wide_nothing_is_cut() {
         for style in [Style::PLAIN, wide] {
             for (name, screen) in screens(&text, noon(), style) {
                 assert!(screen.contains("END"), "{name}");
-                assert!(!screen.contains('…') || name == "keys", "{name}: {screen}");
+                let has_prefixes = ["keys", "nodes"].contains(&name);
+                assert!(!screen.contains('…') || has_prefixes, "{name} is cut");
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Nodes and their tokens as text. Pure.
 
+use crate::render::fold::{indented, name};
 use crate::render::quantity::{Clock, bytes};
 use crate::render::table::{Column, Row, column, table};
 use crate::responses::{DrainNodeResponse, NodeList, NodeShapeView, NodeTokenView, NodeUseView};
-use crate::style::{Style, clean};
+use crate::style::{Style, clean_line};
 use terminal::row;
 
 const NODES: [Column; 7] = [
@@ -50,7 +51,7 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
     let mut out = table(&NODES, rows, "No nodes.", style);
     for coming in &list.requested {
         let since = clock.stamp(&coming.since);
-        let (shape, model) = (clean(&coming.shape), clean(&coming.model));
+        let (shape, model) = (&coming.shape, &coming.model);
         let together = list.requested.iter();
         let together = together.filter(|other| coming.set.is_some() && other.set == coming.set);
         let line = match together.count() {
@@ -59,16 +60,14 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
                 "one of {count} nodes of size {shape}, requested together for {model} since {since}"
             ),
         };
-        out.push_str(&if coming.reason.is_empty() {
-            format!("{line}\n")
-        } else {
-            format!("{line}: {}\n", clean(&coming.reason))
-        });
+        let line = match coming.reason.as_str() {
+            "" => line,
+            reason => format!("{line}: {reason}"),
+        };
+        out.push_str(&lines(&line, style));
         if let Some(starts) = &coming.starts_at {
-            out.push_str(&format!(
-                "  the cluster expects it to start {}\n",
-                clock.stamp(starts)
-            ));
+            let starts = format!("  the cluster expects it to start {}", clock.stamp(starts));
+            out.push_str(&lines(&starts, style));
         }
     }
     if !list.shapes.is_empty() {
@@ -77,7 +76,7 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         out.push_str(&table(&SIZES, rows, "", style));
     }
     for used in &list.spent {
-        out.push_str(&spent(used));
+        out.push_str(&spent(used, style));
     }
     let is_open = |state: &str| ["valid", "not_yet_valid"].contains(&state);
     let valid = list.tokens.iter().filter(|token| is_open(&token.state));
@@ -119,8 +118,14 @@ fn size(shape: &NodeShapeView, clock: Clock) -> Row {
     ]
 }
 
+/// A sentence, wrapped, with a bound for names and reasons of any length.
+fn lines(text: &str, style: Style) -> String {
+    const LINES_MAX: usize = 8;
+    indented(&clean_line(text), 0, LINES_MAX, style)
+}
+
 /// One line, such as `this day: 3.5 of 8 GPU hours, cost 5.60`.
-pub(super) fn spent(used: &NodeUseView) -> String {
+pub(super) fn spent(used: &NodeUseView, style: Style) -> String {
     let hours = match used.gpu_hours_max {
         Some(most) => format!("{} of {most}", used.gpu_hours),
         None => used.gpu_hours.to_string(),
@@ -129,24 +134,22 @@ pub(super) fn spent(used: &NodeUseView) -> String {
         Some(most) => format!("{:.2} of {most:.2}", used.cost),
         None => format!("{:.2}", used.cost),
     };
-    format!(
-        "this {}: {hours} GPU hours, cost {cost}\n",
-        clean(&used.period)
-    )
+    let line = format!("this {}: {hours} GPU hours, cost {cost}", used.period);
+    lines(&line, style)
 }
 
 /// The replicas that have left a draining node, and the replicas that have not.
-pub fn drained(response: &DrainNodeResponse) -> String {
-    let node = clean(&response.node);
+pub fn drained(response: &DrainNodeResponse, style: Style) -> String {
+    let node = name(&response.node, style);
     let left = match response.left.len() {
         0 => String::new(),
-        _ => format!("; left: {}", clean(&response.left.join(", "))),
+        _ => format!("; left: {}", response.left.join(", ")),
     };
     let draining = match response.draining.len() {
         0 => String::new(),
-        _ => format!("; still there: {}", clean(&response.draining.join(", "))),
+        _ => format!("; still there: {}", response.draining.join(", ")),
     };
-    format!(
-        "{node} takes no new replicas{left}{draining}\n`admin-client nodes undrain {node}` puts it back into service\n"
-    )
+    let drained = format!("{node} takes no new replicas{left}{draining}");
+    let undrain = format!("`admin-client nodes undrain {node}` puts it back into service");
+    lines(&drained, style) + &lines(&undrain, style)
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::decisions::{ModelReport, Report};
+use crate::render::fold::sentence;
 use crate::render::nodes::spent;
 use crate::render::quantity::seconds;
 use crate::render::table::{Column, Row, column, table};
-use crate::style::{Style, clean};
+use crate::style::{Style, clean_line};
 use terminal::row;
 
 const COLUMNS: [Column; 9] = [
@@ -23,16 +24,17 @@ const COLUMNS: [Column; 9] = [
 
 pub fn report(report: &Report, style: Style) -> String {
     let all = report.models.iter().chain([&report.total]);
+    let period = format!("{} to {}", report.from, report.to);
     let mut text = format!(
-        "{} to {}\n\n{}",
-        clean(&report.from),
-        clean(&report.to),
+        "{}\n{}",
+        sentence(&clean_line(&period), style),
         table(&COLUMNS, all.map(row), "No activity in this period.", style)
     );
     if !report.nodes.is_empty() {
-        text += &format!("\nnodes: {}\n", clean(&listed(&report.nodes)));
+        let nodes = format!("nodes: {}", listed(&report.nodes));
+        text += &format!("\n{}", sentence(&clean_line(&nodes), style));
     }
-    text.extend(report.node_use.iter().map(spent));
+    text.extend(report.node_use.iter().map(|used| spent(used, style)));
     text
 }
 

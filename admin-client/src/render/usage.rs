@@ -1,8 +1,9 @@
 //! The device time of a month as two tables: by model and payer, and by device. Pure.
 
 use crate::decisions::{Usage, UsageOfDevice, UsageRow, UsageSums};
+use crate::render::fold::sentence;
 use crate::render::table::{Column, Row, column, table};
-use crate::style::{Style, clean};
+use crate::style::{Style, clean_line};
 use terminal::row;
 
 const COLUMNS: [Column; 8] = [
@@ -38,10 +39,10 @@ pub fn usage(usage: &Usage, style: Style) -> String {
     let rows = usage.rows.iter().map(|row| line(row, &row.sums));
     let rows = rows.chain([line(&total, &usage.total)]);
     let nothing = "No device time in this month.";
+    let period = format!("{}, {}; hours of a device", usage.month, usage.time_zone);
     let mut text = format!(
-        "{}, {}; hours of a device\n\n{}",
-        clean(&usage.month),
-        clean(&usage.time_zone),
+        "{}\n{}",
+        sentence(&clean_line(&period), style),
         table(&COLUMNS, rows, nothing, style)
     );
     if !usage.devices.is_empty() {

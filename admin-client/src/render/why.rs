@@ -1,7 +1,7 @@
 //! The decision that `admin-client why` prints: who ordered it, the candidates, the choice, and the memory before and after. Pure.
 
 use crate::decisions::DecisionReport;
-use crate::render::fold::wrapped;
+use crate::render::fold::{painted, wrapped};
 use crate::render::quantity::{Clock, bytes, seconds};
 use crate::render::table::{Cell, Column, column, facts, table};
 use crate::style::{Style, Tint, clean_line};
@@ -20,12 +20,9 @@ const COLUMNS: [Column; 8] = [
 
 pub fn why(why: &DecisionReport, clock: Clock, style: Style) -> String {
     let model = why.model.as_deref().unwrap_or("the pool");
-    let mut text = format!(
-        "{} {} (event {})\n",
-        style.paint(Tint::Warning, &clean_line(&why.what)),
-        clean_line(model),
-        why.event
-    );
+    let what = clean_line(&why.what);
+    let heading = format!("{what} {} (event {})", clean_line(model), why.event);
+    let mut text = painted(&heading, &[(Tint::Warning, &what)], style);
     let decided = why.decided_by.map(|event| format!("event {event}"));
     text.push_str(&facts(
         &[
