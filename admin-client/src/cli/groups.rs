@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::values::{large_limit, limit};
+use super::limits::LimitArgs;
+use super::values::limit;
 
 /// `groups`, which lists without a further word.
 #[derive(Debug, Args)]
@@ -16,7 +17,7 @@ pub enum GroupsCommand {
     /// List the groups with their shares, requests, use and quotas
     #[command(after_help = "Example: admin-client groups list")]
     List,
-    /// Create a group, or replace it completely: absent options get their defaults
+    /// Create a group, or replace it completely: absent options get their defaults. Limits count all members together
     #[command(
         after_help = "Example: admin-client groups set lab --parent physics --keys k3,k4 --gpu-hours 100 --at-end lowest"
     )]
@@ -29,6 +30,7 @@ pub enum GroupsCommand {
     },
 }
 
+/// The options of a group. Limits apply to all members together.
 #[derive(Debug, Args)]
 pub struct GroupArgs {
     /// The name of the group
@@ -63,18 +65,8 @@ pub struct GroupArgs {
     /// The effect of a used-up quota
     #[arg(long, value_enum)]
     pub at_end: Option<AtEnd>,
-    /// Requests per minute of all members
-    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
-    pub requests_per_minute: Option<u32>,
-    /// Tokens per minute of all members
-    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
-    pub tokens_per_minute: Option<u64>,
-    /// Requests of all members that wait or run at the same time
-    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
-    pub concurrent_requests: Option<u32>,
-    /// Tokens per day of all members
-    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
-    pub tokens_per_day: Option<u64>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

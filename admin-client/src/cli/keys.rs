@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::values::{Change, duration, duration_or_none, large_limit, limit};
+use super::limits::LimitArgs;
+use super::values::{Change, duration, duration_or_none};
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
@@ -37,7 +38,7 @@ pub enum KeysCommand {
         #[command(flatten)]
         allowed: KeyArgs,
         /// Remove the key's limits; the server's default limits apply again
-        #[arg(long, conflicts_with_all = ["requests_per_minute", "tokens_per_minute", "concurrent_requests", "tokens_per_day"])]
+        #[arg(long, conflicts_with = "LimitArgs")]
         default_limits: bool,
     },
     /// Revoke a key by its id
@@ -60,18 +61,8 @@ pub struct KeyArgs {
     /// Routes the key may use, such as /v1/embeddings or /admin/*; `keys set --routes ''` allows all of its role
     #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
     pub routes: Option<Vec<String>>,
-    /// Requests per minute
-    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
-    pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and responses per minute
-    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
-    pub tokens_per_minute: Option<u64>,
-    /// Requests that wait or run at the same time
-    #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
-    pub concurrent_requests: Option<u32>,
-    /// Tokens of prompts and responses per day
-    #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
-    pub tokens_per_day: Option<u64>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Include the key's prompts in the server's access log
     #[arg(long, value_name = "true|false")]
     pub log_prompts: Option<bool>,

@@ -4,6 +4,7 @@
 mod groups;
 pub mod help;
 mod keys;
+mod limits;
 mod load_settings;
 mod nodes;
 mod values;

@@ -64,13 +64,6 @@ fn body(args: &GroupArgs) -> Value {
         "tokens": args.tokens,
         "at_end": at_end(),
     }));
-    let limits = present(json!({
-        "requests_per_minute": args.requests_per_minute,
-        "tokens_per_minute": args.tokens_per_minute,
-        "concurrent_requests": args.concurrent_requests,
-        "tokens_per_day": args.tokens_per_day,
-    }));
-    let some = |value: Value| Some(value).filter(|value| *value != json!({}));
     present(json!({
         "parent": args.parent,
         "weight": args.weight,
@@ -79,8 +72,8 @@ fn body(args: &GroupArgs) -> Value {
         "models": args.models,
         "keys": args.keys,
         "claims": args.claims,
-        "quota": some(quota),
-        "limits": some(limits),
+        "quota": Some(quota).filter(|quota| *quota != json!({})),
+        "limits": args.limits.to_json(),
     }))
 }
 

@@ -122,17 +122,11 @@ fn allowed_in(body: &mut Value, allowed: KeyArgs) {
     let non_empty = |texts: Vec<String>| -> Vec<String> {
         texts.into_iter().filter(|text| !text.is_empty()).collect()
     };
-    let limits = present(json!({
-        "requests_per_minute": allowed.requests_per_minute,
-        "tokens_per_minute": allowed.tokens_per_minute,
-        "concurrent_requests": allowed.concurrent_requests,
-        "tokens_per_day": allowed.tokens_per_day,
-    }));
     let more = present(json!({
         "models": allowed.models.map(non_empty),
         "routes": allowed.routes.map(non_empty),
         "log_prompts": allowed.log_prompts,
-        "limits": Some(&limits).filter(|limits| **limits != json!({})),
+        "limits": allowed.limits.to_json(),
     }));
     if let (Value::Object(body), Value::Object(more)) = (body, more) {
         body.extend(more);
