@@ -50,6 +50,8 @@ pub struct GateNews<'a> {
     pub in_flight: u32,
     /// The key whose request ended last.
     pub last_key: Option<KeyId>,
+    /// The engine reports the tokens of requests.
+    pub reports_tokens: bool,
     /// The seats of each key since the last reading, if they have changed.
     pub keys: Option<&'a [KeySeats]>,
 }
@@ -174,8 +176,7 @@ impl Account {
         let Some(tenant) = self.tenants.get_mut(&replica) else {
             return;
         };
-        let busy = (news.busy_ms, news.in_flight);
-        tenant.read(now, busy, news.last_key, news.keys);
+        tenant.read(now, news);
         if tenant.keys() > KEYS_MAX {
             self.settle(replica, now);
         }

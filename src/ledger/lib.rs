@@ -9,7 +9,8 @@
 //! - **Byte time.** The memory measured for a replica, or its reservation where devices are not measured, times the time.
 //!
 //! The time of a serving replica is divided into used and idle by the time its gate had a request inside, and the used part
-//! between keys by their seat time. Idle time is charged to the key that used the replica last, and to the administrator if an
+//! between keys by the tokens of their requests times the time of their seats, or by the latter alone where the engine reports no
+//! tokens. Idle time is charged to the key that used the replica last, and to the administrator if an
 //! administrator keeps it loaded.
 
 mod account;

@@ -1,7 +1,9 @@
-//! The account of one replica: divides what it held into used and idle, and the used part between keys.
+//! The account of one replica: divides what it held into used and idle, and the used part between keys by the tokens of their
+//! requests, or by their seats.
 
 use std::collections::BTreeMap;
 
+use super::account::GateNews;
 use super::cut::Cut;
 use super::parts::{Amount, Payer, Use};
 use pool::{Bytes, DeviceId, KeyId, KeySeats, ModelId, NodeId, ServiceClass, Time};
@@ -25,12 +27,57 @@ struct Busy {
     in_flight: u32,
 }
 
-/// The seat time of a key in one class.
+/// The time of a key in one class: of its seats, and of its tokens.
 #[derive(Clone, Copy, Debug)]
 struct KeyTime {
     seats: KeySeats,
-    counted_ms: u64,
-    pending_ms: u64,
+    seat_ms: Uncharged,
+    token_ms: Uncharged,
+}
+
+/// A sum that grows, and its part that is not charged yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Uncharged {
+    /// The part of the requests inside that has been added.
+    inside: i128,
+    /// Negative if requests took fewer tokens than expected: later requests of the key then count less.
+    sum: i128,
+}
+
+impl Uncharged {
+    /// Adds the requests that have ended since the last call, and those inside from their beginning.
+    fn add(&mut self, ended: u128, inside: u128) {
+        let signed = |value| i128::try_from(value).unwrap_or(i128::MAX);
+        let inside = signed(inside);
+        let more = signed(ended).saturating_add(inside);
+        let more = more.saturating_sub(self.inside);
+        self.sum = self.sum.saturating_add(more);
+        self.inside = inside;
+    }
+
+    fn take(&mut self) -> u128 {
+        let taken = u128::try_from(self.sum).unwrap_or(0);
+        self.sum = self.sum.min(0);
+        taken
+    }
+}
+
+impl KeyTime {
+    fn new(seats: KeySeats) -> KeyTime {
+        KeyTime {
+            seats,
+            seat_ms: Uncharged::default(),
+            token_ms: Uncharged::default(),
+        }
+    }
+
+    /// Adds the time up to now. `ended` has the requests that have ended since the last call: their seat time and token time.
+    fn advance(&mut self, now: Time, (ended_ms, ended_token_ms): (u64, u128)) {
+        let inside_ms = self.seats.inside_ms(now);
+        self.seat_ms.add(ended_ms.into(), inside_ms.into());
+        let inside = self.seats.token_time.inside(now);
+        self.token_ms.add(ended_token_ms, inside);
+    }
 }
 
 #[derive(Debug)]
@@ -47,15 +94,16 @@ pub(crate) struct Tenant {
     busy: Busy,
     busy_settled_ms: u64,
     keys: BTreeMap<(KeyId, ServiceClass), KeyTime>,
+    reports_tokens: bool,
 }
 
 /// A replica's time since it was settled last.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub span_ms: u64,
-    /// Used, per payer; the weights are seat-milliseconds.
+    /// Used, per payer; the weights are token-milliseconds, or seat-milliseconds where the engine reports no tokens.
     pub used_ms: u64,
-    pub payers: Vec<(Payer, u64)>,
+    pub payers: Vec<(Payer, u128)>,
     /// The state and the payer of the remaining time.
     pub remaining: (Option<Use>, Payer),
 }
@@ -73,6 +121,7 @@ impl Tenant {
             busy: Busy::default(),
             busy_settled_ms: 0,
             keys: BTreeMap::new(),
+            reports_tokens: false,
         }
     }
 
@@ -87,39 +136,26 @@ impl Tenant {
         }
     }
 
-    /// Takes a reading of its gate: the time with a request inside since the gate was made, and the seats of each key.
-    pub fn read(
-        &mut self,
-        now: Time,
-        (busy_ms, in_flight): (u64, u32),
-        last_key: Option<KeyId>,
-        keys: Option<&[KeySeats]>,
-    ) {
+    /// Takes a reading of its gate.
+    pub fn read(&mut self, now: Time, news: &GateNews<'_>) {
         self.busy = Busy {
             at: now,
-            ms: busy_ms,
-            in_flight,
+            ms: news.busy_ms,
+            in_flight: news.in_flight,
         };
-        if let Some(key) = last_key {
+        self.reports_tokens = news.reports_tokens;
+        if let Some(key) = news.last_key {
             self.payer = Payer::Key(key);
         }
-        let Some(keys) = keys else { return };
+        let Some(keys) = news.keys else { return };
         for known in self.keys.values_mut() {
             known.seats.in_flight = 0;
         }
         for seats in keys {
-            let inside = seats.inside_ms(now);
-            let known = self
-                .keys
-                .entry((seats.key, seats.class))
-                .or_insert(KeyTime {
-                    seats: *seats,
-                    counted_ms: 0,
-                    pending_ms: 0,
-                });
-            known.pending_ms += (seats.ended_ms + inside).saturating_sub(known.counted_ms);
-            known.counted_ms = inside;
+            let id = (seats.key, seats.class);
+            let known = self.keys.entry(id).or_insert(KeyTime::new(*seats));
             known.seats = *seats;
+            known.advance(now, (seats.ended_ms, seats.token_time.ended));
         }
     }
 
@@ -140,22 +176,7 @@ impl Tenant {
         let busy_ms = self.busy.ms + inside;
         let used_ms = busy_ms.saturating_sub(self.busy_settled_ms).min(span_ms);
         self.busy_settled_ms = self.busy_settled_ms.max(busy_ms);
-        let mut payers = Vec::new();
-        for (&(key, _), time) in &mut self.keys {
-            if time.seats.in_flight > 0 {
-                let inside = time.seats.inside_ms(now);
-                time.pending_ms += inside.saturating_sub(time.counted_ms);
-                time.counted_ms = time.counted_ms.max(inside);
-            }
-            let pending = std::mem::take(&mut time.pending_ms);
-            if pending > 0 {
-                payers.push((Payer::Key(key), pending));
-            }
-        }
-        self.keys.retain(|_, time| time.seats.in_flight > 0);
-        if payers.is_empty() {
-            payers.push((self.payer, 1));
-        }
+        let payers = self.payers(now);
         let idle_payer = if self.is_administrators {
             Payer::Administrator
         } else {
@@ -173,6 +194,31 @@ impl Tenant {
             remaining: (Some(state), idle_payer),
         }
     }
+
+    /// The payers of the used part with their weights.
+    fn payers(&mut self, now: Time) -> Vec<(Payer, u128)> {
+        let mut by_tokens = Vec::new();
+        let mut by_seats = Vec::new();
+        for (&(key, _), time) in &mut self.keys {
+            if time.seats.in_flight > 0 {
+                time.advance(now, (0, 0));
+            }
+            by_tokens.push((Payer::Key(key), time.token_ms.take()));
+            by_seats.push((Payer::Key(key), time.seat_ms.take()));
+        }
+        self.keys.retain(|_, time| time.seats.in_flight > 0);
+        let has_tokens = by_tokens.iter().any(|(_, weight)| *weight > 0);
+        let mut payers = if self.reports_tokens && has_tokens {
+            by_tokens
+        } else {
+            by_seats
+        };
+        payers.retain(|(_, weight)| *weight > 0);
+        if payers.is_empty() {
+            payers.push((self.payer, 1));
+        }
+        payers
+    }
 }
 
 impl Settled {
@@ -185,13 +231,13 @@ impl Settled {
         };
         let mut parts = Vec::with_capacity(self.payers.len() + 1);
         if self.used_ms > 0 {
-            let weights = self.payers.iter().map(|(_, ms)| u128::from(*ms)).sum();
+            let weights = self.payers.iter().map(|(_, weight)| *weight).sum();
             let mut time = Cut::new(used.ns, weights);
             let mut bytes = Cut::new(used.byte_ms, weights);
-            for (payer, ms) in &self.payers {
+            for (payer, weight) in &self.payers {
                 let piece = Amount {
-                    ns: time.piece(u128::from(*ms)),
-                    byte_ms: bytes.piece(u128::from(*ms)),
+                    ns: time.piece(*weight),
+                    byte_ms: bytes.piece(*weight),
                 };
                 parts.push((*payer, Use::Used, piece));
             }

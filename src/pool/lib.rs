@@ -52,7 +52,7 @@ pub use types::ids::{
     Priority, ReplicaId, ShapeId, Span, Ticket, Time,
 };
 pub use types::keep_alive::KeepAlive;
-pub use types::key_seats::{KeySeats, ReplicaKeys};
+pub use types::key_seats::{KeySeats, ReplicaKeys, TokenTime};
 pub use types::link::Link;
 pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{

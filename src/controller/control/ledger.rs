@@ -64,6 +64,7 @@ impl Ledger {
             busy_ms: used.busy.0,
             in_flight: used.in_flight,
             last_key: used.last_key,
+            reports_tokens: used.reports_tokens,
             keys: Some(&seats.keys),
         };
         self.account.gate(now, seats.replica, &news);

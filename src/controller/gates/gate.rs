@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::changed_gates::ChangedGates;
-use super::key_seats::{GateKeys, GateUse};
+use super::key_seats::{GateKeys, GateUse, Guest};
 use super::lease_tokens::{FIRST_TOKEN, LeaseTokens};
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
 use super::seat_user::SeatUser;
@@ -193,9 +193,11 @@ impl Gate {
             let idle = now.since(Time(ended));
             self.idle_before.store(idle.0 + 1, Ordering::Release);
         }
-        self.keys.enters(user, now);
+        let tokens = LeaseTokens::default();
+        self.keys
+            .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
-        Some(self.lease(user, now))
+        Some(self.lease(user, tokens, now))
     }
 
     /// Takes a seat that the pool has granted, whatever the mode.
@@ -207,17 +209,19 @@ impl Gate {
         // The request waited for its seat, and the pool has counted that.
         self.idle_before.store(0, Ordering::Release);
         let now = self.clock.now();
-        self.keys.enters(user, now);
+        let tokens = LeaseTokens::default();
+        self.keys
+            .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
-        self.lease(user, now)
+        self.lease(user, tokens, now)
     }
 
-    fn lease(self: &Arc<Gate>, user: &SeatUser, entered: Time) -> Lease {
+    fn lease(self: &Arc<Gate>, user: &SeatUser, tokens: LeaseTokens, entered: Time) -> Lease {
         Lease {
             taken: Box::new(TakenSeat {
                 user: *user,
                 entered,
-                tokens: LeaseTokens::default(),
+                tokens,
             }),
             beat: self.activity.enter(),
             gate: Arc::clone(self),
@@ -403,6 +407,19 @@ struct TakenSeat {
     tokens: LeaseTokens,
 }
 
+impl TakenSeat {
+    fn guest(&self) -> Guest<'_> {
+        Guest {
+            user: &self.user,
+            entered: self.entered,
+        }
+    }
+
+    fn weight(&self, is_running: bool) -> u64 {
+        self.tokens.weight(self.user.expected, is_running)
+    }
+}
+
 /// A request's own keep-hot time (`keep_alive`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepHotOverride {
@@ -474,8 +491,16 @@ impl Lease {
         }
     }
 
-    /// Records the tokens of the request so far, as the engine or an estimate has them.
+    /// Records the tokens of the request so far, as the engine has reported them.
     pub fn took(&self, tokens: Tokens) {
+        if tokens != Tokens::ZERO {
+            self.gate.keys.tokens_are_reported();
+        }
+        self.estimated(tokens);
+    }
+
+    /// Records an estimate of the tokens of the request so far.
+    pub fn estimated(&self, tokens: Tokens) {
         if self.taken.tokens.reported(tokens, self.inside()) {
             self.hand_over();
         }
@@ -488,9 +513,11 @@ impl Lease {
 
     /// Adds the tokens since the last call to the gate's count.
     fn hand_over(&self) {
-        let (tokens, fulfilled) = self.taken.tokens.take(self.taken.user.expected);
-        if tokens != Tokens::ZERO {
-            self.gate.keys.takes(&self.taken.user, tokens, fulfilled);
+        let before = self.taken.weight(true);
+        let taken = self.taken.tokens.take(self.taken.user.expected);
+        if taken.0 != Tokens::ZERO {
+            let weights = (before, self.taken.weight(true));
+            self.gate.keys.takes(self.taken.guest(), taken, weights);
             self.gate.changed();
         }
     }
@@ -558,8 +585,9 @@ impl Drop for Lease {
             self.taken.tokens.unfulfilled(self.taken.user.expected),
         );
         let now = gate.clock.now();
+        let weights = (self.taken.weight(true), self.taken.weight(false));
         gate.keys
-            .leaves(&self.taken.user, unfulfilled, self.taken.entered, now);
+            .leaves(self.taken.guest(), unfulfilled, weights, now);
         if let Some((tokens, first, rest)) = self.taken.tokens.measured()
             && gate.tokens.add(tokens, first, rest)
         {

@@ -1,6 +1,7 @@
 //! The seats and tokens that each key takes at a gate, for fair shares (F1, P9) and for the account of device time. Requests count
 //! themselves; the loop takes the counts.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::seat_user::SeatUser;
@@ -10,7 +11,10 @@ use pool::{KeyId, KeySeats, Span, Time, Tokens};
 const ENDED_MAX: usize = 256;
 
 #[derive(Debug, Default)]
-pub(crate) struct GateKeys(Mutex<Counts>);
+pub(crate) struct GateKeys {
+    counts: Mutex<Counts>,
+    reports_tokens: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -33,37 +37,69 @@ pub(crate) struct GateUse {
     pub in_flight: u32,
     /// The key whose request ended last.
     pub last_key: Option<KeyId>,
+    /// The engine has reported the tokens of a request.
+    pub reports_tokens: bool,
+}
+
+/// A request inside: its user, and the time at which it took its seat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guest<'a> {
+    pub user: &'a SeatUser,
+    pub entered: Time,
 }
 
 impl GateKeys {
-    pub fn enters(&self, user: &SeatUser, now: Time) {
+    /// A request enters, which weighs this many tokens in the account of device time.
+    pub fn enters(&self, user: &SeatUser, weight: u64, now: Time) {
         let mut counts = self.lock();
         counts.has_changed = true;
         counts.inside(1, now);
         let seats = counts.entry(user);
         seats.enters(now);
         seats.expected = seats.expected + user.expected;
+        seats.token_time.changes(now, 0, weight);
     }
 
-    /// A request inside has taken these tokens, of which `fulfilled` had been expected.
-    pub fn takes(&self, user: &SeatUser, tokens: Tokens, fulfilled: Tokens) {
-        let mut counts = self.lock();
-        counts.has_changed = true;
-        if let Some(seats) = counts.find(user) {
-            seats.served = seats.served + tokens;
-            seats.expected = seats.expected.less(fulfilled);
+    /// The engine has reported the tokens of a request.
+    pub fn tokens_are_reported(&self) {
+        if !self.reports_tokens.load(Ordering::Relaxed) {
+            self.reports_tokens.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A request leaves. `unfulfilled`: the expected tokens that it has not taken.
-    pub fn leaves(&self, user: &SeatUser, unfulfilled: Tokens, entered: Time, now: Time) {
+    /// A request inside has taken these tokens, of which `fulfilled` had been expected. Its weight changes from `before` to `after`.
+    pub fn takes(
+        &self,
+        guest: Guest<'_>,
+        (tokens, fulfilled): (Tokens, Tokens),
+        (before, after): (u64, u64),
+    ) {
+        let mut counts = self.lock();
+        counts.has_changed = true;
+        if let Some(seats) = counts.find(guest.user) {
+            seats.served = seats.served + tokens;
+            seats.expected = seats.expected.less(fulfilled);
+            seats.token_time.changes(guest.entered, before, after);
+        }
+    }
+
+    /// A request leaves. `unfulfilled`: the expected tokens that it has not taken. Its weight changes from `before` to `after`.
+    pub fn leaves(
+        &self,
+        guest: Guest<'_>,
+        unfulfilled: Tokens,
+        (before, after): (u64, u64),
+        now: Time,
+    ) {
         let mut counts = self.lock();
         counts.has_changed = true;
         counts.inside(-1, now);
-        counts.last_key = Some(user.key);
-        if let Some(seats) = counts.find(user) {
-            seats.leaves(entered, now);
+        counts.last_key = Some(guest.user.key);
+        if let Some(seats) = counts.find(guest.user) {
+            seats.leaves(guest.entered, now);
             seats.expected = seats.expected.less(unfulfilled);
+            seats.token_time.changes(guest.entered, before, after);
+            seats.token_time.leaves(guest.entered, now, after);
         }
     }
 
@@ -84,12 +120,17 @@ impl GateKeys {
         counts.keys.retain(|seats| seats.in_flight > 0);
         for seats in &mut counts.keys {
             (seats.ended_ms, seats.served) = (0, Tokens::ZERO);
+            seats.token_time.ended = 0;
         }
-        Some((taken, counts.gate_use(now)))
+        let used = GateUse {
+            reports_tokens: self.reports_tokens.load(Ordering::Relaxed),
+            ..counts.gate_use(now)
+        };
+        Some((taken, used))
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,6 +177,7 @@ impl Counts {
             busy: self.busy + current,
             in_flight: self.inside,
             last_key: self.last_key,
+            reports_tokens: false,
         }
     }
 
@@ -162,6 +204,15 @@ mod tests {
         KeyId(key).into()
     }
 
+    fn enters(keys: &GateKeys, user: &SeatUser, now: u64) {
+        keys.enters(user, 0, Time(now));
+    }
+
+    fn leaves(keys: &GateKeys, user: &SeatUser, unfulfilled: Tokens, (entered, now): (u64, u64)) {
+        let entered = Time(entered);
+        keys.leaves(Guest { user, entered }, unfulfilled, (0, 0), Time(now));
+    }
+
     fn seats(key: u64, in_flight: u32, entered_sum: u64, ended_ms: u64) -> KeySeats {
         KeySeats {
             in_flight,
@@ -175,11 +226,11 @@ mod tests {
     fn the_loop_gets_the_seats_of_each_key_and_what_has_ended_once() {
         let keys = GateKeys::default();
         assert_eq!(keys.take(Time(500)), None);
-        keys.enters(&user(1), Time(100));
-        keys.enters(&user(2), Time(200));
-        keys.enters(&user(1), Time(300));
-        keys.leaves(&user(1), Tokens::ZERO, Time(100), Time(400));
-        keys.leaves(&user(2), Tokens::ZERO, Time(200), Time(450));
+        enters(&keys, &user(1), 100);
+        enters(&keys, &user(2), 200);
+        enters(&keys, &user(1), 300);
+        leaves(&keys, &user(1), Tokens::ZERO, (100, 400));
+        leaves(&keys, &user(2), Tokens::ZERO, (200, 450));
         let first = vec![seats(1, 1, 300, 300), seats(2, 0, 0, 250)];
         let (taken, used) = keys.take(Time(460)).expect("requests came");
         assert_eq!(taken, first);
@@ -187,16 +238,17 @@ mod tests {
             busy: Span(360),
             in_flight: 1,
             last_key: Some(KeyId(2)),
+            reports_tokens: false,
         };
         assert_eq!(used, expected);
         assert_eq!(keys.take(Time(500)), None);
-        keys.leaves(&user(1), Tokens::ZERO, Time(300), Time(500));
+        leaves(&keys, &user(1), Tokens::ZERO, (300, 500));
         let (taken, used) = keys.take(Time(900)).expect("a request has ended");
         assert_eq!(taken, [seats(1, 0, 0, 200)]);
         assert_eq!((used.busy, used.in_flight), (Span(400), 0));
-        keys.enters(&user(3), Time(1_000));
+        enters(&keys, &user(3), 1_000);
         keys.guests(2, Time(1_100));
-        keys.leaves(&user(3), Tokens::ZERO, Time(1_000), Time(1_200));
+        leaves(&keys, &user(3), Tokens::ZERO, (1_000, 1_200));
         keys.guests(-2, Time(1_500));
         let (_, used) = keys.take(Time(9_000)).expect("requests came");
         assert_eq!((used.busy, used.in_flight), (Span(900), 0));
@@ -215,9 +267,16 @@ mod tests {
             ..user(1)
         };
         let taken = || keys.take(Time(200)).map(|(taken, _)| taken);
-        keys.enters(&user(1), Time(100));
-        keys.enters(&guest, Time(100));
-        keys.takes(&guest, tokens(12, 40), tokens(10, 40));
+        let takes = |tokens, fulfilled| {
+            let inside = Guest {
+                user: &guest,
+                entered: Time(100),
+            };
+            keys.takes(inside, (tokens, fulfilled), (0, 0));
+        };
+        enters(&keys, &user(1), 100);
+        enters(&keys, &guest, 100);
+        takes(tokens(12, 40), tokens(10, 40));
         let counted = |served, expected| KeySeats {
             class: ServiceClass::Flex,
             served,
@@ -227,10 +286,10 @@ mod tests {
         let first = vec![seats(1, 1, 100, 0), counted(tokens(12, 40), tokens(0, 60))];
         assert_eq!(taken(), Some(first));
         assert_eq!(taken(), None);
-        keys.takes(&guest, tokens(0, 5), tokens(0, 5));
+        takes(tokens(0, 5), tokens(0, 5));
         let second = counted(tokens(0, 5), tokens(0, 55));
         assert_eq!(taken().expect("tokens came")[1], second);
-        keys.leaves(&guest, tokens(0, 55), Time(100), Time(160));
+        leaves(&keys, &guest, tokens(0, 55), (100, 160));
         let last = KeySeats {
             class: ServiceClass::Flex,
             ..seats(1, 0, 0, 60)
@@ -239,12 +298,36 @@ mod tests {
     }
 
     #[test]
+    fn a_request_counts_with_all_of_its_tokens_for_the_time_of_its_seat() {
+        let keys = GateKeys::default();
+        let inside = Guest {
+            user: &user(1),
+            entered: Time(1_000),
+        };
+        keys.enters(inside.user, 100, inside.entered);
+        keys.takes(inside, (tokens(0, 300), Tokens::ZERO), (100, 300));
+        let token_time = |now| {
+            let (taken, used) = keys.take(Time(now)).expect("the request did something");
+            let counted = taken[0].token_time;
+            (
+                counted.inside(Time(now)),
+                counted.ended,
+                used.reports_tokens,
+            )
+        };
+        assert_eq!(token_time(3_000), (300 * 2_000, 0, false));
+        keys.tokens_are_reported();
+        keys.leaves(inside, Tokens::ZERO, (300, 200), Time(5_000));
+        assert_eq!(token_time(6_000), (0, 200 * 4_000, true));
+    }
+
+    #[test]
     fn a_thousand_keys_that_come_and_go_take_bounded_memory() {
         let keys = GateKeys::default();
-        keys.enters(&user(5_000), Time(0));
+        enters(&keys, &user(5_000), 0);
         for key in 0..1_000 {
-            keys.enters(&user(key), Time(0));
-            keys.leaves(&user(key), Tokens::ZERO, Time(0), Time(key));
+            enters(&keys, &user(key), 0);
+            leaves(&keys, &user(key), Tokens::ZERO, (0, key));
         }
         let (taken, _) = keys.take(Time(0)).expect("requests came");
         assert!(taken.len() <= ENDED_MAX + 1, "{}", taken.len());

@@ -9,6 +9,10 @@ use pool::{Span, Tokens};
 pub(super) const FIRST_TOKEN: u64 = 2;
 /// The number of tokens that are handed over together.
 const BATCH: u64 = 64;
+/// A request counts in the account of device time with at most this many times the expected tokens, plus `SURPLUS`, whatever its
+/// engine reports.
+const TIMES_EXPECTED_MAX: u64 = 16;
+const SURPLUS: u64 = 1 << 16;
 /// Responses in fewer pieces do not show the time of their first token.
 const PIECES_MIN: u64 = 8;
 
@@ -88,6 +92,20 @@ impl LeaseTokens {
         (after.less(before), fulfilled)
     }
 
+    /// The tokens with which the request counts in the account of device time: the tokens handed over, and while it runs also the
+    /// tokens that are still expected. At least one, because each request takes a seat.
+    pub fn weight(&self, expected: Tokens, is_running: bool) -> u64 {
+        let sum = |tokens: Tokens| tokens.prompt.saturating_add(tokens.output);
+        let handed = self.handed();
+        let all = if is_running {
+            handed + expected.less(handed)
+        } else {
+            handed
+        };
+        let most = sum(expected).saturating_mul(TIMES_EXPECTED_MAX);
+        sum(all).clamp(1, most.saturating_add(SURPLUS))
+    }
+
     /// The part of the expected tokens that has not been handed over.
     pub fn unfulfilled(&self, expected: Tokens) -> Tokens {
         expected.less(self.handed())
@@ -127,6 +145,32 @@ mod tests {
         assert!(!counts.reported(tokens(40, 140), Span(6)));
         assert!(counts.reported(tokens(40, 131 + BATCH), Span(7)));
         assert_eq!(counts.take(EXPECTED), (tokens(0, BATCH), Tokens::ZERO));
+    }
+
+    #[test]
+    fn a_request_weighs_its_tokens_and_while_it_runs_those_expected() {
+        let counts = LeaseTokens::default();
+        let weights = || [true, false].map(|is_running| counts.weight(EXPECTED, is_running));
+        assert_eq!(weights(), [150, 1]);
+        (0..64).for_each(|_| _ = counts.piece());
+        counts.take(EXPECTED);
+        assert_eq!(weights(), [150, 64]);
+        counts.reported(tokens(60, 90), Span(1));
+        counts.take(EXPECTED);
+        assert_eq!(weights(), [160, 150]);
+    }
+
+    #[test]
+    fn absurd_counts_of_an_engine_weigh_a_bounded_multiple_of_those_expected() {
+        for expected in [Tokens::ZERO, EXPECTED, tokens(u64::MAX, u64::MAX)] {
+            let counts = LeaseTokens::default();
+            counts.reported(tokens(u64::MAX, u64::MAX), Span(1));
+            counts.take(expected);
+            let most = expected.prompt.saturating_add(expected.output);
+            let most = most.saturating_mul(16).saturating_add(65_536);
+            let largest = 2 * u64::from(u32::MAX);
+            assert_eq!(counts.weight(expected, false), most.min(largest));
+        }
     }
 
     #[test]

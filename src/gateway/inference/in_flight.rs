@@ -182,7 +182,7 @@ impl Drop for InFlightRequest {
             self.admitted.took(estimate.saturating_add(heard));
             self.counted
                 .used(self.sight.caller_group(), estimate, heard);
-            self.lease.took(Tokens {
+            self.lease.estimated(Tokens {
                 prompt: estimate,
                 output: heard,
             });

@@ -18,6 +18,41 @@ pub struct KeySeats {
     pub served: Tokens,
     /// The further tokens that the requests inside are expected to take. 0 once a request has taken more than expected.
     pub expected: Tokens,
+    pub token_time: TokenTime,
+}
+
+/// The tokens of requests times the time of their seats, for the account of device time. A request counts with all of its tokens
+/// for the time since it took its seat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenTime {
+    /// The tokens of the requests inside: taken, and expected.
+    tokens: u64,
+    /// The sum of these tokens times the milliseconds at which their requests took their seats.
+    entered_sum: u128,
+    /// The token-milliseconds of the requests that have ended since the last reading.
+    pub ended: u128,
+}
+
+impl TokenTime {
+    /// The tokens of a request that entered at this time change from `before` to `after`.
+    pub fn changes(&mut self, entered: Time, before: u64, after: u64) {
+        let at = |tokens: u64| u128::from(tokens) * u128::from(entered.0);
+        self.tokens = self.tokens.saturating_sub(before).saturating_add(after);
+        let without = self.entered_sum.saturating_sub(at(before));
+        self.entered_sum = without + at(after);
+    }
+
+    /// A request with these tokens leaves.
+    pub fn leaves(&mut self, entered: Time, now: Time, tokens: u64) {
+        self.changes(entered, tokens, 0);
+        self.ended += u128::from(tokens) * u128::from(now.since(entered).0);
+    }
+
+    /// The token-milliseconds so far of the requests inside.
+    pub fn inside(&self, now: Time) -> u128 {
+        let all = u128::from(self.tokens) * u128::from(now.0);
+        all.saturating_sub(self.entered_sum)
+    }
 }
 
 impl KeySeats {
@@ -34,6 +69,7 @@ impl KeySeats {
             ended_ms: 0,
             served: Tokens::ZERO,
             expected: Tokens::ZERO,
+            token_time: TokenTime::default(),
         }
     }
 

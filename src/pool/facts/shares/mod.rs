@@ -22,7 +22,7 @@ pub(crate) use tree::ServiceChange;
 
 use crate::types::groups::Groups;
 use crate::types::ids::{GroupId, KeyId, ModelId, ReplicaId, Span, Time};
-use crate::types::key_seats::KeySeats;
+use crate::types::key_seats::{KeySeats, TokenTime};
 use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
 use node::{Slot, level};
 use reserved::ReservedPart;
@@ -246,6 +246,7 @@ impl Shares {
                 old.seats
                     == KeySeats {
                         expected: old.seats.expected,
+                        token_time: old.seats.token_time,
                         ..*seats
                     }
                     && (charging.costs.is_none() || old.seats.expected == seats.expected)
@@ -314,6 +315,7 @@ impl Shares {
             seats: KeySeats {
                 ended_ms: 0,
                 served: Tokens::ZERO,
+                token_time: TokenTime::default(),
                 ..*seats
             },
             counted_ms: inside,
