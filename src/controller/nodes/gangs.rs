@@ -1,7 +1,9 @@
 //! Replicas that span several nodes (M8): one process on each, with the requests at the leader. Their launch, their reports, and their
 //! return to a new controller.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::path::Path;
 
 use crate::control::{Control, Node};
 use crate::gates::CutReason;
@@ -30,6 +32,13 @@ fn reach_from(address: IpAddr) -> GangReach {
     } else {
         GangReach::Network
     }
+}
+
+/// The shift of the ports at which the processes of this pool's replicas meet. Each controller on a machine has a separate folder.
+fn port_shift(state_dir: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state_dir.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Control {
@@ -80,11 +89,12 @@ impl Control {
             addresses.push(node.relay.address.ip());
         }
         let leader_address = *addresses.first().ok_or("it has no node")?;
+        let shift = port_shift(&self.config.state.dir);
         let member = |(rank, address)| GangMember {
             rank,
             nodes: nodes.clone(),
             leader_address,
-            leader_port: replica.meeting_port(),
+            leader_port: replica.meeting_port(shift),
             address,
         };
         Ok((0..).zip(addresses.iter().copied()).map(member).collect())
@@ -229,6 +239,7 @@ fn place_of(members: &[MemberFacts], node: NodeId) -> Option<(usize, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn m8_nodes_on_loopback_addresses_reach_only_each_other() {
@@ -244,5 +255,21 @@ mod tests {
             let address = address.parse().expect("an address");
             assert_eq!(reach_from(address), reach, "{address}");
         }
+    }
+
+    #[test]
+    fn m8_pools_with_separate_folders_meet_at_different_ports_and_replicas_of_a_pool_too() {
+        let folders = ["/var/lib/model-pool", "/srv/pool/data", "data"];
+        let shifts = folders.map(|folder| port_shift(Path::new(folder)));
+        let mut first: Vec<u16> = Vec::new();
+        for shift in shifts {
+            let ports = (1..=500).map(|id| ReplicaId(id).meeting_port(shift));
+            let ports: Vec<u16> = ports.collect();
+            first.push(ports[0]);
+            let all: BTreeSet<u16> = ports.into_iter().collect();
+            assert_eq!(all, (29_500..30_000).collect());
+        }
+        let apart: BTreeSet<u16> = first.iter().copied().collect();
+        assert_eq!(apart.len(), folders.len(), "{first:?}");
     }
 }

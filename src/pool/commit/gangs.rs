@@ -131,9 +131,9 @@ impl Pool {
             return self.replicas.new_id();
         };
         let others = self.gangs().filter(|(_, leader)| *leader == gang.leader());
-        let taken: BTreeSet<u16> = others.map(|(other, _)| other.meeting_port()).collect();
-        let mut ids = MEETING_PORTS.map(|_| self.replicas.new_id());
-        let id = ids.find(|id| !taken.contains(&id.meeting_port()));
+        let taken: BTreeSet<u64> = others.map(|(other, _)| other.meeting_place()).collect();
+        let mut ids = (0..MEETING_PORTS).map(|_| self.replicas.new_id());
+        let id = ids.find(|id| !taken.contains(&id.meeting_place()));
         id.unwrap_or_else(|| self.replicas.new_id())
     }
 

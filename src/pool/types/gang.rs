@@ -2,13 +2,13 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::types::event::Exit;
 use crate::types::ids::{NodeId, ReplicaId};
 
-/// The ports of leaders' nodes at which the processes of replicas meet.
-pub(crate) const MEETING_PORTS: Range<u16> = 29_500..30_000;
+/// The first port of leaders' nodes at which the processes of replicas meet, and the number of these ports.
+const MEETING_PORT_MIN: u16 = 29_500;
+pub(crate) const MEETING_PORTS: u64 = 500;
 
 /// The nodes with which a node can share a replica (M8). Only nodes of equal reach hold a replica together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,12 +23,17 @@ pub enum GangReach {
 }
 
 impl ReplicaId {
+    /// The place of the replica's port in the pool's range of ports. Replicas with the same leader's node differ in it (M8).
+    pub(crate) fn meeting_place(self) -> u64 {
+        self.0 % MEETING_PORTS
+    }
+
     /// The port of the leader's node at which the processes of the replica meet (M8). A load that finds it taken is tried again
-    /// under another number, and so at another port.
-    pub fn meeting_port(self) -> u16 {
-        let ports = u64::from(MEETING_PORTS.end - MEETING_PORTS.start);
-        let offset = u16::try_from(self.0 % ports).unwrap_or_default();
-        MEETING_PORTS.start + offset
+    /// under another number, and so at another port. Pools number their replicas from 1. Different shifts keep the processes of two
+    /// pools apart if their nodes are on one machine.
+    pub fn meeting_port(self, shift: u64) -> u16 {
+        let offset = (self.meeting_place() + shift % MEETING_PORTS) % MEETING_PORTS;
+        MEETING_PORT_MIN + u16::try_from(offset).unwrap_or_default()
     }
 }
 

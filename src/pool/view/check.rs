@@ -203,9 +203,9 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
 }
 
 fn meeting_ports(pool: &Pool, found: &mut Vec<Violation>) {
-    let mut ports: BTreeMap<(NodeId, u16), ReplicaId> = BTreeMap::new();
+    let mut ports: BTreeMap<(NodeId, u64), ReplicaId> = BTreeMap::new();
     for (gang, leader) in pool.gangs() {
-        if let Some(other) = ports.insert((leader, gang.meeting_port()), gang) {
+        if let Some(other) = ports.insert((leader, gang.meeting_place()), gang) {
             found.push(Violation::SharedPort(other, gang));
         }
     }
