@@ -53,9 +53,23 @@ pub struct Report {
     pub to: String,
     pub models: Vec<ModelReport>,
     pub total: ModelReport,
+    pub groups: Vec<GroupReport>,
     /// Events of nodes, by kind.
     pub nodes: BTreeMap<String, u64>,
     pub node_use: Vec<NodeUseView>,
+}
+
+/// The requests of the members of a group in a period.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupReport {
+    pub group: String,
+    pub requests: u64,
+    pub waited: u64,
+    pub waited_seconds: f64,
+    pub cold_starts: u64,
+    pub refusals: BTreeMap<String, u64>,
+    pub tokens: u64,
 }
 
 /// The groups of callers.
@@ -76,6 +90,7 @@ pub struct GroupView {
     pub share_now: f64,
     pub reserved_permille: u32,
     pub class_max: String,
+    pub priority_max: Option<u32>,
     pub quota: Option<GroupQuota>,
     pub members: u64,
     pub waiting: u64,

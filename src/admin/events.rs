@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
-use super::history_filters::{When, asker};
+use super::history_filters::{When, asker, is_within};
 use api_types::dto::{EventList, EventView};
 use api_types::error::{ErrorKind, Failure};
 use gateway::auth::Reader;
@@ -52,6 +52,10 @@ pub(crate) struct EventsQuery {
     /// Only records requested by this key: its id, its name, or `anonymous`.
     #[param(min_length = 1, max_length = 100, example = "k3")]
     by: Option<String>,
+    /// Only records that members of this group or of the groups below it caused: a name, or a path such as `physics/lab`. Records of
+    /// older versions have no group.
+    #[param(min_length = 1, max_length = 1000, example = "lab")]
+    group: Option<String>,
     /// Only records since this time: a duration before now, such as `2d`, or a timestamp.
     #[param(value_type = Option<String>, min_length = 1, example = "2d")]
     since: Option<When>,
@@ -108,6 +112,7 @@ impl Strict for EventsQuery {
             kind: fields.choice("kind", &kinds)?,
             reason: fields.choice("reason", &causes)?,
             by: fields.text("by")?,
+            group: fields.text("group")?,
             since: When::read(fields, "since")?,
             until: When::read(fields, "until")?,
             follow: fields.flag("follow")?,
@@ -131,7 +136,7 @@ impl Strict for EventsQuery {
             (EventList<EventView> = "application/json", example = json!({"events": [{
                 "id": 118, "at": "2026-01-31T20:15:00.123Z", "kind": "evict", "model": "tiny-code",
                 "replica": "r1", "order": "o5", "priority": 0, "took_ms": 3600000, "candidates": [],
-                "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight", "cause": "preempted", "asked_by": "k1",
+                "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight", "cause": "preempted", "asked_by": "k1", "group": "physics/lab",
                 "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
                 "memory": [{"device": "gpu0", "before_bytes": 17179869184_u64, "after_bytes": 0}]
             }], "next_after": 118})),
@@ -163,6 +168,7 @@ pub(crate) async fn list(
         kind: query.kind.map(str::to_owned),
         cause: query.reason.map(str::to_owned),
         asked_by,
+        group: query.group,
         since: query.since.map(|since| since.moment(now)),
         until: query.until.map(|until| until.moment(now)),
     };
@@ -342,9 +348,17 @@ impl Follower {
             && is(&filter.kind, Some(&record.kind))
             && is(&filter.cause, record.cause.as_ref())
             && is(&filter.asked_by, record.asked_by.as_ref())
+            && is_of_group(filter.group.as_deref(), record)
             && filter.since.is_none_or(|since| record.at >= since)
             && filter.until.is_none_or(|until| record.at < until)
     }
+}
+
+fn is_of_group(wanted: Option<&str>, record: &StoredRecord) -> bool {
+    wanted.is_none_or(|wanted| {
+        let path = record.group.as_deref();
+        path.is_some_and(|path| is_within(path, wanted))
+    })
 }
 
 fn event_of(record: &StoredRecord) -> Result<Event, axum::Error> {

@@ -1,4 +1,5 @@
-//! Filters of the history: a time, given as a duration before now or a timestamp, and a caller, given by the id or name of a key.
+//! Filters of the history: a time, given as a duration before now or a timestamp; a caller, given by the id or name of a key; and a
+//! group, given by its name or path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,9 +108,25 @@ pub(crate) fn asker(app: &App, field: &'static str, text: &str) -> Result<String
     }
 }
 
+/// Returns true if the path of groups contains this group, given as a name or as a part of the path.
+pub(crate) fn is_within(path: &str, wanted: &str) -> bool {
+    format!("/{path}/").contains(&format!("/{wanted}/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_name_and_its_path() {
+        for wanted in ["physics", "lab", "physics/lab"] {
+            assert!(is_within("physics/lab", wanted), "{wanted}");
+        }
+        for wanted in ["la", "physics/l", "lab/physics", "/", "ab"] {
+            assert!(!is_within("physics/lab", wanted), "{wanted}");
+        }
+        assert!(!is_within("", "lab"));
+    }
 
     #[test]
     fn since_accepts_a_duration_or_a_time() {

@@ -1,4 +1,4 @@
-//! Reports for a period: loads, evictions, waits and failures, per model and in total.
+//! Reports for a period: loads, evictions, waits and failures, per model, per group of callers and in total.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::events::unreadable;
 use super::history_filters::When;
-use api_types::dto::{ForecastsReport, NodeUseView, ReportView};
+use api_types::dto::{ForecastsReport, GroupReport, NodeUseView, ReportView};
 use api_types::error::Failure;
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
@@ -29,6 +29,13 @@ enum Format {
     Html,
 }
 
+/// The rows of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Model,
+    Group,
+}
+
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReportQuery {
@@ -41,6 +48,9 @@ pub(crate) struct ReportQuery {
     /// `json` (the default), `csv` for tables, or `html` for a page that can be mailed.
     #[param(value_type = Option<String>, pattern = "^(json|csv|html)$", example = "json")]
     format: Format,
+    /// The rows of `csv`: `model` (the default) or `group`.
+    #[param(value_type = Option<String>, pattern = "^(model|group)$", example = "model")]
+    by: By,
 }
 
 impl Strict for ReportQuery {
@@ -50,10 +60,12 @@ impl Strict for ReportQuery {
             ("csv", Format::Csv),
             ("html", Format::Html),
         ];
+        let tables = [("model", By::Model), ("group", By::Group)];
         Ok(ReportQuery {
             from: When::read(fields, "from")?,
             to: When::read(fields, "to")?,
             format: fields.choice("format", &formats)?.unwrap_or(Format::Json),
+            by: fields.choice("by", &tables)?.unwrap_or(By::Model),
         })
     }
 }
@@ -61,7 +73,8 @@ impl Strict for ReportQuery {
 /// Report on a period
 ///
 /// Loads, cold starts, evictions by reason, waits, refusals and failures, per model and in total. Requests and waits are counted by
-/// the minute. Data that the history no longer has is not counted (`state.history`).
+/// the minute. For each group: requests, waits and tokens by the hour, cold starts and refusals. Data that the history no longer has is
+/// not counted (`state.history`).
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -77,6 +90,7 @@ impl Strict for ReportQuery {
                 "total": {"model": "total", "requests": 1280, "waited": 31, "waited_seconds": 190.5, "in_time": 1271, "late": 9, "cold_starts": 14, "loads": 16,
                     "load_seconds": 131.2, "load_seconds_longest": 12.1, "failed_loads": 0, "crashes": 0,
                     "evictions": {"preempted": 3}, "unloads": {"keep_hot": 12}, "refusals": {}},
+                "groups": [{"group": "physics/lab", "requests": 640, "waited": 12, "waited_seconds": 61.5, "cold_starts": 5, "refusals": {}, "tokens": 812340}],
                 "nodes": {"node_joined": 2, "node_released": 1},
                 "forecasts": {"waits": 31, "precise": 26, "ranges": 9, "right": 29, "mean_ratio": 1.02},
                 "node_use": [{"period": "day", "gpu_hours": 3.5, "cost": 5.6, "gpu_hours_max": null, "cost_max": null}]
@@ -110,12 +124,24 @@ pub(crate) async fn show(
     let store = app.handle.store();
     let events = store.count_events(from, to).await.map_err(unreadable)?;
     let uses = store.count_use(from, to).await.map_err(unreadable)?;
+    let (of_groups, used) = tokio::try_join!(
+        store.count_group_events(&GroupReport::KINDS, from, to),
+        store.count_group_use(from, to),
+    )
+    .map_err(unreadable)?;
     let mut report = ReportView::new(from, to, &events, &uses);
+    report.groups = GroupReport::all(&of_groups, &used);
     report.node_use = NodeUseView::all(&app.handle.snapshot());
     report.forecasts = ForecastsReport::new(&app.handle.compared_waits());
     Ok(match query.format {
         Format::Json => Json(report).into_response(),
-        Format::Csv => typed("text/csv; charset=utf-8", "csv", report.csv(), None),
+        Format::Csv => {
+            let text = match query.by {
+                By::Model => report.csv(),
+                By::Group => report.groups_csv(),
+            };
+            typed("text/csv; charset=utf-8", "csv", text, None)
+        }
         Format::Html => {
             let nonce = Uuid::new_v4().simple().to_string();
             let page = report.html(&nonce);

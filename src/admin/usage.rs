@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use utoipa::IntoParams;
 
 use super::events::unreadable;
-use super::history_filters::{asker, names_of};
+use super::history_filters::{asker, is_within, names_of};
 use api_types::dto::{UsageParts, UsageView, group_and_account};
 use api_types::error::Failure;
 use config::{GroupsSection, Month, groups};
@@ -211,11 +211,6 @@ fn check_rows(rows: usize, format: Format) -> Result<(), Failure> {
     Err(Failure::invalid(None, message))
 }
 
-/// Returns true if the path of groups contains this group, given as a name or as a part of the path.
-fn is_within(path: &str, wanted: &str) -> bool {
-    format!("/{path}/").contains(&format!("/{wanted}/"))
-}
-
 /// Refuses a group that neither the configuration nor the month has.
 fn check_group(
     section: &GroupsSection,
@@ -269,17 +264,6 @@ mod tests {
     fn read(text: &str) -> Result<Option<Month>, Failure> {
         let json = serde_json::json!({ "month": text }).to_string();
         read_month(&mut Fields::parse(json.as_bytes()).unwrap())
-    }
-
-    #[test]
-    fn a_group_is_found_by_its_name_and_its_path() {
-        for wanted in ["physics", "lab", "physics/lab"] {
-            assert!(is_within("physics/lab", wanted), "{wanted}");
-        }
-        for wanted in ["la", "physics/l", "lab/physics", "/", "ab"] {
-            assert!(!is_within("physics/lab", wanted), "{wanted}");
-        }
-        assert!(!is_within("", "lab"));
     }
 
     #[test]

@@ -111,7 +111,10 @@ pub(crate) async fn show(
     let mut why = WhyView::new(&event, decider.as_ref(), decision.as_ref(), asked_by);
     let key = asker.and_then(|id| id.strip_prefix('k')?.parse().ok());
     let paths = app.keys.groups().paths_of(key.map(KeyId).into_iter());
-    why.group = paths.values().next().map(|path| path.to_string());
+    // Events of older versions have no group.
+    why.group = why
+        .group
+        .or_else(|| paths.values().next().map(|path| path.to_string()));
     Ok(Json(why))
 }
 

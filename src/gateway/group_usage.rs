@@ -1,5 +1,5 @@
-//! The tokens of groups: counted as responses end, written to the store every few seconds, and read back with the device time of the
-//! ledger as the totals of the current month.
+//! The requests, waits and tokens of groups: counted as responses end, and written to the store every few seconds. Tokens are read
+//! back with the device time of the ledger as the totals of the current month.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,17 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::caller_group::CallerGroup;
 use crate::group_spending::Spending;
 use config::Month;
+use pool::{Span, Time};
 use store::{GroupUsage, Store, StoreError};
 
-/// Largest number of groups with unwritten counts. Further ones count for quotas, and are not written.
+/// Largest number of unwritten counts, of a group in an hour each. Further ones count for quotas, and are not written.
 const UNWRITTEN_MAX: usize = 20_000;
+const HOUR_MS: u64 = 3_600_000;
+
+type Unwritten = BTreeMap<(i64, Arc<str>), GroupUsage>;
 
 /// The counts of all groups. The caller serializes reading and writing.
 #[derive(Debug)]
 pub(crate) struct GroupCounts {
     spending: Arc<Spending>,
-    /// By the path of the group; the day is set when they are written.
-    unwritten: Mutex<BTreeMap<Arc<str>, GroupUsage>>,
+    /// By the hour and the path of the group; the day is set when they are written.
+    unwritten: Mutex<Unwritten>,
 }
 
 impl GroupCounts {
@@ -28,19 +32,31 @@ impl GroupCounts {
         }
     }
 
-    /// Counts a request that an engine processed.
-    pub(crate) fn count(&self, group: &CallerGroup, prompt_tokens: u64, completion_tokens: u64) {
-        // While the lock is held, no total is read that has these tokens twice or not at all.
-        let mut unwritten = self.locked();
-        let used = GroupUsage {
+    /// Counts a request that had a seat. `used` has the tokens of prompt and response if an engine processed it.
+    pub(crate) fn count(
+        &self,
+        group: &CallerGroup,
+        waited: Option<Span>,
+        used: Option<(u64, u64)>,
+        now: Time,
+    ) {
+        let hour = i64::try_from(now.0 / HOUR_MS).unwrap_or(i64::MAX);
+        let (prompt_tokens, completion_tokens) = used.unwrap_or_default();
+        let counted = GroupUsage {
             path: group.path.to_string(),
-            day: 0,
-            requests: 1,
+            hour,
+            seated: 1,
+            waited: waited.is_some().into(),
+            waited_ms: waited.unwrap_or_default().0,
+            requests: used.is_some().into(),
             prompt_tokens,
             completion_tokens,
+            ..GroupUsage::default()
         };
-        add(&mut unwritten, &group.path, used);
-        group.spend(prompt_tokens.saturating_add(completion_tokens));
+        // While the lock is held, no total is read that has these tokens twice or not at all.
+        let mut unwritten = self.locked();
+        group.spend(counted.tokens());
+        add(&mut unwritten, (hour, Arc::clone(&group.path)), counted);
     }
 
     /// Returns true if the totals belong to this month.
@@ -56,8 +72,7 @@ impl GroupCounts {
                 let unwritten = self.locked();
                 for used in unwritten.values() {
                     let sum = sums.entry(used.path.clone()).or_default();
-                    let tokens = used.prompt_tokens.saturating_add(used.completion_tokens);
-                    sum.tokens = sum.tokens.saturating_add(tokens);
+                    sum.tokens = sum.tokens.saturating_add(used.tokens());
                 }
                 self.spending.set(month, &sums);
             }
@@ -88,26 +103,24 @@ impl GroupCounts {
                 tracing::warn!(%fault, rows = rows.len(), "cannot save the usage of groups");
             }
             let mut unwritten = self.locked();
-            for (path, used) in taken {
-                add(&mut unwritten, &path, used);
+            for (place, used) in taken {
+                add(&mut unwritten, place, used);
             }
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, GroupUsage>> {
+    fn locked(&self) -> MutexGuard<'_, Unwritten> {
         self.unwritten
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn add(unwritten: &mut BTreeMap<Arc<str>, GroupUsage>, path: &Arc<str>, used: GroupUsage) {
-    if let Some(sum) = unwritten.get_mut(path) {
-        sum.requests = sum.requests.saturating_add(used.requests);
-        sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
-        sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+fn add(unwritten: &mut Unwritten, place: (i64, Arc<str>), used: GroupUsage) {
+    if let Some(sum) = unwritten.get_mut(&place) {
+        sum.add(&used);
     } else if unwritten.len() < UNWRITTEN_MAX {
-        unwritten.insert(Arc::clone(path), used);
+        unwritten.insert(place, used);
     }
 }
 
@@ -134,13 +147,18 @@ mod tests {
                 spending.total("top"),
             )
         };
+        let hour = |nth: u64| Time(nth * HOUR_MS);
         let (counts, lab, top) = start();
         assert!(!counts.is_of(november), "unknown is not nothing");
         counts.read(&store, november).await;
-        counts.count(&lab, 10, 5);
+        counts.count(&lab, Some(Span(700)), Some((10, 5)), hour(5));
         assert_eq!(top.sum().tokens, 15);
+        counts.count(&lab, None, None, hour(5));
         counts.write(&store, first).await;
-        counts.count(&lab, 1, 0);
+        let hours = store.count_group_use(hour(5), hour(6)).await.expect("read");
+        let found = (hours[0].requests, hours[0].waited, hours[0].waited_ms);
+        assert_eq!((found, hours[0].tokens), ((2, 1, 700), 15));
+        counts.count(&lab, None, Some((1, 0)), hour(6));
         counts.read(&store, november).await;
         assert_eq!(top.sum().tokens, 16, "the unwritten token counts once");
         counts.write(&store, last).await;
@@ -152,7 +170,7 @@ mod tests {
             .await;
         assert_eq!(top.sum().tokens, 0);
         store.close().await;
-        counts.count(&lab, 2, 2);
+        counts.count(&lab, None, Some((2, 2)), hour(7));
         std::fs::remove_dir_all(folder.path()).expect("removed");
         counts.write(&store, last + 1).await;
         assert_eq!(counts.locked().len(), 1, "kept for the next attempt");

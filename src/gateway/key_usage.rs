@@ -11,7 +11,7 @@ use crate::group_spending::Spending;
 use crate::group_usage::GroupCounts;
 use access::limits::Limits;
 use config::Month;
-use pool::{KeyId, Time};
+use pool::{KeyId, Span, Time};
 use store::{KeyUsage, Store, StoreError, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
@@ -60,19 +60,19 @@ pub(crate) struct CountedRequest {
 }
 
 impl CountedRequest {
-    /// Counts the usage of a request of this group that an engine processed.
-    pub fn used(
+    /// Counts a request of this group that had a seat. `used` has the tokens of prompt and response if an engine processed it.
+    pub fn ended(
         &self,
         group: Option<&Arc<CallerGroup>>,
-        prompt_tokens: u64,
-        completion_tokens: u64,
+        waited: Option<Span>,
+        used: Option<(u64, u64)>,
+        now: Time,
     ) {
-        if let Some(number) = self.number {
-            self.usages.count(number, prompt_tokens, completion_tokens);
+        if let (Some(number), Some((prompt, completion))) = (self.number, used) {
+            self.usages.count(number, prompt, completion);
         }
         if let Some(group) = group {
-            let groups = &self.usages.groups;
-            groups.count(group, prompt_tokens, completion_tokens);
+            self.usages.groups.count(group, waited, used, now);
         }
     }
 }
@@ -344,9 +344,9 @@ mod tests {
         let without_key = usages.begin(request(0, "a"));
         assert_eq!(usages.running(KeyId(3)), [request(3, "a")]);
         assert!(usages.running(KeyId(0)).is_empty());
-        first.used(None, 10, 5);
-        other.used(None, 7, 7);
-        without_key.used(None, 1, 1);
+        first.ended(None, None, Some((10, 5)), Time(9));
+        other.ended(None, None, Some((7, 7)), Time(9));
+        without_key.ended(None, None, Some((1, 1)), Time(9));
         drop(first);
         assert!(usages.running(KeyId(3)).is_empty());
         let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
@@ -356,13 +356,19 @@ mod tests {
             usages.of_key(KeyId(3), 30, 100).await.expect("read").0,
             rows
         );
-        usages.begin(request(3, "a")).used(None, 1, 2);
-        usages.begin(request(3, "b")).used(None, 3, 4);
+        usages
+            .begin(request(3, "a"))
+            .ended(None, None, Some((1, 2)), Time(9));
+        usages
+            .begin(request(3, "b"))
+            .ended(None, None, Some((3, 4)), Time(9));
         let (rows, _) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         assert_eq!(sums(&rows), [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4)]);
         usages.write_all().await;
         now.store(2 * DAY, Ordering::Relaxed);
-        usages.begin(request(3, "b")).used(None, 1, 1);
+        usages
+            .begin(request(3, "b"))
+            .ended(None, None, Some((1, 1)), Time(9));
         let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
         let days = [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4), (2, "b", 1, 1, 1)];
         assert_eq!((sums(&rows), today), (days.to_vec(), 2));

@@ -23,9 +23,9 @@ mod usage;
 
 pub use database::{Candidate, CandidateStatus, Leader, LeaderAddress, Store};
 pub use history::{
-    AuditEntry, AuditQuery, EventCount, HistoryQuery, ModelPast, PastStay, PoolHistory, Retention,
-    StoredAudit, StoredCandidate, StoredDecision, StoredMemory, StoredRecord, StoredShare,
-    UseCount,
+    AuditEntry, AuditQuery, EventCount, GroupEventCount, HistoryQuery, ModelPast, PastStay,
+    PoolHistory, Retention, StoredAudit, StoredCandidate, StoredDecision, StoredMemory,
+    StoredRecord, StoredShare, UseCount,
 };
 pub use keys::{
     FIRST_ADMIN_KEY, KeyHash, KeyRecord, KeyText, KeyUsage, KeyUse, NEW_ADMIN_KEY, NewKey,
@@ -45,6 +45,6 @@ pub use responses::{
 };
 pub use sql::{DatabaseLocation, StoreError, WriteTrouble};
 pub use usage::{
-    Circumstances, DayUsage, GroupSum, GroupUsage, LedgerAmount, LedgerBatch, LedgerKey, LedgerSum,
-    Measurement, Measurements, Seconds, UsageMinute,
+    Circumstances, DayUsage, GroupSum, GroupUsage, GroupUseCount, LedgerAmount, LedgerBatch,
+    LedgerKey, LedgerSum, Measurement, Measurements, Seconds, UsageMinute,
 };

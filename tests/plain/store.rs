@@ -36,7 +36,8 @@ fn record(at: u64, kind: RecordKind, model: &str) -> Record {
         }],
         took: Some(Span(1200)),
         cause: None,
-        asked_by: None,
+        asked_by: Some(KeyId(2)),
+        group: Some("physics/lab".to_owned()),
         explanation: None,
     }
 }
@@ -195,6 +196,8 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         candidates: vec![],
         memory: vec![],
         took: None,
+        asked_by: None,
+        group: None,
         ..record(1_700_000_000_000, RecordKind::Cleanup, "")
     };
     let appended = store
@@ -213,7 +216,7 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         serde_json::to_value(&kept[0]).unwrap(),
         json!({
             "id": 1, "at": "2023-11-14T22:13:20.123Z", "kind": "load_failed", "model": "org/a", "replica": "r3",
-            "order": "o5", "reason": "1 waiting", "cause": null, "asked_by": null, "priority": 1, "placement": [{"device": "gpu0", "bytes": 700}],
+            "order": "o5", "reason": "1 waiting", "cause": null, "asked_by": "k2", "group": "physics/lab", "priority": 1, "placement": [{"device": "gpu0", "bytes": 700}],
             "candidates": ["org/b: idle"], "memory": [{"device": "gpu0", "before_bytes": 0, "after_bytes": 700}],
             "took_ms": 1200
         })
@@ -222,9 +225,74 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         serde_json::to_value(&kept[1]).unwrap(),
         json!({
             "id": 2, "at": "2023-11-14T22:13:20.000Z", "kind": "cleanup", "model": null, "replica": null, "order": null,
-            "reason": "1 waiting", "cause": null, "asked_by": null, "priority": null, "placement": [], "candidates": [], "memory": [], "took_ms": null
+            "reason": "1 waiting", "cause": null, "asked_by": null, "group": null, "priority": null, "placement": [], "candidates": [], "memory": [], "took_ms": null
         })
     );
+}
+
+#[tokio::test]
+async fn events_of_a_group_include_the_groups_below_it_and_are_counted_by_path() {
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
+    let of = |at: u64, kind, group: Option<&str>| Record {
+        group: group.map(str::to_owned),
+        cause: Some("requests"),
+        ..record(at, kind, "org/a")
+    };
+    let records = [
+        of(1, RecordKind::Load, Some("physics")),
+        of(2, RecordKind::Refuse, Some("physics/lab")),
+        of(3, RecordKind::Refuse, Some("physics/lab/course")),
+        of(4, RecordKind::Refuse, Some("Lab")),
+        of(5, RecordKind::Refuse, None),
+        of(6, RecordKind::Ready, Some("physics/lab")),
+        of(7, RecordKind::Load, Some("100%/lab")),
+    ];
+    store.append(&records, &gpu).await.unwrap();
+    let events = async |group: &str, after, limit| -> Vec<u64> {
+        let query = HistoryQuery {
+            group: Some(group.to_owned()),
+            after,
+            limit,
+            ..HistoryQuery::default()
+        };
+        let found = store.history(query).await.unwrap();
+        found.iter().map(|record| record.at.0).collect()
+    };
+    assert_eq!(events("physics", None, 9).await, [1, 2, 3, 6]);
+    assert_eq!(events("physics", None, 2).await, [3, 6], "the newest");
+    assert_eq!(events("physics", Some(1), 2).await, [2, 3]);
+    assert_eq!(events("physics/lab", None, 9).await, [2, 3, 6]);
+    assert_eq!(events("lab", None, 9).await, [2, 3, 6, 7]);
+    assert_eq!(events("100%/lab", None, 9).await, [7]);
+    assert!(events("ics/lab", None, 9).await.is_empty());
+    let filtered = HistoryQuery {
+        group: Some("lab".to_owned()),
+        kind: Some("refuse".to_owned()),
+        since: Some(Time(3)),
+        until: Some(Time(9)),
+        limit: 9,
+        ..HistoryQuery::default()
+    };
+    assert_eq!(store.history(filtered).await.unwrap().len(), 1);
+    let counts = store.count_group_events(&["load", "refuse"], Time(1), Time(7));
+    let counts = counts.await.unwrap();
+    let counts = counts
+        .iter()
+        .map(|count| (&*count.group, &*count.kind, count.count));
+    let expected = [
+        ("Lab", "refuse", 1),
+        ("physics", "load", 1),
+        ("physics/lab", "refuse", 1),
+        ("physics/lab/course", "refuse", 1),
+    ];
+    assert_eq!(counts.collect::<Vec<_>>(), expected);
+    let none = Retention {
+        age: Span(1),
+        rows: 0,
+    };
+    store.forget_history(Time(100), none).await.unwrap();
+    assert!(events("physics", None, 9).await.is_empty());
 }
 
 #[tokio::test]

@@ -132,6 +132,17 @@ async fn use_all(store: &Store) {
         };
         store.history(query).await.unwrap();
     }
+    for group in ["lab", "physics/lab"] {
+        let query = HistoryQuery {
+            group: text(group),
+            ..narrow.clone()
+        };
+        store.history(query).await.unwrap();
+    }
+    let kinds = ["load", "refuse"];
+    let counted = store.count_group_events(&kinds, Time(0), Time(9)).await;
+    assert!(counted.unwrap().is_empty());
+    store.count_group_use(Time(0), Time(9)).await.unwrap();
     store.event(1).await.unwrap();
     store.decision(1).await.unwrap();
     store.newest_of("a", &["refuse"], Some(1), 9).await.unwrap();

@@ -272,6 +272,9 @@ pub struct EventsArgs {
     /// Only events that this key caused: its id, its name, or anonymous
     #[arg(long, value_name = "KEY")]
     pub by: Option<String>,
+    /// Only events that members of this group or of the groups below it caused: a name, or a path such as physics/lab
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
     /// Only events since this time: an age such as 2d, or a time such as 2026-01-31T20:15:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
@@ -352,6 +355,9 @@ pub struct ReportArgs {
     /// Print CSV, for spreadsheets
     #[arg(long, conflicts_with_all = ["html", "json"])]
     pub csv: bool,
+    /// With --csv, print a line for each group of callers instead of each model
+    #[arg(long, requires = "csv")]
+    pub by_group: bool,
     /// Print an HTML page, for example for mail
     #[arg(long, conflicts_with = "json")]
     pub html: bool,

@@ -40,6 +40,9 @@ pub async fn report(session: &Session, args: &ReportArgs) -> Result<(), CommandE
         }
     };
     query.push(("format", format));
+    if args.by_group {
+        query.push(("by", "group"));
+    }
     let kind = format!("text/{format}");
     let text = session.client.get_text("admin/report", &query, &kind);
     session.screen.print(text.await?.trim_end())

@@ -23,6 +23,7 @@ fn query(args: &EventsArgs) -> Vec<(&str, &str)> {
         ("kind", &args.kind),
         ("reason", &args.reason),
         ("by", &args.by),
+        ("group", &args.group),
         ("since", &args.since),
         ("until", &args.until),
     ];

@@ -74,7 +74,8 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
     let drained = read(json!({"node": text, "left": [text], "draining": [text]}));
     let reported = read(
         json!({"from": text, "to": text, "nodes": {text: 1}, "node_use": [used],
-        "models": [{"model": text, "requests": 1, "evictions": {text: 1}, "refusals": {text: 1}}]}),
+        "models": [{"model": text, "requests": 1, "evictions": {text: 1}, "refusals": {text: 1}}],
+        "groups": [{"group": text, "requests": 1, "refusals": {text: 1}}]}),
     );
     let used_time = read(json!({"month": text, "time_zone": text,
         "rows": [{"model": text, "group": text, "key": text, "name": text, "cost": 1e300}],

@@ -39,6 +39,9 @@ pub struct EventView {
     /// Id of the key or person that caused the event; `k0` for a client without a key.
     #[schema(example = "k1")]
     pub asked_by: Option<String>,
+    /// Path of the caller's group at that time. Null for callers without a group and for events of older versions.
+    #[schema(example = "physics/lab")]
+    pub group: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<Share>,
     /// Candidates of the decision.
@@ -119,6 +122,7 @@ mod tests {
             reason: String::new(),
             cause: None,
             asked_by: None,
+            group: None,
             priority: None,
             placement: vec![StoredShare {
                 device: device(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::forecasts_report::ForecastsReport;
+use super::group_report::{self, GroupReport};
 use super::nodes::NodeUseView;
 use super::values::at;
 use pool::Time;
@@ -29,6 +30,8 @@ pub struct ReportView {
     pub models: Vec<ModelReport>,
     /// Sums over all models, including events of the pool itself.
     pub total: ModelReport,
+    /// Groups with activity, by path.
+    pub groups: Vec<GroupReport>,
     /// Events of nodes, by kind.
     #[schema(example = json!({"node_requested": 2, "node_joined": 2, "node_released": 1}))]
     pub nodes: BTreeMap<String, u64>,
@@ -101,6 +104,7 @@ impl ReportView {
             to: at(to),
             models: named.filter(ModelReport::has_any).collect(),
             total,
+            groups: Vec::new(),
             nodes,
             forecasts: ForecastsReport::default(),
             node_use: Vec::new(),
@@ -139,6 +143,11 @@ impl ReportView {
         text
     }
 
+    /// One line per group.
+    pub fn groups_csv(&self) -> String {
+        group_report::csv(&self.groups)
+    }
+
     /// A self-contained HTML page. `nonce` permits its style sheet.
     pub fn html(&self, nonce: &str) -> String {
         const HEADS: [&str; 11] = [
@@ -160,12 +169,13 @@ impl ReportView {
             .collect();
         let rows: String = self.models.iter().map(row).collect();
         let (from, to, total) = (&self.from, &self.to, row(&self.total));
+        let groups = group_report::table(&self.groups);
         let nodes = self.nodes_line();
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
              <title>model-pool: {from} to {to}</title><style nonce=\"{nonce}\">{CSS}</style></head>\n\
              <body><h1>What the pool did</h1><p>{from} to {to}</p>\n\
-             <table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody>\n<tfoot>{total}</tfoot></table>{nodes}</body></html>\n"
+             <table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody>\n<tfoot>{total}</tfoot></table>{groups}{nodes}</body></html>\n"
         )
     }
 
@@ -228,12 +238,12 @@ impl ModelReport {
     }
 }
 
-fn sum(by_reason: &BTreeMap<String, u64>) -> u64 {
+pub(super) fn sum(by_reason: &BTreeMap<String, u64>) -> u64 {
     by_reason.values().sum()
 }
 
 /// For example `preempted 3; yielded 1`.
-fn listed(by_reason: &BTreeMap<String, u64>) -> String {
+pub(super) fn listed(by_reason: &BTreeMap<String, u64>) -> String {
     let parts = by_reason
         .iter()
         .map(|(cause, count)| format!("{cause} {count}"));
@@ -247,14 +257,18 @@ pub(super) fn csv_text(text: &str) -> String {
     format!("\"{guard}{}\"", text.replace('"', "\"\""))
 }
 
-fn row(report: &ModelReport) -> String {
-    let mean = |sum: f64, count: u64| match count {
+/// The mean of a sum of seconds.
+pub(super) fn mean(sum: f64, count: u64) -> String {
+    match count {
         0 => "–".to_owned(),
         count => match sum / count as f64 {
             mean if mean < 0.95 => format!("{:.0} ms", mean * 1000.0),
             mean => format!("{mean:.1} s"),
         },
-    };
+    }
+}
+
+fn row(report: &ModelReport) -> String {
     let share = |part: u64, all: u64| match all {
         0 => "–".to_owned(),
         all => format!("{:.1} %", 100.0 * part as f64 / all as f64),
@@ -280,7 +294,7 @@ fn row(report: &ModelReport) -> String {
 }
 
 /// Escapes HTML: a name can contain any character.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

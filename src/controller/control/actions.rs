@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::Control;
 use crate::gates::{CutReason, Minute};
 use crate::journal::{Job, NamedWish};
-use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
+use pool::{Action, Event, Outcome, Record, RecordKind, Span, Wish};
 
 impl Control {
     /// Carries out the action. Returns the event with its result, if it is known in the same turn.
@@ -19,8 +19,11 @@ impl Control {
                     self.forecasts.seated(ticket, request, now);
                 }
                 let user = request.as_ref().map(|request| request.user);
+                let user = user.unwrap_or_default();
+                let came = request.as_ref().map(|request| request.came);
+                let waited = came.map_or(Span::ZERO, |came| self.timers.turned().since(came));
                 let gate = self.engines.gate(replica);
-                let lease = gate.map(|gate| gate.enter_granted(&user.unwrap_or_default()));
+                let lease = gate.map(|gate| gate.enter_granted(&user, waited));
                 if let (Some(request), Some(lease)) = (request, lease) {
                     if let Some(route) = self.publishing.route(request.model) {
                         route.arrivals.waited(request.came, self.timers.turned());
@@ -116,6 +119,8 @@ impl Control {
             Action::Record(mut record) => {
                 let giver = record.order.and_then(|order| self.orders.giver(order));
                 record.asked_by = record.asked_by.or(giver);
+                let groups = self.pool.groups();
+                record.group = record.asked_by.and_then(|key| groups.path(key));
                 log(&record);
                 self.note_load(&record);
                 self.remember_places(&record);

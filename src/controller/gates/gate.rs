@@ -197,11 +197,11 @@ impl Gate {
         self.keys
             .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
-        Some(self.lease(user, tokens, now))
+        Some(self.lease(user, tokens, now, None))
     }
 
-    /// Takes a seat that the pool has granted, whatever the mode.
-    pub fn enter_granted(self: &Arc<Gate>, user: &SeatUser) -> Lease {
+    /// Takes a seat that the pool has granted after this wait, whatever the mode.
+    pub fn enter_granted(self: &Arc<Gate>, user: &SeatUser, waited: Span) -> Lease {
         let enter = |word: u64| Some(entered_once(word));
         let _ = self
             .word
@@ -213,14 +213,21 @@ impl Gate {
         self.keys
             .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
-        self.lease(user, tokens, now)
+        self.lease(user, tokens, now, Some(waited))
     }
 
-    fn lease(self: &Arc<Gate>, user: &SeatUser, tokens: LeaseTokens, entered: Time) -> Lease {
+    fn lease(
+        self: &Arc<Gate>,
+        user: &SeatUser,
+        tokens: LeaseTokens,
+        entered: Time,
+        waited: Option<Span>,
+    ) -> Lease {
         Lease {
             taken: Box::new(TakenSeat {
                 user: *user,
                 entered,
+                waited,
                 tokens,
             }),
             beat: self.activity.enter(),
@@ -404,6 +411,8 @@ pub struct Lease {
 struct TakenSeat {
     user: SeatUser,
     entered: Time,
+    /// The wait for the seat, if the request had to wait.
+    waited: Option<Span>,
     tokens: LeaseTokens,
 }
 
@@ -467,6 +476,11 @@ impl Lease {
     /// Sets the request's own keep-hot time; `None` uses the model's.
     pub fn keep(&mut self, keep: Option<KeepHotOverride>) {
         self.keep = keep;
+    }
+
+    /// The wait for the seat; `None` if the request got it immediately.
+    pub fn waited(&self) -> Option<Span> {
+        self.taken.waited
     }
 
     /// Fires when the stream must end.

@@ -171,22 +171,21 @@ impl Drop for InFlightRequest {
             .unwrap_or_else(PoisonError::into_inner);
         let heard = *self.heard.get_mut();
         let is_charged = heard > 0 || *self.is_charged.get_mut();
+        let mut used = None;
         if reported != Usage::default() {
-            self.counted.used(
-                self.sight.caller_group(),
-                reported.prompt_tokens,
-                reported.completion_tokens,
-            );
+            used = Some((reported.prompt_tokens, reported.completion_tokens));
         } else if is_charged {
             let estimate = self.admitted.estimate();
             self.admitted.took(estimate.saturating_add(heard));
-            self.counted
-                .used(self.sight.caller_group(), estimate, heard);
+            used = Some((estimate, heard));
             self.lease.estimated(Tokens {
                 prompt: estimate,
                 output: heard,
             });
         }
+        let group = self.sight.caller_group();
+        let now = self.clock.now();
+        self.counted.ended(group, self.lease.waited(), used, now);
     }
 }
 

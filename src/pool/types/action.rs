@@ -225,6 +225,8 @@ pub struct Record {
     pub cause: Option<&'static str>,
     /// The key of the request, or of the first of several; 0 if it has no key. The author of an order is recorded outside the core.
     pub asked_by: Option<KeyId>,
+    /// The path of its group, such as `physics/lab`. Set outside the core.
+    pub group: Option<String>,
     /// The comparison behind the decision. Records of one decision share it.
     pub explanation: Option<Arc<Explanation>>,
 }
@@ -246,6 +248,7 @@ impl Record {
             took: None,
             cause: None,
             asked_by: None,
+            group: None,
             explanation: None,
         }
     }

@@ -141,6 +141,20 @@ impl Groups {
         paths
     }
 
+    /// The path of the key's group from the top, as in `physics/lab`; `None` for a key without a group.
+    pub fn path(&self, key: KeyId) -> Option<String> {
+        let mut next = self.group(key);
+        let mut names: Vec<&str> = Vec::new();
+        for group in self.groups.iter().rev() {
+            if Some(group.id) == next {
+                names.push(&group.name);
+                next = group.parent;
+            }
+        }
+        names.reverse();
+        (!names.is_empty()).then(|| names.join("/"))
+    }
+
     /// The group of the key; `None` for a key without a group.
     pub fn group(&self, key: KeyId) -> Option<GroupId> {
         self.members.get(&key).copied()
@@ -274,12 +288,17 @@ mod tests {
             group(1, Some(2), 1),
             group(2, None, 1),
         ];
-        let groups = Groups::new(groups.into(), []).expect("a tree");
+        let members = [1, 2, 3].map(|id| (KeyId(id.into()), GroupId(id)));
+        let groups = Groups::new(groups.into(), members).expect("a tree");
         let paths = groups.paths();
         let name = |id: u32| group(id, None, 1).name;
         assert_eq!(paths[&GroupId(2)], name(2));
         let deepest = [2, 1, 3].map(name).join("/");
         assert_eq!(paths[&GroupId(3)], deepest);
+        for (key, group) in members {
+            assert_eq!(groups.path(key).as_ref(), paths.get(&group));
+        }
+        assert_eq!(groups.path(KeyId(4)), None);
     }
 
     #[test]

@@ -13,4 +13,4 @@ pub use past::{ModelPast, PastStay, PoolHistory};
 pub use reads::HistoryQuery;
 pub(crate) use records::FORGOTTEN_AT_ONCE;
 pub use records::{Retention, StoredMemory, StoredRecord, StoredShare};
-pub use report::{EventCount, UseCount};
+pub use report::{EventCount, GroupEventCount, UseCount};

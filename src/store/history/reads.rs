@@ -23,6 +23,8 @@ pub struct HistoryQuery {
     pub cause: Option<String>,
     /// The id of the key or the person, such as `k3`.
     pub asked_by: Option<String>,
+    /// The path of a group, or its name: includes the groups below it.
+    pub group: Option<String>,
     pub since: Option<Time>,
     /// Only records before this time.
     pub until: Option<Time>,
@@ -35,6 +37,9 @@ impl HistoryQuery {
     /// The index that is ordered by id and covers the most filters. Without statistics, SQLite would read the complete table in the
     /// order of ids for a selective filter.
     fn index(&self) -> Option<&'static str> {
+        if self.group.is_some() {
+            return None;
+        }
         let has = |filter: &Option<String>| filter.is_some();
         match (
             has(&self.asked_by),
@@ -53,17 +58,51 @@ impl HistoryQuery {
     }
 }
 
+/// The text with the wildcards of `LIKE` escaped by `!`.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '%' | '_' | '!') {
+            safe.push('!');
+        }
+        safe.push(letter);
+    }
+    safe
+}
+
 impl Store {
     /// A part of the history, in ascending order of id.
     pub async fn history(&self, wanted: HistoryQuery) -> Result<Vec<StoredRecord>, StoreError> {
         let (first, last) = self.ids_between(wanted.since, wanted.until).await?;
         let index = wanted.index().map(|index| self.dialect().indexed_by(index));
-        let mut sql = query("SELECT * FROM (SELECT * FROM history");
-        sql.push(&index.unwrap_or_default()).push(" WHERE id > ");
+        let mut sql = query("SELECT * FROM (SELECT history.* FROM ");
+        match &wanted.group {
+            // The order of the tables keeps SQLite from reading the complete history.
+            Some(group) => {
+                let name = group.rsplit('/').next().unwrap_or_default();
+                sql.push("history_groups CROSS JOIN history WHERE history.id = event AND name = ");
+                sql.push_bind(name.to_owned());
+                if name != group {
+                    sql.push(" AND '/' || asker_group || '/' LIKE ");
+                    sql.push_bind(format!("%/{}/%", escaped(group)));
+                    sql.push(" ESCAPE '!'");
+                }
+                sql.push(" AND event > ");
+            }
+            None => {
+                let index = index.unwrap_or_default();
+                sql.push("history").push(&index).push(" WHERE id > ");
+            }
+        }
         sql.push_bind(wanted.after.unwrap_or(0).max(first.saturating_sub(1)));
         // Adds only the necessary conditions.
+        let id = if wanted.group.is_some() {
+            "event"
+        } else {
+            "id"
+        };
         if let Some(last) = last {
-            sql.push(" AND id <= ").push_bind(last);
+            sql.push(&format!(" AND {id} <= ")).push_bind(last);
         }
         for (condition, value) in [
             (" AND asked_by = ", wanted.asked_by),
@@ -83,11 +122,11 @@ impl Store {
             sql.push(" AND at < ").push_bind(to_integer(until.0));
         }
         let order = if wanted.after.is_some() {
-            " ORDER BY id LIMIT "
+            "ASC"
         } else {
-            " ORDER BY id DESC LIMIT "
+            "DESC"
         };
-        sql.push(order)
+        sql.push(&format!(" ORDER BY {id} {order} LIMIT "))
             .push_bind(i64::from(wanted.limit.clamp(1, HistoryQuery::LIMIT_MAX)));
         sql.push(") AS page ORDER BY id");
         let rows = sql
@@ -141,6 +180,7 @@ impl Store {
             reason: row.get("reason"),
             cause: row.get("cause"),
             asked_by: row.get("asked_by"),
+            group: row.get("asker_group"),
             priority: row.get::<Option<i64>>("priority").map(from_small),
             placement: serde_json::from_str(row.get("placement")).map_err(bad)?,
             candidates: serde_json::from_str(row.get("candidates")).map_err(bad)?,

@@ -33,6 +33,8 @@ pub struct StoredRecord {
     pub cause: Option<String>,
     /// The id of the key or the person, such as `k3`; `k0` stands for a client without one.
     pub asked_by: Option<String>,
+    /// The path of the caller's group at that time, such as `physics/lab`.
+    pub group: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<StoredShare>,
     pub candidates: Vec<String>,
@@ -178,7 +180,7 @@ async fn append_stored(
 ) -> Result<Vec<StoredRecord>, sqlx::Error> {
     for some in records.chunks_mut(ROWS_AT_ONCE) {
         let mut insert = query(
-            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by) VALUES ",
+            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by, asker_group) VALUES ",
         );
         for (nth, record) in some.iter().enumerate() {
             insert.push(if nth == 0 { "(" } else { ", (" });
@@ -208,6 +210,8 @@ async fn append_stored(
                 .push_bind(record.cause.as_deref())
                 .push(", ")
                 .push_bind(record.asked_by.as_deref())
+                .push(", ")
+                .push_bind(record.group.as_deref())
                 .push(")");
         }
         insert.push(" RETURNING id");
@@ -223,6 +227,7 @@ async fn append_stored(
         }
     }
     add_hours(connection, &records).await?;
+    add_groups(connection, &records).await?;
     let replicas = records
         .iter()
         .filter_map(|record| record.replica.as_deref());
@@ -268,6 +273,26 @@ async fn add_hours(
     Ok(())
 }
 
+/// Lists the records under each group of their caller's path.
+async fn add_groups(
+    connection: &mut Connection,
+    records: &[StoredRecord],
+) -> Result<(), sqlx::Error> {
+    let paths = records.iter();
+    let paths = paths.filter_map(|record| Some((record.id, record.group.as_deref()?)));
+    let rows = paths.flat_map(|(id, path)| path.split('/').map(move |name| (name, id)));
+    let rows: Vec<(&str, i64)> = rows.collect();
+    for some in rows.chunks(ROWS_AT_ONCE) {
+        let mut insert = query("INSERT INTO history_groups (name, event) VALUES ");
+        for (nth, (name, id)) in some.iter().enumerate() {
+            insert.push(if nth == 0 { "(" } else { ", (" });
+            insert.push_bind(*name).push(", ").push_bind(*id).push(")");
+        }
+        insert.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
 fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRecord {
     StoredRecord {
         id: 0,
@@ -291,6 +316,7 @@ fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRe
         took_ms: record.took.map(|span| span.0),
         cause: record.cause.map(str::to_owned),
         asked_by: record.asked_by.map(|key| key.to_string()),
+        group: record.group.clone(),
         decision: record
             .explanation
             .as_ref()

@@ -27,6 +27,16 @@ pub struct EventCount {
     pub longest_ms: u64,
 }
 
+/// Events of the callers of one group that are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEventCount {
+    /// The path of the group, such as `physics/lab`.
+    pub group: String,
+    pub kind: String,
+    pub cause: Option<String>,
+    pub count: u64,
+}
+
 /// The requests for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UseCount {
@@ -104,6 +114,37 @@ impl Store {
             count: from_integer(row.get("count")),
             took_ms: from_integer(row.get("took")),
             longest_ms: from_integer(row.get("longest")),
+        };
+        Ok(rows.iter().map(count).collect())
+    }
+
+    /// The events of these kinds from `from` until before `to` by the group of their caller, without the groups below it.
+    pub async fn count_group_events(
+        &self,
+        kinds: &[&str],
+        from: Time,
+        to: Time,
+    ) -> Result<Vec<GroupEventCount>, StoreError> {
+        let mut sql = query(format!(
+            "SELECT asker_group, kind, cause, count(*) AS count FROM history{} \
+             WHERE asker_group IS NOT NULL AND at >= ",
+            self.dialect().indexed_by("history_by_group_and_time")
+        ));
+        sql.push_bind(to_integer(from.0)).push(" AND at < ");
+        sql.push_bind(to_integer(to.0)).push(" AND kind IN (");
+        for (nth, kind) in kinds.iter().enumerate() {
+            sql.push(if nth == 0 { "" } else { ", " }).push_bind(*kind);
+        }
+        sql.push(") GROUP BY asker_group, kind, cause ORDER BY asker_group, kind, cause");
+        let rows = sql
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("count the history by group"))?;
+        let count = |row: &Row| GroupEventCount {
+            group: row.get("asker_group"),
+            kind: row.get("kind"),
+            cause: row.get("cause"),
+            count: from_integer(row.get("count")),
         };
         Ok(rows.iter().map(count).collect())
     }

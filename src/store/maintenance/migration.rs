@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 31] = [
+const TABLES: [(&str, &str); 33] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -23,6 +23,7 @@ const TABLES: [(&str, &str); 31] = [
     ("tokens_by_day", "rowid"),
     ("key_usage", "holder, day, model"),
     ("group_usage", "day, path"),
+    ("group_hours", "hour, path"),
     ("ledger_names", "id"),
     ("ledger_hours", "hour, device, model, payer, state"),
     ("ledger_days", "day, payer, device, model, state"),
@@ -33,6 +34,7 @@ const TABLES: [(&str, &str); 31] = [
     ("history", "id"),
     ("decisions", "event"),
     ("history_hours", "hour"),
+    ("history_groups", "name, event"),
     ("conversations", "id"),
     ("responses", "nth"),
     ("response_items", "rowid"),

@@ -7,7 +7,7 @@ mod measurements;
 mod minutes;
 mod seconds;
 
-pub use groups::{GroupSum, GroupUsage};
+pub use groups::{GroupSum, GroupUsage, GroupUseCount};
 pub use ledger::LedgerSum;
 pub use ledger_batch::{LedgerAmount, LedgerBatch, LedgerKey};
 pub use measurements::{Circumstances, Measurement, Measurements};

@@ -1,7 +1,7 @@
-// Statistics for a day, a week or a month: requests, waits, loads, evictions and refusals, per model and in total.
+// Statistics for a day, a week or a month: requests, waits, loads, evictions and refusals, per model, per group and in total.
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { BASE, get } from '../lib/api.js';
-import { count, span } from '../lib/text.js';
+import { clean, count, short, span } from '../lib/text.js';
 import { sum } from '../lib/device.js';
 import { openModel, replace, route } from '../lib/route.js';
 import { Choice, Clock, Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
@@ -44,7 +44,17 @@ export function Report() {
     ${failure ? html`<${Problem} failure=${failure} />` : !report ? html`<${Loading} />` : html`<div class="tiles" role="group" aria-label="In all">${tile(total.requests.toLocaleString('en'), 'requests')}${tile(total.waited.toLocaleString('en'), 'waited in a queue')}${tile(mean(total.waited_seconds, total.waited), 'mean wait of those')}
       ${tile(total.cold_starts, 'cold starts')}${tile(total.loads, 'loads')}${tile(mean(total.load_seconds, total.loads), 'mean load')}${tile(all(total.evictions), 'evictions')}${tile(total.failed_loads + total.crashes, 'failures', total.failed_loads + total.crashes ? 'bad' : '')}${tile(all(total.refusals), 'refusals', all(total.refusals) ? 'bad' : '')}</div>
       <div class="columns-2"><${Reasons} title="Evictions" of=${total.evictions} /><${Reasons} title="Other unloads" of=${total.unloads} /><${Reasons} title="Refusals" of=${total.refusals} /></div>
-      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="audit" title="No activity">The history has no request and no load in this period.<//>`} />`}`;
+      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="audit" title="No activity">The history has no request and no load in this period.<//>`} />
+      <${Groups} of=${report.groups} file=${`${file('csv')}&by=group`} />`}`;
+}
+
+/** Requests, waits, refusals and tokens of each group, without the groups below it. */
+function Groups({ of, file }) {
+  if (!of.length) return null;
+  return html`<section aria-label="By group"><h2 class="table-title">By group <a class="button" href=${file} download><${Icon} name="download" /><span>CSV</span></a></h2>
+    <div class="table-frame"><table class="plain-table" aria-label="By group"><thead><tr><th>Group</th><th class="right">Requests</th><th class="right wide-only">Waited</th><th class="right wide-only">Mean wait</th><th class="right wide-only">Cold starts</th><th class="right wide-only">Refused</th><th class="right">Tokens</th></tr></thead>
+      <tbody>${of.map(it => html`<tr key=${it.group}><td class="fill clip" title=${clean(it.group)}>${short(it.group, 60)}</td><td class="right figure">${it.requests.toLocaleString('en')}</td><td class="right figure wide-only">${it.waited.toLocaleString('en')}</td><td class="right figure wide-only">${mean(it.waited_seconds, it.waited)}</td><td class="right figure wide-only">${it.cold_starts.toLocaleString('en')}</td>
+        <td class="right wide-only"><span class=${`figure ${all(it.refusals) ? 'bad-words' : 'faint'}`} title=${words(it.refusals)}>${all(it.refusals).toLocaleString('en')}</span></td><td class="right figure">${it.tokens.toLocaleString('en')}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 function Reasons({ title, of }) {

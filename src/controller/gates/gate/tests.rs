@@ -122,7 +122,7 @@ fn the_loop_reads_only_new_and_changed_gates() {
     drop(leases);
     assert_eq!(listed(), [ReplicaId(1)]);
     // A gate stays in the list until it has been read.
-    drop(gate.enter_granted(&SeatUser::default()));
+    drop(gate.enter_granted(&SeatUser::default(), Span(5)));
     assert_eq!(listed(), []);
     assert_eq!((gate.read().in_flight, gate.reading().entered), (0, 4));
     gate.set_guests(2);
@@ -134,7 +134,7 @@ fn the_loop_reads_only_new_and_changed_gates() {
 fn a_freed_seat_wakes_the_loop_while_requests_wait() {
     let (gate, mut messages) = gate(1);
     gate.set(GateMode::Queued);
-    drop(gate.enter_granted(&SeatUser::default()));
+    drop(gate.enter_granted(&SeatUser::default(), Span(5)));
     assert!(matches!(messages.try_recv(), Ok(GateReport::SeatFreed)));
 }
 
