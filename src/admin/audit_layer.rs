@@ -19,7 +19,7 @@ use gateway::state::App;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
-const KEPT: [&str; 24] = [
+const KEPT: [&str; 25] = [
     "model",
     "replica",
     "priority",
@@ -44,6 +44,7 @@ const KEPT: [&str; 24] = [
     "weight",
     "reserved_permille",
     "class_max",
+    "priority_max",
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;

@@ -25,7 +25,7 @@ use gateway::{group_changes, groups_view};
         (status = 200, description = "The groups", body = GroupList, example = json!({
             "month": "2026-01", "month_ends_at": "2026-01-31T23:00:00.000Z",
             "groups": [{"group": "physics", "path": "physics", "parent": null, "weight": 2, "share_now": 0.667, "reserved_permille": 100,
-                "class_max": "priority", "models": ["*"],
+                "class_max": "priority", "priority_max": 2, "models": ["*"],
                 "limits": {"requests_per_minute": null, "tokens_per_minute": null, "concurrent_requests": 32, "tokens_per_day": null},
                 "quota": {"gpu_hours": 100.0, "tokens": null, "at_end": "lowest", "used_ratio": 0.31},
                 "source": "configuration", "keys": ["k3"], "claims": [], "members": 12, "waiting": 3, "running": 4, "tokens": 48213004, "device_seconds": 111600.0}]

@@ -130,6 +130,7 @@ pub async fn load(
     Body(request): Body<LoadRequest>,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
+    admin.check_priority(request.priority)?;
     let route = match app.handle.route(&request.model) {
         Some(route) => route,
         None => hub_registration::of_administrator(&app, &request.model).await?,

@@ -69,7 +69,7 @@ impl FromRequestParts<App> for Myself {
             "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
             "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [], "limits": null, "log_prompts": false},
         "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
-        "group": {"path": "physics/lab", "share_now": 0.5, "class_max": "default",
+        "group": {"path": "physics/lab", "share_now": 0.5, "class_max": "default", "priority_max": null,
             "quotas": [{"gpu_hours": 100.0, "tokens": null, "at_end": "lowest", "used_ratio": 0.31}],
             "month_ends_at": "2026-01-31T23:00:00.000Z"},
         "models": [{"model": "tiny-chat", "aliases": [], "state": "loading", "priority": 1, "ready_replicas": 0,

@@ -266,6 +266,7 @@ pub(crate) async fn register(
         return view(&app, &route.entry.name).map(Json);
     }
     let document = app.reading.run(body.len(), move || document(&body)).await?;
+    admin.check_priority(priority_of(&document))?;
     let name = document
         .pointer("/engine_config/model_id")
         .and_then(Value::as_str)
@@ -323,6 +324,7 @@ pub(crate) async fn change(
     Params(query): Params<OneQuery>,
     Body(patch): Body<ModelPatch>,
 ) -> Result<Json<ModelView>, Failure> {
+    admin.check_priority(patch.priority.flatten())?;
     let route = known(&app, &query.model)?;
     let name = &route.entry.name;
     // Applied to the state at the time of execution, not at the time of the request.
@@ -413,6 +415,12 @@ fn document(bytes: &[u8]) -> Result<Value, Failure> {
         )
     })?;
     Ok(Value::Object(entries.0.into_iter().collect()))
+}
+
+/// The priority of a model's document. A value that is not a priority is refused where the document is read.
+fn priority_of(document: &Value) -> Option<Priority> {
+    let number = document.pointer("/pool_config/priority")?.as_u64()?;
+    Some(Priority(u32::try_from(number).unwrap_or(u32::MAX)))
 }
 
 fn register_failure(error: ChangeError) -> Failure {

@@ -233,6 +233,7 @@ impl Failure {
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::WeightsDamaged { .. } => (unavailable, "weights_damaged", None),
             Refusal::ProgramMissing { .. } => (unavailable, "program_missing", None),
+            Refusal::AboveGroup { .. } => (ErrorKind::Forbidden, "model_above_group", None),
             Refusal::Superseded => (ErrorKind::Conflict, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };

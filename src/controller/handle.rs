@@ -20,8 +20,8 @@ use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{
-    Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Refusal, Span,
-    Ticket, Time,
+    Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Priority, Refusal,
+    Span, Ticket, Time,
 };
 use store::{NodePass, Store, StoredRecord};
 
@@ -231,6 +231,17 @@ impl Handle {
         command: Command,
         by: Option<KeyId>,
     ) -> Result<PendingOrder, ControllerBusy> {
+        self.limited_order(command, by, None)
+    }
+
+    /// Like [`Handle::order`]. With `priority_max`, the order is refused for a model of a higher priority, and an unload cuts no
+    /// request.
+    pub fn limited_order(
+        &self,
+        command: Command,
+        by: Option<KeyId>,
+        priority_max: Option<Priority>,
+    ) -> Result<PendingOrder, ControllerBusy> {
         let order = OrderId(self.number());
         let (accept, accepted) = oneshot::channel();
         let (settle, settled) = oneshot::channel();
@@ -238,6 +249,7 @@ impl Handle {
             order,
             command,
             by,
+            priority_max,
             accepted: accept,
             settled: settle,
         };

@@ -263,12 +263,20 @@ impl Control {
                 order,
                 command,
                 by,
+                priority_max,
                 accepted,
                 settled,
             } => {
                 self.forecasts.ordered();
                 self.orders.begin(order, &command, by, accepted, settled);
-                self.turn(Event::OrderReceived { order, command });
+                self.turn(match priority_max {
+                    None => Event::OrderReceived { order, command },
+                    Some(priority_max) => Event::GroupOrderReceived {
+                        order,
+                        command,
+                        priority_max,
+                    },
+                });
             }
             Message::Waiting { reply } => {
                 // The caller may have left.

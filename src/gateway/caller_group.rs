@@ -6,8 +6,9 @@ use wildmatch::WildMatch;
 
 use crate::group_spending::{GroupQuota, Spending, Spent, SpentQuota};
 use access::limits::Bucket;
+use api_types::error::Failure;
 use config::{AtEnd, GroupsSection, groups};
-use pool::{GroupId, ServiceClass};
+use pool::{GroupId, Priority, ServiceClass};
 
 /// The shares, models and limits of the members of a group.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct CallerGroup {
     /// From the top, as in `physics/lab`.
     pub path: Arc<str>,
     class_max: ServiceClass,
+    /// The highest model priority that members may request, and the group that sets it.
+    priority_max: Option<(Box<str>, Priority)>,
     /// The patterns of this group and of its parents. A model must match a pattern of each.
     models: Vec<Vec<WildMatch>>,
     /// The limits of this group and of its parents.
@@ -57,6 +60,8 @@ impl CallerGroup {
             name: name.into(),
             path: groups::path(section, name).into(),
             class_max: groups::class_max(section, name),
+            priority_max: groups::priority_max(section, name)
+                .map(|(name, most)| (name.into(), most)),
             models: models.collect(),
             buckets: buckets.collect(),
             quotas: quotas.collect(),
@@ -70,6 +75,26 @@ impl CallerGroup {
             return ServiceClass::Flex;
         }
         wished.min(self.class_max)
+    }
+
+    /// Refuses a model priority that members may not request.
+    ///
+    /// # Errors
+    /// 403 `priority_above_group`, with the group that sets the limit.
+    pub fn check_priority(&self, requested: Priority) -> Result<(), Failure> {
+        match &self.priority_max {
+            Some((group, most)) if requested > *most => {
+                let mut failure = Failure::forbidden(
+                    "priority_above_group",
+                    format!(
+                        "priority: {requested} is above {most}, the highest priority that members of the group {group} may request (groups.{group}.priority_max); request at most {most}"
+                    ),
+                );
+                failure.body.error.param = Some("priority".to_owned());
+                Err(failure)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The first quota with this end that is used up.
@@ -131,6 +156,23 @@ mod tests {
         assert_eq!(buckets, ["group:lab", "group:top"]);
         assert_eq!(lab.class(ServiceClass::Priority), ServiceClass::Default);
         assert_eq!(lab.class(ServiceClass::Flex), ServiceClass::Flex);
+    }
+
+    #[test]
+    fn a_priority_above_the_smallest_limit_on_the_path_is_refused_with_the_group_and_both_values() {
+        let groups = groups("top: {priority_max: 2}\nlab: {parent: top, priority_max: 7}\nfree: {}");
+        let lab = &groups["lab"];
+        assert!(lab.check_priority(Priority(2)).is_ok());
+        let refused = lab.check_priority(Priority(3)).expect_err("above");
+        let error = refused.body.error;
+        assert_eq!(
+            (error.code, error.param.as_deref()),
+            (Some("priority_above_group"), Some("priority"))
+        );
+        for part in ["priority: 3", "above 2", "group top"] {
+            assert!(error.message.contains(part), "{}", error.message);
+        }
+        assert!(groups["free"].check_priority(Priority::MAX).is_ok());
     }
 
     #[test]

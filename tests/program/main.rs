@@ -34,6 +34,7 @@ mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
 mod group_changes;
+mod group_priorities;
 mod group_quotas;
 mod groups;
 mod guardian;

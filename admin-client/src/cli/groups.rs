@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::limits::LimitArgs;
-use super::values::limit;
+use super::values::{limit, priority};
 
 /// `groups`, which lists without a further word.
 #[derive(Debug, Args)]
@@ -47,6 +47,9 @@ pub struct GroupArgs {
     /// The highest class of its requests
     #[arg(long, value_enum)]
     pub class_max: Option<Class>,
+    /// The highest model priority that its members may request
+    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
+    pub priority_max: Option<u32>,
     /// Models that its members may use: names, or patterns such as tiny-*
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
     pub models: Option<Vec<String>>,

@@ -69,6 +69,7 @@ fn body(args: &GroupArgs) -> Value {
         "weight": args.weight,
         "reserved_permille": args.reserved_permille,
         "class_max": class(),
+        "priority_max": args.priority_max,
         "models": args.models,
         "keys": args.keys,
         "claims": args.claims,
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_body_has_only_the_options_that_are_present() {
-        let line = "admin-client groups set lab --weight 2 --keys k3,k4 --tokens 10M --at-end lowest --class-max flex";
+        let line = "admin-client groups set lab --weight 2 --keys k3,k4 --tokens 10M --at-end lowest --class-max flex --priority-max 0";
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("a line");
         let Command::Groups(GroupsArgs {
             command: Some(GroupsCommand::Set(args)),
@@ -95,7 +96,7 @@ mod tests {
         };
         assert_eq!(
             body(&args),
-            json!({"weight": 2, "keys": ["k3", "k4"], "class_max": "flex", "quota": {"tokens": "10M", "at_end": "lowest"}})
+            json!({"weight": 2, "keys": ["k3", "k4"], "class_max": "flex", "priority_max": 0, "quota": {"tokens": "10M", "at_end": "lowest"}})
         );
     }
 

@@ -48,10 +48,13 @@ pub fn changed(changed: &ChangedGroup, done: &str, style: Style) -> String {
 
 fn line(group: &GroupView) -> Row {
     let depth = group.path.matches('/').count();
-    let class = match group.reserved_permille {
-        0 => group.class_max.clone(),
-        permille => format!("{}, {permille}‰ reserved", group.class_max),
-    };
+    let mut class = group.class_max.clone();
+    if group.reserved_permille > 0 {
+        class.push_str(&format!(", {}‰ reserved", group.reserved_permille));
+    }
+    if let Some(most) = group.priority_max {
+        class.push_str(&format!(", priority up to {most}"));
+    }
     row![
         format!("{}{}", "  ".repeat(depth), group.group),
         group.weight,
@@ -89,7 +92,7 @@ mod tests {
     fn a_group_is_indented_below_its_parent_with_its_quota() {
         let list: GroupList = serde_json::from_value(json!({
             "month": "2026-11", "month_ends_at": "2026-12-01T00:00:00.000Z", "groups": [
-                {"group": "physics", "path": "physics", "weight": 2, "share_now": 0.667, "reserved_permille": 100, "class_max": "priority",
+                {"group": "physics", "path": "physics", "weight": 2, "share_now": 0.667, "reserved_permille": 100, "class_max": "priority", "priority_max": 2,
                     "members": 3, "waiting": 1, "running": 2, "tokens": 1200, "device_seconds": 5400.0,
                     "quota": {"gpu_hours": 5.0, "tokens": null, "at_end": "lowest", "used_ratio": 0.3}},
                 {"group": "lab", "path": "physics/lab", "parent": "physics", "weight": 1, "share_now": 0.667, "class_max": "default"}]}))
@@ -100,7 +103,7 @@ mod tests {
         let top = line("physics").expect("a row");
         for cell in [
             "66.7 %",
-            "priority, 100‰ reserved",
+            "priority, 100‰ reserved, priority up to 2",
             "1.50",
             "30 % of 5 GPU hours, then lowest",
         ] {

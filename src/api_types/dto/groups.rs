@@ -49,6 +49,9 @@ pub struct GroupView {
     /// The highest class: `flex`, `default` or `priority`.
     #[schema(example = "priority")]
     pub class_max: &'static str,
+    /// The highest model priority that members may request: the smallest value of the group and of those above it; null: no limit.
+    #[schema(example = 2)]
+    pub priority_max: Option<u32>,
     /// Patterns of models. The groups above restrict them further.
     pub models: Vec<String>,
     #[schema(value_type = LimitView)]
@@ -200,6 +203,7 @@ impl<'a> Tree<'a> {
             share_now: share,
             reserved_permille: group.reserved_permille,
             class_max: class_name(groups::class_max(self.section, name)),
+            priority_max: groups::priority_max(self.section, name).map(|(_, most)| most.0),
             models: group.models.clone(),
             limits: group.limits,
             quota: group.quota.map(|quota| QuotaView::new(&quota, sum)),
@@ -242,6 +246,9 @@ pub struct MyGroup {
     /// The highest class: `flex`, `default` or `priority`.
     #[schema(example = "default")]
     pub class_max: &'static str,
+    /// The highest model priority that members may request; null: no limit.
+    #[schema(example = 2)]
+    pub priority_max: Option<u32>,
     /// The quotas of the group and of the groups above it. All of them count.
     pub quotas: Vec<QuotaView>,
     /// The time at which quotas begin again.
@@ -264,6 +271,7 @@ impl MyGroup {
             path: own.path.clone(),
             share_now: own.share_now,
             class_max: own.class_max,
+            priority_max: own.priority_max,
             quotas,
             month_ends_at: list.month_ends_at.clone(),
         })

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::limits::Limit;
 use super::quota::QuotaSection;
 use crate::problems::Problem;
-use pool::{GROUP_DEPTH_MAX, GROUPS_MAX, Group, GroupId, GroupsError, ServiceClass, WEIGHT_MAX};
+use pool::{
+    GROUP_DEPTH_MAX, GROUPS_MAX, Group, GroupId, GroupsError, Priority, ServiceClass, WEIGHT_MAX,
+};
 
 const NAME_BYTES_MAX: usize = 64;
 /// More members are a mistake.
@@ -29,6 +31,9 @@ pub struct GroupSection {
     pub reserved_permille: u32,
     /// The highest class of requests; null: that of the parent. At the top it is `priority` with a reserved share, otherwise `default`.
     pub class_max: Option<ClassName>,
+    /// The highest model priority that members may request, 0 to 1000000; the smallest value of the group and of those above it counts.
+    /// Null: no limit.
+    pub priority_max: Option<u32>,
     /// Models by name, with `*` for any characters. Members may only use models that their key and all groups above it allow.
     pub models: Vec<String>,
     /// Limits for all members together, in addition to the limits of each key.
@@ -48,6 +53,7 @@ impl Default for GroupSection {
             weight: 1,
             reserved_permille: 0,
             class_max: None,
+            priority_max: None,
             models: vec!["*".to_owned()],
             limits: Limit::default(),
             quota: None,
@@ -134,6 +140,18 @@ pub fn class_max(section: &GroupsSection, name: &str) -> ServiceClass {
     }
 }
 
+/// The highest model priority that members of the group may request, with the group that sets it: the smallest value of the group and
+/// those above it. `None` if none of them has a value.
+pub fn priority_max<'a>(
+    section: &'a GroupsSection,
+    name: &'a str,
+) -> Option<(&'a str, Priority)> {
+    let values =
+        lineage(section, name).filter_map(|(name, group)| Some((name, group.priority_max?)));
+    let least = values.min_by_key(|(_, value)| *value);
+    least.map(|(name, value)| (name, Priority(value)))
+}
+
 /// The tree as text, one line for each group.
 pub fn tree(section: &GroupsSection) -> Vec<String> {
     fn below(section: &GroupsSection, parent: Option<&str>, depth: usize, lines: &mut Vec<String>) {
@@ -150,8 +168,12 @@ pub fn tree(section: &GroupsSection) -> Vec<String> {
                 0 => String::new(),
                 permille => format!(", {permille}‰ reserved"),
             };
+            let priority = match priority_max(section, name) {
+                Some((_, most)) => format!(", priority up to {most}"),
+                None => String::new(),
+            };
             lines.push(format!(
-                "{}{name}: weight {} of {sum}{reserved}{members}",
+                "{}{name}: weight {} of {sum}{reserved}{priority}{members}",
                 "  ".repeat(depth),
                 group.weight
             ));
@@ -246,6 +268,13 @@ pub fn problems(section: &GroupsSection) -> Vec<Problem> {
             wrong(
                 ".reserved_permille",
                 format!("is {permille}; allowed: 0 to 1000"),
+            );
+        }
+        if let Some(priority) = group.priority_max.filter(|most| *most > Priority::MAX.0) {
+            let most = Priority::MAX;
+            wrong(
+                ".priority_max",
+                format!("is {priority}; allowed: 0 to {most}"),
             );
         }
         if let Some(parent) = group

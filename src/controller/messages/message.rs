@@ -15,7 +15,7 @@ use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
     Bytes, Command, DeviceId, FetchEnd, Forecast, GroupId, Groups, KeyId, ModelId, NodeId, OrderId,
-    Outcome, Pool, Refusal, ReplicaId, Span, Ticket, Tier, Time,
+    Outcome, Pool, Priority, Refusal, ReplicaId, Span, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
@@ -47,6 +47,8 @@ pub(crate) enum Message {
         command: Command,
         /// The key or the person that gave the order.
         by: Option<KeyId>,
+        /// The limit of an order of a group's administrator.
+        priority_max: Option<Priority>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     },

@@ -20,7 +20,7 @@ use crate::state::App;
 use api_types::error::Failure;
 use config::{GrantRole, InferenceAuth};
 use edge::record;
-use pool::{KeyId, ServiceClass, Time};
+use pool::{KeyId, Priority, ServiceClass, Time};
 use store::{KeyRecord, Role};
 
 const VOICES: &str = "/v1/audio/voices";
@@ -107,17 +107,27 @@ pub struct Admin {
     pub name: String,
     /// The holder whose rights limit the rights that can be granted to others.
     pub holder: Holder,
+    pub group: Option<Arc<CallerGroup>>,
 }
 
 impl Admin {
-    fn of_signed_on(person: Person) -> Result<Admin, Failure> {
+    fn of_signed_on(person: Person, app: &App) -> Result<Admin, Failure> {
         person.needs(GrantRole::Admin)?;
         record::note(|facts| facts.is_admin = true);
         Ok(Admin {
             by: person.identity.key,
             name: person.identity.name.clone(),
+            group: app.keys.groups().of_person(&person.identity, &app.handle),
             holder: Holder::Person(person.identity),
         })
+    }
+
+    /// Refuses a model priority that the administrator's group may not request.
+    pub fn check_priority(&self, requested: Option<Priority>) -> Result<(), Failure> {
+        match (&self.group, requested) {
+            (Some(group), Some(requested)) => group.check_priority(requested),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -248,18 +258,18 @@ impl FromRequestParts<App> for Admin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
         let sent = Sent::new(parts, app).await?;
         let key = match known(sent.credential, parts, app)? {
-            Known::Person(person) => return Admin::of_signed_on(person),
+            Known::Person(person) => return Admin::of_signed_on(person, app),
             Known::Key(key) => key,
         };
         match key.role {
             Role::Admin => {
                 on_its_routes(&key, parts, app)?;
                 record::note(|facts| facts.is_admin = true);
-                let holder = Holder::Key(key.id);
                 Ok(Admin {
                     by: key.id,
+                    group: app.keys.groups().of_key(&key, &app.handle),
                     name: key.name,
-                    holder,
+                    holder: Holder::Key(key.id),
                 })
             }
             Role::Viewer => Err(Failure::viewer(&key)),

@@ -12,19 +12,28 @@ use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
 use crate::types::event::Command;
-use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
+use crate::types::ids::{ModelId, OrderId, Priority, ReplicaId, Span};
 use crate::types::model::Override;
 use crate::types::order::Order;
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
+/// The drain time of an unload that cuts no request: longer than any request.
+const UNCUT: Span = Span::from_secs(365 * 24 * 3_600);
+
 impl Pool {
     /// Refuses an order that cannot be carried out before anything is stored. Any other order is stored first and carried out once
     /// the store has confirmed it (D1).
-    pub(crate) fn order_received(&mut self, id: OrderId, command: Command, actions: &mut Actions) {
-        let refusal = refusal_of(self, id, &command);
-        self.orders
-            .open(id, Order::new(command, self.now, self.wall()));
+    pub(crate) fn order_received(
+        &mut self,
+        id: OrderId,
+        command: Command,
+        priority_max: Option<Priority>,
+        actions: &mut Actions,
+    ) {
+        let order = Order::new(command, self.now, self.wall()).limited(priority_max);
+        let refusal = refusal_of(self, id, &order);
+        self.orders.open(id, order);
         match refusal {
             Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
             None => self.order_accepted(id, actions),
@@ -44,10 +53,10 @@ impl Pool {
                 replica,
                 now,
             } => {
-                let drain = if now {
-                    Span::ZERO
-                } else {
-                    self.limits.unload_drain
+                let drain = match self.orders[&id].priority_max {
+                    Some(_) => UNCUT,
+                    None if now => Span::ZERO,
+                    None => self.limits.unload_drain,
                 };
                 self.supersede_loads(Some(model), id, actions);
                 if replica.is_none() {

@@ -174,7 +174,7 @@ impl Pool {
     /// Saves the next queued order. It is checked again, because it may have become impossible while it was queued.
     fn save_next(&mut self, actions: &mut Actions) {
         while let Some(id) = self.orders.next_to_save() {
-            match refusal_of(self, id, &self.orders[&id].command) {
+            match refusal_of(self, id, &self.orders[&id]) {
                 Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
                 None => self.save(id, actions),
             }

@@ -170,7 +170,14 @@ impl Pool {
                 }
             }
             Event::WishesRestored { model, over, load } => self.wishes_restored(model, over, load),
-            Event::OrderReceived { order, command } => self.order_received(order, command, actions),
+            Event::OrderReceived { order, command } => {
+                self.order_received(order, command, None, actions);
+            }
+            Event::GroupOrderReceived {
+                order,
+                command,
+                priority_max,
+            } => self.order_received(order, command, Some(priority_max), actions),
             Event::Saved { order } => self.order_saved(order, actions),
             Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
             Event::TimerFired => {}

@@ -8,6 +8,7 @@ use crate::plan::{node_demand, orders, place};
 use crate::types::decision::{Plan, Prospect};
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{ModelId, OrderId};
+use crate::types::order::Order;
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
@@ -15,8 +16,9 @@ use crate::types::requirements::Requirements;
 pub(crate) fn refusal_of(
     pool: &Pool,
     id: OrderId,
-    command: &Command,
+    order: &Order,
 ) -> Option<(Refusal, Option<Box<Plan>>)> {
+    let command = &order.command;
     let model = match command {
         Command::Load(LoadOrder { model, .. })
         | Command::Unload { model, .. }
@@ -44,6 +46,10 @@ pub(crate) fn refusal_of(
     let Some(known) = pool.models.get(&model).filter(|model| !model.removed) else {
         return Some((Refusal::UnknownModel, None));
     };
+    let priority = known.priority();
+    if let Some(most) = order.priority_max.filter(|most| priority > *most) {
+        return Some((Refusal::AboveGroup { priority, most }, None));
+    }
     match command {
         Command::Load(load) => {
             if let Some(refusal) = load_refusal(pool, known, load) {
@@ -176,3 +182,6 @@ fn devices_of(pool: &Pool, model: &Model) -> Option<u32> {
     let mut staying = replicas.filter(|replica| replica.is_live());
     staying.next().map(|replica| replica.shares.len() as u32)
 }
+
+#[cfg(test)]
+mod tests;

@@ -304,6 +304,13 @@ pub enum Event {
         order: OrderId,
         command: Command,
     },
+    /// An order of a group's administrator. It is refused for a model of a higher priority than `priority_max`, and an unload cuts
+    /// no request.
+    GroupOrderReceived {
+        order: OrderId,
+        command: Command,
+        priority_max: Priority,
+    },
     /// The store has written what `Action::Save` gave it (D1).
     Saved {
         order: OrderId,

@@ -258,6 +258,10 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
         "program_missing",
         "The program of its engine is missing, or may not be run (L3).",
     ),
+    (
+        "above_group",
+        "The model has a higher priority than the group of its administrator may set.",
+    ),
     ("superseded", "A later order replaced this one."),
     (
         "not_saved",

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::types::action::{Evicted, Wish};
 use crate::types::decision::Plan;
 use crate::types::event::{Command, LoadOrder};
-use crate::types::ids::{ReplicaId, Time};
+use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::model::OverrideChange;
 use crate::types::reason::Refusal;
 use crate::types::saves::Previous;
@@ -15,6 +15,8 @@ use crate::types::saves::Previous;
 #[derive(Clone, Debug)]
 pub struct Order {
     pub(crate) command: Command,
+    /// The highest priority of a model that the order may concern; `None` for orders of the pool's administrators.
+    pub(crate) priority_max: Option<Priority>,
     pub(crate) since: Time,
     /// The store holds its wish (D1). The order has no effect before.
     pub(crate) saved: bool,
@@ -54,6 +56,7 @@ impl Order {
         };
         Order {
             command,
+            priority_max: None,
             since,
             saved: false,
             replicas: 0,
@@ -67,6 +70,14 @@ impl Order {
             shortfall: None,
             plan: None,
             drain_until: None,
+        }
+    }
+
+    /// The order of a group's administrator, if there is a limit.
+    pub(crate) fn limited(self, priority_max: Option<Priority>) -> Order {
+        Order {
+            priority_max,
+            ..self
         }
     }
 

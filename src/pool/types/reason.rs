@@ -275,6 +275,11 @@ pub enum Refusal {
     ProgramMissing {
         message: String,
     },
+    /// An order of a group's administrator for a model of a higher priority than the group may set.
+    AboveGroup {
+        priority: Priority,
+        most: Priority,
+    },
     Superseded,
     /// The store could not write the wish, so nothing has changed (D1).
     NotSaved {
@@ -565,6 +570,12 @@ impl fmt::Display for Refusal {
             }
             Refusal::WeightsDamaged { message } => write!(f, "{message} (L3)"),
             Refusal::ProgramMissing { message } => write!(f, "{message} (L3)"),
+            Refusal::AboveGroup { priority, most } => {
+                write!(
+                    f,
+                    "its priority is {priority}, and a group administrator may load and unload models of a priority of at most {most}; request it from an administrator of the pool"
+                )
+            }
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),
             Refusal::NotSaved { message } => {
                 write!(

@@ -99,6 +99,7 @@ impl Refusal {
             Refusal::LoadedOnOthers { .. } => "loaded_on_others",
             Refusal::WeightsDamaged { .. } => "weights_damaged",
             Refusal::ProgramMissing { .. } => "program_missing",
+            Refusal::AboveGroup { .. } => "above_group",
             Refusal::Superseded => "superseded",
             Refusal::NotSaved { .. } => "not_saved",
         }

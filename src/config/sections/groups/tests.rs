@@ -34,6 +34,10 @@ fn groups_that_cannot_be_used_are_named_with_their_key() {
             "a: {reserved_permille: 600}\nb: {reserved_permille: 401}",
             "groups.b.reserved_permille: cannot be used",
         ),
+        (
+            "a: {priority_max: 1000001}",
+            "groups.a.priority_max: is 1000001; allowed: 0 to 1000000",
+        ),
         ("a: {models: []}", "groups.a.models: is empty"),
         ("'a b': {}", "groups.a b: is not a name"),
         ("\"a\\n{}\": {}", "is not a name"),
@@ -115,16 +119,29 @@ fn the_class_of_a_group_comes_from_the_nearest_group_that_sets_it() {
 }
 
 #[test]
+fn the_smallest_priority_on_the_path_counts() {
+    let groups = section(
+        "top: {priority_max: 3}\nlab: {parent: top, priority_max: 5}\ncourse: {parent: lab, priority_max: 0}\nteam: {parent: lab}\nfree: {}",
+    );
+    let most = |name: &'static str| priority_max(&groups, name);
+    assert_eq!(most("top"), Some(("top", Priority(3))));
+    assert_eq!(most("lab"), Some(("top", Priority(3))));
+    assert_eq!(most("team"), Some(("top", Priority(3))));
+    assert_eq!(most("course"), Some(("course", Priority(0))));
+    assert_eq!(most("free"), None);
+}
+
+#[test]
 fn the_tree_shows_each_group_below_its_parent() {
     let groups = section(
-        "physics: {weight: 2, reserved_permille: 50}\nlab: {parent: physics, keys: [k1, k2]}\nchemistry: {claims: [chem]}",
+        "physics: {weight: 2, reserved_permille: 50, priority_max: 2}\nlab: {parent: physics, keys: [k1, k2]}\nchemistry: {claims: [chem]}",
     );
     assert_eq!(
         tree(&groups),
         [
             "chemistry: weight 1 of 3, 1 claims",
-            "physics: weight 2 of 3, 50‰ reserved",
-            "  lab: weight 1 of 1, 2 keys",
+            "physics: weight 2 of 3, 50‰ reserved, priority up to 2",
+            "  lab: weight 1 of 1, priority up to 2, 2 keys",
         ]
     );
 }
