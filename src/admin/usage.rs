@@ -11,15 +11,16 @@ use utoipa::IntoParams;
 
 use super::events::unreadable;
 use super::history_filters::{asker, is_within, names_of};
-use api_types::dto::{UsageParts, UsageView, group_and_account};
+use api_types::dto::{ChartPeriod, ChartPoint, UsageParts, UsageView, group_and_account};
 use api_types::error::Failure;
 use config::{GroupsSection, Month, groups};
 use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
+use gateway::metrics::first_token_quantile;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
 use pool::Time;
-use store::{LedgerSum, UseCount};
+use store::{LedgerSum, Store, UseCount};
 
 const HOUR_MS: u64 = 3_600_000;
 /// Maximum number of rows of a report as JSON, which browsers show, and as CSV.
@@ -60,6 +61,9 @@ pub(crate) struct UsageQuery {
     /// Only this key: an id such as `k3`, a name, `anonymous` or `administrator`.
     #[param(value_type = Option<String>, min_length = 1, example = "k3")]
     of: Option<String>,
+    /// Adds charts of this time up to now: `hour`, `day` or `week`. The default is none.
+    #[param(value_type = Option<String>, pattern = "^(hour|day|week)$", example = "day")]
+    charts: Option<ChartPeriod>,
     /// `json` (the default), or `csv` for a table.
     #[param(value_type = Option<String>, pattern = "^(json|csv)$", example = "json")]
     format: Format,
@@ -68,7 +72,9 @@ pub(crate) struct UsageQuery {
 impl Strict for UsageQuery {
     fn read(fields: &mut Fields) -> Result<UsageQuery, Failure> {
         let formats = [("json", Format::Json), ("csv", Format::Csv)];
+        let periods = ChartPeriod::ALL.map(|period| (period.name(), period));
         Ok(UsageQuery {
+            charts: fields.choice("charts", &periods)?,
             month: read_month(fields)?,
             group: fields.text("group")?,
             model: fields.text("model")?,
@@ -101,7 +107,8 @@ impl Strict for UsageQuery {
                     "byte_seconds": 7.4e15, "energy_joules": null, "energy_known_seconds": 0.0, "cost": null}],
                 "hours": [{"at": "2026-01-31T20:00:00.000Z",
                     "seconds": {"used": 1200.0, "idle": 60.0, "loading": 0.0, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 2340.0, "not_known": 0.0},
-                    "requests": 120, "waited": 2, "waited_seconds": 3.5}]
+                    "requests": 120, "waited": 2, "waited_seconds": 3.5}],
+                "charts": null
             })),
             (String = "text/csv", example = json!("month,model,…")),
         )),
@@ -132,9 +139,13 @@ pub(crate) async fn show(
         store.ledger_by_payer(first, last),
         store.ledger_by_device(first, last),
         store.ledger_by_hour(hours.0, hours.1),
-        store.count_use_by_hour(at(hours.0), at(hours.1)),
+        store.count_use_by(60, at(hours.0), at(hours.1)),
     )
     .map_err(unreadable)?;
+    let charts = match query.charts {
+        Some(period) => Some(charts(store, period, wall).await?),
+        None => None,
+    };
     let in_month = |hour: i64| (first..=last).contains(&config.day(at(hour)));
     let by_hour: Vec<_> = by_hour
         .into_iter()
@@ -173,11 +184,24 @@ pub(crate) async fn show(
             .collect();
         let names = names_of(&app, &ids);
         let name = |id: &str| names.get(id).cloned().unwrap_or_default();
-        let usage = UsageView::new(&parts, name, keep);
+        let mut usage = UsageView::new(&parts, name, keep);
+        usage.charts = charts;
         check_rows(usage.rows.len(), format)?;
         response(&usage, format)
     };
     reading.reading.run(bytes, report).await
+}
+
+/// The charts of a period up to now.
+async fn charts(store: &Store, period: ChartPeriod, now: Time) -> Result<Vec<ChartPoint>, Failure> {
+    let (from, to) = period.range(now);
+    let (uses, minutes) = tokio::try_join!(
+        store.count_use_by(period.step_minutes(), from, to),
+        store.pool_minutes(from, to),
+    )
+    .map_err(unreadable)?;
+    let quantile = first_token_quantile;
+    Ok(ChartPoint::all(period, now, &uses, &minutes, quantile))
 }
 
 fn response(usage: &UsageView, format: Format) -> Result<Response, Failure> {

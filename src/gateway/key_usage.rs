@@ -9,8 +9,10 @@ use std::time::Duration;
 use crate::caller_group::CallerGroup;
 use crate::group_spending::Spending;
 use crate::group_usage::GroupCounts;
+use crate::metrics::{Metrics, MinuteCounts};
 use access::limits::Limits;
 use config::Month;
+use controller::Clock;
 use pool::{KeyId, Span, Time};
 use store::{KeyUsage, Store, StoreError, UnsavedUsage};
 
@@ -46,6 +48,9 @@ pub struct KeyUsages {
     running: Mutex<BTreeMap<u64, RunningRequest>>,
     unwritten: Mutex<BTreeMap<Place, Used>>,
     groups: GroupCounts,
+    /// The figures of the pool for charts.
+    minutes: MinuteCounts,
+    clock: Clock,
     numbers: AtomicU64,
     /// Number of counts that the database refused at the last write.
     refused: AtomicUsize,
@@ -94,11 +99,14 @@ impl KeyUsages {
         store: Arc<Store>,
         limits: Arc<Limits>,
         spending: Arc<Spending>,
+        (metrics, clock): (Metrics, Clock),
     ) -> KeyUsages {
         KeyUsages {
             store,
             limits,
             groups: GroupCounts::new(spending),
+            minutes: MinuteCounts::new(metrics),
+            clock,
             running: Mutex::default(),
             unwritten: Mutex::default(),
             numbers: AtomicU64::new(0),
@@ -214,6 +222,7 @@ impl KeyUsages {
     pub async fn write_all(&self) {
         let _turn = self.writing.lock().await;
         let today = self.limits.today();
+        self.minutes.write(&self.store, self.clock.wall()).await;
         self.groups.write(&self.store, today).await;
         let taken = std::mem::take(&mut *locked(&self.unwritten));
         if taken.is_empty() {
@@ -306,7 +315,9 @@ mod tests {
         let store = Arc::new(Store::open(&url).await.expect("a store"));
         let clock = move || Time(now.load(Ordering::Relaxed));
         let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, clock).expect("limits");
-        Arc::new(KeyUsages::new(store, Arc::new(limits), Arc::default()))
+        let own = (Metrics::since(Time(0)), Clock::start());
+        let usages = KeyUsages::new(store, Arc::new(limits), Arc::default(), own);
+        Arc::new(usages)
     }
 
     fn request(key: u64, model: &str) -> RunningRequest {

@@ -146,7 +146,12 @@ impl App {
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());
         let spending = Arc::clone(keys.groups().spending());
-        let usages = KeyUsages::new(Arc::clone(&store), Arc::clone(&limits), spending);
+        let usages = KeyUsages::new(
+            Arc::clone(&store),
+            Arc::clone(&limits),
+            spending,
+            (metrics.clone(), clock),
+        );
         let responses = StoredResponses::new(store, config.clone(), clock);
         App(Arc::new(Parts {
             handle,

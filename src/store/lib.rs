@@ -46,5 +46,5 @@ pub use responses::{
 pub use sql::{DatabaseLocation, StoreError, WriteTrouble};
 pub use usage::{
     Circumstances, DayUsage, GroupSum, GroupUsage, GroupUseCount, LedgerAmount, LedgerBatch,
-    LedgerKey, LedgerSum, Measurement, Measurements, Seconds, UsageMinute,
+    LedgerKey, LedgerSum, Measurement, Measurements, PoolMinute, Seconds, UsageMinute,
 };

@@ -1,5 +1,6 @@
 """Every screen and every dialog: its width, its contrast, its barriers, and the keyboard."""
 
+import datetime
 import json
 import os
 import re
@@ -80,6 +81,48 @@ def every_screen_fits_every_width_in_both_themes_and_has_no_serious_barrier(brow
             it = Tab(browser, width=width, height=height, theme=theme)
             expect(it.page.get_by_role("button", name="Sign in")).to_be_visible()
             found += look(it.page, axe, "sign in", width, theme)
+            it.close()
+    assert not found, "\n".join(found)
+
+
+PERIODS = {"Hour": ("hour", 60, 60, "minute"), "Day": ("day", 96, 900, "quarter of an hour"), "Week": ("week", 168, 3600, "hour")}
+
+
+def figures(route):
+    """Charts in which every second step had no request, and the devices of some were not counted."""
+    period = urllib.parse.parse_qs(urllib.parse.urlparse(route.request.url).query)["charts"][0]
+    _, steps, seconds, _ = next(it for it in PERIODS.values() if it[0] == period)
+
+    def point(nth):
+        at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=nth * seconds)
+        is_used = nth % 2 == 1
+        return {"at": at.isoformat().replace("+00:00", ".000Z"), "seconds": seconds, "requests": nth * seconds * is_used, "waited": nth * is_used, "waited_seconds": 3.5 * nth, "prompt_tokens": 90 * nth * seconds * is_used,
+            "completion_tokens": 30 * nth * seconds * is_used, "first_token_p50_seconds": 0.25 if is_used else None, "first_token_p95_seconds": 0.5 + nth / 50 if is_used else None, "used_ratio": None if nth % 5 == 0 else nth / steps}
+
+    route.fulfill(json={"charts": [point(nth) for nth in range(steps)]})
+
+
+@check
+def the_charts_of_the_last_hour_day_and_week_fit_and_say_their_figures(browser):
+    axe, found = axe_of(), []
+    for theme in ("light", "dark"):
+        for width, height in WIDTHS:
+            it = tab(browser, width=width, height=height, theme=theme)
+            it.page.route(re.compile(r"/admin/usage\?.*charts="), figures)
+            page = it.go("account")
+            over_time = page.get_by_role("region", name="Over time")
+            for button, (name, steps, _, step) in PERIODS.items():
+                over_time.get_by_role("button", name=button, exact=True).click()
+                tokens = over_time.get_by_role("img", name=re.compile(f"^Tokens by {step}, at most"))
+                expect(tokens).to_be_visible()
+                expect(over_time.get_by_role("img")).to_have_count(5)
+                expect(tokens.locator("g")).to_have_count(steps)
+                first = over_time.get_by_role("img", name=re.compile("^Time to first token")).locator("title")
+                expect(first.nth(1)).to_have_text(re.compile(r"half of the requests: 250\sms\s+95 of 100: 520\sms"))
+                expect(first.nth(2)).to_have_text(re.compile("half of the requests: no stream"))
+                used = over_time.get_by_role("img", name=re.compile("^Devices used")).locator("title")
+                expect(used.nth(5)).to_have_text(re.compile("not known"))
+                found += look(page, axe, f"charts of the {name}", width, theme)
             it.close()
     assert not found, "\n".join(found)
 

@@ -2,6 +2,7 @@
 //! decisions or HTTP. Byte counts end in `_bytes`, durations in `_ms`, times in `_at` (RFC 3339, UTC).
 
 mod audit;
+mod charts;
 mod cordons;
 mod devices;
 mod forecasts_report;
@@ -28,6 +29,7 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
+pub use charts::{ChartPeriod, ChartPoint};
 pub use cordons::{CordonResponse, Removed, UncordonResponse, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use forecasts_report::ForecastsReport;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::charts::ChartPoint;
 use super::report::csv_text;
 use super::values::at;
 use config::PricesSection;
@@ -158,6 +159,8 @@ pub struct UsageView {
     pub devices: Vec<UsageOfDevice>,
     /// The hours of the month that are kept: two weeks. Filters do not apply.
     pub hours: Vec<UsageHour>,
+    /// Steps of charts up to now, oldest first, if the query has `charts`. Filters do not apply.
+    pub charts: Option<Vec<ChartPoint>>,
 }
 
 /// The parts of a report.
@@ -224,6 +227,7 @@ impl UsageView {
             total,
             devices: devices.into_iter().map(device).collect(),
             hours: hours(parts.by_hour, parts.requests),
+            charts: None,
         }
     }
 

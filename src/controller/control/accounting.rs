@@ -87,7 +87,8 @@ impl Control {
             .take(now, wall, period, |at| config.day(at), name);
         self.publishing.outdated();
         if !batch.is_empty() {
-            self.journal.write(Job::Ledger(batch));
+            self.journal
+                .write(Job::Ledger(batch.of_minute(at / 60_000)));
         }
     }
 }

@@ -7,6 +7,7 @@ mod gauges;
 mod groups;
 mod history;
 mod text;
+mod totals;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,6 +19,9 @@ use axum::response::{IntoResponse, Response};
 use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
+pub(crate) use self::totals::MinuteCounts;
+use self::totals::Totals;
+pub use self::totals::first_token_quantile;
 use crate::reading::{Reading, Workers};
 use api_types::dto::GroupList;
 use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
@@ -66,7 +70,7 @@ impl Metrics {
         Metrics::since(handle.clock().now())
     }
 
-    fn since(now: Time) -> Metrics {
+    pub(crate) fn since(now: Time) -> Metrics {
         let history = tokio::sync::Mutex::new(Counted::since(now));
         Metrics {
             inner: Arc::new(Inner {
@@ -138,6 +142,26 @@ impl Metrics {
             Arc::clone(models.entry(model.to_owned()).or_default())
         });
         change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The sums over all models.
+    fn totals(&self) -> Totals {
+        let models = self.inner.models.read();
+        let models = models.unwrap_or_else(PoisonError::into_inner);
+        let mut totals = Totals {
+            first_tokens: vec![0; WAITS.len() + 1],
+            ..Totals::default()
+        };
+        for counts in models.values() {
+            let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            totals.prompt = totals.prompt.saturating_add(counts.prompt);
+            totals.completion = totals.completion.saturating_add(counts.completion);
+            let buckets = counts.first_token.counts().iter();
+            for (sum, count) in totals.first_tokens.iter_mut().zip(buckets) {
+                *sum += count;
+            }
+        }
+        totals
     }
 
     fn write_requests(&self, text: &mut Text) {

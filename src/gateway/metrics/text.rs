@@ -42,6 +42,11 @@ impl Histogram {
         }
     }
 
+    /// One count per bound, and a last one above all bounds.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
     pub fn observe(&mut self, value: f64) {
         let nth = self.bounds.partition_point(|bound| *bound < value);
         self.counts[nth] += 1;

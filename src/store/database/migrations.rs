@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 22] = files![
+const FILES: [(&str, &str); 23] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -43,6 +43,7 @@ const FILES: [(&str, &str); 22] = files![
     "0020_group_usage",
     "0021_groups",
     "0022_groups_in_history",
+    "0023_pool_minutes",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order of replacement. SQLite compares texts bytewise.

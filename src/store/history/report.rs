@@ -149,18 +149,19 @@ impl Store {
         Ok(rows.iter().map(count).collect())
     }
 
-    /// The requests for all models by hour since 1970.
-    pub async fn count_use_by_hour(
+    /// The requests for all models by steps of this many minutes since 1970, such as hours.
+    pub async fn count_use_by(
         &self,
+        minutes: u32,
         from: Time,
         to: Time,
     ) -> Result<Vec<(i64, UseCount)>, StoreError> {
-        let rows = query(
-            "SELECT minute / 60 AS hour, CAST(sum(requests) AS BIGINT) AS requests, \
+        let rows = query(format!(
+            "SELECT minute / {minutes} AS step, CAST(sum(requests) AS BIGINT) AS requests, \
              CAST(sum(waited) AS BIGINT) AS waited, CAST(sum(waited_ms) AS BIGINT) AS waited_ms, \
              CAST(sum(in_time) AS BIGINT) AS in_time, CAST(sum(late) AS BIGINT) AS late \
-             FROM usage WHERE minute >= ? AND minute < ? GROUP BY minute / 60",
-        )
+             FROM usage WHERE minute >= ? AND minute < ? GROUP BY minute / {minutes}"
+        ))
         .bind(to_integer(from.0 / MINUTE_MS))
         .bind(to_integer(to.0.div_ceil(MINUTE_MS)))
         .fetch_all(&self.readers)
@@ -175,7 +176,7 @@ impl Store {
                 in_time: from_integer(row.get("in_time")),
                 late: from_integer(row.get("late")),
             };
-            (row.get("hour"), count)
+            (row.get("step"), count)
         };
         Ok(rows.iter().map(count).collect())
     }

@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 33] = [
+const TABLES: [(&str, &str); 34] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -24,6 +24,7 @@ const TABLES: [(&str, &str); 33] = [
     ("key_usage", "holder, day, model"),
     ("group_usage", "day, path"),
     ("group_hours", "hour, path"),
+    ("pool_minutes", "minute"),
     ("ledger_names", "id"),
     ("ledger_hours", "hour, device, model, payer, state"),
     ("ledger_days", "day, payer, device, model, state"),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::ledger_batch::{LedgerAmount, LedgerBatch};
+use super::pool_minutes;
 use crate::database::Store;
 use crate::sql::integers::{from_integer, saturating_sum, to_integer};
 use crate::sql::query::query;
@@ -105,6 +106,9 @@ impl Store {
                         .execute(&mut *connection)
                         .await?;
                 }
+            }
+            if let Some(minute) = batch.pool_minute() {
+                pool_minutes::add(&minute, &mut *connection).await?;
             }
             for (device, until) in &batch.seen {
                 query(

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::pool_minutes::PoolMinute;
 use pool::Time;
 
+/// The state of the time with requests.
+const USED: &str = "used";
 /// The state of parts whose details were lost.
 pub(super) const UNKNOWN: &str = "not_known";
 
@@ -51,6 +54,8 @@ pub struct LedgerBatch {
     pub(super) seen: BTreeMap<String, Time>,
     /// Identifies the batch in the store, which adds a repeated batch once.
     pub(super) number: Option<u128>,
+    /// The minute since 1970 in which the parts of its hour were counted, for charts.
+    pub(super) minute: Option<u64>,
 }
 
 impl LedgerBatch {
@@ -64,6 +69,31 @@ impl LedgerBatch {
             number: Some(number),
             ..self
         }
+    }
+
+    /// Sets the minute of the batch.
+    pub fn of_minute(self, minute: u64) -> LedgerBatch {
+        LedgerBatch {
+            minute: Some(minute),
+            ..self
+        }
+    }
+
+    /// The sums of the parts in the minute's hour, which are added to the minute.
+    pub(super) fn pool_minute(&self) -> Option<PoolMinute> {
+        let minute = self.minute?;
+        let mut sum = PoolMinute {
+            minute,
+            ..PoolMinute::default()
+        };
+        let hour = i64::try_from(minute / 60).unwrap_or(i64::MAX);
+        for (key, amount) in self.parts.iter().filter(|(key, _)| key.hour == hour) {
+            sum.device_ms = sum.device_ms.saturating_add(amount.device_ms);
+            if key.state == USED {
+                sum.used_ms = sum.used_ms.saturating_add(amount.device_ms);
+            }
+        }
+        (sum.device_ms > 0).then_some(sum)
     }
 
     pub fn is_numbered(&self) -> bool {
@@ -84,6 +114,7 @@ impl LedgerBatch {
                     .collect(),
                 parts: chunk.iter().cloned().collect(),
                 number: None,
+                minute: self.minute,
             });
         }
         if let Some(last) = batches.first_mut() {
@@ -123,6 +154,7 @@ impl LedgerBatch {
             self.add(key, amount);
         }
         self.seen.extend(later.seen);
+        self.minute = later.minute.or(self.minute);
     }
 
     pub(super) fn names(&self) -> Vec<&str> {

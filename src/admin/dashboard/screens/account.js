@@ -2,40 +2,25 @@
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { BASE, get } from '../lib/api.js';
 import { sum } from '../lib/device.js';
-import { bytes, clock } from '../lib/text.js';
+import { bytes, span } from '../lib/text.js';
 import { openModel, replace, route } from '../lib/route.js';
-import { Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
+import { Choice, Empty, Head, Loading, Name, Problem, Search } from '../parts/bits.js';
+import { Columns, figure } from '../parts/columns.js';
 import { useAgain } from '../lib/me.js';
 import { Icon } from '../parts/icons.js';
 import { Table } from '../parts/table.js';
 
 /** States with their words, in the order of a column from the bottom. */
 const STATES = [['used', 'used by requests'], ['idle', 'held idle'], ['loading', 'loading'], ['asleep', 'asleep'], ['foreign', 'other programs'], ['cordoned', 'cordoned'], ['free', 'free'], ['not_known', 'not known']];
-const HOUR = 3600, WIDTH = 720, HEIGHT = 110;
+const WORDS = Object.fromEntries(STATES), HOUR = 3600;
 const hours = seconds => (seconds / HOUR).toLocaleString('en', { maximumFractionDigits: 2 });
 const held = sums => sum(STATES.slice(0, 4), ([state]) => sums.seconds[state]);
 const kwh = joules => joules === null ? 'unknown' : `${(joules / 3_600_000).toLocaleString('en', { maximumFractionDigits: 3 })} kWh`;
-const figure = number => number.toLocaleString('en', { maximumFractionDigits: number < 10 ? 2 : 0 });
 
 /** The eleven months before this one, newest first, and the chosen one if it is older. */
 function earlier(present, chosen) {
   const [year, month] = present.split('-').map(Number), all = Array.from({ length: 11 }, (_, nth) => new Date(Date.UTC(year, month - 2 - nth, 1)).toISOString().slice(0, 7));
   return chosen && !all.includes(chosen) ? [...all, chosen] : all;
-}
-
-/** A column per hour, made of parts. `of` gives the parts of an hour as state and value. */
-function Columns({ title, word, all, of, most }) {
-  const values = all.map(hour => sum(of(hour), ([, value]) => value)), top = most ?? Math.max(...values), width = WIDTH / all.length;
-  const sums = new Map();
-  for (const hour of all) for (const [state, value] of of(hour)) sums.set(state, (sums.get(state) ?? 0) + value);
-  const about = hour => [clock(hour.at), ...of(hour).filter(([, value]) => value > 0).map(([state, value]) => `${STATES.find(([name]) => name === state)?.[1] ?? word}: ${figure(value)}`)].join('\n');
-  const column = (hour, nth) => {
-    let y = HEIGHT;
-    return html`<g key=${hour.at}><title>${about(hour)}</title><rect class="chart-hit" x=${nth * width} y="0" width=${width} height=${HEIGHT} />${of(hour).map(([state, value]) => { const high = HEIGHT * value / (top || 1); y -= high; return html`<rect key=${state} class="chart-part" data-state=${state} x=${nth * width + width * 0.08} y=${y} width=${width * 0.84} height=${high} />`; })}</g>`;
-  };
-  return html`<figure class="chart"><figcaption><h2>${title}</h2><span class="soft figure">at most ${figure(Math.max(...values))} ${word}</span></figcaption>
-    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`${title} by hour, at most ${figure(Math.max(...values))} ${word}`}>${all.map(column)}</svg>
-    <div class="chart-words soft"><span>${clock(all[0].at)}</span><span>${clock(all.at(-1).at)}</span></div></figure>`;
 }
 
 /** Hours without gaps, which a chart needs. */
@@ -90,6 +75,22 @@ function Groups() {
   return html`<h2 class="table-title">Groups in ${list.month}</h2><${Table} label="Groups" columns=${GROUPS} rows=${list.groups} id=${it => it.path} rowHeight=${54} empty=${null} /><h2 class="table-title">Models and keys</h2>`;
 }
 
+const PERIODS = [['hour', 'Hour'], ['day', 'Day'], ['week', 'Week']], STEPS = { hour: 'minute', day: 'quarter of an hour', week: 'hour' };
+
+/** What the pool did in the last hour, day or week. */
+function Recent() {
+  const [period, setPeriod] = useState('day'), [usage, failure] = useAgain('/admin/usage', { charts: period }, 60_000), all = usage?.charts;
+  const chart = (title, word, of, more) => html`<${Columns} title=${title} word=${word} step=${STEPS[period]} all=${all} of=${of} ...${more} />`;
+  const seconds = it => it === null ? 'no stream' : span(it * 1000);
+  return html`<section aria-label="Over time"><div class="recent-head"><h2>Over time</h2><${Choice} label="Time of the charts" value=${period} of=${PERIODS} onChange=${setPeriod} /></div>
+    ${failure && !all ? html`<${Problem} failure=${failure} />` : !all ? html`<${Loading} />` : html`<div class="charts">
+      ${chart('Requests', 'per second', it => [['requests', it.requests / it.seconds]])}
+      ${chart('Tokens', 'per second', it => [['prompt', it.prompt_tokens / it.seconds], ['completion', it.completion_tokens / it.seconds]], { words: { prompt: 'prompts', completion: 'responses' }, legend: true })}
+      ${chart('Time to first token', 's', it => [['p50', it.first_token_p50_seconds ?? 0], ['p95', (it.first_token_p95_seconds ?? 0) - (it.first_token_p50_seconds ?? 0)]], { words: { p50: 'half of the requests', p95: '95 of 100' }, legend: true, lines: it => [`half of the requests: ${seconds(it.first_token_p50_seconds)}`, `95 of 100: ${seconds(it.first_token_p95_seconds)}`] })}
+      ${chart('Mean wait of requests that waited', 's', it => [['waits', it.waited ? it.waited_seconds / it.waited : 0]])}
+      ${chart('Devices used by requests', '%', it => [['used', 100 * (it.used_ratio ?? 0)]], { lines: it => [it.used_ratio === null ? 'not known' : `used: ${figure(100 * it.used_ratio)} %`] })}</div>`}</section>`;
+}
+
 export function Account() {
   // The pool's time zone decides which month is the present one.
   const [present, setPresent] = useState(new Date().toISOString().slice(0, 7));
@@ -109,9 +110,10 @@ export function Account() {
   const tile = (value, word) => html`<div class="tile"><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></div>`, total = usage?.total;
   return html`<${Head} title="Usage" about=${usage ? `Device time in ${usage.month}. Days begin at midnight in ${usage.time_zone}.` : undefined}><${Search} label="Find a model or key" value=${find} onInput=${setFind} /><label class="select"><span class="quiet">Month</span><select value=${month} onChange=${({ currentTarget: { value } }) => replace('account', value ? { month: value } : {})}><option value="">This month</option>${earlier(present, month).map(name => html`<option value=${name} key=${name}>${name}</option>`)}</select></label>
       <a class="button" href=${`${BASE}/admin/usage?${new URLSearchParams({ ...(month && { month }), format: 'csv' })}`} download><${Icon} name="download" /><span>CSV</span></a><//>
+    <${Recent} /><h2 class="table-title">${month || 'This month'}</h2>
     ${failure ? html`<${Problem} failure=${failure} />` : !usage ? html`<${Loading} />` : usage.devices.length === 0 ? html`<${Empty} icon="report" title="Nothing is counted in this month">The account is written every minute.<//>` : html`
       <div class="tiles" role="group" aria-label="In all">${tile(hours(sum(usage.devices, it => it.wall_seconds)), 'device hours')}${tile(hours(total.seconds.used), 'hours used')}${tile(hours(total.seconds.idle), 'hours held idle')}${tile(hours(held(total)), 'hours held')}${tile(kwh(total.energy_joules), 'energy of models')}${total.cost !== null && tile(total.cost.toFixed(2), 'cost')}</div>
-      ${charts && html`<div class="charts"><${Columns} title="Devices" word="device hours" all=${charts} of=${it => STATES.map(([state]) => [state, it.seconds[state] / HOUR])} />
+      ${charts && html`<div class="charts"><${Columns} title="Devices" word="device hours" words=${WORDS} all=${charts} of=${it => STATES.map(([state]) => [state, it.seconds[state] / HOUR])} />
         <${Columns} title="Requests" word="per second" all=${charts} of=${it => [['requests', it.requests / HOUR]]} />
         <${Columns} title="Mean wait of requests that waited" word="s" all=${charts} of=${it => [['waits', it.waited ? it.waited_seconds / it.waited : 0]]} /></div>`}
       <${Devices} of=${usage.devices} />
