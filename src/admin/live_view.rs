@@ -1,7 +1,7 @@
 //! The content of the live view: the lists of models and devices and the queue, restricted to what the caller may see.
 
 use super::models::all;
-use super::queue::queue;
+use super::queue::{hide_keys, queue};
 use api_types::dto::{self, DeviceList, EveningView, LiveView, StoreView};
 use gateway::auth::sight::{ANOTHER, Sight};
 use gateway::live::Source;
@@ -38,6 +38,7 @@ fn look(app: &App, sight: &Sight) -> LiveView {
     };
     if sight.is_bounded() {
         restrict(&mut view, sight);
+        hide_keys(&mut view.queue, sight);
     }
     view
 }

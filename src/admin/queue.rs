@@ -6,15 +6,17 @@ use axum::extract::State;
 use api_types::dto::QueueView;
 use controller::Snapshot;
 use gateway::auth::Reader;
+use gateway::auth::sight::{ANOTHER_KEY, Sight};
 use gateway::fields::{Nothing, Params};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
 
 /// Show the queues
 ///
-/// The requests that wait for a model, and unfinished orders of administrators.
+/// The requests that wait for a model, and unfinished orders of administrators. A key whose group restricts its models does not see the
+/// names of keys of other groups.
 ///
-/// Administrators only.
+/// Administrators and viewers only.
 #[utoipa::path(
     get, path = "/admin/queue", tag = "admin: pool", operation_id = "show_queue", security(("admin_key" = [])),
     responses(
@@ -26,8 +28,24 @@ use gateway::state::App;
         AdminErrors,
     )
 )]
-pub(crate) async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<QueueView> {
-    Json(queue(&app, &app.handle.snapshot()))
+pub(crate) async fn show(
+    State(app): State<App>,
+    reader: Reader,
+    _: Params<Nothing>,
+) -> Json<QueueView> {
+    let mut queue = queue(&app, &app.handle.snapshot());
+    hide_keys(&mut queue, &reader.sight);
+    Json(queue)
+}
+
+/// Replaces the names of keys that the reader may not see.
+pub(crate) fn hide_keys(queue: &mut QueueView, sight: &Sight) {
+    for waiting in &mut queue.waiting {
+        if !sight.has_members_of(waiting.group.as_deref()) {
+            ANOTHER_KEY.clone_into(&mut waiting.key);
+            waiting.group = None;
+        }
+    }
 }
 
 /// Builds the queue view, including the names of keys and people.

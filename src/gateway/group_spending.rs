@@ -18,6 +18,8 @@ pub struct Spent {
     device_ms: AtomicU64,
     /// The log already says that the quota is used up.
     is_noted: AtomicBool,
+    /// The totals of the month could not be read: quotas that count them are not applied.
+    is_unread: Arc<AtomicBool>,
 }
 
 impl Spent {
@@ -45,12 +47,25 @@ struct State {
     /// Also groups that no longer exist: their total is known if they come back in the same month.
     groups: BTreeMap<String, Arc<Spent>>,
     month: Option<Month>,
+    is_unread: Arc<AtomicBool>,
+}
+
+impl State {
+    fn total(&mut self, group: &str) -> &Arc<Spent> {
+        let is_unread = &self.is_unread;
+        self.groups.entry(group.to_owned()).or_insert_with(|| {
+            Arc::new(Spent {
+                is_unread: Arc::clone(is_unread),
+                ..Spent::default()
+            })
+        })
+    }
 }
 
 impl Spending {
     /// The totals of a group, which stay the same object as long as this process runs.
     pub(crate) fn total(&self, group: &str) -> Arc<Spent> {
-        Arc::clone(self.locked().groups.entry(group.to_owned()).or_default())
+        Arc::clone(self.locked().total(group))
     }
 
     /// The month of the totals; `None` until they have been read.
@@ -71,10 +86,9 @@ impl Spending {
         let mut state = self.locked();
         let is_new_month = state.month.replace(month) != Some(month);
         for name in totals.keys() {
-            if !state.groups.contains_key(*name) {
-                state.groups.insert((*name).to_owned(), Arc::default());
-            }
+            state.total(name);
         }
+        state.is_unread.store(false, Ordering::Relaxed);
         for (name, spent) in &state.groups {
             let total = totals.get(name.as_str()).copied().unwrap_or_default();
             spent.tokens.store(total.tokens, Ordering::Relaxed);
@@ -83,6 +97,13 @@ impl Spending {
                 spent.is_noted.store(false, Ordering::Relaxed);
             }
         }
+    }
+
+    /// The totals of this month could not be read. Until [`Spending::set`], no quota is applied, unless the totals of the month were
+    /// read before. Returns true if quotas were applied until now.
+    pub(crate) fn note_unread(&self, month: Month) -> bool {
+        let state = self.locked();
+        state.month != Some(month) && !state.is_unread.swap(true, Ordering::Relaxed)
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
@@ -123,8 +144,11 @@ impl fmt::Display for SpentQuota {
 }
 
 impl GroupQuota {
-    /// Its figures, if it is used up.
+    /// Its figures, if it is used up. A quota whose figures are not known is not used up.
     pub(crate) fn spent(&self) -> Option<SpentQuota> {
+        if self.spent.is_unread.load(Ordering::Relaxed) {
+            return None;
+        }
         let sum = self.spent.sum();
         let over = |used: String, most: String, unit| SpentQuota {
             group: Arc::clone(&self.group),

@@ -64,7 +64,8 @@ impl GroupCounts {
         self.spending.month() == Some(month)
     }
 
-    /// Reads the totals of the month. If that fails, the earlier ones stay.
+    /// Reads the totals of the month. If that fails, earlier totals of the same month stay; without any, quotas refuse nothing until
+    /// a later call succeeds.
     pub(crate) async fn read(&self, store: &Store, month: Month) {
         let (first, last) = month.days();
         match store.group_sums(first, last).await {
@@ -76,8 +77,16 @@ impl GroupCounts {
                 }
                 self.spending.set(month, &sums);
             }
-            Err(fault) => {
+            Err(fault) if self.is_of(month) => {
                 tracing::warn!(%fault, "cannot read the usage of groups; quotas count what is known");
+            }
+            Err(fault) => {
+                if self.spending.note_unread(month) {
+                    tracing::warn!(
+                        %fault,
+                        "cannot read the usage of groups in {month}; no quota of a group is applied until it can be read, which is tried every 5 seconds"
+                    );
+                }
             }
         }
     }
@@ -127,7 +136,7 @@ fn add(unwritten: &mut Unwritten, place: (i64, Arc<str>), used: GroupUsage) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::GroupsSection;
+    use config::{AtEnd, GroupsSection};
     use pool::GroupId;
 
     #[tokio::test]
@@ -174,5 +183,36 @@ mod tests {
         std::fs::remove_dir_all(folder.path()).expect("removed");
         counts.write(&store, last + 1).await;
         assert_eq!(counts.locked().len(), 1, "kept for the next attempt");
+    }
+
+    #[tokio::test]
+    async fn a_quota_refuses_nothing_until_its_first_totals_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite://{}/state.db", folder.path().display());
+        let text = "lab: {quota: {tokens: 10, at_end: refuse}}";
+        let section: GroupsSection = reading::yaml(text).expect("groups");
+        let spending = Arc::new(Spending::default());
+        let counts = GroupCounts::new(Arc::clone(&spending));
+        let lab = CallerGroup::new(&section, "lab", &spending, GroupId(0));
+        let is_refused = || lab.spent_quota(AtEnd::Refuse).is_some();
+        let [november, december]: [Month; 2] =
+            ["2026-11", "2026-12"].map(|month| month.parse().expect("a month"));
+        let closed = Store::open(&url).await.expect("a store");
+        closed.close().await;
+        counts.read(&closed, november).await;
+        assert!(!counts.is_of(november), "it is read again");
+        counts.count(&lab, None, Some((9, 9)), Time(0));
+        assert!(!is_refused(), "unknown is not used up");
+        let open = Store::open(&url).await.expect("a store");
+        counts.read(&open, november).await;
+        assert!(counts.is_of(november) && is_refused());
+        counts.read(&closed, november).await;
+        assert!(is_refused(), "the totals of this month are known");
+        counts.write(&open, november.days().0).await;
+        counts.read(&closed, december).await;
+        assert!(!is_refused(), "the totals of another month do not count");
+        counts.read(&open, december).await;
+        counts.count(&lab, None, Some((9, 1)), Time(0));
+        assert!(is_refused());
     }
 }

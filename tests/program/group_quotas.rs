@@ -22,7 +22,7 @@ fn chat(pool: &Pool, key: &str) -> (u16, Value, String) {
     (status, response, head)
 }
 
-fn stream(pool: &Pool, key: &str, body: &Value) -> Stream {
+pub fn stream(pool: &Pool, key: &str, body: &Value) -> Stream {
     let bearer = format!("Bearer {key}");
     let headers = [("Authorization", bearer.as_str())];
     pool.stream_with("/v1/chat/completions", &body.to_string(), &headers)

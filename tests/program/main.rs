@@ -36,6 +36,7 @@ mod gpu_pool;
 mod group_changes;
 mod group_priorities;
 mod group_quotas;
+mod group_reports;
 mod groups;
 mod guardian;
 mod guides;

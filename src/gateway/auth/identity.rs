@@ -281,7 +281,7 @@ impl FromRequestParts<App> for Admin {
 /// A person or program that may read what administrators read.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// The models shown in the live view.
+    /// The models shown in the live view. A viewer's group may restrict them.
     pub sight: Sight,
     /// The session, if the request came with its cookie.
     pub session: Option<Open>,
@@ -322,12 +322,15 @@ impl FromRequestParts<App> for Reader {
             credential,
             session,
         } = Sent::new(parts, app).await?;
+        let groups = app.keys.groups();
         match known(credential, parts, app)? {
             Known::Person(person) => {
                 person.needs(GrantRole::Viewer)?;
+                let is_viewer = person.needs(GrantRole::Admin).is_err();
+                let group = is_viewer.then(|| groups.of_person(&person.identity, &app.handle));
                 Ok(Reader {
                     expires: Some(person.identity.expires),
-                    sight: Sight::of_person(person),
+                    sight: Sight::of_person(person).within(group.flatten().as_ref()),
                     session,
                     key: None,
                 })
@@ -335,9 +338,12 @@ impl FromRequestParts<App> for Reader {
             Known::Key(key) if key.role == Role::User => Err(Failure::not_an_admin(&key)),
             Known::Key(key) => {
                 on_its_routes(&key, parts, app)?;
+                let is_viewer = key.role == Role::Viewer;
+                let group = is_viewer.then(|| groups.of_key(&key, &app.handle));
+                let sight = Sight::of_patterns(key.allowed.models.clone());
                 Ok(Reader {
                     key: Some(Stamp::from_record(&key)),
-                    sight: Sight::of_patterns(key.allowed.models),
+                    sight: sight.within(group.flatten().as_ref()),
                     session,
                     expires: None,
                 })

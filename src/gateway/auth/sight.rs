@@ -13,6 +13,8 @@ use pool::{Blocker, Refusal, StallReason, StopReason};
 
 /// Replaces a name that the reader may not know.
 pub const ANOTHER: &str = "another model";
+/// Replaces the name of a key that the reader may not know.
+pub const ANOTHER_KEY: &str = "another key";
 
 /// Cheap to clone, because every request has one.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +74,16 @@ impl Sight {
             Some(Bounds::Patterns(patterns)) => format!("{group}{patterns:?}"),
             Some(Bounds::Person(person)) => format!("{group}person {:x}", person.identity.key.0),
         }
+    }
+
+    /// Returns true if the names of the keys of this group are visible. Callers whose group restricts their models see the keys of
+    /// their group and of the groups below it.
+    pub fn has_members_of(&self, path: Option<&str>) -> bool {
+        let Some(own) = self.group.as_ref().filter(|group| group.is_bounded()) else {
+            return true;
+        };
+        let below = path.and_then(|path| path.strip_prefix(&*own.path));
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     }
 
     /// Returns true if a model of this name would be visible.
@@ -161,6 +173,7 @@ pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group_spending::Spending;
     use catalog::{Reference, Source};
     use config::Config;
     use pool::{Bytes, DeviceId, Obstacle, OrderId, Priority, Protection, ReplicaId};
@@ -173,6 +186,32 @@ mod tests {
                 .map(|pattern| (*pattern).to_owned())
                 .collect(),
         )
+    }
+
+    #[test]
+    fn a_caller_whose_group_restricts_models_sees_the_keys_of_its_group_and_below_only() {
+        let section: config::GroupsSection =
+            reading::yaml("top: {models: [tiny-*]}\nlab: {parent: top}\nfree: {}").expect("groups");
+        let spending = Spending::default();
+        let of_group = |name: &str| {
+            let group = CallerGroup::new(&section, name, &spending, pool::GroupId(0));
+            Sight::default().within(Some(&Arc::new(group)))
+        };
+        let paths = [
+            None,
+            Some("top"),
+            Some("top/lab"),
+            Some("topology"),
+            Some("free"),
+        ];
+        for (sight, seen) in [
+            (Sight::default(), [true; 5]),
+            (of_group("free"), [true; 5]),
+            (of_group("top"), [false, true, true, false, false]),
+            (of_group("lab"), [false, false, true, false, false]),
+        ] {
+            assert_eq!(paths.map(|path| sight.has_members_of(path)), seen);
+        }
     }
 
     fn base() -> Entry {
