@@ -19,7 +19,7 @@ use gateway::state::App;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
-const KEPT: [&str; 25] = [
+const KEPT: [&str; 26] = [
     "model",
     "replica",
     "priority",
@@ -45,6 +45,7 @@ const KEPT: [&str; 25] = [
     "reserved_permille",
     "class_max",
     "priority_max",
+    "group",
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;
@@ -229,13 +230,13 @@ impl Pending {
     fn take(&mut self, status: u16) -> Option<AuditEntry> {
         let mut entry = self.entry.take()?;
         entry.status = status;
-        let actor = self.actor.0.get();
+        let actor = self.actor.actor();
         if let Some(actor) = actor {
             entry.key = actor.key;
             entry.subject = actor.subject.clone();
             entry.name = Some(actor.name.clone());
         }
-        if actor.is_some_and(|actor| actor.is_admin) {
+        if self.actor.is_admin() {
             return Some(entry);
         }
         // Requests with a wrong method, or with a token that cannot be verified now, are not attempts.

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use api_types::dto::{ChangedGroup, GroupList};
 use api_types::error::Failure;
 use config::GroupSection;
-use gateway::auth::{Admin, Reader};
+use gateway::auth::{Admin, Overseer};
 use gateway::fields::{Body, Nothing, Params, read_body};
 use gateway::openapi::AdminErrors;
 use gateway::path_params::Path;
@@ -16,9 +16,9 @@ use gateway::{group_changes, groups_view};
 /// Show the groups of callers
 ///
 /// The tree of groups with weights, present shares, quotas, and the requests, tokens and device time of each group in the current
-/// month.
+/// month. Administrators of a group see their group and the groups below it.
 ///
-/// Administrators and viewers only.
+/// Administrators, viewers and administrators of a group.
 #[utoipa::path(
     get, path = "/admin/groups", tag = "admin: pool", operation_id = "list_groups", security(("admin_key" = [])),
     responses(
@@ -33,8 +33,16 @@ use gateway::{group_changes, groups_view};
         AdminErrors,
     )
 )]
-pub(crate) async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<GroupList> {
-    Json(GroupList::clone(&groups_view::list(&app)))
+pub(crate) async fn list(
+    State(app): State<App>,
+    overseer: Overseer,
+    _: Params<Nothing>,
+) -> Json<GroupList> {
+    let mut list = GroupList::clone(&groups_view::list(&app));
+    if let Some(scope) = &overseer.scope {
+        list.groups.retain(|group| scope.covers(&group.group));
+    }
+    Json(list)
 }
 
 /// Set a group

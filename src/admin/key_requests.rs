@@ -50,6 +50,14 @@ pub(crate) struct NewKeyRequest {
     /// Writes the prompts of this key to the access log.
     #[schema(value_type = Option<bool>, default = false)]
     pub log_prompts: bool,
+    /// The group of the key. Defaults to the group that lists the key, and for administrators of a group to theirs.
+    #[schema(
+        min_length = 1,
+        max_length = 64,
+        pattern = "^[A-Za-z0-9_-]+$",
+        example = "lab"
+    )]
+    pub group: Option<String>,
 }
 
 fn model_patterns() -> Array {
@@ -89,12 +97,13 @@ impl Strict for NewKeyRequest {
                 ("admin", KeyRole::Admin),
                 ("user", KeyRole::User),
                 ("viewer", KeyRole::Viewer),
+                ("group-admin", KeyRole::GroupAdmin),
             ],
         )?;
         let role = role.ok_or_else(|| {
             Failure::invalid(
                 Some("role".to_owned()),
-                "role: is missing; allowed: one of admin, user, viewer",
+                "role: is missing; allowed: one of admin, user, viewer, group-admin",
             )
         })?;
         Ok(NewKeyRequest {
@@ -105,6 +114,7 @@ impl Strict for NewKeyRequest {
             routes: routes(fields)?,
             limits: limits(fields)?,
             log_prompts: fields.flag("log_prompts")?.unwrap_or(false),
+            group: fields.text("group")?,
         })
     }
 }
@@ -230,6 +240,9 @@ pub(crate) struct ChangeKeyRequest {
     #[schema(value_type = Option<LimitView>)]
     pub limits: Option<Option<LimitChange>>,
     pub log_prompts: Option<bool>,
+    /// null to clear it: the key then belongs to the group that lists it.
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9_-]+$", example = "lab")]
+    pub group: Option<Option<String>>,
 }
 
 impl Strict for ChangeKeyRequest {
@@ -245,6 +258,7 @@ impl Strict for ChangeKeyRequest {
                 .map(Option::unwrap_or_default),
             limits: fields.clearable("limits", |fields, _| limit_change(fields))?,
             log_prompts: fields.flag("log_prompts")?,
+            group: fields.clearable("group", |fields, field| fields.text(field))?,
         })
     }
 }

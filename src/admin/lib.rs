@@ -16,6 +16,7 @@ mod keys;
 mod live;
 mod live_view;
 pub mod load;
+mod load_requests;
 mod logs;
 mod me;
 pub mod models;

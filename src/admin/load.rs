@@ -4,94 +4,20 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use utoipa::ToSchema;
 
+pub use super::load_requests::{LoadRequest, UnloadRequest};
 use api_types::dto::{LoadResponse, PlanView, UnloadResponse};
 use api_types::error::Failure;
 use controller::Route;
-use gateway::auth::{Admin, Reader};
-use gateway::fields::{Body, Fields, OrderFields, Strict};
+use gateway::auth::sight::{ANOTHER, Sight};
+use gateway::auth::{Admin, Manager, Reader};
+use gateway::fields::Body;
 use gateway::inference::request::hub_registration;
+use gateway::inference::understood;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
-use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId, Span};
-
-/// Largest number of replicas per order.
-const REPLICAS_MAX: u32 = 64;
-/// Largest number of devices per replica.
-const DEVICES_MAX: u32 = 1024;
-
-/// Request to load a model, or to plan a load.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"model": "tiny-chat", "priority": 1, "keep_hot": "30m"}))]
-pub struct LoadRequest {
-    /// Name or alias of the model.
-    #[schema(min_length = 1, example = "tiny-chat")]
-    pub model: String,
-    /// Sets the model's priority as an override (P1). The override is permanent unless `lease` is set.
-    #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
-    pub priority: Option<Priority>,
-    /// Desired number of replicas. Defaults to the current number, and at least one.
-    #[schema(minimum = 1, maximum = 64)]
-    pub replicas: Option<u32>,
-    /// Number of devices per new replica, instead of the catalogue's value (M5).
-    #[schema(minimum = 1, maximum = 1024)]
-    pub gpus: Option<u32>,
-    /// Time that a replica stays after its last request (L2), `1s` to `365d`. An override that is permanent unless `lease` is set.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "30m")]
-    pub keep_hot: Option<Span>,
-    /// Lifetime of the overrides, `1s` to `365d` from now. Keep-hot does not unload the model during the lease.
-    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
-    pub lease: Option<Span>,
-    /// Permits evicting replicas of equal priority and always-hot models (P4).
-    #[schema(value_type = Option<bool>, default = false)]
-    pub force: bool,
-    /// Responds after the load has finished (true), or as soon as the order is stored (false).
-    #[schema(value_type = Option<bool>, default = true)]
-    pub wait: bool,
-}
-
-impl Strict for LoadRequest {
-    fn read(fields: &mut Fields) -> Result<LoadRequest, Failure> {
-        Ok(LoadRequest {
-            model: fields.needed_text("model", "\"tiny-chat\"; GET /admin/models lists them")?,
-            priority: fields
-                .integer("priority", 0..=Priority::MAX.0)?
-                .map(Priority),
-            replicas: fields.integer("replicas", 1..=REPLICAS_MAX)?,
-            gpus: fields.integer("gpus", 1..=DEVICES_MAX)?,
-            keep_hot: fields.length("keep_hot")?,
-            lease: fields.length("lease")?,
-            force: fields.flag("force")?.unwrap_or(false),
-            wait: fields.flag("wait")?.unwrap_or(true),
-        })
-    }
-}
-
-/// Request to unload a model or a replica.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
-#[schema(example = json!({"model": "tiny-chat"}))]
-pub struct UnloadRequest {
-    #[schema(min_length = 1, example = "tiny-chat")]
-    pub model: String,
-    /// Id of a single replica, such as `r3`. Defaults to all replicas.
-    #[schema(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
-    pub replica: Option<ReplicaId>,
-    /// Cuts requests in flight instead of waiting for them.
-    #[schema(value_type = Option<bool>, default = false)]
-    pub now: bool,
-}
-
-impl Strict for UnloadRequest {
-    fn read(fields: &mut Fields) -> Result<UnloadRequest, Failure> {
-        Ok(UnloadRequest {
-            model: fields.needed_text("model", "\"tiny-chat\"")?,
-            replica: fields.replica("replica")?,
-            now: fields.flag("now")?.unwrap_or(false),
-        })
-    }
-}
+use pool::{Command, LoadOrder, LoadResult, Outcome, Plan, Refusal, ReplicaId};
 
 /// Load a model
 ///
@@ -99,7 +25,10 @@ impl Strict for UnloadRequest {
 /// the load has ended, or with `wait: false` as soon as it has begun. A refused load gets a 409 with the plan and its reasons. With
 /// `wait: false` that applies to every load whose plan is not feasible now.
 ///
-/// Administrators only.
+/// Administrators of a group may load the models of their group, and set `priority` up to the group's `priority_max`, `keep_hot`,
+/// `lease` and `wait`. A model that has a higher priority than that gets a 403.
+///
+/// Administrators, and administrators of a group.
 #[utoipa::path(
     post, path = "/admin/load", tag = "admin: loading", operation_id = "load_model", security(("admin_key" = [])),
     request_body(content = LoadRequest, examples(
@@ -126,22 +55,32 @@ impl Strict for UnloadRequest {
 )]
 pub async fn load(
     State(app): State<App>,
-    admin: Admin,
+    admin: Manager,
     Body(request): Body<LoadRequest>,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
+    admin.only_pool("force", request.force)?;
+    admin.only_pool("gpus", request.gpus.is_some())?;
+    admin.only_pool("replicas", request.replicas.is_some())?;
     admin.check_priority(request.priority)?;
-    let route = match app.handle.route(&request.model) {
-        Some(route) => route,
-        None => hub_registration::of_administrator(&app, &request.model).await?,
+    let route = match &admin {
+        Manager::Group(admin) => understood::known(&app, &admin.user, &request.model)?,
+        Manager::Pool(_) => match app.handle.route(&request.model) {
+            Some(route) => route,
+            None => hub_registration::of_administrator(&app, &request.model).await?,
+        },
     };
     let order = order_of(&app, &route, &request).await?;
     let name = route.entry.name.clone();
     let replicas = order.replicas;
     let force = order.force;
-    let mut ordered = app.handle.order(Command::Load(order), Some(admin.by))?;
+    let command = Command::Load(order);
+    let by = Some(admin.id());
+    let mut ordered = app
+        .handle
+        .limited_order(command, by, admin.priority_max())?;
     let id = ordered.order;
-    tracing::info!(admin = admin.name, model = name, order = %id, replicas, force, "load ordered");
+    tracing::info!(admin = admin.name(), model = name, order = %id, replicas, force, "load ordered");
     let outcome = if request.wait {
         ordered.settled().await?
     } else {
@@ -162,6 +101,10 @@ pub async fn load(
         }
     };
     let snapshot = app.handle.snapshot();
+    let outcome = match admin.of_group() {
+        Some(admin) => hide(outcome, &admin.user.sight),
+        None => outcome,
+    };
     match outcome {
         Outcome::Loaded(result) => {
             let took = app.handle.clock().now().since(since);
@@ -222,7 +165,10 @@ pub(crate) async fn plan(
 ///
 /// Drains and stops all replicas of the model, or a single replica. The response is sent when they are gone.
 ///
-/// Administrators only.
+/// Administrators of a group may unload the models of their group whose priority is at most the group's `priority_max`. Such an unload
+/// waits for all requests in flight, without a limit.
+///
+/// Administrators, and administrators of a group.
 #[utoipa::path(
     post, path = "/admin/unload", tag = "admin: loading", operation_id = "unload_model", security(("admin_key" = [])),
     request_body(content = UnloadRequest, example = json!({"model": "tiny-chat", "now": false})),
@@ -234,11 +180,15 @@ pub(crate) async fn plan(
 )]
 pub async fn unload(
     State(app): State<App>,
-    admin: Admin,
+    admin: Manager,
     Body(request): Body<UnloadRequest>,
 ) -> Result<Json<UnloadResponse>, Failure> {
     let since = app.handle.clock().now();
-    let route = known(&app, &request.model)?;
+    admin.only_pool("now", request.now)?;
+    let route = match &admin {
+        Manager::Group(admin) => understood::known(&app, &admin.user, &request.model)?,
+        Manager::Pool(_) => known(&app, &request.model)?,
+    };
     let name = route.entry.name.clone();
     let UnloadRequest { replica, now, .. } = request;
     let command = Command::Unload {
@@ -246,8 +196,11 @@ pub async fn unload(
         replica,
         now,
     };
-    let ordered = app.handle.order(command, Some(admin.by))?;
-    tracing::info!(admin = admin.name, model = name, order = %ordered.order, now, "unload ordered");
+    let by = Some(admin.id());
+    let ordered = app
+        .handle
+        .limited_order(command, by, admin.priority_max())?;
+    tracing::info!(admin = admin.name(), model = name, order = %ordered.order, now, "unload ordered");
     match ordered.settled().await? {
         Outcome::Unloaded { replicas } => {
             let took_ms = app.handle.clock().now().since(since).0;
@@ -259,6 +212,34 @@ pub async fn unload(
             }))
         }
         other => Err(refused(&app, &name, other, false)),
+    }
+}
+
+/// Removes the names of models that the caller may not see, and the plan, which names models everywhere.
+fn hide(outcome: Outcome, sight: &Sight) -> Outcome {
+    if !sight.is_bounded() {
+        return outcome;
+    }
+    match outcome {
+        Outcome::Loaded(result) => Outcome::Loaded(LoadResult {
+            shortfall: result.shortfall.map(|refusal| sight.refusal(refusal)),
+            evicted: result
+                .evicted
+                .into_iter()
+                .map(|mut evicted| {
+                    if !sight.has(&evicted.model) {
+                        ANOTHER.clone_into(&mut evicted.model);
+                    }
+                    evicted
+                })
+                .collect(),
+            ..result
+        }),
+        Outcome::Refused { refusal, .. } => Outcome::Refused {
+            refusal: sight.refusal(refusal),
+            plan: None,
+        },
+        other => other,
     }
 }
 
@@ -328,65 +309,5 @@ pub(crate) async fn gone(
     match ordered.settled().await? {
         Outcome::Cleaned { replicas } => Ok(replicas),
         other => Err(refused(app, what, other, false)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn load(json: &str) -> Result<LoadRequest, Failure> {
-        LoadRequest::read(&mut Fields::parse(json.as_bytes())?)
-    }
-
-    #[test]
-    fn a_load_waits_and_does_not_force_by_default() {
-        let request = load(r#"{"model":"m"}"#).unwrap();
-        assert!(request.wait && !request.force);
-        assert_eq!(
-            (request.replicas, request.gpus, request.priority),
-            (None, None, None)
-        );
-    }
-
-    #[test]
-    fn the_limits_of_load_fields_are_enforced() {
-        let at_most =
-            r#"{"model":"m","replicas":64,"gpus":1024,"priority":1000000,"keep_hot":"365d"}"#;
-        assert!(load(at_most).is_ok());
-        for field in [
-            "\"replicas\":65",
-            "\"replicas\":0",
-            "\"gpus\":1025",
-            "\"gpus\":0",
-            "\"priority\":1000001",
-        ] {
-            let failure = load(&format!("{{\"model\":\"m\",{field}}}")).expect_err(field);
-            let param = failure.body.error.param.unwrap();
-            assert!(field.contains(&param), "{field} blamed on {param}");
-        }
-        assert_eq!(
-            load("{}")
-                .expect_err("no model")
-                .body
-                .error
-                .param
-                .as_deref(),
-            Some("model")
-        );
-    }
-
-    #[test]
-    fn a_replica_is_named_in_the_form_of_responses() {
-        let unload = |json: &str| UnloadRequest::read(&mut Fields::parse(json.as_bytes()).unwrap());
-        assert_eq!(
-            unload(r#"{"model":"m","replica":"r3"}"#).unwrap().replica,
-            Some(ReplicaId(3))
-        );
-        for wrong in ["3", "rr3", "r", "r-1", "r99999999999999999999"] {
-            let failure =
-                unload(&format!(r#"{{"model":"m","replica":"{wrong}"}}"#)).expect_err(wrong);
-            assert_eq!(failure.body.error.param.as_deref(), Some("replica"));
-        }
     }
 }

@@ -65,7 +65,7 @@ impl FromRequestParts<App> for Myself {
 /// Every key may call this.
 #[utoipa::path(get, path = "/me", tag = "session", operation_id = "show_me", security(("user_key" = [])),
     responses((status = 200, description = "The caller, with models and requests", body = MeView, example = json!({
-        "name": "course 4711", "role": "user", "key": {"id": "k3", "name": "course 4711", "role": "user", "prefix": "mp-Ab3xY9",
+        "name": "course 4711", "role": "user", "key": {"id": "k3", "name": "course 4711", "role": "user", "group": "lab", "prefix": "mp-Ab3xY9",
             "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
             "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [], "limits": null, "log_prompts": false},
         "limits": {"requests_per_minute": 60, "tokens_per_minute": null, "concurrent_requests": 4, "tokens_per_day": null},
@@ -129,7 +129,10 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
     Json(MeView {
         name: me.name,
         role: me.role,
-        key: me.key.as_deref().map(KeyView::from_record),
+        key: me.key.as_deref().map(|key| {
+            let group = me.user.group.as_ref().map(|group| group.name.to_string());
+            KeyView::new(key, group)
+        }),
         limits: me.user.account.limit,
         group,
         models,

@@ -233,6 +233,8 @@ pub(crate) fn role_of(identity: &Identity) -> (GrantRole, Role) {
         (GrantRole::Admin, Role::Admin)
     } else if has(GrantRole::Viewer) {
         (GrantRole::Viewer, Role::Viewer)
+    } else if has(GrantRole::GroupAdmin) {
+        (GrantRole::GroupAdmin, Role::GroupAdmin)
     } else {
         (GrantRole::User, Role::User)
     }

@@ -14,8 +14,9 @@ use super::history_filters::{asker, is_within, names_of};
 use api_types::dto::{ChartPeriod, ChartPoint, UsageParts, UsageView, group_and_account};
 use api_types::error::Failure;
 use config::{GroupsSection, Month, groups};
-use gateway::auth::Reader;
+use gateway::auth::Overseer;
 use gateway::fields::{Fields, Params, Strict};
+use gateway::group_scope::GroupScope;
 use gateway::metrics::first_token_quantile;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
@@ -88,8 +89,10 @@ impl Strict for UsageQuery {
 ///
 /// Returns the device time that each key used or held idle, per model, with the energy and the cost if they are known. The states of a
 /// device sum to its wall time. Days begin at midnight in the pool's time zone. Reports are limited to 20,000 rows as JSON and 500,000 as CSV.
+/// Administrators of a group get the rows of their group and of the groups below it, without devices, hours and charts, which concern
+/// the pool.
 ///
-/// Administrators and viewers only.
+/// Administrators, viewers and administrators of a group.
 #[utoipa::path(
     get, path = "/admin/usage", tag = "admin: history", operation_id = "show_usage", security(("admin_key" = [])),
     params(UsageQuery),
@@ -117,9 +120,16 @@ impl Strict for UsageQuery {
 )]
 pub(crate) async fn show(
     State(app): State<App>,
-    _: Reader,
-    Params(query): Params<UsageQuery>,
+    overseer: Overseer,
+    Params(mut query): Params<UsageQuery>,
 ) -> Result<Response, Failure> {
+    if let Some(scope) = &overseer.scope {
+        if query.charts.is_some() {
+            return Err(Failure::field_of_admins("charts", &scope.group.name));
+        }
+        query.group = Some(scoped(&query, scope)?);
+    }
+    let is_scoped = overseer.scope.is_some();
     let config = app.config();
     let wall = app.handle.clock().wall();
     let month = query
@@ -166,7 +176,7 @@ pub(crate) async fn show(
             requests: &requests,
             prices: &config.usage.prices,
         };
-        if let Some(wanted) = &query.group {
+        if let Some(wanted) = query.group.as_ref().filter(|_| !is_scoped) {
             check_group(&section, &by_payer, wanted)?;
         }
         let keep = |model: &str, group: &str, account: &str| {
@@ -176,7 +186,13 @@ pub(crate) async fn show(
             let group_wanted = query.group.as_deref();
             is_wanted(&query.model, model)
                 && is_wanted(&key, account)
-                && group_wanted.is_none_or(|wanted| is_within(group, wanted))
+                && group_wanted.is_none_or(|wanted| {
+                    if is_scoped {
+                        is_below(group, wanted)
+                    } else {
+                        is_within(group, wanted)
+                    }
+                })
         };
         let ids: BTreeSet<&str> = by_payer
             .iter()
@@ -186,6 +202,10 @@ pub(crate) async fn show(
         let name = |id: &str| names.get(id).cloned().unwrap_or_default();
         let mut usage = UsageView::new(&parts, name, keep);
         usage.charts = charts;
+        if is_scoped {
+            usage.devices.clear();
+            usage.hours.clear();
+        }
         check_rows(usage.rows.len(), format)?;
         response(&usage, format)
     };
@@ -233,6 +253,38 @@ fn check_rows(rows: usize, format: Format) -> Result<(), Failure> {
         "the month has {rows} rows, and a report has at most {most}; filter by model, group or of{other}"
     );
     Err(Failure::invalid(None, message))
+}
+
+/// Returns true if the path is this path or below it.
+fn is_below(path: &str, top: &str) -> bool {
+    let rest = path.strip_prefix(top);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The path of the group whose use a group's administrator reads: the requested one, or the administrator's.
+fn scoped(query: &UsageQuery, scope: &GroupScope) -> Result<String, Failure> {
+    // Names of keys of other groups stay hidden.
+    let is_id = |key: &str| {
+        let digits = key.strip_prefix('k').unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if query.of.as_deref().is_some_and(|key| !is_id(key)) {
+        let message = "of: give the id of a key, such as k3 (`admin-client keys list`)";
+        return Err(Failure::invalid(Some("of".to_owned()), message));
+    }
+    let Some(wanted) = &query.group else {
+        return Ok(scope.group.path.to_string());
+    };
+    scope.path_of(wanted).ok_or_else(|| {
+        let shown: String = wanted.chars().take(60).collect();
+        Failure::forbidden(
+            "outside_own_group",
+            format!(
+                "group: {shown:?} is not {} or a group below it, whose use an administrator of {} may read",
+                scope.group.path, scope.group.name
+            ),
+        )
+    })
 }
 
 /// Refuses a group that neither the configuration nor the month has.
@@ -288,6 +340,21 @@ mod tests {
     fn read(text: &str) -> Result<Option<Month>, Failure> {
         let json = serde_json::json!({ "month": text }).to_string();
         read_month(&mut Fields::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_path_is_below_itself_and_its_groups_but_not_below_a_group_of_a_similar_name() {
+        for (path, top, is) in [
+            ("physics/lab", "physics/lab", true),
+            ("physics/lab/team", "physics/lab", true),
+            ("physics/labs", "physics/lab", false),
+            ("physics", "physics/lab", false),
+            ("x/physics/lab", "physics/lab", false),
+            ("lab", "physics/lab", false),
+            ("", "physics", false),
+        ] {
+            assert_eq!(is_below(path, top), is, "{path} {top}");
+        }
     }
 
     #[test]

@@ -83,18 +83,22 @@ impl CallerGroup {
     /// 403 `priority_above_group`, with the group that sets the limit.
     pub fn check_priority(&self, requested: Priority) -> Result<(), Failure> {
         match &self.priority_max {
-            Some((group, most)) if requested > *most => {
-                let mut failure = Failure::forbidden(
-                    "priority_above_group",
-                    format!(
-                        "priority: {requested} is above {most}, the highest priority that members of the group {group} may request (groups.{group}.priority_max); request at most {most}"
-                    ),
-                );
-                failure.body.error.param = Some("priority".to_owned());
-                Err(failure)
-            }
+            Some((group, most)) if requested > *most => Err(above_group(requested, *most, group)),
             _ => Ok(()),
         }
+    }
+
+    /// Like [`CallerGroup::check_priority`] for administrators of the group, who have a limit without `priority_max`, too.
+    pub(crate) fn check_priority_of_admin(&self, requested: Priority) -> Result<(), Failure> {
+        self.check_priority(requested)?;
+        if self.priority_max.is_none() && requested > AUTHORITY_DEFAULT {
+            return Err(above_group(requested, AUTHORITY_DEFAULT, &self.name));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn priority_max(&self) -> Option<Priority> {
+        self.priority_max.as_ref().map(|(_, most)| *most)
     }
 
     /// The first quota with this end that is used up.
@@ -129,6 +133,20 @@ impl CallerGroup {
     }
 }
 
+/// The highest priority that administrators of a group without `priority_max` may set.
+pub(crate) const AUTHORITY_DEFAULT: Priority = Priority(0);
+
+fn above_group(requested: Priority, most: Priority, group: &str) -> Failure {
+    let mut failure = Failure::forbidden(
+        "priority_above_group",
+        format!(
+            "priority: {requested} is above {most}, the highest priority that members of the group {group} may request (groups.{group}.priority_max); request at most {most}"
+        ),
+    );
+    failure.body.error.param = Some("priority".to_owned());
+    failure
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_priority_above_the_smallest_limit_on_the_path_is_refused_with_the_group_and_both_values() {
-        let groups = groups("top: {priority_max: 2}\nlab: {parent: top, priority_max: 7}\nfree: {}");
+        let groups =
+            groups("top: {priority_max: 2}\nlab: {parent: top, priority_max: 7}\nfree: {}");
         let lab = &groups["lab"];
         assert!(lab.check_priority(Priority(2)).is_ok());
         let refused = lab.check_priority(Priority(3)).expect_err("above");
@@ -172,7 +191,15 @@ mod tests {
         for part in ["priority: 3", "above 2", "group top"] {
             assert!(error.message.contains(part), "{}", error.message);
         }
-        assert!(groups["free"].check_priority(Priority::MAX).is_ok());
+        let free = &groups["free"];
+        assert!(free.check_priority(Priority::MAX).is_ok());
+        assert!(free.check_priority_of_admin(AUTHORITY_DEFAULT).is_ok());
+        let refused = free
+            .check_priority_of_admin(Priority(1))
+            .expect_err("above");
+        assert!(refused.body.error.message.contains("group free"));
+        assert!(lab.check_priority_of_admin(Priority(2)).is_ok());
+        assert!(lab.check_priority_of_admin(Priority(3)).is_err());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::caller_group::CallerGroup;
+use crate::group_scope::GroupScope;
 use crate::group_spending::Spending;
+use crate::group_table::{MemberKey, Table};
 use access::oidc::Identity;
 use config::{GroupsSection, groups};
 use controller::Handle;
@@ -16,110 +18,6 @@ use store::KeyRecord;
 
 /// The maximum number of callers whose group is reported to the pool one by one. The core has the same bound.
 const CALLERS_MAX: usize = 65_536;
-/// The number of keys that a warning names. Further ones are only counted.
-const NAMED_MAX: usize = 5;
-
-/// The groups of the configuration in force.
-#[derive(Debug, Default)]
-struct Table {
-    groups: BTreeMap<String, Arc<CallerGroup>>,
-    /// By the id or the name of the key.
-    keys: BTreeMap<String, Arc<CallerGroup>>,
-    claims: BTreeMap<String, Arc<CallerGroup>>,
-}
-
-impl Table {
-    fn new(
-        section: &GroupsSection,
-        spending: &Spending,
-        mut id: impl FnMut(&str) -> GroupId,
-    ) -> Table {
-        let mut table = Table::default();
-        for (name, group) in section {
-            let caller = CallerGroup::new(section, name, spending, id(name));
-            let caller = Arc::new(caller);
-            let with = |member: &String| (member.clone(), Arc::clone(&caller));
-            table.keys.extend(group.keys.iter().map(with));
-            table.claims.extend(group.claims.iter().map(with));
-            table.groups.insert(name.clone(), caller);
-        }
-        table
-    }
-
-    fn of_key(&self, id: KeyId, name: &str) -> Option<&Arc<CallerGroup>> {
-        if self.keys.is_empty() {
-            return None;
-        }
-        let by_id = self.keys.get(&id.to_string());
-        by_id.or_else(|| self.by_name(name))
-    }
-
-    fn by_name(&self, name: &str) -> Option<&Arc<CallerGroup>> {
-        self.keys.get(name).filter(|_| !is_id(name))
-    }
-
-    /// Members that match no API key, and API keys that two groups list. Keys may be created after their group, so these
-    /// are not errors.
-    fn warnings(&self, section: &GroupsSection, keys: &[(KeyId, &str)]) -> Vec<String> {
-        if self.keys.is_empty() {
-            return Vec::new();
-        }
-        let ids: BTreeSet<String> = keys.iter().map(|(id, _)| id.to_string()).collect();
-        let names: BTreeSet<&str> = keys.iter().map(|(_, name)| *name).collect();
-        let is_known = |member: &String| {
-            if is_id(member) {
-                ids.contains(member)
-            } else {
-                names.contains(member.as_str())
-            }
-        };
-        let mut warnings = Vec::new();
-        for (name, group) in section {
-            let unknown = group.keys.iter().filter(|member| !is_known(member));
-            let unknown: Vec<String> = unknown.map(|member| format!("`{member}`")).collect();
-            if !unknown.is_empty() {
-                warnings.push(format!(
-                    "groups.{name}.keys: no API key has the id or name {}; correct it, or create the key",
-                    named(&unknown)
-                ));
-            }
-        }
-        let twice = keys.iter().filter_map(|(id, name)| {
-            let (by_id, by_name) = (self.keys.get(&id.to_string())?, self.by_name(name)?);
-            let (first, other) = (&by_id.name, &by_name.name);
-            (first != other)
-                .then(|| format!("{id} by its id to {first} and by its name to {other}"))
-        });
-        let twice: Vec<String> = twice.collect();
-        if !twice.is_empty() {
-            warnings.push(format!(
-                "groups: API keys belong to two groups, and the id decides: {}; remove one of each",
-                named(&twice)
-            ));
-        }
-        warnings
-    }
-
-    fn of_claims(&self, claims: &[String]) -> Option<&Arc<CallerGroup>> {
-        let groups = claims.iter().filter_map(|claim| self.claims.get(claim));
-        groups.min_by(|one, other| one.name.cmp(&other.name))
-    }
-}
-
-/// Returns true for a text such as `k3`, which is never the name of another key.
-fn is_id(name: &str) -> bool {
-    let number = name.strip_prefix('k').map(str::as_bytes);
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
-}
-
-/// The first of these, and the number of the others.
-fn named(all: &[String]) -> String {
-    let first = all[..all.len().min(NAMED_MAX)].join(", ");
-    match all.len().saturating_sub(NAMED_MAX) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
-}
 
 /// The groups of all callers.
 #[derive(Debug, Default)]
@@ -129,8 +27,6 @@ pub struct CallerGroups {
     spending: Arc<Spending>,
     /// The groups that administrators have set, which are stored.
     kept: ArcSwap<GroupsSection>,
-    /// All groups in force.
-    section: ArcSwap<GroupsSection>,
     /// Serializes changes by administrators.
     changes: tokio::sync::Mutex<()>,
 }
@@ -151,13 +47,13 @@ impl State {
     }
 
     /// Takes over the groups of all API keys. People keep their group until their next request, unless it has no claims any more.
-    fn renew(&mut self, table: &Table, keys: &[(KeyId, &str)]) {
+    fn renew(&mut self, table: &Table, keys: &[MemberKey]) {
         let with_claims: BTreeSet<&str> = table.claims.values().map(|group| &*group.name).collect();
         self.known.retain(|_, name| with_claims.contains(&**name));
-        for (id, name) in keys {
-            match table.of_key(*id, name) {
-                Some(group) => drop(self.known.insert(*id, Arc::clone(&group.name))),
-                None => drop(self.known.remove(id)),
+        for key in keys {
+            match table.of_key(*key) {
+                Some(group) => drop(self.known.insert(key.id, Arc::clone(&group.name))),
+                None => drop(self.known.remove(&key.id)),
             }
         }
     }
@@ -195,12 +91,12 @@ impl CallerGroups {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.section.load().is_empty()
+        self.table.load().section.is_empty()
     }
 
     /// All groups in force: of the configuration, and of administrators.
     pub fn section(&self) -> Arc<GroupsSection> {
-        self.section.load_full()
+        Arc::clone(&self.table.load().section)
     }
 
     /// Puts the groups of the configuration and of administrators in force, and tells the pool. Returns warnings about them.
@@ -212,8 +108,7 @@ impl CallerGroups {
     ) -> Vec<String> {
         let (section, mut warnings) = groups::merged(configured, &self.kept.load());
         let section = &section;
-        let keys = keys.iter().map(|key| (key.id, key.name.as_str()));
-        let keys: Vec<(KeyId, &str)> = keys.collect();
+        let keys: Vec<MemberKey> = keys.iter().map(MemberKey::from).collect();
         let mut state = self.state();
         let table = Table::new(section, &self.spending, |name| state.number(name));
         state.renew(&table, &keys);
@@ -233,19 +128,51 @@ impl CallerGroups {
         }
         warnings.extend(table.warnings(section, &keys));
         self.table.store(Arc::new(table));
-        self.section.store(Arc::new(section.clone()));
         warnings
     }
 
     /// The group of a key. The pool learns it before the key's first request.
-    pub(crate) fn of_key(&self, key: &KeyRecord, handle: &Handle) -> Option<Arc<CallerGroup>> {
+    pub fn of_key(&self, key: &KeyRecord, handle: &Handle) -> Option<Arc<CallerGroup>> {
         let table = self.table.load();
-        if table.keys.is_empty() {
+        if table.groups.is_empty() {
             return None;
         }
-        let group = table.of_key(key.id, &key.name).cloned();
+        let group = table.of_key(key.into()).cloned();
         self.tell(key.id, group.as_ref(), handle);
         group
+    }
+
+    /// The group of a key, without telling the pool.
+    pub(crate) fn group_of(&self, key: &KeyRecord) -> Option<Arc<CallerGroup>> {
+        self.table.load().of_key(key.into()).cloned()
+    }
+
+    /// The name of the group of a key.
+    pub fn name_of(&self, key: &KeyRecord) -> Option<String> {
+        Some(self.group_of(key)?.name.to_string())
+    }
+
+    /// Returns the group of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<CallerGroup>> {
+        self.table.load().groups.get(name).cloned()
+    }
+
+    /// The groups that the administrator with this key administers; `None` for a key without a group. Does not check the role.
+    pub(crate) fn scope_of_key(&self, key: &KeyRecord) -> Option<GroupScope> {
+        let table = self.table.load();
+        Some(GroupScope {
+            group: table.of_key(key.into()).cloned()?,
+            section: Arc::clone(&table.section),
+        })
+    }
+
+    /// Like [`CallerGroups::scope_of_key`] for a person.
+    pub(crate) fn scope_of_person(&self, person: &Identity) -> Option<GroupScope> {
+        let table = self.table.load();
+        Some(GroupScope {
+            group: table.of_claims(&person.claims).cloned()?,
+            section: Arc::clone(&table.section),
+        })
     }
 
     /// The group of a person. The pool learns it before the person's first request.
@@ -300,60 +227,20 @@ impl CallerGroups {
 }
 
 #[cfg(test)]
+impl CallerGroups {
+    /// These groups, without a pool.
+    pub(crate) fn from_yaml(text: &str) -> CallerGroups {
+        let groups = CallerGroups::default();
+        let table = crate::group_table::tests::table(text);
+        groups.table.store(Arc::new(table));
+        groups
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    fn table(text: &str) -> Table {
-        let section: GroupsSection = reading::yaml(text).expect("groups");
-        let mut state = State::default();
-        Table::new(&section, &Spending::default(), |name| state.number(name))
-    }
-
-    #[test]
-    fn a_key_is_found_by_its_id_and_its_name_and_a_person_by_the_first_group() {
-        let table = table("b: {keys: [k7, course], claims: [two]}\na: {claims: [one]}");
-        let of_key = |id, name| table.of_key(KeyId(id), name).map(|group| &*group.name);
-        assert_eq!(of_key(7, "x"), Some("b"));
-        assert_eq!(of_key(8, "course"), Some("b"));
-        assert_eq!(of_key(8, "other"), None);
-        assert_eq!(of_key(8, "k7"), None, "an id is not a name");
-        let of_claims = |claims: &[&str]| {
-            let claims: Vec<String> = claims.iter().map(|&claim| claim.to_owned()).collect();
-            table.of_claims(&claims).map(|group| group.name.to_string())
-        };
-        assert_eq!(of_claims(&["two", "one"]).as_deref(), Some("a"));
-        assert_eq!(of_claims(&["three"]), None);
-    }
-
-    #[test]
-    fn a_key_named_like_the_prefix_of_an_id_is_found_by_its_name() {
-        let table = table("a: {keys: [k, k7x]}");
-        for name in ["k", "k7x"] {
-            let group = table.of_key(KeyId(1), name).map(|group| &*group.name);
-            assert_eq!(group, Some("a"), "{name}");
-        }
-    }
-
-    #[test]
-    fn members_without_a_key_and_keys_in_two_groups_are_named() {
-        let text = "a: {keys: [k1, tpyo, k9, k01]}\nb: {keys: [course]}\nc: {claims: [x]}";
-        let section: GroupsSection = reading::yaml(text).expect("groups");
-        let table = table(text);
-        let warnings = table.warnings(&section, &[(KeyId(1), "course"), (KeyId(2), "tpyo2")]);
-        assert_eq!(
-            warnings,
-            [
-                "groups.a.keys: no API key has the id or name `tpyo`, `k9`, `k01`; correct it, or create the key",
-                "groups: API keys belong to two groups, and the id decides: k1 by its id to a and by its name to b; remove one of each",
-            ]
-        );
-        let keys = [(KeyId(1), "one"), (KeyId(9), "course"), (KeyId(3), "tpyo")];
-        let warnings = table.warnings(&section, &keys);
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].contains("name `k01`;"), "{warnings:?}");
-        let many: Vec<String> = (0..7).map(|nth| format!("x{nth}")).collect();
-        assert_eq!(named(&many), "x0, x1, x2, x3, x4 and 2 more");
-    }
+    use crate::group_table::tests::{key, table};
 
     #[test]
     fn people_leave_a_group_that_has_no_claims_any_more() {
@@ -363,7 +250,7 @@ mod tests {
             let known = state.known.iter();
             known.map(|(key, name)| (*key, name.to_string())).collect()
         };
-        let keys = [(KeyId(1), "one")];
+        let keys = [key(1, "one")];
         state.known.insert(person, "lab".into());
         state.renew(&table("lab: {keys: [one], claims: [x]}"), &keys);
         let both = [(KeyId(1), "lab".to_owned()), (person, "lab".to_owned())];

@@ -9,7 +9,9 @@ pub mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod group_changes;
+pub mod group_scope;
 pub mod group_spending;
+pub(crate) mod group_table;
 pub(crate) mod group_usage;
 pub mod groups;
 pub mod groups_view;

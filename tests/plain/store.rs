@@ -471,6 +471,7 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
                 ..Limit::default()
             }),
             log_prompts: true,
+            group: Some("lab".into()),
         },
         prefix: text.prefix(),
         hash: hash_key(text.reveal()),
@@ -490,7 +491,14 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
         expires: None,
         ..new
     };
-    let admin = store.add_key(new).await.unwrap().id;
+    let admin = store.add_key(new.clone()).await.unwrap().id;
+    let third = generate_key().unwrap();
+    let new = NewKey {
+        role: Role::GroupAdmin,
+        hash: hash_key(third.reveal()),
+        ..new
+    };
+    let group_admin = store.add_key(new).await.unwrap();
     store.touch_key(kept.id, Time(50)).await.unwrap();
     store.touch_key(kept.id, Time(40)).await.unwrap();
     drop(store);
@@ -499,6 +507,7 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     let keys = store.keys().await.unwrap();
     assert_eq!(keys[0].last_used, Some(Time(50)));
     assert_eq!(keys[0].allowed, kept.allowed);
+    assert_eq!(keys[2], group_admin);
     let wider = KeyUse::default();
     let changed = store.change_key(kept.id, "anna b", &wider, Some(Time(100)));
     assert!(changed.await.unwrap());
@@ -521,7 +530,7 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     assert!(!store.revoke_key(KeyId(77)).await.unwrap());
     let keys = store.keys().await.unwrap();
     assert_eq!(find_key(&keys, other.reveal(), Time(100)), None, "revoked");
-    assert_eq!(keys.len(), 2);
+    assert_eq!(keys.len(), 3);
 
     let shown = format!("{text:?} {keys:?} {store:?}");
     assert!(!shown.contains(&text.reveal()[10..]), "{shown}");

@@ -33,6 +33,7 @@ mod forecasts;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
+mod group_admins;
 mod group_changes;
 mod group_priorities;
 mod group_quotas;

@@ -61,6 +61,16 @@ impl Route {
         self.method == "GET" || ["/admin/plan", "/admin/what-if"].contains(&self.path.as_str())
     }
 
+    /// Routes of the admin API that administrators of a group may use.
+    fn is_for_group_admins(&self) -> bool {
+        matches!(
+            (self.method.as_str(), self.path.as_str()),
+            (_, "/admin/keys")
+                | ("GET", "/admin/groups" | "/admin/usage")
+                | ("POST", "/admin/load" | "/admin/unload")
+        )
+    }
+
     /// Login and logout: for all callers except pages of other sites.
     fn is_login(&self) -> bool {
         self.path == "/session" && self.method != "GET"
@@ -246,10 +256,12 @@ fn check(route: &Route, row: &[String]) {
         }
         if route.is_admin() {
             let looks = caller.is_viewer && route.only_reads();
+            let of_group = caller.is_group_admin && route.is_for_group_admins();
             assert!(
-                !may || caller.is_admin || looks,
+                !may || caller.is_admin || looks || of_group,
                 "{place}: only administrators may"
             );
+            assert!(may || !of_group, "{place}: {verdict}");
         }
         assert!(!may || !caller.is_stranger, "{place}: strangers may not");
         let is_another = caller.is_for_another_model && route.names_model;

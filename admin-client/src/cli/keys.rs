@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::limits::LimitArgs;
-use super::values::{Change, duration, duration_or_none};
+use super::values::{Change, duration, duration_or_none, text_or_none};
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
@@ -22,10 +22,13 @@ pub enum KeysCommand {
         /// Validity of the key, such as 30d; without it, the key never expires
         #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
         expires: Option<String>,
+        /// The key's group; by default the group that lists the key, or the group of the administrator that creates it
+        #[arg(long)]
+        group: Option<String>,
         #[command(flatten)]
         allowed: KeyArgs,
     },
-    /// Change a key's name, expiry, models, routes or limits
+    /// Change a key's name, expiry, group, models, routes or limits
     #[command(after_help = "Example: admin-client keys set k3 --requests-per-minute 60")]
     Set {
         /// The key's id, from `keys list`
@@ -35,6 +38,9 @@ pub enum KeysCommand {
         /// Validity of the key from now, such as 30d, or none for a key that never expires
         #[arg(long, value_name = "TIME", value_parser = duration_or_none, allow_hyphen_values = true)]
         expires: Option<Change<String>>,
+        /// The key's group, or none for the group that lists the key
+        #[arg(long, value_parser = text_or_none)]
+        group: Option<Change<String>>,
         #[command(flatten)]
         allowed: KeyArgs,
         /// Remove the key's limits; the server's default limits apply again
@@ -76,4 +82,6 @@ pub enum Role {
     Admin,
     /// Reads everything that administrators can read, without changing it
     Viewer,
+    /// Uses models, and administers its group and the groups below it
+    GroupAdmin,
 }

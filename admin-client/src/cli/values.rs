@@ -36,6 +36,14 @@ pub fn duration_or_none(text: &str) -> Result<Change<String>, String> {
     }
 }
 
+/// A text, or its removal.
+pub fn text_or_none(text: &str) -> Result<Change<String>, String> {
+    Ok(match text {
+        "none" => Change::Clear,
+        text => Change::To(text.to_owned()),
+    })
+}
+
 /// `MODEL=N`: a model and its priority. Model names may contain `=`.
 pub fn model_priority(text: &str) -> Result<(String, u32), String> {
     match text.rsplit_once('=') {

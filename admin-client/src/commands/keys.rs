@@ -23,6 +23,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
             name,
             role,
             expires,
+            group,
             allowed,
         } => {
             refuse_empty(&allowed)?;
@@ -30,8 +31,10 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
                 Role::User => "user",
                 Role::Admin => "admin",
                 Role::Viewer => "viewer",
+                Role::GroupAdmin => "group-admin",
             };
-            let mut body = present(json!({"name": name, "role": role, "expires": expires}));
+            let mut body =
+                present(json!({"name": name, "role": role, "expires": expires, "group": group}));
             allowed_in(&mut body, allowed);
             let response = client.create("admin/keys", &body).await?;
             session.show(&response, |key: &NewKey| outcome::new_key(key))
@@ -40,15 +43,17 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), CommandE
             id,
             name,
             expires,
+            group,
             allowed,
             default_limits,
         } => {
             let mut body = present(json!({ "name": name }));
-            if let Some(expires) = expires {
-                body["expires"] = match expires {
-                    Change::To(time) => time.into(),
-                    Change::Clear => Value::Null,
-                };
+            for (field, change) in [("expires", expires), ("group", group)] {
+                match change {
+                    Some(Change::To(text)) => body[field] = text.into(),
+                    Some(Change::Clear) => body[field] = Value::Null,
+                    None => {}
+                }
             }
             if default_limits {
                 body["limits"] = Value::Null;

@@ -216,7 +216,9 @@ pub fn reload(response: &ReloadResponse, style: Style) -> String {
 
 /// A key's permissions and limits in short form: `tiny-*, 60 requests/min`.
 fn allowed(key: &KeyView) -> Cell {
-    let mut parts: Vec<String> = key.models.iter().chain(&key.routes).cloned().collect();
+    let group = key.group.iter().map(|group| format!("group {group}"));
+    let own = key.models.iter().chain(&key.routes).cloned();
+    let mut parts: Vec<String> = group.chain(own).collect();
     let units = [
         ("requests_per_minute", "requests/min"),
         ("tokens_per_minute", "tokens/min"),

@@ -82,6 +82,7 @@ pub struct KeyView {
     pub id: Value,
     pub name: String,
     pub role: String,
+    pub group: Option<String>,
     pub prefix: Option<String>,
     pub created_at: Option<String>,
     pub last_used_at: Option<String>,

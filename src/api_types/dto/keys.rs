@@ -19,9 +19,12 @@ pub struct KeyView {
     pub id: String,
     #[schema(example = "course 4711")]
     pub name: String,
-    /// `admin`, `user` or `viewer`.
+    /// `admin`, `user`, `viewer` or `group-admin`.
     #[schema(example = "user")]
     pub role: &'static str,
+    /// The group that the key belongs to; null: none.
+    #[schema(example = "lab")]
+    pub group: Option<String>,
     /// Visible prefix that identifies the key.
     #[schema(example = "mp-Ab3xY9")]
     pub prefix: String,
@@ -81,6 +84,9 @@ pub enum KeyRole {
     User,
     /// Has read-only access to the admin API.
     Viewer,
+    /// Uses models, and manages its group and the groups below it.
+    #[schema(rename = "group-admin")]
+    GroupAdmin,
 }
 
 /// A new key. Has no `Debug` because it contains the secret.
@@ -104,11 +110,13 @@ pub struct RevokeResponse {
 }
 
 impl KeyView {
-    pub fn from_record(key: &KeyRecord) -> KeyView {
+    /// `group` is the name of the group in force.
+    pub fn new(key: &KeyRecord, group: Option<String>) -> KeyView {
         KeyView {
             id: key.id.to_string(),
             name: key.name.clone(),
             role: key.role.name(),
+            group,
             prefix: key.prefix.clone(),
             created_at: at(key.created),
             last_used_at: key.last_used.map(at),

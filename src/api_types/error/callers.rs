@@ -10,6 +10,8 @@ use store::KeyRecord;
 
 const READS_ONLY: &str = "may view the pool, but not change it or use its models; ask an administrator for a key with the role user or admin";
 
+const GROUP_ROUTES: &str = "administrators of a group may use /admin/keys, /admin/load and /admin/unload, and read /admin/groups and /admin/usage";
+
 impl Failure {
     pub fn viewer(key: &KeyRecord) -> Failure {
         Failure::forbidden(
@@ -26,6 +28,38 @@ impl Failure {
                 key.prefix
             ),
         )
+    }
+
+    /// 403: the route requires another role than that of a group's administrator.
+    pub fn only_a_group_admin(name: &str, required: &str) -> Failure {
+        Failure::forbidden(
+            "only_a_group_admin",
+            format!(
+                "{name} has the role group-admin, and this route requires the role {required}; {GROUP_ROUTES}"
+            ),
+        )
+    }
+
+    /// 403: a group's administrator without a group.
+    pub fn group_admin_without_group(name: &str) -> Failure {
+        Failure::forbidden(
+            "no_group",
+            format!(
+                "{name} has the role group-admin, but belongs to no group that exists; an administrator can set the group (admin-client keys set ID --group NAME), or list the key or claim in groups.NAME"
+            ),
+        )
+    }
+
+    /// 403: a field that a group's administrator may not set.
+    pub fn field_of_admins(field: &str, group: &str) -> Failure {
+        let mut failure = Failure::forbidden(
+            "only_a_group_admin",
+            format!(
+                "{field}: requires the role admin, and you have the role group-admin for {group}; omit {field}"
+            ),
+        );
+        failure.body.error.param = Some(field.to_owned());
+        failure
     }
 
     pub fn session_ended() -> Failure {

@@ -81,7 +81,8 @@ pub struct BrowserSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSection {
-    /// `user`: use models; `admin`: also administer the pool; `viewer`: read everything that administrators can read.
+    /// `user`: use models; `admin`: also administer the pool; `viewer`: read everything that administrators can read; `group-admin`: use
+    /// models, and administer the group of `groups` that has the person's claim, and the groups below it.
     pub role: GrantRole,
     /// Models by name, with `*` for any characters.
     #[serde(default = "everything")]
@@ -99,12 +100,18 @@ pub enum GrantRole {
     User,
     Admin,
     Viewer,
+    #[serde(rename = "group-admin")]
+    GroupAdmin,
 }
 
 impl GrantRole {
     /// Returns true if this role includes the permissions of the other.
     pub fn covers(self, other: GrantRole) -> bool {
-        self == GrantRole::Admin || self == other
+        match self {
+            GrantRole::Admin => true,
+            GrantRole::GroupAdmin => matches!(other, GrantRole::GroupAdmin | GrantRole::User),
+            GrantRole::User | GrantRole::Viewer => self == other,
+        }
     }
 }
 

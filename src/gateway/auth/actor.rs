@@ -1,6 +1,7 @@
 //! The sender of a request that changes something, for the audit log: set where the sender is authenticated, read where the change
 //! is recorded.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::http::HeaderValue;
@@ -20,7 +21,25 @@ pub struct Actor {
 
 /// Added to requests whose change is recorded.
 #[derive(Clone, Default)]
-pub struct ActorSlot(pub Arc<OnceLock<Actor>>);
+pub struct ActorSlot(Arc<Recorded>);
+
+#[derive(Default)]
+struct Recorded {
+    actor: OnceLock<Actor>,
+    administers: AtomicBool,
+}
+
+impl ActorSlot {
+    pub fn actor(&self) -> Option<&Actor> {
+        self.0.actor.get()
+    }
+
+    /// Returns true if the sender is an administrator, of the pool or, on a route for them, of a group.
+    pub fn is_admin(&self) -> bool {
+        let is_admin = self.actor().is_some_and(|actor| actor.is_admin);
+        is_admin || self.0.administers.load(Ordering::Relaxed)
+    }
+}
 
 /// The id of a request, as returned in its response.
 #[derive(Clone)]
@@ -30,6 +49,13 @@ pub struct RequestId(pub HeaderValue);
 pub(crate) fn tell(parts: &Parts, actor: impl FnOnce() -> Actor) {
     if let Some(slot) = parts.extensions.get::<ActorSlot>() {
         // A request has one sender, so the first call wins.
-        let _ = slot.0.set(actor());
+        let _ = slot.0.actor.set(actor());
+    }
+}
+
+/// Records that the sender may administer a group on this route.
+pub(crate) fn administers(parts: &Parts) {
+    if let Some(slot) = parts.extensions.get::<ActorSlot>() {
+        slot.0.administers.store(true, Ordering::Relaxed);
     }
 }

@@ -37,7 +37,7 @@ pub struct User {
 }
 
 impl User {
-    fn of_key(key: KeyRecord, app: &App) -> User {
+    pub(super) fn of_key(key: KeyRecord, app: &App) -> User {
         let group = app.keys.groups().of_key(&key, &app.handle);
         User {
             key: key.id,
@@ -53,7 +53,7 @@ impl User {
         }
     }
 
-    fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
+    pub(super) fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
         if reads {
             person.needs_one_of(GrantRole::User, GrantRole::Viewer)?
         } else {
@@ -139,7 +139,7 @@ fn route_of<'a>(parts: &'a Parts, app: &App) -> &'a str {
 }
 
 /// Refuses a key that is restricted to other routes.
-fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failure> {
+pub(super) fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failure> {
     let (routes, route) = (&key.allowed.routes, route_of(parts, app));
     if routes.is_empty() || matches_any(routes, route) {
         return Ok(());
@@ -208,13 +208,13 @@ fn is_ours(headers: &HeaderMap) -> bool {
 }
 
 /// A verified credential for admin routes.
-enum Known {
+pub(super) enum Known {
     Key(Box<KeyRecord>),
     Person(Person),
 }
 
 /// The caller of an admin route, recorded for the audit log.
-fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Failure> {
+pub(super) fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Failure> {
     let key = match credential {
         Credential::Person(person) => return Ok(Known::Person(person)),
         Credential::Key(key) => key,
@@ -257,7 +257,14 @@ impl FromRequestParts<App> for Admin {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
         let sent = Sent::new(parts, app).await?;
-        let key = match known(sent.credential, parts, app)? {
+        Admin::new(sent.credential, parts, app)
+    }
+}
+
+impl Admin {
+    /// The administrator with this credential.
+    pub(super) fn new(credential: Credential, parts: &Parts, app: &App) -> Result<Admin, Failure> {
+        let key = match known(credential, parts, app)? {
             Known::Person(person) => return Admin::of_signed_on(person, app),
             Known::Key(key) => key,
         };
@@ -274,6 +281,7 @@ impl FromRequestParts<App> for Admin {
             }
             Role::Viewer => Err(Failure::viewer(&key)),
             Role::User => Err(Failure::not_an_admin(&key)),
+            Role::GroupAdmin => Err(Failure::only_a_group_admin(&key.name, "admin")),
         }
     }
 }
@@ -318,10 +326,18 @@ impl FromRequestParts<App> for Reader {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Reader, Failure> {
+        let sent = Sent::new(parts, app).await?;
+        Reader::new(sent, parts, app)
+    }
+}
+
+impl Reader {
+    /// The reader with this credential.
+    pub(super) fn new(sent: Sent, parts: &Parts, app: &App) -> Result<Reader, Failure> {
         let Sent {
             credential,
             session,
-        } = Sent::new(parts, app).await?;
+        } = sent;
         let groups = app.keys.groups();
         match known(credential, parts, app)? {
             Known::Person(person) => {
@@ -336,6 +352,9 @@ impl FromRequestParts<App> for Reader {
                 })
             }
             Known::Key(key) if key.role == Role::User => Err(Failure::not_an_admin(&key)),
+            Known::Key(key) if key.role == Role::GroupAdmin => {
+                Err(Failure::only_a_group_admin(&key.name, "admin or viewer"))
+            }
             Known::Key(key) => {
                 on_its_routes(&key, parts, app)?;
                 let is_viewer = key.role == Role::Viewer;

@@ -5,8 +5,10 @@ pub mod actor;
 pub mod credential;
 pub mod cross_site;
 pub mod identity;
+pub(crate) mod manager;
 pub mod scraper;
 pub mod sight;
 pub(crate) mod sign_on;
 
 pub use identity::{Admin, Reader, User};
+pub use manager::{GroupAdmin, Manager, Overseer};

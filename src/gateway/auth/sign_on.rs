@@ -20,6 +20,14 @@ pub struct Person {
     route: String,
 }
 
+/// The roles that a route for this role requires.
+pub(crate) fn required(role: GrantRole) -> &'static str {
+    match role {
+        GrantRole::Viewer => "admin or viewer",
+        _ => "admin",
+    }
+}
+
 impl Person {
     /// The person with this token. `None` if the text cannot be a token, or no issuer is configured.
     pub async fn new(
@@ -73,6 +81,13 @@ impl Person {
                     "only_a_viewer",
                     format!("the groups of {name} may view the pool, but not administer it"),
                 )
+            }
+            (false, _)
+                if grants
+                    .iter()
+                    .any(|grant| grant.role == GrantRole::GroupAdmin) =>
+            {
+                Failure::only_a_group_admin(name, required(role))
             }
             (false, _) => Failure::forbidden(
                 "not_an_admin",

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::credentials::rights::{By, Holder, KeyRefusal};
+use crate::caller_group::CallerGroup;
+use crate::credentials::key_checks::{early_keys, is_last_admin, other_admins, sees_all};
+use crate::credentials::rights::{By, Holder, KeyRefusal, Subject};
 use crate::credentials::secret_file::secret_in;
 use crate::groups::CallerGroups;
 use controller::Clock;
@@ -105,8 +107,19 @@ impl Keys {
     ) -> Result<(KeyRecord, String), KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.wall())?;
-        by.check(&rights, &allowed, expires)?;
+        let rights = by.rights(&known, self.clock.wall(), &self.groups)?;
+        let group = match &allowed.group {
+            Some(name) => Some(self.group(name)?),
+            None => None,
+        };
+        let subject = Subject {
+            role,
+            allowed: &allowed,
+            expires,
+            group,
+        };
+        by.check_new(&rights, &subject)?;
+        rights.check_room(&known)?;
         sees_all(role, &allowed)?;
         let text = generate_key()?;
         let record = self.keep(&text, name, role, allowed, expires).await?;
@@ -150,16 +163,24 @@ impl Keys {
         // Serialized: no change overwrites another, and the checks stay valid.
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.wall())?;
+        let rights = by.rights(&known, self.clock.wall(), &self.groups)?;
         let is_last = is_last_admin(&known, id, self.clock.wall());
         let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
         let Some(mut key) = found.next() else {
             return Ok(None);
         };
-        by.check(&rights, &key.allowed, key.expires)?;
-        let end = key.expires;
+        by.check(&rights, &self.subject(&key))?;
+        let (end, group) = (key.expires, key.allowed.group.clone());
         change(&mut key);
-        by.check(&rights, &key.allowed, key.expires)?;
+        if let Some(name) = key
+            .allowed
+            .group
+            .as_ref()
+            .filter(|_| key.allowed.group != group)
+        {
+            self.group(name)?;
+        }
+        by.check_new(&rights, &self.subject(&key))?;
         sees_all(key.role, &key.allowed)?;
         if is_last
             && (!key.allowed.routes.is_empty() || key.expires != end && key.expires.is_some())
@@ -183,9 +204,9 @@ impl Keys {
     pub async fn revoke(&self, by: By<'_>, id: KeyId, confirmed: bool) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.wall())?;
+        let rights = by.rights(&known, self.clock.wall(), &self.groups)?;
         if let Some(key) = known.iter().find(|key| key.id == id) {
-            by.check(&rights, &key.allowed, key.expires)?;
+            by.check(&rights, &self.subject(key))?;
         }
         if is_last_admin(&known, id, self.clock.wall()) {
             return Err(KeyRefusal::LastAdmin);
@@ -200,6 +221,21 @@ impl Keys {
         let revoked = self.store.revoke_key(id).await?;
         self.refresh().await?;
         Ok(revoked)
+    }
+
+    /// The group of this name.
+    fn group(&self, name: &str) -> Result<Arc<CallerGroup>, KeyRefusal> {
+        let group = self.groups.named(name);
+        group.ok_or_else(|| KeyRefusal::NoSuchGroup(name.to_owned()))
+    }
+
+    fn subject<'a>(&self, key: &'a KeyRecord) -> Subject<'a> {
+        Subject {
+            role: key.role,
+            allowed: &key.allowed,
+            expires: key.expires,
+            group: self.groups.group_of(key),
+        }
     }
 
     pub fn groups(&self) -> &CallerGroups {
@@ -288,57 +324,6 @@ impl Keys {
             }
         });
     }
-}
-
-/// Viewers see all models, so their keys cannot be restricted to some.
-fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
-    if role == Role::Viewer && !allowed.models.is_empty() {
-        Err(KeyRefusal::ViewerOfSome)
-    } else {
-        Ok(())
-    }
-}
-
-/// The names of keys that would be valid if the clock did not show a time before their creation.
-fn early_keys(keys: &[KeyRecord], now: Time) -> Vec<&str> {
-    let is_early = |key: &&KeyRecord| {
-        let counts = !key.revoked && key.expires.is_some();
-        counts && store::is_before(key.created, now)
-    };
-    keys.iter()
-        .filter(is_early)
-        .map(|key| key.name.as_str())
-        .collect()
-}
-
-/// Describes the other admin keys for a message.
-fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
-    const NAMED_MAX: usize = 3;
-    let is_other = |key: &&KeyRecord| key.id != id && key.role == Role::Admin && key.is_valid(now);
-    let others: Vec<String> = keys
-        .iter()
-        .filter(is_other)
-        .map(|key| format!("{} ({})", key.id, key.name))
-        .collect();
-    match others.len() {
-        0 => "there is no other valid admin key".to_owned(),
-        count if count > NAMED_MAX => format!(
-            "{} and {} more are other valid admin keys",
-            others[..NAMED_MAX].join(", "),
-            count - NAMED_MAX
-        ),
-        1 => format!("{} is the only other valid admin key", others[0]),
-        _ => format!("{} are the other valid admin keys", others.join(", ")),
-    }
-}
-
-/// Returns true if this is the only admin key for all routes.
-fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
-    let is_full = |key: &&KeyRecord| {
-        key.role == Role::Admin && key.is_valid(now) && key.allowed.routes.is_empty()
-    };
-    let mut full = keys.iter().filter(is_full).map(|key| key.id);
-    full.next() == Some(id) && full.next().is_none()
 }
 
 #[derive(Debug, thiserror::Error)]

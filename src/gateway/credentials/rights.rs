@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::caller_group::CallerGroup;
+use crate::group_scope::GroupScope;
+use crate::groups::CallerGroups;
 use access::oidc::Identity;
 use api_types::error::Failure;
 use config::{GrantRole, Limit};
@@ -21,27 +24,49 @@ pub enum Holder {
 #[derive(Clone, Copy, Debug)]
 pub struct By<'a> {
     pub holder: &'a Holder,
+    /// The role in which the holder acts: [`Role::Admin`] or [`Role::GroupAdmin`].
+    pub role: Role,
     pub default: Limit,
 }
 
 impl By<'_> {
-    pub(crate) fn rights(&self, known: &[KeyRecord], now: Time) -> Result<Rights, KeyRefusal> {
-        // Uses the current list of keys, because the credential may have been revoked since the request was authenticated.
-        let rights = Rights::new(self.holder, known, now, self.default);
+    pub(crate) fn rights(
+        &self,
+        known: &[KeyRecord],
+        now: Time,
+        groups: &CallerGroups,
+    ) -> Result<Rights, KeyRefusal> {
+        // Uses the current keys and groups, because the credential may have been revoked, or its group removed, since the request was
+        // authenticated.
+        let rights = Rights::new(self, known, now, groups);
         rights.ok_or(KeyRefusal::HolderGone)
     }
 
-    pub(crate) fn check(
-        &self,
-        rights: &Rights,
-        key: &KeyUse,
-        end: Option<Time>,
-    ) -> Result<(), KeyRefusal> {
-        match rights.beyond(key, end, self.default) {
+    /// Checks a key that exists.
+    pub(crate) fn check(&self, rights: &Rights, key: &Subject) -> Result<(), KeyRefusal> {
+        match rights.beyond(key, self.default) {
             None => Ok(()),
             Some(beyond) => Err(KeyRefusal::Beyond(beyond)),
         }
     }
+
+    /// Checks a key as it will be.
+    pub(crate) fn check_new(&self, rights: &Rights, key: &Subject) -> Result<(), KeyRefusal> {
+        self.check(rights, key)?;
+        match rights.beyond_group(key) {
+            None => Ok(()),
+            Some(words) => Err(KeyRefusal::Beyond(Beyond(words))),
+        }
+    }
+}
+
+/// A key to compare with rights.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    pub role: Role,
+    pub allowed: &'a KeyUse,
+    pub expires: Option<Time>,
+    pub group: Option<Arc<CallerGroup>>,
 }
 
 /// A refused change of keys.
@@ -51,8 +76,14 @@ pub enum KeyRefusal {
     Store(#[from] StoreError),
     #[error("{}", .0.0)]
     Beyond(Beyond),
-    #[error("this key is unknown, expired or revoked")]
+    #[error("this key is unknown, expired or revoked, or its group is gone")]
     HolderGone,
+    #[error("group: there is no group {0:?}; GET /admin/groups lists them")]
+    NoSuchGroup(String),
+    #[error(
+        "{keys} keys have been created for {group} and the groups below it, and its administrators can create at most {KEYS_OF_GROUP_MAX}, revoked ones included; request the key from an administrator of the pool"
+    )]
+    TooManyKeys { group: Arc<str>, keys: usize },
     #[error(
         "it is the last valid admin key for all routes; create another one first: `admin-client keys create NAME --role admin`, or `model-pool admin-key new` on the server"
     )]
@@ -68,9 +99,16 @@ pub enum KeyRefusal {
     OwnKey(String),
 }
 
-/// Alternative reaches. A key is within the rights if it is within any reach.
+/// The maximum number of keys set for a group and those below it, revoked ones included, up to which its administrators create keys.
+const KEYS_OF_GROUP_MAX: usize = 10_000;
+
+/// Alternative reaches. A key is within the rights if it is within any reach, and in the scope.
 #[derive(Debug)]
-pub(crate) struct Rights(Vec<Reach>);
+pub(crate) struct Rights {
+    reaches: Vec<Reach>,
+    /// The groups that the holder administers; `None` for administrators of the pool.
+    scope: Option<GroupScope>,
+}
 
 #[derive(Debug)]
 struct Reach {
@@ -83,9 +121,14 @@ struct Reach {
 }
 
 impl Rights {
-    /// The holder's current rights, or `None` if the holder's key is no longer valid. `default` is the limit of keys without their
-    /// own.
-    pub fn new(holder: &Holder, known: &[KeyRecord], now: Time, default: Limit) -> Option<Rights> {
+    /// The holder's current rights, or `None` if the holder's key is no longer valid, or the group of its administrator is gone.
+    pub fn new(by: &By, known: &[KeyRecord], now: Time, groups: &CallerGroups) -> Option<Rights> {
+        let By {
+            holder,
+            role,
+            default,
+        } = *by;
+        let is_of_group = role == Role::GroupAdmin;
         let reach = |models: &[String], routes: &[String], own: Option<Limit>, expires| {
             let (models, routes) = (all_if_none(models), all_if_none(routes));
             let is_unrestricted = has_all(&models) && has_all(&routes);
@@ -101,9 +144,8 @@ impl Rights {
         };
         match holder {
             Holder::Key(id) => {
-                let is_it = |key: &&KeyRecord| {
-                    key.id == *id && key.role == Role::Admin && key.is_valid(now)
-                };
+                let is_it =
+                    |key: &&KeyRecord| key.id == *id && key.role == role && key.is_valid(now);
                 let key = known.iter().find(is_it)?;
                 let KeyUse {
                     models,
@@ -111,27 +153,40 @@ impl Rights {
                     limits,
                     ..
                 } = &key.allowed;
-                Some(Rights(vec![reach(models, routes, *limits, key.expires)]))
+                let scope = if is_of_group {
+                    Some(groups.scope_of_key(key)?)
+                } else {
+                    None
+                };
+                let reaches = vec![reach(models, routes, *limits, key.expires)];
+                Some(Rights { reaches, scope })
             }
             Holder::Person(identity) => {
+                let (wanted, scope) = if is_of_group {
+                    let scope = groups.scope_of_person(identity)?;
+                    (GrantRole::GroupAdmin, Some(scope))
+                } else {
+                    (GrantRole::Admin, None)
+                };
                 let grants = identity.grants.iter();
-                let grants = grants.filter(|grant| grant.role == GrantRole::Admin);
+                let grants = grants.filter(|grant| grant.role == wanted);
                 let reaches = grants.map(|grant| reach(&grant.models, &grant.routes, None, None));
-                Some(Rights(reaches.collect()))
+                Some(Rights {
+                    reaches: reaches.collect(),
+                    scope,
+                })
             }
         }
     }
 
     /// Returns how a key with these permissions exceeds the rights, or `None` if it does not.
-    pub(crate) fn beyond(
-        &self,
-        key: &KeyUse,
-        expires: Option<Time>,
-        default: Limit,
-    ) -> Option<Beyond> {
+    pub(crate) fn beyond(&self, key: &Subject, default: Limit) -> Option<Beyond> {
+        if let Some(words) = self.outside(key) {
+            return Some(Beyond(words));
+        }
         let mut beyond = None;
-        for reach in &self.0 {
-            match reach.beyond(key, expires, default) {
+        for reach in &self.reaches {
+            match reach.beyond(key.allowed, key.expires, default) {
                 None => return None,
                 Some(words) => beyond = Some(words),
             }
@@ -139,6 +194,66 @@ impl Rights {
         Some(Beyond(beyond.unwrap_or_else(|| {
             "your groups may not create keys (auth.oidc.groups)".to_owned()
         })))
+    }
+
+    /// Returns the reason why a group's administrator has no rights over the key, whatever its permissions.
+    fn outside(&self, key: &Subject) -> Option<String> {
+        let scope = self.scope.as_ref()?;
+        let own = &scope.group.name;
+        let Some(group) = key.group.as_ref().filter(|of| scope.covers(&of.name)) else {
+            return Some(format!(
+                "group: the key is not in {own} or a group below it, which are the groups that you administer"
+            ));
+        };
+        match key.role {
+            Role::User => None,
+            Role::GroupAdmin if scope.is_above(&group.name) => None,
+            role => Some(format!(
+                "role: the key has the role {} in {}, and an administrator of {own} can only create, change and revoke keys with the role user, and group-admin in groups below {own}",
+                role.name(),
+                group.name
+            )),
+        }
+    }
+
+    /// Returns how a key exceeds the models or limits of its group. The group applies anyway, so values that the key does not set
+    /// are fine.
+    fn beyond_group(&self, key: &Subject) -> Option<String> {
+        let (scope, group) = (self.scope.as_ref()?, key.group.as_ref()?);
+        let KeyUse { models, limits, .. } = key.allowed;
+        for (name, level) in scope.lineage(&group.name) {
+            let has = |wanted: &&String| level.models.iter().any(|own| lies_within(wanted, own));
+            if let Some(outside) = models.iter().find(|wanted| !has(wanted)) {
+                return Some(format!(
+                    "models: {outside} is not among the models of the group {name}, which are {}; choose from these, or omit models",
+                    level.models.join(", ")
+                ));
+            }
+            for (figure, wanted, own) in figures(limits.unwrap_or_default(), level.limits) {
+                if let (Some(wanted), Some(own)) = (wanted, own)
+                    && wanted > own
+                {
+                    return Some(format!(
+                        "limits: {figure} is {wanted}, and the group {name} has {own} for all members together; choose at most {own}"
+                    ));
+                }
+            }
+        }
+        None
+    }
+
+    /// Refuses a further key if the holder's group has too many.
+    pub(crate) fn check_room(&self, known: &[KeyRecord]) -> Result<(), KeyRefusal> {
+        let Some(scope) = &self.scope else {
+            return Ok(());
+        };
+        let groups = known.iter().filter_map(|key| key.allowed.group.as_deref());
+        let keys = groups.filter(|group| scope.covers(group)).count();
+        if keys < KEYS_OF_GROUP_MAX {
+            return Ok(());
+        }
+        let group = Arc::clone(&scope.group.name);
+        Err(KeyRefusal::TooManyKeys { group, keys })
     }
 }
 
@@ -244,147 +359,4 @@ fn lies_within(wanted: &str, own: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use store::hash_key;
-
-    fn texts(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|text| (*text).to_owned()).collect()
-    }
-
-    fn may(models: &[&str], routes: &[&str], limits: Option<Limit>) -> KeyUse {
-        KeyUse {
-            models: texts(models),
-            routes: texts(routes),
-            limits,
-            log_prompts: false,
-        }
-    }
-
-    fn holder(allowed: KeyUse, expires: Option<Time>) -> KeyRecord {
-        KeyRecord {
-            id: KeyId(7),
-            name: "holder".to_owned(),
-            role: Role::Admin,
-            allowed,
-            prefix: "mp-".to_owned(),
-            hash: hash_key("x"),
-            created: Time(0),
-            last_used: None,
-            expires,
-            revoked: false,
-        }
-    }
-
-    fn per_minute(requests: u32) -> Limit {
-        Limit {
-            requests_per_minute: Some(requests),
-            ..Limit::default()
-        }
-    }
-
-    const DEFAULT: Limit = Limit {
-        requests_per_minute: Some(60),
-        tokens_per_minute: None,
-        concurrent_requests: None,
-        tokens_per_day: None,
-    };
-
-    /// The field that exceeds the holder's rights.
-    fn beyond(
-        own: (KeyUse, Option<Time>),
-        wanted: &KeyUse,
-        expires: Option<Time>,
-    ) -> Option<String> {
-        let known = [holder(own.0, own.1)];
-        let rights = Rights::new(&Holder::Key(KeyId(7)), &known, Time(1), DEFAULT).unwrap();
-        let beyond = rights.beyond(wanted, expires, DEFAULT)?;
-        Some(beyond.0.split(':').next().unwrap().to_owned())
-    }
-
-    #[test]
-    fn a_pattern_is_contained_in_another_if_that_is_decidable() {
-        for (wanted, own, lies) in [
-            ("/v1/models", "/v1/models", true),
-            ("/v1/models", "/v1/*", true),
-            ("/v1/chat/*", "/v1/*", true),
-            ("/v1/*", "/v1/chat/*", false),
-            ("/admin/keys", "/v1/*", false),
-            ("*", "/v1/*", false),
-            ("*", "*", true),
-            ("/v1/m*", "*", true),
-            ("tiny-?", "tiny-*", true),
-            ("tiny-*", "tiny-?", false),
-            ("*a*", "*a", false),
-            ("/v1*", "/v1/*", false),
-        ] {
-            assert_eq!(lies_within(wanted, own), lies, "{wanted} in {own}");
-        }
-    }
-
-    #[test]
-    fn a_key_cannot_grant_more_rights_than_it_has() {
-        let keys_only = || (may(&[], &["/admin/keys"], None), None);
-        let course = || {
-            (
-                may(
-                    &["tiny-*"],
-                    &["/admin/keys", "/v1/*"],
-                    Some(per_minute(100)),
-                ),
-                None,
-            )
-        };
-        let free = || (may(&[], &[], None), None);
-        let ends = || (may(&[], &[], None), Some(Time(100)));
-        let (all, nothing_more) = (may(&[], &[], None), may(&[], &["/admin/keys"], None));
-        let of = |field: &str| Some(field.to_owned());
-        assert_eq!(beyond(keys_only(), &all, None), of("routes"));
-        assert_eq!(beyond(keys_only(), &nothing_more, None), None);
-        let looser = may(&[], &["/admin/keys"], Some(Limit::default()));
-        assert_eq!(beyond(keys_only(), &looser, None), of("limits"));
-        let chat = |models: &[&str], limit| may(models, &["/v1/chat/*"], Some(per_minute(limit)));
-        assert_eq!(beyond(course(), &chat(&["tiny-chat"], 100), None), None);
-        assert_eq!(beyond(course(), &chat(&[], 100), None), of("models"));
-        assert_eq!(
-            beyond(course(), &chat(&["tiny-chat", "big"], 1), None),
-            of("models")
-        );
-        assert_eq!(
-            beyond(course(), &chat(&["tiny-chat"], 101), None),
-            of("limits")
-        );
-        assert_eq!(
-            beyond(free(), &may(&[], &[], Some(Limit::default())), None),
-            None
-        );
-        assert_eq!(beyond(ends(), &all, None), of("expires"));
-        assert_eq!(beyond(ends(), &all, Some(Time(101))), of("expires"));
-        assert_eq!(beyond(ends(), &all, Some(Time(100))), None);
-    }
-
-    #[test]
-    fn a_revoked_or_expired_key_has_no_rights() {
-        let of = |key: KeyRecord| {
-            Rights::new(&Holder::Key(KeyId(7)), &[key], Time(10), DEFAULT).is_some()
-        };
-        let whole = || holder(may(&[], &[], None), None);
-        assert!(of(whole()));
-        assert!(!of(KeyRecord {
-            revoked: true,
-            ..whole()
-        }));
-        assert!(!of(KeyRecord {
-            expires: Some(Time(10)),
-            ..whole()
-        }));
-        assert!(!of(KeyRecord {
-            role: Role::User,
-            ..whole()
-        }));
-        assert!(!of(KeyRecord {
-            id: KeyId(8),
-            ..whole()
-        }));
-    }
-}
+mod tests;

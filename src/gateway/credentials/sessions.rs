@@ -260,7 +260,7 @@ impl Table {
         if self.all.len() >= ALL_MAX {
             // Users are many and must not displace administrators.
             let is_user = |session: &Session| match &session.holder {
-                Holder::Key(stamp) => stamp.role == Role::User,
+                Holder::Key(stamp) => matches!(stamp.role, Role::User | Role::GroupAdmin),
                 Holder::Person(_) => true,
             };
             let has_users = self.all.values().any(is_user);

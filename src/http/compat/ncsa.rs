@@ -153,7 +153,7 @@ async fn get_model(
             priority: order.priority,
             ..load_of(order.model)
         };
-        load::load(State(app.clone()), admin, fields::Body(request)).await?;
+        load::load(State(app.clone()), admin.into(), fields::Body(request)).await?;
     }
     let base = app.base();
     Ok(Json(format!("Model {model} endpoint: {base}")))
@@ -211,7 +211,7 @@ async fn load_model(
         replicas: Some(replicas),
         ..load_of(model.clone())
     };
-    let response = load::load(State(app), admin, fields::Body(request)).await?;
+    let response = load::load(State(app), admin.into(), fields::Body(request)).await?;
     let response = read(response).await?;
     Ok(Json(match response["shortfall"].as_str() {
         Some(why) => {
@@ -342,7 +342,7 @@ async fn unload(app: App, admin: Admin, model: String) -> Result<(), Failure> {
         replica: None,
         now: false,
     };
-    let unloaded = load::unload(State(app), admin, fields::Body(request)).await;
+    let unloaded = load::unload(State(app), admin.into(), fields::Body(request)).await;
     unloaded.map(drop)
 }
 

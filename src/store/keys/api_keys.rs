@@ -25,6 +25,9 @@ pub enum Role {
     User,
     /// Reads everything that administrators can read, without changing it.
     Viewer,
+    /// Uses models, and administers its group and the groups below it.
+    #[serde(rename = "group-admin")]
+    GroupAdmin,
 }
 
 impl Role {
@@ -33,6 +36,15 @@ impl Role {
             Role::Admin => "admin",
             Role::User => "user",
             Role::Viewer => "viewer",
+            Role::GroupAdmin => "group-admin",
+        }
+    }
+
+    /// The columns `role` and `administers`.
+    fn columns(self) -> (&'static str, bool) {
+        match self {
+            Role::GroupAdmin => (Role::User.name(), true),
+            role => (role.name(), false),
         }
     }
 }
@@ -96,6 +108,8 @@ pub struct KeyUse {
     pub limits: Option<Limit>,
     /// Writes this key's prompts to the access log.
     pub log_prompts: bool,
+    /// The name of its group, which takes precedence over groups that list the key.
+    pub group: Option<String>,
 }
 
 /// A key to store.
@@ -200,12 +214,14 @@ pub(super) async fn insert_key(
     connection: &mut Connection,
     key: &NewKey,
 ) -> Result<KeyId, sqlx::Error> {
+    let (role, administers) = key.role.columns();
     let insert = query(
-        "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        "INSERT INTO keys (name, role, administers, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts, group_name) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(key.name.as_str())
-    .bind(key.role.name())
+    .bind(role)
+    .bind(administers)
     .bind(key.prefix.as_str())
     .bind(&key.hash.0[..])
     .bind(to_integer(key.created.0))
@@ -213,7 +229,8 @@ pub(super) async fn insert_key(
     .bind(as_json(&key.allowed.models))
     .bind(as_json(&key.allowed.routes))
     .bind(key.allowed.limits.as_ref().map(as_json))
-    .bind(key.allowed.log_prompts);
+    .bind(key.allowed.log_prompts)
+    .bind(key.allowed.group.as_deref());
     let id = insert.fetch_value(connection).await?;
     Ok(KeyId(from_integer(id)))
 }
@@ -249,7 +266,9 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let id: i64 = row.get("id");
+                let administers = row.get::<i64>("administers") != 0;
                 let role = match row.get("role") {
+                    "user" if administers => Role::GroupAdmin,
                     "admin" => Role::Admin,
                     "user" => Role::User,
                     "viewer" => Role::Viewer,
@@ -276,6 +295,7 @@ impl Store {
                         .transpose()
                         .map_err(unread)?,
                     log_prompts: row.get::<i64>("log_prompts") != 0,
+                    group: row.get("group_name"),
                 };
                 Ok(KeyRecord {
                     id: KeyId(from_integer(id)),
@@ -302,7 +322,7 @@ impl Store {
         expires: Option<Time>,
     ) -> Result<bool, StoreError> {
         let change = query(
-            "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, expires_at = ? \
+            "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, group_name = ?, expires_at = ? \
              WHERE id = ? AND revoked = 0",
         )
         .bind(name)
@@ -310,6 +330,7 @@ impl Store {
         .bind(as_json(&allowed.routes))
         .bind(allowed.limits.as_ref().map(as_json))
         .bind(allowed.log_prompts)
+        .bind(allowed.group.as_deref())
         .bind(expires.map(|time| to_integer(time.0)))
         .bind(to_integer(id.0));
         self.write("change a key", async |connection| {

@@ -19,6 +19,7 @@ pub struct Caller {
     pub is_stranger: bool,
     pub is_for_another_model: bool,
     pub is_viewer: bool,
+    pub is_group_admin: bool,
     pub is_page_of_another_site: bool,
 }
 
@@ -42,6 +43,7 @@ const fn caller(title: &'static str, bearer: Bearer) -> Caller {
         is_stranger: false,
         is_for_another_model: false,
         is_viewer: false,
+        is_group_admin: false,
         is_page_of_another_site: false,
     }
 }
@@ -63,7 +65,7 @@ const FROM_A_PAGE_WITH_THE_HEADER: &[(&str, &str)] = &[
     ("x-model-pool-csrf", "1"),
 ];
 
-pub const CALLERS: [Caller; 15] = [
+pub const CALLERS: [Caller; 17] = [
     Caller {
         lines: FROM_AFAR,
         is_stranger: true,
@@ -111,6 +113,14 @@ pub const CALLERS: [Caller; 15] = [
         ..caller("viewer key", Bearer::Key(6))
     },
     Caller {
+        is_group_admin: true,
+        ..caller("group admin key", Bearer::Key(7))
+    },
+    Caller {
+        is_group_admin: true,
+        ..caller("person, group admin", Bearer::Person("tutors"))
+    },
+    Caller {
         lines: FROM_OUR_PAGE,
         is_admin: true,
         ..caller("session of an admin key", Bearer::Session(4))
@@ -136,9 +146,9 @@ impl Scene {
         let signer = Key::ecdsa("2026-11", "P-256");
         let issuer = Issuer::with(&[&signer]);
         let oidc = json!({"issuer": issuer.url, "audience": "model-pool",
-            "groups": {"staff": {"role": "admin"}, "students": {"role": "user"}}});
+            "groups": {"staff": {"role": "admin"}, "students": {"role": "user"}, "tutors": {"role": "group-admin"}}});
         let config = format!(
-            "auth: {{oidc: {oidc}}}\ncompat: {{ncsa: true, ollama: true, rayllm: true, run: true}}\n"
+            "auth: {{oidc: {oidc}}}\ngroups: {{course: {{claims: [tutors]}}}}\ncompat: {{ncsa: true, ollama: true, rayllm: true, run: true}}\n"
         );
         let proxies = [("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]")];
         let pool = Pool::with_env(&models(), &config, &proxies);
@@ -150,6 +160,7 @@ impl Scene {
             json!({"role": "admin"}),
             json!({"role": "admin", "routes": ["/admin/plan"]}),
             json!({"role": "viewer"}),
+            json!({"role": "group-admin", "group": "course"}),
         ];
         let keys = wishes.into_iter().map(|wish| key(&pool, wish)).collect();
         Scene {

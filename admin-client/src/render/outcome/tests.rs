@@ -105,6 +105,12 @@ fn keys_are_listed_by_prefix_and_a_new_key_is_printed_on_its_own_last_line() {
         ),
         "{text}"
     );
+    let list: KeyList = serde_json::from_value(
+        json!({"keys": [{"id": "k2", "group": "lab", "models": ["tiny-*"]}]}),
+    )
+    .expect("keys");
+    let text = keys(&list, noon(), Style::PLAIN);
+    assert!(text.contains("group lab, tiny-*"), "{text}");
     let new: NewKey =
         serde_json::from_value(json!({"id": 4, "name": "ann", "role": "user", "key": "mp-secret"}))
             .expect("a key");

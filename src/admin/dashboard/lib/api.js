@@ -70,10 +70,13 @@ export function ended() {
 
 const RENEW_MS = 10 * 60_000;
 
+// Administrators of groups see the pages of users.
+const shown = who => who.role === 'group-admin' ? { ...who, role: 'user' } : who;
+
 /** Without a required key, visitors start signed out: administrators sign in, and others may continue without a key. */
 export async function whoAmI() {
   try {
-    const who = await get('/session');
+    const who = shown(await get('/session'));
     session.set(who.by === 'nothing' && who.role === 'user' ? { state: 'out', who, failure: null } : { state: 'in', who, failure: null });
   } catch (failure) {
     const out = failure.status === 401 || failure.status === 403;
@@ -86,11 +89,11 @@ export const goOnWithoutKey = () => session.set({ state: 'in' });
 // The server renews the cookie's secret on this request, and reports when the session has ended.
 setInterval(async () => {
   if (session.get().state !== 'in' || document.hidden) return;
-  try { session.set({ who: await get('/session') }); } catch (failure) { if (failure.status === 401) ended(); }
+  try { session.set({ who: shown(await get('/session')) }); } catch (failure) { if (failure.status === 401) ended(); }
 }, RENEW_MS);
 
 export async function signIn(key) {
-  const who = await post('/session', { key });
+  const who = shown(await post('/session', { key }));
   session.set({ state: 'in', who, failure: null });
 }
 
