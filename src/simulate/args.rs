@@ -125,6 +125,10 @@ pub struct SimulateArgs {
     /// Forecast the wait of every request and compare it with the wait. With --bench: on all traces, instead of the table.
     #[arg(long, conflicts_with_all = ["story", "labs", "ablation"])]
     pub forecasts: bool,
+    /// With --bench: let three groups with weights of 1, 2 and 1 share a model, and compare their service by first come, by keys in
+    /// turn and by groups, instead of the table.
+    #[arg(long, requires = "bench", conflicts_with_all = ["ablation", "forecasts"])]
+    pub shares: bool,
     /// The seed of the workload, or of the first random world.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,

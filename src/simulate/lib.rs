@@ -15,6 +15,7 @@ pub mod models;
 pub mod page;
 mod progress;
 mod setup;
+mod shares;
 pub mod shipped;
 pub mod table;
 mod what_if;
@@ -48,6 +49,9 @@ pub fn run(args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), Str
         let seeds = args.count.unwrap_or(2);
         if args.ablation {
             return ablation::run(folder, args.seed, seeds);
+        }
+        if args.shares {
+            return shares::run(folder, args.seed);
         }
         if args.forecasts {
             return forecasts::run(folder, args.seed);

@@ -1,7 +1,7 @@
 //! Clients that wait for a response before their next request: a closed loop, in which a slow pool gets fewer requests. Only
 //! decides when the next request comes; `run` does the replay.
 
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -10,60 +10,62 @@ use super::run::{Options, Play};
 use super::scenario::{Arrival, Scenario};
 use pool::{KeyId, ModelId, Span, Time};
 
-/// Identical clients of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Identical clients of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// An index into `Scenario::models`.
-    pub model: ModelId,
+    /// The key of all requests. No other clients have it.
+    pub key: KeyId,
     pub count: u32,
     /// The time each client sends its first request.
     pub from: Time,
-    /// The time a request occupies its seat.
-    pub service: Span,
+    /// The model of each request and the time it occupies its seat. After the last one the first one follows.
+    pub requests: Vec<(ModelId, Span)>,
     /// The time between a response and the next request. A refusal is a response too. At least 1 ms, to let time pass for clients
     /// of a full queue.
     pub think: Span,
-    /// `(n, delay)`: every n-th request of the group is late by the delay, as on a busy machine. 0 disables delays.
+    /// `(n, delay)`: every n-th request of the key is late by the delay, as on a busy machine. 0 disables delays.
     pub late: (u64, Span),
 }
 
+/// The response to a request. A refused request has no service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub key: KeyId,
+    /// The time of the seat or of the refusal.
+    pub seated: Time,
+    pub service: Span,
+}
+
 /// Lets clients send requests to the production core until a time, then answers the waiting ones. A client whose request is cut
-/// sends the next one when that request would have been served.
+/// sends the next one when that request would have been served. `watch` sees every response in the order of seats.
 pub fn run_clients(
     scenario: &Scenario,
     clients: &[Clients],
     until: Time,
     options: &Options,
+    watch: &mut dyn FnMut(Response),
 ) -> Report {
     let mut play = Play::new(scenario, options);
     play.responses = Some(Vec::new());
-    // Groups of clients of one model may differ. Each response goes to the group with the most waiting requests.
-    let mut out: Vec<u32> = vec![0; clients.len()];
+    let of_key: BTreeMap<KeyId, usize> = clients.iter().map(|of| of.key).zip(0..).collect();
+    let mut sent: Vec<usize> = vec![0; clients.len()];
     let mut responded: Vec<u64> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
-    for (group, members) in clients.iter().enumerate() {
-        sends.extend((0..members.count).map(|_| Reverse((members.from, group))));
+    for (nth, members) in clients.iter().enumerate() {
+        sends.extend((0..members.count).map(|_| Reverse((members.from, nth))));
     }
     loop {
-        for (model, at) in play
-            .responses
-            .as_mut()
-            .map(core::mem::take)
-            .unwrap_or_default()
-        {
-            let waits = |group: &usize| clients[*group].model == model && out[*group] > 0;
-            let group = (0..clients.len())
-                .filter(waits)
-                .max_by_key(|group| out[*group]);
-            if let Some(group) = group {
-                out[group] -= 1;
-                let think = Span(clients[group].think.0.max(1));
-                let (every, late) = clients[group].late;
-                responded[group] += 1;
-                let is_late = responded[group].checked_rem(every) == Some(0);
-                let late = if is_late { late } else { Span::ZERO };
-                sends.push(Reverse((at + think + late, group)));
-            }
+        let responses = play.responses.as_mut().map(core::mem::take);
+        for response in responses.unwrap_or_default() {
+            watch(response);
+            let nth = of_key[&response.key];
+            let think = Span(clients[nth].think.0.max(1));
+            let (every, late) = clients[nth].late;
+            responded[nth] += 1;
+            let is_late = responded[nth].checked_rem(every) == Some(0);
+            let late = if is_late { late } else { Span::ZERO };
+            let ended = response.seated + response.service;
+            sends.push(Reverse((ended + think + late, nth)));
         }
         let send = sends.peek().map(|Reverse((at, _))| *at);
         let send = send.filter(|at| *at <= until);
@@ -71,16 +73,17 @@ pub fn run_clients(
             // An event before the next request may cause an earlier one.
             (send, Some(next)) if next <= send.unwrap_or(until) => play.until(next),
             (Some(at), _) => {
-                let Some(Reverse((_, group))) = sends.pop() else {
+                let Some(Reverse((_, nth))) = sends.pop() else {
                     break;
                 };
-                out[group] += 1;
-                let Clients { model, service, .. } = clients[group];
+                let Clients { key, requests, .. } = &clients[nth];
+                let (model, service) = requests[sent[nth] % requests.len()];
+                sent[nth] += 1;
                 play.until(at);
                 play.arrives(Arrival {
                     at,
                     model,
-                    key: KeyId(group as u64),
+                    key: *key,
                     service,
                 });
             }

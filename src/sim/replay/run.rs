@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::accounts::Accounts;
+use super::clients::Response;
 use super::forecasts::{First, Forecasts};
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
@@ -34,6 +35,8 @@ pub struct Options {
     pub check_every: u64,
     /// Every n-th request that waits gets a forecast of its wait; 0 disables forecasts.
     pub forecast_every: u64,
+    /// The pool sees the same key in all requests: among equal models and requests, the first to come is the first to be served.
+    pub hides_keys: bool,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             curve_step: Span::ZERO,
             check_every: 0,
             forecast_every: 0,
+            hides_keys: false,
         }
     }
 }
@@ -131,8 +135,9 @@ pub(super) struct Play<'a> {
     keeps_records: bool,
     forecast_every: u64,
     forecasts: Forecasts,
-    /// The response time of each request as soon as it is known, for clients that wait for it. `None` if no client waits.
-    pub(super) responses: Option<Vec<(ModelId, Time)>>,
+    hides_keys: bool,
+    /// The response to each request as soon as its time is known, for clients that wait for it. `None` if no client waits.
+    pub(super) responses: Option<Vec<Response>>,
 }
 
 impl<'a> Play<'a> {
@@ -166,9 +171,14 @@ impl<'a> Play<'a> {
             keeps_records: options.records,
             forecast_every: options.forecast_every,
             forecasts: Forecasts::default(),
+            hides_keys: options.hides_keys,
             responses: None,
         };
         let mut events = Vec::new();
+        if !scenario.groups.all().is_empty() {
+            let groups = scenario.groups.clone();
+            events.push(Event::GroupsSet { groups });
+        }
         for (device, reading) in scenario.devices.clone() {
             events.push(Event::DeviceRead { device, reading });
         }
@@ -269,6 +279,7 @@ impl<'a> Play<'a> {
                 forecast: None,
             },
         );
+        let key = self.seen(key);
         self.step(vec![Event::RequestArrived { ticket, model, key }]);
         if self.forecast_every > 0 && ticket.0.is_multiple_of(self.forecast_every) {
             self.foresee(ticket);
@@ -286,7 +297,7 @@ impl<'a> Play<'a> {
 
     fn seat(&mut self, id: ReplicaId, key: KeyId, service: Span) {
         let now = self.now;
-        self.keys.enters(id, &guest(key), now);
+        self.keys.enters(id, &guest(self.seen(key)), now);
         let gate = self.live.get_mut(&id).expect("open");
         if gate.in_flight == 0 {
             gate.idle_before = gate.last_end.map(|end| now.since(end));
@@ -297,15 +308,23 @@ impl<'a> Play<'a> {
         if !core::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
-        let model = gate.model;
         self.push(now + service, Due::Ended(id, key, now));
-        self.responded(model, now + service);
+        self.responded(key, service);
     }
 
-    fn responded(&mut self, model: ModelId, at: Time) {
+    fn responded(&mut self, key: KeyId, service: Span) {
         if let Some(responses) = &mut self.responses {
-            responses.push((model, at));
+            responses.push(Response {
+                key,
+                seated: self.now,
+                service,
+            });
         }
+    }
+
+    /// The key that the pool sees.
+    fn seen(&self, key: KeyId) -> KeyId {
+        if self.hides_keys { KeyId(0) } else { key }
     }
 
     fn happens(&mut self, due: Due) {
@@ -367,11 +386,12 @@ impl<'a> Play<'a> {
 
     fn ended(&mut self, id: ReplicaId, key: KeyId, entered: Time) {
         let now = self.now;
+        let guest = guest(self.seen(key));
         // A cut request is gone together with its replica.
         let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
             return;
         };
-        self.keys.leaves(id, &guest(key), entered, now);
+        self.keys.leaves(id, &guest, entered, now);
         gate.in_flight -= 1;
         gate.last_end = Some(now);
         if gate.in_flight == 0 {
@@ -450,7 +470,7 @@ impl<'a> Play<'a> {
             }
             Action::Refuse { ticket, refusal } => {
                 let waiting = self.waiting.remove(&ticket).expect("refused once");
-                self.responded(waiting.model, self.now);
+                self.responded(waiting.key, Span::ZERO);
                 match refusal {
                     Refusal::TimedOut { .. } => {
                         self.accounts.timed_out(waiting.model, waiting.at, self.now);

@@ -4,8 +4,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use pool::{
-    DeviceId, DeviceReading, HostReading, KeyId, Limits, ModelId, ModelSpec, NodeId, Priority,
-    Span, Time,
+    DeviceId, DeviceReading, Groups, HostReading, KeyId, Limits, ModelId, ModelSpec, NodeId,
+    Priority, Span, Time,
 };
 
 /// A request of a workload.
@@ -26,6 +26,8 @@ pub struct Scenario {
     pub devices: Vec<(DeviceId, DeviceReading)>,
     /// The host memory for sleepers on each node; empty if nothing sleeps.
     pub hosts: Vec<(NodeId, HostReading)>,
+    /// The groups of keys (F1); none by default.
+    pub groups: Groups,
     /// The models in the order of their ids, which count from 0.
     pub models: Vec<ModelSpec>,
     pub limits: Limits,

@@ -254,10 +254,10 @@ fn a_clairvoyant_policy_stays_above_the_bound() {
 
 fn clients(model: u32, count: u32, think_ms: u64) -> Clients {
     Clients {
-        model: ModelId(model),
+        key: KeyId(u64::from(model)),
         count,
         from: Time(0),
-        service: Span::from_secs(1),
+        requests: vec![(ModelId(model), Span::from_secs(1))],
         think: Span(think_ms),
         late: (0, Span::ZERO),
     }
@@ -270,12 +270,12 @@ fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Rep
         spec.reload = load;
         spec.queue_timeout = Span::from_secs(3_600);
     }
-    let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|clients| Clients {
-        service,
+    let both = [0, 1].map(|model| Clients {
+        requests: vec![(ModelId(model), service)],
         late,
-        ..clients
+        ..clients(model, 1, 0)
     });
-    let report = run_clients(&scenario, &both, until, &checked());
+    let report = run_clients(&scenario, &both, until, &checked(), &mut |_| {});
     assert_eq!(report.broken, Vec::<String>::new());
     report
 }
@@ -316,7 +316,7 @@ fn two_exclusive_models_serve_two_thirds_of_the_time_and_share_it_fairly() {
 fn equal_models_with_four_clients_each_share_within_a_factor_of_one_and_a_half() {
     let scenario = scenario(1, &[(8, 4), (8, 4)]);
     let four = [clients(0, 4, 50), clients(1, 4, 50)];
-    let report = run_clients(&scenario, &four, Time(3_600_000), &checked());
+    let report = run_clients(&scenario, &four, Time(3_600_000), &checked(), &mut |_| {});
     let (a, b) = (
         report.by_model[&ModelId(0)].served,
         report.by_model[&ModelId(1)].served,
@@ -372,7 +372,7 @@ fn p3_clients_that_give_up_before_a_turn_ends_are_served_in_the_next() {
     let mut scenario = scenario(1, &[(8, 20), (8, 20)]);
     scenario.models[1].queue_timeout = Span::from_secs(30);
     let always = [clients(0, 3, 0), clients(1, 1, 1_000)];
-    let report = run_clients(&scenario, &always, Time(3_600_000), &checked());
+    let report = run_clients(&scenario, &always, Time(3_600_000), &checked(), &mut |_| {});
     assert_eq!(report.broken, Vec::<String>::new());
     let impatient = &report.by_model[&ModelId(1)];
     assert!(impatient.timed_out > 0, "no client gave up: {impatient:?}");
