@@ -142,10 +142,7 @@ pub fn class_max(section: &GroupsSection, name: &str) -> ServiceClass {
 
 /// The highest model priority that members of the group may request, with the group that sets it: the smallest value of the group and
 /// those above it. `None` if none of them has a value.
-pub fn priority_max<'a>(
-    section: &'a GroupsSection,
-    name: &'a str,
-) -> Option<(&'a str, Priority)> {
+pub fn priority_max<'a>(section: &'a GroupsSection, name: &'a str) -> Option<(&'a str, Priority)> {
     let values =
         lineage(section, name).filter_map(|(name, group)| Some((name, group.priority_max?)));
     let least = values.min_by_key(|(_, value)| *value);
