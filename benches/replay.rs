@@ -2,12 +2,11 @@
 //! without its shadows, with another system's rule, and with the lower bound. A plain program, because the promise is about a run
 //! of known length: `cargo bench --bench replay [requests]`.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use model_pool::pool::{
-    Bytes, DeviceId, DeviceReading, KeyId, Limits, Loader, LoaderId, ModelId, ModelSpec, NodeId,
-    Part, Policy, Span, Time,
+    Bytes, DeviceId, DeviceReading, KeyId, Loader, LoaderId, ModelId, ModelSpec, NodeId, Part,
+    Policy, Span, Time,
 };
 use model_pool::sim::Random;
 use model_pool::sim::replay::{Arrival, Lru, Options, Report, Scenario, bound, run, run_baseline};
@@ -45,17 +44,10 @@ fn scenario() -> Scenario {
         }
     };
     Scenario {
-        hosts: Vec::new(),
         devices: (0..DEVICES).map(device).collect(),
         models: (0..MODELS).map(model).collect(),
-        limits: Limits::default(),
         stop_takes: Span(500),
-        park_times: BTreeMap::new(),
-        starts_at_night: false,
-        evenings: Vec::new(),
-        cleanups_spare_busy: false,
-        mornings: Vec::new(),
-        sets: Vec::new(),
+        ..Scenario::default()
     }
 }
 

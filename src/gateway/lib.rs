@@ -20,6 +20,7 @@ pub mod key_usage;
 pub mod known_model;
 pub mod live;
 pub mod metrics;
+pub mod minute_counts;
 pub mod model_cards;
 pub mod openapi;
 pub mod path_params;

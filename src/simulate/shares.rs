@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use super::bench;
-use super::models;
 use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use pool::{Group, GroupId, Groups, KeyId, ModelId, ModelSpec, Span, Time};

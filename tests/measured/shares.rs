@@ -122,15 +122,10 @@ fn play(rule: Rule) -> Served {
     let (is_counted, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
     let served = GROUPS.map(|_| AtomicU64::new(0));
     let sent = AtomicU64::new(100);
-    let (total, is_over) = (
-        || {
-            served
-                .iter()
-                .map(|of| of.load(Ordering::Relaxed))
-                .sum::<u64>()
-        },
-        |was: u64| was >= COUNTED,
-    );
+    let total = || {
+        let groups = served.iter();
+        groups.map(|of| of.load(Ordering::Relaxed)).sum::<u64>()
+    };
     let mut took = Duration::ZERO;
     thread::scope(|scope| {
         for (group, key, length) in &clients {

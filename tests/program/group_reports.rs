@@ -87,8 +87,8 @@ fn events_and_reports_name_the_group_of_the_caller_and_include_the_groups_below(
 
     let of = |group: &str| {
         let report = get(&pool, "/report?from=2h");
-        let groups = report["groups"].as_array().unwrap().iter();
-        groups.cloned().find(|row| row["group"] == group)
+        let mut groups = report["groups"].as_array().unwrap().iter();
+        groups.find(|row| row["group"] == group).cloned()
     };
     wait_for("the requests of both groups", || {
         ["physics/lab", "course"]

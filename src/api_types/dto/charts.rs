@@ -203,7 +203,7 @@ mod tests {
         };
         let quantile = |buckets: &BTreeMap<usize, u64>, part: f64| {
             let all: u64 = buckets.values().sum();
-            (all > 0).then(|| all as f64 * part)
+            (all > 0).then_some(all as f64 * part)
         };
         let points = ChartPoint::all(ChartPeriod::Day, now, &[(999, used)], &minutes, quantile);
         let [.., before, point] = points.as_slice() else {

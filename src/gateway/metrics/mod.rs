@@ -19,9 +19,7 @@ use axum::response::{IntoResponse, Response};
 use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
-pub(crate) use self::totals::MinuteCounts;
-use self::totals::Totals;
-pub use self::totals::first_token_quantile;
+pub(crate) use self::totals::Totals;
 use crate::reading::{Reading, Workers};
 use api_types::dto::GroupList;
 use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
@@ -30,7 +28,7 @@ use edge::trace::Traces;
 use pool::Time;
 
 /// Buckets for waits and responses: from a millisecond to the longest load.
-const WAITS: &[f64] = &[
+pub(crate) const WAITS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     120.0, 300.0, 900.0,
 ];
@@ -145,7 +143,7 @@ impl Metrics {
     }
 
     /// The sums over all models.
-    fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         let models = self.inner.models.read();
         let models = models.unwrap_or_else(PoisonError::into_inner);
         let mut totals = Totals {
