@@ -46,7 +46,9 @@ const CAPACITY_PERMILLE: u64 = 350;
 const REQUESTS: usize = 500;
 /// Service counts from here: every group waits, and the pool knows how long requests take.
 const COUNTED_FROM: Time = Time(6 * 3_600_000);
-const UNTIL: Time = Time(7 * 86_400_000);
+const DAY_MS: u64 = 86_400_000;
+/// Days of one model, and of many: a turn of a model takes longer to decide than a seat.
+const DAYS: (u64, u64) = (7, 2);
 const YEAR: Span = Span::from_secs(365 * 86_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +70,14 @@ const RULES: [(Rule, &str); 3] = [
 /// A trace that cannot be read; a rule that the pool broke.
 pub fn run(folder: &Path, seed: u64) -> Result<(), String> {
     for is_shared in [true, false] {
-        let place = if is_shared {
-            format!("One model with {SEATS} seats")
+        let (place, days) = if is_shared {
+            (format!("One model with {SEATS} seats"), DAYS.0)
         } else {
             let percent = CAPACITY_PERMILLE / 10;
-            format!("The models of the trace, of which {percent} % fit on one device")
+            let place = format!("The models of the trace, of which {percent} % fit on one device");
+            (place, DAYS.1)
         };
-        println!("\n**{place}**\n");
+        println!("\n**{place}, {days} days**\n");
         print!("| trace | rule |");
         for callers in &CALLERS {
             print!(" {} |", callers.name);
@@ -87,7 +90,7 @@ pub fn run(folder: &Path, seed: u64) -> Result<(), String> {
             for (rule, name) in RULES {
                 let label = format!("{trace} {name}");
                 progress(&label, 0, 0.0);
-                let found = scene.play(rule, COUNTED_FROM, UNTIL)?;
+                let found = scene.play(rule, COUNTED_FROM, Time(days * DAY_MS))?;
                 clear_progress();
                 if rule == Rule::FirstCome {
                     base = found.total();
