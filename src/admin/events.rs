@@ -100,6 +100,22 @@ fn causes() -> Object {
         .build()
 }
 
+/// A name or a path of groups. The document states the bound, too.
+const GROUP_CHARS_MAX: usize = 1_000;
+
+fn group(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    let group = fields.text("group")?;
+    match group.as_ref().map(|group| group.chars().count()) {
+        Some(count) if count > GROUP_CHARS_MAX => {
+            let message = format!(
+                "group: has {count} characters; allowed: a name or a path of at most {GROUP_CHARS_MAX}"
+            );
+            Err(Failure::invalid(Some("group".to_owned()), message))
+        }
+        _ => Ok(group),
+    }
+}
+
 impl Strict for EventsQuery {
     fn read(fields: &mut Fields) -> Result<EventsQuery, Failure> {
         let after = fields.integer("after", 0..=i64::MAX.unsigned_abs())?;
@@ -112,7 +128,7 @@ impl Strict for EventsQuery {
             kind: fields.choice("kind", &kinds)?,
             reason: fields.choice("reason", &causes)?,
             by: fields.text("by")?,
-            group: fields.text("group")?,
+            group: group(fields)?,
             since: When::read(fields, "since")?,
             until: When::read(fields, "until")?,
             follow: fields.flag("follow")?,

@@ -34,3 +34,19 @@ fn an_unknown_event_kind_is_refused_with_the_existing_kinds() {
     assert!(read(r#"{"limit":1001}"#).is_err());
     assert!(read(r#"{"after":-1}"#).is_err());
 }
+
+#[test]
+fn a_group_longer_than_the_document_allows_is_refused_with_its_length() {
+    let read = |characters: usize| {
+        let query = format!(r#"{{"group":"{}"}}"#, "é".repeat(characters));
+        EventsQuery::read(&mut Fields::parse(query.as_bytes()).unwrap())
+    };
+    assert!(read(GROUP_CHARS_MAX).is_ok());
+    let error = read(GROUP_CHARS_MAX + 1).expect_err("too long").body.error;
+    assert_eq!(error.param.as_deref(), Some("group"));
+    assert!(
+        error.message.contains("1001 characters"),
+        "{}",
+        error.message
+    );
+}
