@@ -62,8 +62,8 @@ impl Table {
         table
     }
 
-    /// The group of the key: the group set for it, then the one that lists its id, then the one that lists its name. Administrators of
-    /// groups choose the names of keys, so a name decides last.
+    /// The group of the key: the group set for it, then the group that lists its id, then the group that lists its name.
+    /// Administrators of groups choose the names of keys, so a name decides last.
     pub(crate) fn of_key(&self, key: MemberKey) -> Option<&Arc<CallerGroup>> {
         let own = self.own(key);
         own.or_else(|| self.by_id(key.id))

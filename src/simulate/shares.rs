@@ -1,4 +1,4 @@
-//! `--bench --shares`: three groups whose requests always wait, with requests as long as those of each trace. They share one model,
+//! `--bench --shares`: three groups whose requests always wait, with requests as long as in each trace. They share one model,
 //! then the models of the trace on a device for 35 % of them. Compares first come, keys in turn and groups. Prints Markdown.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ struct Callers {
     name: &'static str,
     weight: u32,
     keys: u64,
-    /// Its requests are this many times as long as those of the trace.
+    /// Its requests are this many times as long as in the trace.
     length: u64,
 }
 
@@ -42,7 +42,7 @@ const CALLERS: [Callers; 3] = [
 const CLIENTS_PER_KEY: u32 = 4;
 const SEATS: u32 = 8;
 const CAPACITY_PERMILLE: u64 = 350;
-/// The requests of a trace that each key repeats, from a place of its own.
+/// Each key repeats this many requests of a trace. Keys begin at different requests.
 const REQUESTS: usize = 500;
 /// Service counts from here: every group waits, and the pool knows how long requests take.
 const COUNTED_FROM: Time = Time(6 * 3_600_000);

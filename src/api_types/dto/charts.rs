@@ -1,4 +1,4 @@
-//! What the pool did in the last hour, day or week, in equal steps for charts.
+//! Figures of the pool for charts: the last hour, day or week, in equal steps.
 
 use std::collections::BTreeMap;
 

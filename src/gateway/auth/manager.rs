@@ -114,7 +114,7 @@ impl Manager {
         }
     }
 
-    /// The administrator of a group; `None` for those of the pool.
+    /// The administrator of a group; `None` for an administrator of the pool.
     pub fn of_group(&self) -> Option<&GroupAdmin> {
         match self {
             Manager::Pool(_) => None,

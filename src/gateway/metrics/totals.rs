@@ -14,7 +14,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// What has been added since an earlier sum.
+    /// The difference to an earlier sum.
     pub(crate) fn since(&self, before: &Totals, minute: u64) -> PoolMinute {
         let mut first_tokens = BTreeMap::new();
         for (bucket, count) in self.first_tokens.iter().enumerate() {

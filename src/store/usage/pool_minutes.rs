@@ -1,5 +1,5 @@
-//! What the pool did in each minute: tokens, device time, and requests by the time to their first token. One row a minute, however
-//! many models and callers there are.
+//! Figures of the pool for each minute: tokens, device time, and requests by the time to their first token. One row a minute,
+//! however many models and callers there are.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const MINUTE_MS: u64 = 60_000;
 /// The same period as for the minutes of models.
 const MINUTES_KEPT: u64 = 100 * 24 * 60;
 
-/// What the pool did in a minute, or a part of it that is added.
+/// The figures of a minute, or a part of them that is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolMinute {
     /// Minutes since 1970.

@@ -195,7 +195,7 @@ fn a_group_admin_has_rights_over_user_keys_of_its_groups_and_admins_of_groups_be
         (Role::User, Some("lab"), [None, None]),
         (Role::User, Some("team"), [None, None]),
         (Role::GroupAdmin, Some("team"), [None, None]),
-        // Its own key is one of these.
+        // They include its own key.
         (Role::GroupAdmin, Some("lab"), field("role")),
         (Role::Admin, Some("lab"), field("role")),
         (Role::Viewer, Some("team"), field("role")),
