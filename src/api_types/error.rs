@@ -234,6 +234,9 @@ impl Failure {
             Refusal::WeightsDamaged { .. } => (unavailable, "weights_damaged", None),
             Refusal::ProgramMissing { .. } => (unavailable, "program_missing", None),
             Refusal::AboveGroup { .. } => (ErrorKind::Forbidden, "model_above_group", None),
+            Refusal::RequestAboveGroup { .. } => {
+                (ErrorKind::Forbidden, "priority_above_group", None)
+            }
             Refusal::Superseded => (ErrorKind::Conflict, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };

@@ -46,9 +46,8 @@ pub(crate) fn refusal_of(
     let Some(known) = pool.models.get(&model).filter(|model| !model.removed) else {
         return Some((Refusal::UnknownModel, None));
     };
-    let priority = known.priority();
-    if let Some(most) = order.priority_max.filter(|most| priority > *most) {
-        return Some((Refusal::AboveGroup { priority, most }, None));
+    if let Some(refusal) = group_refusal(known, order) {
+        return Some((refusal, None));
     }
     match command {
         Command::Load(load) => {
@@ -82,6 +81,17 @@ pub(crate) fn refusal_of(
         }
         _ => None,
     }
+}
+
+/// The refusal of an order above the priority that its group may set. The model's present priority and the requested one count.
+fn group_refusal(model: &Model, order: &Order) -> Option<Refusal> {
+    let most = order.priority_max?;
+    let priority = model.priority();
+    if priority > most {
+        return Some(Refusal::AboveGroup { priority, most });
+    }
+    let requested = order.change.priority.flatten()?;
+    (requested > most).then_some(Refusal::RequestAboveGroup { requested, most })
 }
 
 /// The refusal of a load for what it requests, regardless of room.

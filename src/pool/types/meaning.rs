@@ -262,6 +262,10 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
         "above_group",
         "The model has a higher priority than the group of its administrator may set.",
     ),
+    (
+        "request_above_group",
+        "The administrator of a group requests a higher priority than the group may set.",
+    ),
     ("superseded", "A later order replaced this one."),
     (
         "not_saved",

@@ -280,6 +280,11 @@ pub enum Refusal {
         priority: Priority,
         most: Priority,
     },
+    /// An order of a group's administrator that requests a higher priority than the group may set.
+    RequestAboveGroup {
+        requested: Priority,
+        most: Priority,
+    },
     Superseded,
     /// The store could not write the wish, so nothing has changed (D1).
     NotSaved {
@@ -574,6 +579,12 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "its priority is {priority}, and a group administrator may load and unload models of a priority of at most {most}; request it from an administrator of the pool"
+                )
+            }
+            Refusal::RequestAboveGroup { requested, most } => {
+                write!(
+                    f,
+                    "priority {requested} was requested, and a group administrator may set at most {most}; request at most {most}"
                 )
             }
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),

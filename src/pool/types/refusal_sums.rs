@@ -100,6 +100,7 @@ impl Refusal {
             Refusal::WeightsDamaged { .. } => "weights_damaged",
             Refusal::ProgramMissing { .. } => "program_missing",
             Refusal::AboveGroup { .. } => "above_group",
+            Refusal::RequestAboveGroup { .. } => "request_above_group",
             Refusal::Superseded => "superseded",
             Refusal::NotSaved { .. } => "not_saved",
         }

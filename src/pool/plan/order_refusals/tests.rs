@@ -132,6 +132,31 @@ fn a_group_order_for_a_model_of_a_higher_priority_is_refused_with_both_numbers()
 }
 
 #[test]
+fn a_group_order_that_requests_a_higher_priority_than_the_group_may_set_is_refused() {
+    for (requested, most) in [(0, 0), (1, 1), (2, 1), (1, 0), (9, 8)] {
+        let change = OverrideChange {
+            priority: Some(Some(Priority(requested))),
+            ..OverrideChange::default()
+        };
+        let set = Command::Set {
+            model: MODEL,
+            change,
+        };
+        for command in [load(Some(requested)), set] {
+            let mut pool = pool(0);
+            let actions = order(&mut pool, (2, 1), command, Some(most));
+            let expected = (requested > most).then_some(Refusal::RequestAboveGroup {
+                requested: Priority(requested),
+                most: Priority(most),
+            });
+            assert_eq!(refusal(&actions), expected.as_ref(), "{requested} {most}");
+            let now = if requested > most { 0 } else { requested };
+            assert_eq!(pool.priority(MODEL), Priority(now), "{requested} {most}");
+        }
+    }
+}
+
+#[test]
 fn a_priority_that_is_raised_while_a_group_order_waits_for_the_store_counts() {
     let mut pool = pool(0);
     let set = Command::Set {
