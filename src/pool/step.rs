@@ -78,7 +78,8 @@ impl Pool {
         let response = Answer {
             actions: actions.into_vec(),
             wake: plan::wake(self),
-            idle_matters: !self.demand_index.is_empty(),
+            // Batches take no memory from replicas that have just become idle.
+            idle_matters: self.demand_index.before_batches().next().is_some(),
         };
         (response, last)
     }

@@ -248,6 +248,7 @@ impl Pool {
         self.replicas.insert(load, replica);
         self.schedule_moves_of(load);
         self.launched_enough(planned.model);
+        self.batches.may_return(planned.model);
         if let Some(loader) = loader {
             for node in nodes {
                 self.disks.begins(node, loader.loader, load);

@@ -59,6 +59,7 @@ impl Pool {
                     None => self.limits.unload_drain,
                 };
                 self.supersede_loads(Some(model), id, actions);
+                self.batches.keep_away(model);
                 if replica.is_none() {
                     self.load_counts(id, model);
                     self.fetch_is_to_end(model, StopReason::Unload { order: id });

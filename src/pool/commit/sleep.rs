@@ -86,6 +86,7 @@ impl Pool {
         self.replicas.no_longer_asleep(id);
         self.agenda.touch_replicas(&planned.victims);
         self.launched_enough(planned.model);
+        self.batches.may_return(planned.model);
         self.touch_model(planned.model);
         actions.push(Action::Wake {
             replica: id,

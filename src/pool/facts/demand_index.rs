@@ -62,6 +62,13 @@ impl DemandIndex {
         self.by_rank.is_empty()
     }
 
+    /// All demands in planning order, up to the first demand for batches. These rank last.
+    pub fn before_batches(&self) -> impl Iterator<Item = (&DemandRank, &PendingReplica)> + Clone {
+        self.by_rank
+            .iter()
+            .take_while(|(rank, _)| rank.class != Class::Batch)
+    }
+
     /// Demands that are not planned yet, or due to be examined again.
     pub fn fresh(&self) -> &BTreeSet<DemandRank> {
         &self.fresh

@@ -1,6 +1,7 @@
 //! The facts: the pool with its models, devices and hosts, and the indices derived from them. Makes no choices.
 
 pub(crate) mod agenda;
+pub(crate) mod batches;
 pub(crate) mod consolidation;
 pub(crate) mod demand_index;
 pub(crate) mod device;

@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 
 use crate::facts::agenda::Agenda;
+use crate::facts::batches::Batches;
 use crate::facts::consolidation::Consolidation;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::devices::Devices;
@@ -43,6 +44,8 @@ pub struct Pool {
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
     pub(crate) load_estimates: LoadEstimates,
     pub(crate) queues: Queues,
+    /// The batch work by model (B4).
+    pub(crate) batches: Batches,
     /// The service that groups and keys have had (F1, P9).
     pub(crate) shares: Shares,
     pub(crate) orders: Orders,
@@ -74,6 +77,7 @@ impl Pool {
             planned: BTreeMap::new(),
             load_estimates: LoadEstimates::default(),
             queues: Queues::default(),
+            batches: Batches::default(),
             shares: Shares::default(),
             orders: Orders::default(),
             scalers: BTreeMap::new(),

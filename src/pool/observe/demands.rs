@@ -33,6 +33,10 @@ impl Pool {
                 ranks.push(rank);
             }
             self.demand_index.set_model(id, ranks, &known);
+            if !self.batches.is_empty() {
+                // A load for batches may begin once no request and no order waits for memory.
+                self.agenda.promises_change();
+            }
         }
     }
 

@@ -51,6 +51,7 @@ impl Pool {
                     self.touch_holders(replica);
                 }
             }
+            Event::BatchesSet { demands } => self.batches_set(&demands),
             Event::KeptAlive { replica, keep } => self.kept_alive(replica, keep),
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaLost { replica } => self.replica_lost(replica),

@@ -1,6 +1,7 @@
 //! Turns events into facts. Makes no choices and orders nothing: an event that requires an action calls `commit`.
 
 pub(crate) mod adopt;
+pub(crate) mod batches;
 pub(crate) mod demands;
 pub(crate) mod devices;
 pub(crate) mod events;

@@ -102,7 +102,8 @@ fn pays_off(pool: &Pool, node: NodeId) -> bool {
     let within = pool.limits.node_scale_down_after;
     let chosen = pool.consolidation.chosen_at(node);
     let rested = chosen.is_none_or(|at| at + within <= pool.now);
-    let is_settled = pool.demand_index.is_empty() && pool.planned.is_empty();
+    let waits = pool.demand_index.before_batches().next().is_some();
+    let is_settled = !waits && pool.planned.is_empty();
     // An empty node of a lease of several would stay until the others are empty.
     let is_single = pool.nodes.leased_with(node).len() == 1;
     if !rested || !is_settled || !is_single || !stays(pool, node) {
@@ -250,7 +251,7 @@ fn obstacle(pool: &Pool, node: NodeId, since: Time) -> Option<String> {
             return Some(format!("{name} has no other place any more"));
         }
     }
-    let mut waiting = pool.demand_index.all().iter();
+    let mut waiting = pool.demand_index.before_batches();
     let lacks = waiting.find(|(rank, pending)| {
         let requirements = &pending.requirements;
         !movers.contains(&rank.model) && !is_free(requirements)

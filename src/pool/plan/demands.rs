@@ -7,7 +7,7 @@ use crate::facts::demand_index::PendingReplica;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::load_order::LoadPlace;
-use crate::plan::orders;
+use crate::plan::{batches, orders};
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
 use crate::types::objective::EvictsFrom;
 use crate::types::rank::{Class, DemandRank};
@@ -74,30 +74,7 @@ pub(crate) fn still_blocked(old: &Requirements, new: &Requirements) -> bool {
 pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     let mut demand_index = Vec::new();
     let mut push = |class: Class, requirements: Requirements, order: Option<OrderId>| {
-        let place = match class {
-            Class::Request => pool.load_place(id, requirements.since),
-            Class::Order | Class::Standing | Class::Growth => {
-                LoadPlace::first_come(requirements.since)
-            }
-        };
-        let rank = DemandRank {
-            unforced: requirements.forced_by.is_none(),
-            priority: Reverse(requirements.priority),
-            class,
-            may_wait: place.may_wait,
-            due: place.due,
-            since: place.since,
-            model: id,
-        };
-        let blocked = None;
-        demand_index.push((
-            rank,
-            PendingReplica {
-                requirements,
-                order,
-                blocked,
-            },
-        ));
+        demand_index.push(pending_of(pool, class, requirements, order));
     };
     let Some(model) = pool.models.get(&id).filter(|_| !pool.service.is_closing()) else {
         return demand_index;
@@ -151,7 +128,45 @@ pub(crate) fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingRe
         requirements.is_gentle = true;
         push(Class::Growth, requirements, None);
     }
+    if coming == 0
+        && demand_index.is_empty()
+        && let Some(requirements) = pool.batch_requirements(id)
+    {
+        demand_index.push(pending_of(pool, Class::Batch, requirements, None));
+    }
     demand_index
+}
+
+fn pending_of(
+    pool: &Pool,
+    class: Class,
+    requirements: Requirements,
+    order: Option<OrderId>,
+) -> (DemandRank, PendingReplica) {
+    let id = requirements.model;
+    let place = match class {
+        Class::Request => pool.load_place(id, requirements.since),
+        Class::Batch => LoadPlace {
+            due: batches::due(pool.batches.get(id).map_or(0, |lines| lines.count)),
+            ..LoadPlace::first_come(requirements.since)
+        },
+        Class::Order | Class::Standing | Class::Growth => LoadPlace::first_come(requirements.since),
+    };
+    let rank = DemandRank {
+        unforced: requirements.forced_by.is_none(),
+        priority: Reverse(requirements.priority),
+        class,
+        may_wait: place.may_wait,
+        due: place.due,
+        since: place.since,
+        model: id,
+    };
+    let pending = PendingReplica {
+        requirements,
+        order,
+        blocked: None,
+    };
+    (rank, pending)
 }
 
 /// The reason for the demand, for the history.
@@ -172,6 +187,9 @@ pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -
         (Class::Standing, _) if model.is_restoring() => LoadReason::Wish,
         (Class::Standing, _) => LoadReason::AlwaysHot {
             priority: model.priority(),
+        },
+        (Class::Batch, _) => LoadReason::Batch {
+            lines: pool.batches.get(rank.model).map_or(0, |lines| lines.count),
         },
         (Class::Growth, _) => LoadReason::Growth {
             wanted: u32::try_from(pool.scaled_to(rank.model)).unwrap_or(u32::MAX),

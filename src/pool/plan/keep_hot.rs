@@ -31,7 +31,7 @@ impl Pool {
 
 /// The time at which keep-hot unloads the replica (L2). `None` while it is busy, waited for, leased or always-hot, and while an
 /// administrator's load of its model or a load restored after a restart is unfinished, because unloading would only cause another
-/// load.
+/// load. The same holds while the model has batch work, whose lines the gates do not count (B6).
 pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
@@ -43,12 +43,16 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         idle_since
     };
     let leased = model.lease_left(pool.wall()).is_some();
-    let is_unfinished = pool.unfinished_load(replica.model).is_some() || is_restored(pool, model);
+    let is_unfinished = pool.unfinished_load(replica.model).is_some()
+        || is_restored(pool, model)
+        || pool.batches.has(replica.model);
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {
         return None;
     }
     let length = pool.keep_hot(replica.model);
     let own = replica.keep_alive.ends(idle_since, length);
+    let batches_ended = pool.batches.ended_at(replica.model);
+    let own = own.max(batches_ended.map_or(Time(0), |ended| ended + length));
     let ends = if is_kept_by_devices(replica, model, idle_since) {
         own.max(devices_idle_since(pool, replica)? + length)
     } else {

@@ -6,16 +6,14 @@
 //! decision.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
-use crate::plan::requirements::never_fits;
+use crate::plan::disk_queues::Queues;
 use crate::plan::{demands, explaining, node_demand, obstacles, order_refusals, place};
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
-use crate::types::ids::{Bytes, DeviceId, LoaderId, ModelId, Priority, Span, Time};
+use crate::types::ids::{Bytes, ModelId, Priority, Span, Time};
 use crate::types::key_seats::LeastServed;
 use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
@@ -86,69 +84,6 @@ fn block(rank: &DemandRank, retry: Option<Time>) -> Decision {
     Decision::Block { demands }
 }
 
-/// Disks and links that loads already wait for. Evicting more for a load from the same disk or link would be too early.
-#[derive(Default)]
-struct Queues {
-    /// Demands of this priority or lower are held back.
-    behind: BTreeMap<LoaderId, Priority>,
-}
-
-impl Queues {
-    fn new(pool: &Pool) -> Queues {
-        let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
-        for (_, loader) in pool.disks.in_use() {
-            *in_use.entry(loader).or_default() += 1;
-        }
-        let mut waiting: BTreeMap<LoaderId, Vec<Priority>> = BTreeMap::new();
-        for planned in pool.planned.values() {
-            if let Some(loader) = pool.models[&planned.model].spec.loader {
-                let priority = pool.priority(planned.model);
-                waiting.entry(loader.loader).or_default().push(priority);
-            }
-        }
-        for rank in pool.demand_index.postponed() {
-            if let Some(loader) = pool.models[&rank.model].spec.loader {
-                let priority = rank.priority.0;
-                waiting.entry(loader.loader).or_default().push(priority);
-            }
-        }
-        // Usually nothing waits, and there may be a thousand nodes.
-        if waiting.is_empty() {
-            return Queues::default();
-        }
-        // A node without memory has no disk from which weights are read.
-        let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
-        let with_memory = pool
-            .nodes
-            .device_sets()
-            .filter(|ids| ids.iter().any(has_memory));
-        let nodes = with_memory.count().max(1);
-        let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
-            // Each node may have one more waiting load if that load is more important than the others.
-            waiting.sort_by_key(|priority| Reverse(*priority));
-            let full = in_use.get(&loader).is_some_and(|count| *count >= nodes);
-            let last = waiting.get(nodes - 1).copied()?;
-            full.then_some((loader, last))
-        });
-        Queues {
-            behind: behind.collect(),
-        }
-    }
-
-    fn holds_back(&self, pool: &Pool, pending: &PendingReplica) -> bool {
-        if self.behind.is_empty() {
-            return false;
-        }
-        let Some(loader) = pool.models[&pending.requirements.model].spec.loader else {
-            return false;
-        };
-        let behind = self.behind.get(&loader.loader);
-        // A load that can never fit is refused immediately.
-        behind.is_some_and(|last| pending.requirements.priority <= *last)
-            && never_fits(pool, &pending.requirements).is_none()
-    }
-}
-
 fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision {
     let plan = place::place(pool, &pending.requirements);
     let model = rank.model;
@@ -164,7 +99,10 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
     if let Some(until) = waits_for_nodes(pool, rank, pending, &plan) {
         return block(rank, until);
     }
-    if let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan) {
+    // Batches request no nodes.
+    if rank.class != Class::Batch
+        && let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan)
+    {
         return decision;
     }
     // Devices may have been added or have grown since the model was found not to fit.
@@ -186,13 +124,16 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
             order: pending.order,
         };
     };
+    if rank.class == Class::Batch {
+        return block(rank, plan.retry);
+    }
     let refusal = node_demand::explained(pool, &pending.requirements, refusal);
     let waits = match rank.class {
         Class::Order => {
             let order = pending.order.expect("an order's want names it");
             plan.prospect <= Prospect::Soon && order_refusals::waits_for_room(pool, order)
         }
-        Class::Request | Class::Standing | Class::Growth => {
+        Class::Request | Class::Standing | Class::Growth | Class::Batch => {
             plan.prospect <= Prospect::WhenOthersLeave
         }
     };
@@ -209,7 +150,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
             Class::Standing if pool.models[&model].is_restoring() && !pool.nodes_may_join() => {
                 return Decision::GiveUpWish { model, refusal };
             }
-            Class::Standing | Class::Growth => {}
+            Class::Standing | Class::Growth | Class::Batch => {}
         }
     }
     let node_retry = node_demand::retry(pool, &pending.requirements);
@@ -228,7 +169,11 @@ fn waits_for_nodes(
     if fits_now || pending.requirements.forced_by.is_some() {
         return None;
     }
-    let is_copy = rank.class == Class::Standing && pool.moves_lacking(rank.model) == 0;
+    let is_copy = match rank.class {
+        Class::Standing => pool.moves_lacking(rank.model) == 0,
+        Class::Batch => true,
+        Class::Order | Class::Request | Class::Growth => false,
+    };
     if is_copy && pool.is_held_away(rank.model) {
         return Some(None);
     }
@@ -329,6 +274,10 @@ impl Blocking {
     fn add(&mut self, pool: &Pool, pending: &PendingReplica) {
         // A model does not evict itself, but others might: while it has replicas, it proves nothing about others.
         let model = pending.requirements.model;
+        // A load for batches may take less than others.
+        if pending.requirements.batch.is_some() {
+            return;
+        }
         if !pool.models[&model].replicas.is_empty() || pool.nodes.expected(model).is_some() {
             return;
         }

@@ -1,10 +1,12 @@
 //! The only code that makes choices: it derives the next decision from the facts and changes none of them.
 
+pub(crate) mod batches;
 pub(crate) mod cheapest;
 pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod consolidation;
 pub(crate) mod demands;
+pub(crate) mod disk_queues;
 pub(crate) mod explaining;
 pub(crate) mod fairness;
 pub(crate) mod fetches;
@@ -36,5 +38,6 @@ pub(crate) mod scaling;
 pub(crate) mod stall;
 pub(crate) mod together;
 pub(crate) mod victims;
+pub(crate) mod yields;
 
 pub(crate) use next::{due_at, next, wake};

@@ -11,7 +11,7 @@ use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::rank::LaunchRank;
-use crate::types::reason::{Refusal, StopReason};
+use crate::types::reason::{LoadReason, Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
@@ -350,7 +350,8 @@ fn promises(pool: &Pool) -> Option<Decision> {
         }
         let free_to_read = planned.wakes || !pool.loader_busy(load);
         let has_room = planned.shares.iter().all(room) && pool.host_has_room(load);
-        if has_room && free_to_read {
+        let gives_way = pool.loads_only_for_batches(planned) && pool.batch_loads_wait();
+        if has_room && free_to_read && !gives_way {
             let rank = launch_rank(pool, load);
             first = Some(first.map_or(rank, |known| known.min(rank)));
         }
@@ -367,6 +368,7 @@ fn launch_rank(pool: &Pool, load: ReplicaId) -> LaunchRank {
         .map_or(Time(u64::MAX), |ticket| pool.queues[&ticket].deadline);
     let priority: Priority = model.priority();
     LaunchRank {
+        only_for_batches: pool.loads_only_for_batches(planned),
         priority: core::cmp::Reverse(priority),
         deadline: pool
             .first_in_target(planned.model)
@@ -397,11 +399,13 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let grows = live > 0 && live + before < pool.scaled_to(planned.model);
     let standing = pool.is_protected(planned.model) && !model.kept_away();
     let moves = before < pool.moves_lacking(planned.model);
+    let batches =
+        matches!(planned.why, LoadReason::Batch { .. }) && pool.batches_call_for(planned.model);
     by_order
         || moves
         || grows
         || model.is_restoring()
-        || (only && (standing || !model.queue.is_empty()))
+        || (only && (standing || batches || !model.queue.is_empty()))
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {

@@ -250,9 +250,9 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
     // forever.
     let is_wanted = |node: NodeId| {
-        let mut all = pool.demand_index.all().values();
+        let mut all = pool.demand_index.before_batches();
         let may_use = !pool.service.is_closing() && !pool.nodes.moves(node);
-        may_use && all.any(|pending| could_use(pool, &pending.requirements, node))
+        may_use && all.any(|(_, pending)| could_use(pool, &pending.requirements, node))
     };
     let is_spent = |node: NodeId| {
         let since = demand.idle().get(&node);
@@ -304,8 +304,8 @@ fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     let demand = &pool.node_demand;
     // A model may have several demands, for different numbers of devices.
     let users_of = |shape: &NodeShape| {
-        let all = pool.demand_index.all().values();
-        let all = all.map(|pending| &pending.requirements);
+        let all = pool.demand_index.before_batches();
+        let all = all.map(|(_, pending)| &pending.requirements);
         let users = all.filter(|one| one.nodes < 2 && holds(pool, one, shape));
         users.collect::<Vec<_>>()
     };

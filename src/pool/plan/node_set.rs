@@ -253,8 +253,8 @@ pub(crate) fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<Dem
 
 /// Returns true if a replica needs the set: no other set is certain to come first.
 pub(crate) fn is_needed(pool: &Pool, set: NodeSet) -> bool {
-    let waiting = pool.demand_index.all().values();
-    let waiting = waiting.map(|pending| &pending.requirements);
+    let waiting = pool.demand_index.before_batches();
+    let waiting = waiting.map(|(_, pending)| &pending.requirements);
     let users = |open: &OpenSet| {
         let served = waiting.clone().filter(|one| open.serves(pool, one));
         served.collect::<Vec<_>>()

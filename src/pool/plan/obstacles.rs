@@ -262,6 +262,7 @@ fn ends(why: Protection) -> Reach {
         | Protection::Leased { .. }
         | Protection::Ordered { .. }
         | Protection::Forced { .. }
+        | Protection::Batch { .. }
         | Protection::HigherPriority => (false, true),
         Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
             (false, false)

@@ -126,7 +126,10 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
                 .collect();
             host_room::add_victims(pool, &claim, &mut plan);
             let is_forced = requirements.forced_by.is_some();
-            let waits = |victim| together::may_wait(pool, &plan, victim, is_forced);
+            // A victim of batches leaves only while it is idle, which may end.
+            let is_for_batches = requirements.batch.is_some();
+            let waits =
+                |victim| !is_for_batches && together::may_wait(pool, &plan, victim, is_forced);
             let serves_on: Vec<bool> = plan.victims.iter().map(waits).collect();
             for (victim, serves_on) in plan.victims.iter_mut().zip(serves_on) {
                 victim.serves_on = serves_on;
@@ -281,7 +284,7 @@ impl Evictable {
             replica: self.replica,
             model: self.model,
             name: pool.name(self.model),
-            priority: self.priority,
+            priority: pool.priority(self.model),
             busy: self.rank.busy,
             idle: pool
                 .replicas

@@ -51,6 +51,7 @@ impl Requirements {
             by_kind,
             forced_by: None,
             is_gentle: false,
+            batch: None,
             past_idle: false,
             crowd: known.queue.len().max(1).ilog2(),
             least_served: None,
@@ -79,6 +80,7 @@ impl Requirements {
             priority: self.priority,
             forced_by: self.forced_by,
             is_gentle: self.is_gentle,
+            batch: self.batch,
             ..Requirements::over(pool, model, self.model, layout, self.since)
         }
     }

@@ -8,11 +8,10 @@ use core::cmp::Reverse;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
-use crate::plan::{fairness, parking};
+use crate::plan::{batches, fairness, parking, yields};
 use crate::types::choice::Evictable;
 use crate::types::demand;
-use crate::types::ids::{Bytes, DeviceId, ModelId, ReplicaId, Span, Time};
-use crate::types::model::IdleYields;
+use crate::types::ids::{Bytes, DeviceId, ModelId, Priority, ReplicaId, Span, Time};
 use crate::types::obstacle::Protection;
 use crate::types::policy::Part;
 use crate::types::rank::VictimRank;
@@ -28,10 +27,6 @@ const SWAPS_IDLE: u64 = 9;
 const REQUESTS_PER_TURN: u64 = 16;
 /// Upper bound of a turn extended for slow requests.
 const REQUESTS_MAX: Span = Span(60_000);
-
-/// With `auto`, a replica of higher priority yields after this many times the time that it takes to stop and to load
-/// again (P6).
-const SWAPS_UNTIL_YIELD: u64 = 3;
 
 /// Checks whether this holder of memory may leave for the claim: `evictable` without the cost.
 pub(crate) fn may_leave(pool: &Pool, claim: &Claim, id: ReplicaId) -> Result<(), Protection> {
@@ -54,9 +49,11 @@ pub(crate) fn leaves(
 ) -> Result<(), Protection> {
     let requirements = claim.requirements;
     if let Some(planned) = planned {
-        let displaced = planned.model != requirements.model
-            && planned.order.is_none()
-            && pool.priority(planned.model) < requirements.priority;
+        let is_below = match requirements.batch {
+            None if pool.loads_only_for_batches(planned) => true,
+            _ => pool.priority(planned.model) < requirements.priority,
+        };
+        let displaced = planned.model != requirements.model && planned.order.is_none() && is_below;
         if displaced {
             return Ok(());
         }
@@ -67,7 +64,11 @@ pub(crate) fn leaves(
         });
     }
     if pool.replicas.is_asleep(id) {
-        return Ok(());
+        // A sleeper may be needed again soon, and batches can wait.
+        return match requirements.batch {
+            Some(_) => Err(Protection::Batch { left: None }),
+            None => Ok(()),
+        };
     }
     let replica = replica.expect("a holder is a replica or a planned load");
     let model = &pool.models[&replica.model];
@@ -100,7 +101,11 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
         return Evictable {
             replica: id,
             model: planned.model,
-            priority: pool.priority(planned.model),
+            priority: if pool.loads_only_for_batches(planned) {
+                Priority(0)
+            } else {
+                pool.priority(planned.model)
+            },
             rank,
             loss: 0,
             shares: planned.shares.clone(),
@@ -112,7 +117,12 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     }
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
-    let loss = expected_loss(pool, replica, model);
+    // No request waits for batches, so their replicas leave before all others.
+    let (priority, loss) = if pool.serves_only_batches(replica, model) {
+        (Priority(0), 0)
+    } else {
+        (model.priority(), expected_loss(pool, replica, model))
+    };
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
@@ -127,7 +137,7 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     Evictable {
         replica: id,
         model: replica.model,
-        priority: model.priority(),
+        priority,
         rank,
         loss,
         // Memory beyond its share is freed too.
@@ -216,6 +226,9 @@ fn protection(
         Phase::Launching { .. } => return Some(loading(pool, claim, replica.model)),
         Phase::Ready { since } => since,
     };
+    if let Some(room) = requirements.batch {
+        return batches::protection(pool, room, replica, model);
+    }
     if requirements.forced_by.is_some() {
         return None;
     }
@@ -240,8 +253,11 @@ fn protection(
     if let Some(order) = pool.unfinished_load(replica.model) {
         return Some(Protection::Ordered { order });
     }
+    if pool.serves_only_batches(replica, model) {
+        return None;
+    }
     if own > requirements.priority {
-        return above(pool, claim, replica, model);
+        return yields::above(pool, claim, replica, model);
     }
     if requirements.is_gentle {
         return Some(Protection::Growth);
@@ -366,34 +382,6 @@ fn near_request(pool: &Pool, claim: &Claim, model: &Model, replica: &Replica) ->
     let left = Span(window.0.saturating_sub(idle.0)).min(patience);
     let expected = model.demand.expected_for(idle, left);
     expected.map_or(Span::ZERO, |expected| expected.min(left))
-}
-
-/// The protection of a replica of higher priority that is not always-hot (P2, P6).
-fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option<Protection> {
-    let higher = Some(Protection::HigherPriority);
-    let after = match pool.limits.idle_yields {
-        IdleYields::Never => return higher,
-        IdleYields::After(idle) => idle,
-        IdleYields::Auto => {
-            // An estimate learned from other models could be too short for a higher priority. But no request waits for a guess that
-            // is longer than three usual swaps.
-            let guess = match pool.load_estimates.median_swap {
-                Some(median) if model.load_is_guessed() => model.spec.reload.min(median),
-                _ => model.spec.reload,
-            };
-            let load = model.load_times.expected().unwrap_or(guess);
-            let swap = load + model.stop_takes;
-            Span(swap.0.saturating_mul(SWAPS_UNTIL_YIELD))
-        }
-    };
-    if claim.requirements.is_gentle || model.over.keep_hot.is_some() || !model.queue.is_empty() {
-        return higher;
-    }
-    let Some(since) = replica.idle_since() else {
-        return higher;
-    };
-    let left = Span(after.0.saturating_sub(pool.now.since(since).0));
-    (left > Span::ZERO).then_some(Protection::Yields { left })
 }
 
 #[cfg(test)]

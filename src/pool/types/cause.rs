@@ -14,6 +14,7 @@ impl LoadReason {
             LoadReason::Adopted => "adopted",
             LoadReason::Moves { .. } => "moves",
             LoadReason::Consolidates { .. } => "consolidates",
+            LoadReason::Batch { .. } => "batch",
         }
     }
 }

@@ -4,6 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::types::batch::BatchDemand;
 use crate::types::gang::GangReach;
 use crate::types::groups::Groups;
 use crate::types::ids::{
@@ -82,6 +83,11 @@ pub enum Event {
     /// The last request left a closed gate.
     Drained {
         replica: ReplicaId,
+    },
+    /// The present batch work of all models, which replaces the earlier list (B4). Absolute figures. A model without an entry has no
+    /// batch work.
+    BatchesSet {
+        demands: Vec<BatchDemand>,
     },
     /// A request with `keep_alive` has ended. The gates have been read since.
     KeptAlive {

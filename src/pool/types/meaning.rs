@@ -125,6 +125,10 @@ pub const LOAD_CAUSES: &[(&str, &str)] = &[
         "consolidates",
         "A cheaper place than its node is free (S3).",
     ),
+    (
+        "batch",
+        "Batch requests wait for the model, and no other ones (B4).",
+    ),
 ];
 
 /// The reasons for which a replica leaves.

@@ -4,6 +4,7 @@
 pub(crate) mod action;
 pub(crate) mod attempts;
 pub(crate) mod autoscaling;
+pub(crate) mod batch;
 pub(crate) mod cause;
 pub(crate) mod choice;
 pub(crate) mod decision;

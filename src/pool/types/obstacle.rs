@@ -122,6 +122,8 @@ pub enum Protection {
     Growth,
     /// S1: nor from any model while an administrator's forced load is unfinished.
     Forced { order: OrderId },
+    /// B4: the load is for batches. Some models yield to it after a time.
+    Batch { left: Option<Span> },
 }
 
 impl Protection {
@@ -133,6 +135,7 @@ impl Protection {
             | Protection::NotWorth { left }
             | Protection::Yields { left }
             | Protection::Leased { left } => Some(left),
+            Protection::Batch { left } => left,
             Protection::AlwaysHot
             | Protection::HigherPriority
             | Protection::Busy
@@ -281,6 +284,12 @@ impl fmt::Display for Protection {
                 f,
                 "an additional replica takes no room while order {order}, a forced load, is not finished (S1)"
             ),
+            Protection::Batch { left: Some(left) } => {
+                write!(f, "idle, yields to batches in {left} (B4)")
+            }
+            Protection::Batch { left: None } => {
+                write!(f, "a load for batches takes no room from it (B4)")
+            }
         }
     }
 }

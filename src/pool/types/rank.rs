@@ -31,6 +31,8 @@ pub enum Class {
     Request,
     /// An additional replica of a model that already has some.
     Growth,
+    /// Batch requests, below priority 0 (B4). The last demands of all, because their `priority` is 0.
+    Batch,
 }
 
 /// The order in which victims are taken within a priority class (P5).
@@ -74,6 +76,8 @@ pub struct PlaceRank {
 /// The order in which loads that wait for the same disk or link are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaunchRank {
+    /// Batches read last, whatever the priority of their models (B4).
+    pub only_for_batches: bool,
     pub priority: Reverse<Priority>,
     /// The time by which it has to begin for a target, or else the deadline of the oldest waiting request; orders come last.
     pub deadline: Time,

@@ -41,6 +41,10 @@ pub enum LoadReason {
     Consolidates {
         node: String,
     },
+    /// Batch requests wait for it, and nothing else does (B4).
+    Batch {
+        lines: u64,
+    },
 }
 
 /// The reason why a replica leaves.
@@ -311,6 +315,9 @@ impl fmt::Display for LoadReason {
                     f,
                     "moves: a cheaper place than its node {node} is free (S3)"
                 )
+            }
+            LoadReason::Batch { lines } => {
+                write!(f, "batch requests wait for it ({lines} lines)")
             }
         }
     }

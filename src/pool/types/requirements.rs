@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::types::batch::BatchRoom;
 use crate::types::ids::{Bytes, KindId, ModelId, OrderId, Priority, Time};
 use crate::types::key_seats::LeastServed;
 use crate::types::objective::EvictsFrom;
@@ -23,6 +24,8 @@ pub struct Requirements {
     pub forced_by: Option<OrderId>,
     /// It takes no room from models of equal priority (S1).
     pub is_gentle: bool,
+    /// The memory that it may take, if only batches call for it (B4).
+    pub(crate) batch: Option<BatchRoom>,
     /// Idle replicas of equal priority leave for it even if their next request is near, because the others are busy (P3).
     pub past_idle: bool,
     /// The binary logarithm of the number of waiting requests: the more wait, the sooner idle replicas leave (P3).

@@ -182,7 +182,9 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
         let by_itself = |why: &LoadReason| {
             matches!(
                 why,
-                LoadReason::Requests { .. } | LoadReason::AlwaysHot { .. }
+                LoadReason::Requests { .. }
+                    | LoadReason::AlwaysHot { .. }
+                    | LoadReason::Batch { .. }
             )
         };
         let loading = model.replicas.iter().filter(|id| {

@@ -1,7 +1,9 @@
 //! Tests of `load_planning.rs`.
 
 use super::*;
-use crate::{Action, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, ReplicaId, Ticket};
+use crate::{
+    Action, DeviceId, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, ReplicaId, Ticket,
+};
 
 const START: Time = Time(1_000_000);
 

@@ -1,0 +1,92 @@
+//! The batch work by model (B4), and the times at which it ended (B6). Entries of unknown models wait for their models. Makes no
+//! choices.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::types::batch::{BatchDemand, BatchRoom};
+use crate::types::ids::{ModelId, Time};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batches {
+    of_model: BTreeMap<ModelId, Lines>,
+    /// The time at which the work of each other model ended.
+    ended: BTreeMap<ModelId, Time>,
+    /// Models with work that an administrator has unloaded. They are not loaded for it.
+    kept_away: BTreeSet<ModelId>,
+}
+
+/// The batch work of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lines {
+    pub count: u64,
+    pub room: BatchRoom,
+    pub since: Time,
+}
+
+impl Batches {
+    pub fn is_empty(&self) -> bool {
+        self.of_model.is_empty()
+    }
+
+    pub fn has(&self, model: ModelId) -> bool {
+        self.of_model.contains_key(&model)
+    }
+
+    pub fn get(&self, model: ModelId) -> Option<Lines> {
+        self.of_model.get(&model).copied()
+    }
+
+    pub fn ended_at(&self, model: ModelId) -> Option<Time> {
+        self.ended.get(&model).copied()
+    }
+
+    pub fn is_kept_away(&self, model: ModelId) -> bool {
+        self.kept_away.contains(&model)
+    }
+
+    /// Replaces the list. Returns the models whose work has changed, each with whether it has begun or ended.
+    pub fn set(&mut self, demands: &[BatchDemand], now: Time) -> Vec<(ModelId, bool)> {
+        let mut new: BTreeMap<ModelId, Lines> = BTreeMap::new();
+        for demand in demands.iter().filter(|demand| demand.lines > 0) {
+            let known = self.of_model.get(&demand.model);
+            let lines = new.entry(demand.model).or_insert(Lines {
+                count: 0,
+                room: BatchRoom::Free,
+                since: known.map_or(now, |known| known.since),
+            });
+            lines.count = lines.count.saturating_add(demand.lines);
+            if demand.may_evict {
+                lines.room = BatchRoom::LongIdle;
+            }
+        }
+        let old = core::mem::replace(&mut self.of_model, new);
+        let all: BTreeSet<ModelId> = old.keys().chain(self.of_model.keys()).copied().collect();
+        let mut changed = Vec::new();
+        for id in all {
+            let (before, after) = (old.get(&id), self.of_model.get(&id));
+            if after.is_none() {
+                self.ended.insert(id, now);
+                self.kept_away.remove(&id);
+            } else if before.is_none() {
+                self.ended.remove(&id);
+            }
+            if before != after {
+                changed.push((id, before.is_none() || after.is_none()));
+            }
+        }
+        changed
+    }
+
+    /// An administrator has unloaded the model.
+    pub fn keep_away(&mut self, model: ModelId) {
+        if self.has(model) {
+            self.kept_away.insert(model);
+        }
+    }
+
+    /// The model was loaded.
+    pub fn may_return(&mut self, model: ModelId) {
+        self.kept_away.remove(&model);
+    }
+}
