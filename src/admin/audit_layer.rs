@@ -19,7 +19,7 @@ use gateway::state::App;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
-const KEPT: [&str; 26] = [
+const KEPT: [&str; 28] = [
     "model",
     "replica",
     "priority",
@@ -46,6 +46,8 @@ const KEPT: [&str; 26] = [
     "class_max",
     "priority_max",
     "group",
+    "paused",
+    "rank",
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;

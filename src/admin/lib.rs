@@ -3,6 +3,7 @@
 
 mod audit;
 pub mod audit_layer;
+mod batches;
 mod browser_sign_on;
 mod cordons;
 pub mod dashboard;
@@ -60,6 +61,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(groups::list))
         .routes(routes!(groups::set, groups::remove))
         .routes(routes!(queue::show))
+        .routes(routes!(batches::list, batches::change))
+        .routes(routes!(batches::cancel))
         .routes(routes!(live::follow))
         .routes(routes!(events::list))
         .routes(routes!(why::show))

@@ -12,19 +12,20 @@ pub use loading::{
 pub use problems::{ConfigError, PlacedProblem, Problem, positions};
 pub use reading::ParseError;
 pub use sections::{
-    AccessLog, AtEnd, AuthSection, CatalogSection, ClassName, CompatSection, CorsSection,
-    EveningMode, EveningSection, FixedDevice, GrantRole, GrantSection, GroupSection, GroupsSection,
-    HistorySection, HostName, InferenceAuth, InventorySection, KeepHotScope, Limit, LimitsSection,
-    LogFormat, LogLevel, LogSection, MetricsAuth, Network, NodeSection, OidcSection, OnOutage,
-    OnRestart, OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, PricesSection,
-    Provider, QuotaSection, RedisSection, ResponsesSection, ServerSection, SourcesSection,
-    StandbySection, StateSection, TelemetryProtocol, TelemetrySection, TlsFiles, UnknownFields,
-    UsageSection, groups, limits, oidc,
+    AccessLog, AtEnd, AuthSection, BatchSection, CatalogSection, ClassName, CompatSection,
+    CorsSection, EveningMode, EveningSection, FixedDevice, GrantRole, GrantSection, GroupSection,
+    GroupsSection, HistorySection, HostName, InferenceAuth, InventorySection, KeepHotScope, Limit,
+    LimitsSection, LogFormat, LogLevel, LogSection, MetricsAuth, Network, NodeSection, OidcSection,
+    OnOutage, OnRestart, OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection,
+    PricesSection, Provider, QuotaSection, RedisSection, ResponsesSection, ServerSection,
+    SourcesSection, StandbySection, StateSection, TelemetryProtocol, TelemetrySection, TlsFiles,
+    UnknownFields, UsageSection, groups, limits, oidc,
 };
 pub use values::{
-    Addresses, BasePath, CronExpression, DatabaseUrl, DeviceKind, IdleProbe, IdleYields, KeepHot,
-    Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart, MinResident, Month,
-    ParseValueError, PostgresUrl, RenewBefore, Size, SocketMode, TimeZone, TokenCount, WebOrigin,
+    Addresses, BasePath, BatchHours, CronExpression, DatabaseUrl, DeviceKind, IdleProbe,
+    IdleYields, KeepHot, Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart,
+    MinResident, Month, ParseValueError, PostgresUrl, RenewBefore, Size, SocketMode, TimeZone,
+    TokenCount, WebOrigin,
 };
 mod cluster;
 mod loading;

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::client_plans::ClientPlans;
 use crate::clock::Clock;
 use crate::gates::seat_counts::guests_of;
-use crate::gates::{EarlierSeats, Gate, Lease, Route, Routes, SeatCounts, SeatUser};
+use crate::gates::{BatchRoom, EarlierSeats, Gate, Lease, Route, Routes, SeatCounts, SeatUser};
 use crate::lookups::{AdapterError, AdapterFound, AdapterLookups, HubLookups, LookupCaller};
 use crate::messages::{ChangeError, Message, NodePeer, Terms};
 use crate::nodes::{LinkEnd, NodeConnections};
@@ -20,8 +21,8 @@ use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{
-    Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool, Priority, Refusal,
-    Span, Ticket, Time,
+    BatchDemand, Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool,
+    Priority, Refusal, Span, Ticket, Time,
 };
 use store::{NodePass, Store, StoredRecord};
 
@@ -106,6 +107,7 @@ pub struct Handle {
     pub(super) load_timeline: LoadTimeline,
     pub(super) wait_forecasts: Arc<WaitForecasts>,
     pub(super) earlier_seats: EarlierSeats,
+    pub(super) batch_room: Arc<BatchRoom>,
     pub(super) hub_lookups: Arc<HubLookups>,
     pub(super) client_plans: Arc<ClientPlans>,
     pub(super) adapter_lookups: Arc<AdapterLookups>,
@@ -199,6 +201,29 @@ impl Handle {
         let lease = route.enter(user, conversation, adapter)?;
         route.arrivals.came(self.clock.now());
         Some(lease)
+    }
+
+    /// Takes room for a batch request on a ready replica, if interactive requests leave some. `cut` fires when the room is lost; the
+    /// request must then end.
+    pub fn batch_seat(
+        &self,
+        route: &Route,
+        user: &SeatUser,
+        cut: &CancellationToken,
+    ) -> Option<Lease> {
+        route.enter_batch(user, cut)
+    }
+
+    /// The signal that room for batch requests may have appeared.
+    pub fn batch_room(&self) -> &BatchRoom {
+        &self.batch_room
+    }
+
+    /// Sets the batch requests that wait, by model, which replace the earlier ones.
+    pub fn set_batches(&self, demands: Vec<BatchDemand>) -> Result<(), ControllerBusy> {
+        self.inbox
+            .send(Message::Batches(demands))
+            .map_err(|_| ControllerBusy)
     }
 
     /// Looks for an adapter that the model's file does not list, below the model's adapter path.

@@ -53,8 +53,8 @@ pub use clock::Clock;
 pub use control::{FirstFigures, Heartbeat, NODES_MAX, Parts, first_figures};
 pub use engines::{ray_places, recipe_of_application, refusal};
 pub use gates::{
-    AdapterLoad, AdapterSeat, AdapterTurn, CutReason, CutSignal, EarlierSeats, FirstTokens,
-    KeepHotOverride, Lease, ReplicaAdapters, Route, SeatCounts, SeatUser, TokenMeter,
+    AdapterLoad, AdapterSeat, AdapterTurn, BatchRoom, CutReason, CutSignal, EarlierSeats,
+    FirstTokens, KeepHotOverride, Lease, ReplicaAdapters, Route, SeatCounts, SeatUser, TokenMeter,
 };
 pub use handle::{ControllerBusy, Handle, PendingOrder, QueueEntry, Seat};
 pub use journal::open_serve_writers;

@@ -68,6 +68,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         load_timeline: control.load_timeline.clone(),
         wait_forecasts: Arc::clone(&control.forecasts.compared),
         earlier_seats: control.earlier_seats.clone(),
+        batch_room: control.engines.batch_room(),
         adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
         client_plans: Arc::default(),
         hub_lookups: Arc::new(HubLookups::new(
@@ -243,6 +244,7 @@ impl Control {
                 self.seats.remove(&ticket);
                 self.turn(Event::RequestLeft { ticket });
             }
+            Message::Batches(demands) => self.turn(Event::BatchesSet { demands }),
             Message::Groups(groups) => self.turn(Event::GroupsSet { groups }),
             Message::Member { key, group } => self.turn(Event::MemberSet { key, group }),
             Message::Gate(GateReport::Measured { replica }) => {

@@ -29,7 +29,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn leave(&self, body: Incoming) {
+    pub(super) fn complete(&self) {
+        self.is_complete.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self, body: Incoming) {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         *unread = Some(body);
     }
@@ -186,7 +190,7 @@ impl Body for Arriving {
         };
         Poll::Ready(match read {
             Ok(bytes) => {
-                self.outcome.is_complete.store(true, Ordering::Relaxed);
+                self.outcome.complete();
                 (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
             }
             Err(failure) => {

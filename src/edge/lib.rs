@@ -34,6 +34,7 @@ mod refusing;
 mod seats;
 pub mod seldom;
 pub mod shares;
+mod streaming;
 mod tls;
 pub mod trace;
 
@@ -62,6 +63,7 @@ pub use self::prefix::{ForwardedPrefix, forwarded_prefix};
 use self::record::{Record, Share};
 pub use self::seats::RESERVED_PART;
 use self::seats::{ConnectionPermit, Seats};
+pub use self::streaming::Streaming;
 use self::tls::Tls;
 pub use self::tls::{TlsError, check_tls};
 use crate::header_text::header_text;
@@ -216,6 +218,11 @@ impl Edge {
     /// The request body for the route, within its limits.
     pub fn arriving(&self, body: Incoming, record: &Arc<Record>) -> (Arriving, Arc<Outcome>) {
         Arriving::new(body, &self.bodies, record)
+    }
+
+    /// The request body for a route that reads it while it arrives and sets its own limits.
+    pub fn streaming(&self, body: Incoming, record: &Arc<Record>) -> (Streaming, Arc<Outcome>) {
+        Streaming::new(body, record)
     }
 
     /// Reads the body directly, within its limits.

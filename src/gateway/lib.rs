@@ -2,6 +2,8 @@
 //! decided by the pool.
 
 pub mod auth;
+pub(crate) mod batch_seat;
+pub mod batches;
 pub mod caller_group;
 pub mod credentials;
 pub mod deployments;
@@ -22,11 +24,13 @@ pub mod live;
 pub mod metrics;
 pub mod minute_counts;
 pub mod model_cards;
+pub mod open_batches;
 pub mod openapi;
 pub mod path_params;
 pub mod plan_turns;
 pub mod rayllm_names;
 mod reading;
 pub mod request_ids;
+pub mod routes;
 pub mod state;
 mod upstream;

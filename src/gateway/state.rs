@@ -15,6 +15,7 @@ use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::model_cards::Cards;
+use crate::open_batches::Batches;
 use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
 use crate::request_ids::SharedIds;
@@ -66,6 +67,8 @@ pub struct Parts {
     pub(crate) last_groups: LastGroups,
     /// Stored responses for later turns.
     pub responses: Arc<StoredResponses>,
+    /// Files and batches.
+    pub batches: Arc<Batches>,
     pub metrics: Metrics,
     /// `None` if tracing is disabled.
     pub traces: Option<Arc<Traces>>,
@@ -152,6 +155,7 @@ impl App {
             spending,
             (metrics.clone(), clock),
         );
+        let batches = Batches::new(&now.state.dir, Arc::clone(&store), config.clone(), clock);
         let responses = StoredResponses::new(store, config.clone(), clock);
         App(Arc::new(Parts {
             handle,
@@ -171,6 +175,7 @@ impl App {
             usages: Arc::new(usages),
             last_groups: LastGroups::default(),
             responses: Arc::new(responses),
+            batches: Arc::new(batches),
             metrics,
             traces,
             upstream: Arc::default(),

@@ -26,6 +26,7 @@ use dialect::{anthropic, ollama};
 use edge::record::{self, Record};
 use edge::{ConnectionService, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
 use gateway::auth::actor::RequestId;
+use gateway::batches;
 use gateway::deployments;
 use gateway::inference::stages;
 use gateway::state::App;
@@ -106,6 +107,9 @@ impl ConnectionService for Front {
                 parts.extensions.insert(RequestId(id.clone()));
                 let (body, outcome) = if body.is_end_stream() {
                     (Body::empty(), None)
+                } else if batches::is_upload(&parts, app.base()) {
+                    let (body, outcome) = edge.streaming(body, &exchange.record);
+                    (Body::new(body), Some(outcome))
                 } else {
                     let (body, outcome) = edge.arriving(body, &exchange.record);
                     (Body::new(body), Some(outcome))

@@ -54,7 +54,7 @@ Dates are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule o
 OpenAI's error objects. Every response has an `x-request-id`.";
 
 /// The tags in the order of the page. Tags without routes are omitted.
-const TAGS: [(&str, &str); 18] = [
+const TAGS: [(&str, &str); 19] = [
     (
         "chat",
         "Conversations, in the forms of OpenAI's chat completions, OpenAI's Responses and Anthropic's Messages.",
@@ -67,6 +67,10 @@ const TAGS: [(&str, &str); 18] = [
     ("audio", "Speech as text, and text as speech."),
     ("images", "Pictures from texts and from other pictures."),
     ("tokens", "Texts as tokens, and back."),
+    (
+        "batches",
+        "Files of requests that run when nobody else needs the models, and their results.",
+    ),
     (
         "comparison",
         "Votes for the best of several models' answers, and what they add up to.",

@@ -25,7 +25,8 @@ use api_types::schemas::models::{Health, Readiness};
 use dialect::ollama;
 use edge::listener::Listener;
 use gateway::auth::scraper::{self, Scraper};
-use gateway::inference::routes::{hot_models, inference_routes, listing};
+use gateway::inference::routes::{hot_models, listing};
+use gateway::routes::user_routes;
 use gateway::state::App;
 
 /// A bound listener with its routes.
@@ -51,12 +52,12 @@ impl Server {
 fn router(app: App) -> Router {
     let base = app.base().to_owned();
     let audited = axum::middleware::from_fn_with_state(app.clone(), audit_layer::record);
-    let based = inference_routes()
+    let based = user_routes()
         .merge(admin::routes().route_layer(audited))
         .merge(service_routes())
         .route("/node/connect", get(node_route::connect));
     let (based, api) = compat::below_base(based, &app).split_for_parts();
-    let (alias, _) = compat::at_root(inference_routes(), &app).split_for_parts();
+    let (alias, _) = compat::at_root(user_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     Router::new()
         .nest(&base, based.merge(dashboard::routes()))

@@ -103,10 +103,12 @@ impl Core {
         usages.read_groups().await;
         let counting = task(Arc::clone(&usages).keep_writing());
         let storing = task(Arc::clone(&responses).keep_writing());
+        let batching = task(http::run_batches(app.clone(), stop.clone()));
         let server = start(Server::new(listener, app).serve(stop.clone()));
         tracing::info!("serving {address}/v1, Swagger UI at {address}{base}/docs");
         let serving = Serving {
             server,
+            batching,
             storing,
             counting,
             usages,

@@ -32,6 +32,8 @@ const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 /// The parts of a running service. Without an orderly end, they are dropped in this order: the part started last comes first.
 pub(super) struct Serving {
     pub server: JoinHandle<()>,
+    /// Runs batches until `stop` fires.
+    pub batching: AbortOnDropHandle<()>,
     pub storing: AbortOnDropHandle<()>,
     pub counting: AbortOnDropHandle<()>,
     pub usages: Arc<KeyUsages>,
@@ -84,6 +86,7 @@ impl Serving {
             usages,
             counting: _counting,
             storing: _storing,
+            batching,
             mut server,
         } = self;
         tracing::info!(
@@ -91,6 +94,8 @@ impl Serving {
             successor.pid
         );
         stop.cancel();
+        // The successor continues the batches.
+        let _ = tokio::time::timeout(CONNECTIONS_WITHIN, batching).await;
         if let Err(error) = schedule.stop().await {
             tracing::warn!(%error, "the schedule did not stop cleanly");
         }
@@ -169,6 +174,7 @@ impl Serving {
             usages,
             counting,
             storing,
+            batching,
             server,
             ..
         } = self;
@@ -199,6 +205,7 @@ impl Serving {
             why = store.deposed() => return Err(deposed(&guardians, &why)),
         }
         stop.cancel();
+        let _ = tokio::time::timeout(CONNECTIONS_WITHIN, batching).await;
         let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
         // The next leader may deploy as soon as the store is closed.
         tasks::end(cleaning).await;

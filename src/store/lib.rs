@@ -10,6 +10,7 @@
 //!
 //! Models are stored by name: their ids are assigned again at each start. Times are Unix milliseconds.
 
+mod batches;
 mod database;
 mod history;
 mod keys;
@@ -21,6 +22,7 @@ mod sql;
 mod testing;
 mod usage;
 
+pub use batches::{BatchPage, FilePage, StoredBatch, StoredFile};
 pub use database::{Candidate, CandidateStatus, Leader, LeaderAddress, Store};
 pub use history::{
     AuditEntry, AuditQuery, EventCount, GroupEventCount, HistoryQuery, ModelPast, PastStay,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 
 import anthropic
 
@@ -135,6 +136,27 @@ def tools():
         {"role": "user", "content": [result]},
     ]
     assert ask(messages=turns, tools=[TOOL]).content is not None
+
+
+@check("a batch of messages runs, and its results can be read", feature="messages_batches")
+def batches():
+    def request(custom_id, model):
+        params = {"model": model, "max_tokens": 20, "messages": MESSAGES}
+        return {"custom_id": custom_id, "params": params}
+
+    batch = client.messages.batches.create(requests=[request("good", MODEL), request("unknown", "no-such-model")])
+    deadline = time.monotonic() + checks.PATIENCE_S
+    while batch.processing_status != "ended" and time.monotonic() < deadline:
+        time.sleep(0.2)
+        batch = client.messages.batches.retrieve(batch.id)
+    counts = batch.request_counts
+    assert (counts.succeeded, counts.errored, counts.processing) == (1, 1, 0), batch
+    results = {line.custom_id: line.result for line in client.messages.batches.results(batch.id)}
+    assert results["good"].type == "succeeded" and results["good"].message.content, results
+    assert results["unknown"].error.error.type == "not_found_error", results
+    assert batch.id in [known.id for known in client.messages.batches.list(limit=10)]
+    assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
+    fails(anthropic.NotFoundError, lambda: client.messages.batches.retrieve(batch.id))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 const modules = process.env.MODEL_POOL_NODE_MODULES ?? new URL("../../target/clients/node_modules", import.meta.url).pathname;
 const require = createRequire(`${modules}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
-const { default: OpenAI } = await load("openai");
+const { default: OpenAI, toFile } = await load("openai");
 const { zodResponseFormat, zodFunction } = await load("openai/helpers/zod");
 const { z } = await load("zod");
 
@@ -199,6 +199,24 @@ check("responses are created, plain and as events", async () => {
   stream.on("response.output_text.delta", (event) => { deltas += event.delta; });
   assert.equal((await stream.finalResponse()).output_text, deltas);
 }, { feature: "responses" });
+
+check("a batch of requests runs, and its results can be read", async () => {
+  const body = { model, messages, temperature: 0 };
+  const line = { custom_id: "one", method: "POST", url: "/v1/chat/completions", body };
+  const upload = await toFile(Buffer.from(JSON.stringify(line)), "lines.jsonl");
+  const file = await client.files.create({ file: upload, purpose: "batch" });
+  let batch = await client.batches.create({
+    input_file_id: file.id, endpoint: "/v1/chat/completions", completion_window: "24h",
+  });
+  for (let nth = 0; nth < 100 && batch.status !== "completed"; nth += 1) {
+    await new Promise((resume) => setTimeout(resume, 200));
+    batch = await client.batches.retrieve(batch.id);
+  }
+  assert.equal(batch.request_counts.completed, 1, JSON.stringify(batch));
+  const content = await client.files.content(batch.output_file_id);
+  const result = JSON.parse(await content.text());
+  assert.equal(result.response.status_code, 200, JSON.stringify(result));
+}, { feature: "batches" });
 
 let passed = 0;
 for (const { words, run, feature, needs } of checks) {

@@ -496,5 +496,39 @@ def responses():
     fails(openai.NotFoundError, lambda: client.responses.create(model="no-such-model", input="x"))
 
 
+def batch_line(custom_id, model):
+    body = {"model": model, "messages": MESSAGES, "temperature": 0}
+    return json.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body})
+
+
+@check("a batch of requests runs, and each request has one result", feature="batches")
+def batches():
+    lines = "\n".join([batch_line("good", MODEL), batch_line("unknown", "no-such-model")])
+    file = client.files.create(file=("lines.jsonl", lines.encode()), purpose="batch")
+    assert file.purpose == "batch" and client.files.retrieve(file.id).bytes == file.bytes, file
+    batch = client.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"a": "b"}
+    )
+    assert batch.metadata == {"a": "b"}, batch
+    deadline = time.monotonic() + checks.PATIENCE_S
+    while batch.status != "completed" and time.monotonic() < deadline:
+        time.sleep(0.2)
+        batch = client.batches.retrieve(batch.id)
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (2, 1, 1), batch
+    [line] = client.files.content(batch.output_file_id).text.splitlines()
+    line = json.loads(line)
+    answer = line["response"]["body"]["choices"][0]["message"]["content"]
+    assert line["custom_id"] == "good" and answer == ask().choices[0].message.content, line
+    [line] = client.files.content(batch.error_file_id).text.splitlines()
+    assert json.loads(line)["response"]["status_code"] == 404, line
+    assert batch.id in [known.id for known in client.batches.list(limit=10)]
+    assert file.id in [known.id for known in client.files.list(purpose="batch")]
+    assert client.files.delete(file.id).deleted
+    error = fails(openai.BadRequestError, lambda: client.files.create(file=("x", b"{"), purpose="batch"))
+    assert "line 1" in str(error), error
+    fails(openai.ConflictError, lambda: client.batches.cancel(batch.id))
+
+
 if __name__ == "__main__":
     checks.run()

@@ -15,7 +15,8 @@ use support::service::Pool;
 
 /// The pool's features for the scripts to check; they report the others as left out: `logprobs`, `completions`, `json_schema`,
 /// `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
-const FEATURES: &str = "logprobs completions json_schema responses messages messages_count";
+const FEATURES: &str =
+    "logprobs completions json_schema responses messages messages_count batches messages_batches";
 
 /// The time limit of a script on a slow machine.
 const LIMIT: Duration = Duration::from_secs(400);

@@ -11,6 +11,7 @@ mod alerts;
 mod audit;
 mod backup;
 mod base_path;
+mod batches;
 mod bench;
 mod broken_files;
 mod bursts;

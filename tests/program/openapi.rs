@@ -121,6 +121,10 @@ fn expected(example: &Example) -> &'static [u16] {
         // The examples name devices, nodes and tokens that the demo pool may not have.
         (_, "/admin/what-if") => &[200, 404],
         (_, path) if path.starts_with("/admin/nodes/") => &[200, 404],
+        // The files and batches of the examples do not exist.
+        ("PATCH" | "POST", path) if path.starts_with("/admin/batches") => &[404],
+        ("POST", "/v1/batches") => &[404],
+        (_, path) if path.contains("/batches/{id}") || path.starts_with("/v1/files/{id}") => &[404],
         // The preceding example has removed the model.
         ("DELETE", "/v1/models/{model}") => &[404],
         // The preceding example has unloaded the model, or the pool is already empty.

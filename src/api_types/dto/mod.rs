@@ -2,9 +2,11 @@
 //! decisions or HTTP. Byte counts end in `_bytes`, durations in `_ms`, times in `_at` (RFC 3339, UTC).
 
 mod audit;
+mod batches;
 mod charts;
 mod cordons;
 mod devices;
+mod files;
 mod forecasts_report;
 mod group_report;
 mod groups;
@@ -14,6 +16,7 @@ mod keys;
 mod live;
 mod load;
 mod me;
+mod message_batches;
 mod models;
 mod nodes;
 mod plan;
@@ -29,9 +32,14 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
+pub use batches::{
+    AdminBatch, AdminBatchList, BatchError, BatchErrors, BatchList, BatchModel, BatchObject,
+    BatchProgress, BatchRequest, ExpiresAfter, RequestCounts,
+};
 pub use charts::{ChartPeriod, ChartPoint};
 pub use cordons::{CordonResponse, Removed, UncordonResponse, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
+pub use files::{DeletedFile, FileList, FileObject, UploadForm};
 pub use forecasts_report::ForecastsReport;
 pub use group_report::GroupReport;
 pub use groups::{ChangedGroup, GroupFigures, GroupList, GroupView, MyGroup, QuotaView};
@@ -41,6 +49,9 @@ pub use keys::{KeyList, KeyRole, KeyView, LimitChange, LimitView, NewKey, Revoke
 pub use live::{EveningView, LiveChange, LiveView, StoreView};
 pub use load::{LoadResponse, UnloadResponse};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
+pub use message_batches::{
+    DeletedMessageBatch, MessageBatch, MessageBatchCounts, MessageBatchList, MessageBatchRequest,
+};
 pub use models::{ModelList, ModelView, RemoveResponse, find, measured};
 pub use nodes::{
     DrainNodeResponse, NewNodeToken, NodeList, NodeShapeView, NodeTokenView, NodeUseView, NodeView,

@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::origins::KeyOrigins;
 use crate::cluster::ClusterSection;
 use crate::sections::{
-    AuthSection, CatalogSection, CompatSection, EveningSection, GroupsSection, InventorySection,
-    LimitsSection, LogSection, NodeSection, ParkingSection, PoolObjective, PoolPolicy, PoolSection,
-    ServerSection, SourcesSection, StateSection, TelemetrySection, UsageSection,
+    AuthSection, BatchSection, CatalogSection, CompatSection, EveningSection, GroupsSection,
+    InventorySection, LimitsSection, LogSection, NodeSection, ParkingSection, PoolObjective,
+    PoolPolicy, PoolSection, ServerSection, SourcesSection, StateSection, TelemetrySection,
+    UsageSection,
 };
 use crate::values::{DatabaseUrl, LocalZone, TimeZone};
 use pool::{Limits, Span, Time};
@@ -34,6 +35,7 @@ pub struct Config {
     pub limits: LimitsSection,
     /// Groups of callers by name, in a tree (F1).
     pub groups: GroupsSection,
+    pub batch: BatchSection,
     #[serde(alias = "autoscaler")]
     pub cluster: ClusterSection,
     pub node: NodeSection,
@@ -59,6 +61,14 @@ impl Config {
             TimeZone::Local => self.local_zone.zone,
             TimeZone::Named(zone) => zone,
         }
+    }
+
+    /// Returns true if idle models may leave for a batch at this time.
+    pub fn is_within_batch_hours(&self, at: Time) -> bool {
+        let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
+        let utc = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(moment);
+        self.batch
+            .is_within_hours(utc.unwrap_or_default(), self.zone())
     }
 
     /// The number of the day since 1970 of a time, in [`Config::zone`].

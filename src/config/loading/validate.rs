@@ -109,6 +109,7 @@ pub(crate) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(config.limits.problems());
     problems.extend(groups::problems(&config.groups));
     problems.extend(responses::problems(&config.state.responses));
+    problems.extend(config.batch.problems());
     problems.extend(usage::problems(&config.usage));
     if let Some(section) = &config.state.standby {
         problems.extend(standby::problems(section, &config.database_url()));

@@ -1,6 +1,7 @@
 //! The sections of the configuration with their keys and defaults, except `cluster`.
 
 mod auth;
+mod batch;
 mod catalog;
 mod compat;
 mod evening;
@@ -23,6 +24,7 @@ pub use self::pool::{
     KeepHotScope, OnRestart, ParkingSection, PoolObjective, PoolPolicy, PoolSection, UnknownFields,
 };
 pub use auth::{AuthSection, InferenceAuth, MetricsAuth};
+pub use batch::BatchSection;
 pub use catalog::{CatalogSection, OnUnknown, SourcesSection};
 pub use compat::CompatSection;
 pub use evening::{EveningMode, EveningSection};

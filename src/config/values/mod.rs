@@ -1,6 +1,7 @@
 //! Types of single values: quantities, addresses, origins, time zones, cron expressions. Each is checked when it is parsed.
 
 pub(crate) mod addresses;
+mod batch_hours;
 mod cron;
 mod database_url;
 mod device_kind;
@@ -14,6 +15,7 @@ mod web_origin;
 mod zone;
 
 pub use addresses::Addresses;
+pub use batch_hours::BatchHours;
 pub use cron::CronExpression;
 pub use database_url::{DatabaseUrl, PostgresUrl};
 pub use device_kind::DeviceKind;

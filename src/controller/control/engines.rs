@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::devices::{Devices, kind_name};
 use super::ledger::Ledger;
 use super::models::Models;
-use crate::gates::{ChangedGates, Gate, GateReports, ToLoop};
+use crate::gates::{BatchRoom, ChangedGates, Gate, GateReports, ToLoop};
 use crate::messages::Message;
 use crate::view::ProcessFacts;
 use config::Provider;
@@ -28,6 +28,8 @@ pub(crate) struct Engines {
     idle_matters: Arc<AtomicBool>,
     /// Shared with the gates.
     changed_gates: ChangedGates,
+    /// Shared with the gates and the runner of batches.
+    batch_room: Arc<BatchRoom>,
     /// Buffer for the gates to read, reused across turns.
     to_read: Vec<ReplicaId>,
     /// The last reading of each gate.
@@ -47,6 +49,7 @@ impl Engines {
             gates: BTreeMap::new(),
             idle_matters: Arc::default(),
             changed_gates: ChangedGates::default(),
+            batch_room: Arc::default(),
             to_read: Vec::new(),
             readings: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -133,7 +136,12 @@ impl Engines {
             }),
             idle_matters: Arc::clone(&self.idle_matters),
             changed: self.changed_gates.clone(),
+            batch_room: Arc::clone(&self.batch_room),
         }
+    }
+
+    pub fn batch_room(&self) -> Arc<BatchRoom> {
+        Arc::clone(&self.batch_room)
     }
 
     /// Sets whether a model waits for memory. Returns the former value.

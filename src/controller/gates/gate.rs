@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
+use super::batch_seats::{BatchRoom, BatchSeats};
 use super::changed_gates::ChangedGates;
 use super::key_seats::{GateKeys, GateUse, Guest};
 use super::lease_tokens::{FIRST_TOKEN, LeaseTokens};
@@ -97,6 +98,8 @@ pub(crate) struct ToLoop {
     /// Set while a model waits for memory: the last request to leave then wakes the loop.
     pub idle_matters: Arc<AtomicBool>,
     pub changed: ChangedGates,
+    /// Notified when a gate may have room for a batch request.
+    pub batch_room: Arc<BatchRoom>,
 }
 
 #[derive(Debug)]
@@ -131,6 +134,7 @@ pub(crate) struct Gate {
     /// Signs of the engine's activity, from the requests inside.
     activity: Arc<ActivityMeter>,
     pub adapters: Arc<ReplicaAdapters>,
+    batches: BatchSeats,
 }
 
 /// The reason a stream is cut.
@@ -175,6 +179,7 @@ impl Gate {
             to_loop,
             activity,
             adapters: Arc::new(ReplicaAdapters::new(adapters)),
+            batches: BatchSeats::default(),
         }
     }
 
@@ -197,7 +202,48 @@ impl Gate {
         self.keys
             .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
+        self.shrink_batches();
         Some(self.lease(user, tokens, now, None))
+    }
+
+    /// Takes room that interactive requests leave, for a batch request. `cut` fires when the room is lost: an interactive request
+    /// needs it, or the gate closes.
+    pub fn try_enter_batch(
+        self: &Arc<Gate>,
+        user: &SeatUser,
+        cut: CancellationToken,
+    ) -> Option<Lease> {
+        if self.batch_room() <= self.batches.count() {
+            return None;
+        }
+        let seat = self.batches.enter(self.batch_room(), cut)?;
+        let now = self.clock.now();
+        let tokens = LeaseTokens::default();
+        self.keys
+            .enters(user, tokens.weight(user.expected, true), now);
+        self.changed();
+        let mut lease = self.lease(user, tokens, now, None);
+        lease.taken.batch_seat = Some(seat);
+        // An interactive request may have entered, or the gate closed, since the room was read.
+        self.shrink_batches();
+        Some(lease)
+    }
+
+    /// The number of batch requests that may be inside.
+    fn batch_room(&self) -> u32 {
+        let word = self.word.load(Ordering::Acquire);
+        if mode(word) == OPEN {
+            self.batches.room(self.seats, in_flight(word))
+        } else {
+            0
+        }
+    }
+
+    /// Cuts the batch requests beyond the room.
+    fn shrink_batches(&self) {
+        if self.batches.count() > 0 {
+            self.batches.shrink_to(self.batch_room());
+        }
     }
 
     /// Takes a seat that the pool has granted after this wait, whatever the mode.
@@ -213,6 +259,7 @@ impl Gate {
         self.keys
             .enters(user, tokens.weight(user.expected, true), now);
         self.changed();
+        self.shrink_batches();
         self.lease(user, tokens, now, Some(waited))
     }
 
@@ -229,6 +276,8 @@ impl Gate {
                 entered,
                 waited,
                 tokens,
+                batch_seat: None,
+                was_alone: AtomicBool::new(self.batches.count() == 0),
             }),
             beat: self.activity.enter(),
             gate: Arc::clone(self),
@@ -247,6 +296,7 @@ impl Gate {
         let more = i64::from(count) - i64::from(before);
         self.keys.guests(more, self.clock.now());
         self.changed();
+        self.shrink_batches();
         for _ in count..before {
             self.leave(None);
         }
@@ -270,6 +320,10 @@ impl Gate {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
                 Some(with_mode(word, to))
             });
+        self.shrink_batches();
+        if to == OPEN {
+            self.to_loop.batch_room.signal();
+        }
     }
 
     /// Closes the gate. With `if_idle_at`, closes only if no request is inside and the number ever admitted still matches. Returns
@@ -287,7 +341,10 @@ impl Gate {
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, close)
         {
-            Ok(word) => Ok(in_flight(word) as u32),
+            Ok(word) => {
+                self.shrink_batches();
+                Ok(in_flight(word) as u32)
+            }
             Err(_) => Err(self.reading()),
         }
     }
@@ -366,6 +423,7 @@ impl Gate {
         self.last_end.store(now.0, Ordering::Release);
         let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
         self.changed();
+        self.to_loop.batch_room.signal();
         let emptied = match mode(before) {
             CLOSED if in_flight(before) == 1 => Some(GateReport::Drained {
                 replica: self.replica,
@@ -414,6 +472,10 @@ struct TakenSeat {
     /// The wait for the seat, if the request had to wait.
     waited: Option<Span>,
     tokens: LeaseTokens,
+    /// The seat of a batch request, which is not counted in the gate's word.
+    batch_seat: Option<u64>,
+    /// No batch request was inside when this one entered, or at its first token.
+    was_alone: AtomicBool,
 }
 
 impl TakenSeat {
@@ -501,6 +563,9 @@ impl Lease {
             if pieces == FIRST_TOKEN {
                 self.taken.tokens.began(self.inside());
             }
+            if self.gate.batches.count() > 0 {
+                self.taken.was_alone.store(false, Ordering::Relaxed);
+            }
             self.hand_over();
         }
     }
@@ -581,6 +646,13 @@ impl Lease {
 #[derive(Clone, Debug)]
 pub struct CutSignal(Arc<Gate>);
 
+impl CutSignal {
+    /// The reason for the cut, once the signal has fired.
+    pub fn why(&self) -> Option<&CutReason> {
+        self.0.why.get()
+    }
+}
+
 impl Deref for CutSignal {
     type Target = CancellationToken;
 
@@ -602,11 +674,19 @@ impl Drop for Lease {
         let weights = (self.taken.weight(true), self.taken.weight(false));
         gate.keys
             .leaves(self.taken.guest(), unfulfilled, weights, now);
-        if let Some((tokens, first, rest)) = self.taken.tokens.measured()
-            && gate.tokens.add(tokens, first, rest)
-        {
-            let replica = gate.replica;
-            (gate.to_loop.reports.0)(GateReport::Measured { replica });
+        if let Some(seat) = self.taken.batch_seat {
+            gate.batches.leave(seat);
+            gate.changed();
+            gate.to_loop.batch_room.signal();
+            return;
+        }
+        if let Some((tokens, first, rest)) = self.taken.tokens.measured() {
+            let was_alone = self.taken.was_alone.load(Ordering::Relaxed);
+            gate.batches.observe(tokens, rest, was_alone);
+            if gate.tokens.add(tokens, first, rest) {
+                let replica = gate.replica;
+                (gate.to_loop.reports.0)(GateReport::Measured { replica });
+            }
         }
         gate.leave(self.keep);
     }

@@ -1,6 +1,7 @@
 //! Gates of replicas and the routing table: requests take seats here without the loop.
 
 mod arrivals;
+mod batch_seats;
 mod changed_gates;
 mod earlier_seats;
 mod first_tokens;
@@ -16,6 +17,7 @@ mod token_meter;
 mod unload_orders;
 mod waiting;
 
+pub use batch_seats::BatchRoom;
 pub(crate) use changed_gates::ChangedGates;
 pub use earlier_seats::EarlierSeats;
 pub use first_tokens::FirstTokens;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
 
 use super::arrivals::Arrivals;
 use super::first_tokens::FirstTokens;
@@ -45,6 +46,15 @@ impl Route {
     /// Returns true if a replica accepts requests.
     pub fn is_ready(&self) -> bool {
         !self.gates.load().is_empty()
+    }
+
+    /// Takes room for a batch request at the least loaded open gate that has some.
+    pub(crate) fn enter_batch(&self, user: &SeatUser, cut: &CancellationToken) -> Option<Lease> {
+        let gates = self.gates.load();
+        let mut by_load: Vec<&Arc<Gate>> = gates.iter().collect();
+        by_load.sort_by_key(|gate| gate.load());
+        let mut gates = by_load.into_iter();
+        gates.find_map(|gate| gate.try_enter_batch(user, cut.clone()))
     }
 
     /// Takes a seat at the least loaded open gate. All loads are known here, so there is no need to sample two. `conversation`

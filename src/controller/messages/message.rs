@@ -14,8 +14,8 @@ use config::Config;
 use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Bytes, Command, DeviceId, FetchEnd, Forecast, GroupId, Groups, KeyId, ModelId, NodeId, OrderId,
-    Outcome, Pool, Priority, Refusal, ReplicaId, Span, Ticket, Tier, Time,
+    BatchDemand, Bytes, Command, DeviceId, FetchEnd, Forecast, GroupId, Groups, KeyId, ModelId,
+    NodeId, OrderId, Outcome, Pool, Priority, Refusal, ReplicaId, Span, Ticket, Tier, Time,
 };
 
 pub(crate) enum Message {
@@ -30,6 +30,8 @@ pub(crate) enum Message {
     Left {
         ticket: Ticket,
     },
+    /// The batch requests that wait, by model, which replace the earlier ones.
+    Batches(Vec<BatchDemand>),
     /// The groups of callers with their members, which replace the earlier ones.
     Groups(Groups),
     /// The group of a person who has just signed on.

@@ -1,5 +1,6 @@
 //! The sender of a request and its role: users of models, administrators, and viewers, who may read what administrators read.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -13,6 +14,7 @@ use crate::auth::credential::{Credential, Sent, is_still_open};
 use crate::auth::cross_site;
 use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
+use crate::batch_seat::BatchSeat;
 use crate::caller_group::CallerGroup;
 use crate::credentials::rights::Holder;
 use crate::credentials::sessions::{Open, Stamp};
@@ -34,10 +36,12 @@ pub struct User {
     /// The models that the user may see.
     pub sight: Sight,
     pub group: Option<Arc<CallerGroup>>,
+    /// The seat of a request from a batch, taken before the request is read.
+    pub(crate) batch: Option<BatchSeat>,
 }
 
 impl User {
-    pub(super) fn of_key(key: KeyRecord, app: &App) -> User {
+    pub(crate) fn of_key(key: KeyRecord, app: &App) -> User {
         let group = app.keys.groups().of_key(&key, &app.handle);
         User {
             key: key.id,
@@ -50,6 +54,7 @@ impl User {
             },
             sight: Sight::of_patterns(key.allowed.models).within(group.as_ref()),
             group,
+            batch: None,
         }
     }
 
@@ -72,6 +77,7 @@ impl User {
             },
             sight: Sight::of_person(person).within(group.as_ref()),
             group,
+            batch: None,
         })
     }
 
@@ -79,7 +85,12 @@ impl User {
     fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
         cross_site::check(parts, app)?;
         let address = record::client().map(|client| client.address);
-        Ok(User {
+        Ok(User::at(address, app))
+    }
+
+    /// A client without a key at this address.
+    pub(crate) fn at(address: Option<IpAddr>, app: &App) -> User {
+        User {
             key: KeyId(0),
             account: Account {
                 owner: Owner::Address(address),
@@ -87,11 +98,15 @@ impl User {
             },
             sight: Sight::default(),
             group: None,
-        })
+            batch: None,
+        }
     }
 
     /// The class that a request gets if it wishes this one.
     pub(crate) fn class(&self, wished: ServiceClass) -> ServiceClass {
+        if self.batch.is_some() {
+            return ServiceClass::Flex;
+        }
         match &self.group {
             Some(group) => group.class(wished),
             None => wished.min(ServiceClass::Default),

@@ -222,11 +222,18 @@ pub(crate) async fn admit(
     body_bytes: usize,
 ) -> Result<Admission, Failure> {
     check_quota(app, context)?;
+    let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
+    if context.user.batch.is_some() {
+        // A batch runs in free seats, at the pool's own pace.
+        let admitted = app.limits.admit(Vec::new(), estimate).await;
+        return admitted
+            .map(Admission::from)
+            .map_err(|refused| Failure::over_limit(&refused));
+    }
     let own = [context.user.account.bucket(), app.limits.of_model(model)];
     let own = own.into_iter().flatten();
     let group = context.user.group.iter().flat_map(|group| group.buckets());
     let buckets = own.chain(group).collect();
-    let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
             context.tell(|head| standing(head, &admitted.standing()));
@@ -328,7 +335,9 @@ pub(crate) async fn seat(
         class: context.user.class(ServiceClass::Default),
         ..SeatUser::from(context.user.key)
     };
-    let lease = if patience.seat == Some(Duration::ZERO) {
+    let lease = if let Some(seat) = &context.user.batch {
+        seat.take(&route.entry.name)?
+    } else if patience.seat == Some(Duration::ZERO) {
         match app.handle.seat_now(route, &user, None, adapter) {
             Some(lease) => lease,
             None => return Err(not_ready(app, sight, route).await),

@@ -219,8 +219,9 @@ async fn seat(
     let tier = Tier { class, is_remote };
     request.teller.set_tier(class_name(class), is_remote);
     let tier = request.wish.shows_tier.then_some(tier);
-    let seat = match deadlines.seat {
-        Some(Duration::ZERO) => {
+    let seat = match (&context.user.batch, deadlines.seat) {
+        (Some(seat), _) => Ok(Seat::Now(seat.take(&model).map_err(fail)?)),
+        (None, Some(Duration::ZERO)) => {
             match app
                 .handle
                 .seat_now(&route, &user, request.conversation, adapter)
@@ -229,7 +230,7 @@ async fn seat(
                 None => return Err(fail(admission::not_ready(app, sight, &route).await)),
             }
         }
-        _ => {
+        (None, _) => {
             if !was_ready {
                 app.handle.look_for_program(&route).await;
             }

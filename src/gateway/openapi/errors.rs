@@ -40,7 +40,7 @@ impl ErrorCase {
 const INVALID: &str = "invalid_request_error";
 const SERVER: &str = "server_error";
 
-const INFERENCE: [ErrorCase; 11] = [
+const INFERENCE: [ErrorCase; 13] = [
     ErrorCase {
         status: "400",
         name: "BadRequest",
@@ -76,6 +76,24 @@ const INFERENCE: [ErrorCase; 11] = [
         kind: INVALID,
         param: Some("model"),
         code: "model_not_found",
+    },
+    ErrorCase {
+        status: "408",
+        name: "BodyTooSlow",
+        description: "The client sent nothing for a minute.",
+        message: "the client sent nothing for 60 s",
+        kind: INVALID,
+        param: None,
+        code: "body_too_slow",
+    },
+    ErrorCase {
+        status: "409",
+        name: "Conflict",
+        description: "The state of the file or batch does not allow this.",
+        message: "the batch batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516 has ended already",
+        kind: INVALID,
+        param: None,
+        code: "batch_ended",
     },
     ErrorCase {
         status: "413",
@@ -213,7 +231,34 @@ pub struct InferenceErrors;
 
 impl IntoResponses for InferenceErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        INFERENCE.iter().map(|error| reference(error, "")).collect()
+        inference().map(|error| reference(error, "")).collect()
+    }
+}
+
+/// The errors of every inference route.
+fn inference() -> impl Iterator<Item = &'static ErrorCase> {
+    let of_batches = ["408", "409"];
+    let errors = INFERENCE.iter();
+    errors.filter(move |error| !of_batches.contains(&error.status))
+}
+
+/// Errors of routes that read files and batches.
+pub(crate) struct BatchErrors;
+
+impl IntoResponses for BatchErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["400", "401", "403", "404", "503"])
+    }
+}
+
+/// Errors of routes that change files and batches.
+pub(crate) struct UploadErrors;
+
+impl IntoResponses for UploadErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&[
+            "400", "401", "403", "404", "408", "409", "413", "429", "503",
+        ])
     }
 }
 
@@ -222,10 +267,7 @@ pub(crate) struct MessageErrors;
 
 impl IntoResponses for MessageErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        INFERENCE
-            .iter()
-            .map(|error| reference(error, MESSAGE))
-            .collect()
+        inference().map(|error| reference(error, MESSAGE)).collect()
     }
 }
 
@@ -234,7 +276,7 @@ pub struct OllamaErrors;
 
 impl IntoResponses for OllamaErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        let listed = INFERENCE.iter().map(|case| {
+        let listed = inference().map(|case| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let schema = ObjectBuilder::new()
                 .property("error", text)

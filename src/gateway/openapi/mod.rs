@@ -7,5 +7,5 @@ pub use errors::{
     AdminErrors, InferenceErrors, ListingErrors, ModelErrors, OllamaErrors, VoteErrors,
     error_responses,
 };
-pub(crate) use errors::{MessageErrors, StoredErrors};
+pub(crate) use errors::{BatchErrors, MessageErrors, StoredErrors, UploadErrors};
 pub use headers::WaitHeaders;

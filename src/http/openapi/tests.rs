@@ -8,16 +8,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::server::service_routes;
-use gateway::inference::routes::inference_routes;
+use gateway::routes::user_routes;
 
 fn complete(strangers: bool) -> Value {
-    let router = inference_routes()
-        .merge(admin::routes())
-        .merge(service_routes());
+    let router = user_routes().merge(admin::routes()).merge(service_routes());
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 77] = [
+const ROUTES: [(&str, &str); 95] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -28,6 +26,24 @@ const ROUTES: [(&str, &str); 77] = [
     ("get", "/v1/responses/{id}"),
     ("delete", "/v1/responses/{id}"),
     ("get", "/v1/responses/{id}/input_items"),
+    ("post", "/v1/files"),
+    ("get", "/v1/files"),
+    ("get", "/v1/files/{id}"),
+    ("delete", "/v1/files/{id}"),
+    ("get", "/v1/files/{id}/content"),
+    ("post", "/v1/batches"),
+    ("get", "/v1/batches"),
+    ("get", "/v1/batches/{id}"),
+    ("post", "/v1/batches/{id}/cancel"),
+    ("post", "/v1/messages/batches"),
+    ("get", "/v1/messages/batches"),
+    ("get", "/v1/messages/batches/{id}"),
+    ("delete", "/v1/messages/batches/{id}"),
+    ("post", "/v1/messages/batches/{id}/cancel"),
+    ("get", "/v1/messages/batches/{id}/results"),
+    ("get", "/admin/batches"),
+    ("patch", "/admin/batches"),
+    ("post", "/admin/batches/cancel"),
     ("post", "/v1/tokenize"),
     ("post", "/v1/detokenize"),
     ("post", "/v1/embeddings"),
@@ -361,7 +377,7 @@ fn every_inference_post_route_has_its_own_span_name() {
         controller::Clock::start(),
     );
     let traces = edge::trace::Traces::new(exporter, 1.0, loads, clock, "/llm");
-    let document = inference_routes().into_openapi();
+    let document = user_routes().into_openapi();
     let mut count = 0;
     for (path, item) in document.paths.paths {
         let name = traces.name_of(&axum::http::Method::POST, &path);

@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 34] = [
+const TABLES: [(&str, &str); 36] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -45,6 +45,8 @@ const TABLES: [(&str, &str); 34] = [
     ("node_devices", "id"),
     ("node_tokens", "id"),
     ("used_rays", "address, prefix"),
+    ("files", "id"),
+    ("batches", "id"),
 ];
 
 /// Tables whose ids are never reused, even after their rows are gone.

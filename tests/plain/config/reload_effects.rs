@@ -220,6 +220,14 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("compat.run_model", "tiny-chat", ""),
     // The test below tries it.
     ("groups", "", ""),
+    ("batch.hours", "never", ""),
+    ("batch.hours_for", "2h", ""),
+    ("batch.files_max", "1GiB", ""),
+    ("batch.requests_max", "9", ""),
+    ("batch.request_max", "1MiB", ""),
+    ("batch.per_key", "9", ""),
+    ("batch.per_key_size", "9GiB", ""),
+    ("batch.keep", "9h", ""),
 ];
 
 /// Required settings of a cluster in addition to its kind.

@@ -17,6 +17,7 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<GateReport>) {
                 reports: GateReports::new(move |report| drop(inbox.send(report))),
                 idle_matters: Arc::default(),
                 changed: ChangedGates::default(),
+                batch_room: Arc::default(),
             },
             (Arc::default(), Arc::default()),
         )),

@@ -26,6 +26,8 @@ pub struct Hostile {
     pub stuck_after: Option<usize>,
     /// `--never-answer`: completions get no response at all.
     pub never_respond: bool,
+    /// `--crash-on WORD`: aborts when a request contains the word.
+    pub crash_on: Option<String>,
     /// `--health-answers N`: number of good health responses before the route hangs.
     pub health_responses: Option<usize>,
     pub health_responded: AtomicUsize,
@@ -75,6 +77,7 @@ impl Hostile {
             "--print-mib" => self.print_mib = number(name, value()?)?,
             "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
             "--never-answer" => self.never_respond = true,
+            "--crash-on" => self.crash_on = Some(value()?),
             "--health-answers" => self.health_responses = Some(number(name, value()?)?),
             "--status" => self.status = Some(number(name, value()?)?),
             "--exit-when-ready" => self.exit_when_ready = true,
@@ -99,6 +102,14 @@ impl Hostile {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Aborts if the request contains the word of `--crash-on`.
+    pub fn read(&self, body: &[u8]) {
+        let word = self.crash_on.as_deref();
+        if word.is_some_and(|word| String::from_utf8_lossy(body).contains(word)) {
+            std::process::abort();
+        }
     }
 
     /// Runs before everything else in the engine.

@@ -234,6 +234,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         Ok(request) => request,
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("not JSON: {error}")),
     };
+    stub.flags.hostile.read(body);
     if let Some(message) = &stub.flags.script.refuse {
         return refuse(StatusCode::BAD_REQUEST, message);
     }

@@ -1,0 +1,258 @@
+//! OpenAI's routes for files: uploads of requests, and the results of batches. Each file is visible to its own key only.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, header};
+use axum::response::{IntoResponse, Response};
+use tokio_util::io::ReaderStream;
+use utoipa::IntoParams;
+
+use super::owner::holder;
+use super::upload;
+use crate::auth::User;
+use crate::fields::{Fields, Params, Strict};
+use crate::open_batches::{MESSAGES, store_failed};
+use crate::openapi::{BatchErrors, UploadErrors};
+use crate::path_params::Path;
+use crate::state::App;
+use api_types::dto::{DeletedFile, FileList, FileObject, UploadForm};
+use api_types::error::Failure;
+use pool::Bytes;
+use store::{FilePage, StoredFile};
+
+const LIMIT: u32 = 10_000;
+
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FileQuery {
+    /// Only files with this purpose: `batch` or `batch_output`.
+    #[param(example = "batch")]
+    purpose: Option<String>,
+    /// The largest number of files on the page. The default is 10000.
+    #[param(minimum = 1, maximum = 10_000, example = 100)]
+    limit: Option<u32>,
+    /// `desc`, the default, begins with the latest file; `asc` begins with the oldest.
+    #[param(pattern = "^(asc|desc)$", example = "desc")]
+    order: Option<String>,
+    /// Only files after the file with this id.
+    after: Option<String>,
+}
+
+impl Strict for FileQuery {
+    fn read(fields: &mut Fields) -> Result<FileQuery, Failure> {
+        Ok(FileQuery {
+            purpose: fields.text("purpose")?,
+            limit: fields.integer("limit", 1..=LIMIT)?,
+            order: fields.text("order")?,
+            after: fields.text("after")?,
+        })
+    }
+}
+
+fn shown(file: &StoredFile) -> FileObject {
+    FileObject {
+        id: file.id.clone(),
+        object: "file",
+        bytes: file.bytes.0,
+        created_at: file.created.0 / 1_000,
+        expires_at: file.expires.map(|at| at.0 / 1_000),
+        filename: file.name.clone(),
+        purpose: file.purpose.clone(),
+        status: "processed",
+    }
+}
+
+/// The error for a file that does not exist or belongs to another key.
+pub(super) fn no_file(id: &str) -> Failure {
+    let id: String = id.chars().take(100).collect();
+    Failure::not_found(format!(
+        "no file of this key has the id {id}; GET /v1/files lists them"
+    ))
+}
+
+/// The file of this user.
+async fn find(app: &App, user: &User, id: &str) -> Result<StoredFile, Failure> {
+    let file = app.batches.store.file(&holder(user)?, id).await;
+    let file = file.map_err(store_failed)?;
+    let file = file.filter(|file| file.purpose != MESSAGES);
+    file.ok_or_else(|| no_file(id))
+}
+
+/// Upload a file of requests
+///
+/// Each line is a request: `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": …}}`. The lines are
+/// checked while they arrive, and errors name them by number. The file may be compressed with gzip. Only the key that uploads it can
+/// read it.
+///
+/// Every key may call this.
+#[utoipa::path(post, path = "/v1/files", tag = "batches", operation_id = "create_file",
+    security(("user_key" = [])),
+    request_body(content = UploadForm, content_type = "multipart/form-data", example = json!({
+        "purpose": "batch", "file": "(lines of JSON)"
+    })),
+    responses((status = 200, description = "The stored file", body = FileObject, example = json!({
+        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
+        "expires_at": 1766592000_u64, "filename": "prompts.jsonl", "purpose": "batch", "status": "processed"
+    })), UploadErrors))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Result<Json<FileObject>, Failure> {
+    let holder = holder(&user)?;
+    let batches = &app.batches;
+    let (_slot, room) = upload::begin(&app, &holder).await?;
+    let id = format!("file-{}", uuid::Uuid::new_v4().simple());
+    let received = upload::receive(batches, &id, request, upload::limits(&app, room)).await?;
+    let now = app.handle.clock().wall();
+    let file = StoredFile {
+        stored_as: id.clone(),
+        id,
+        holder,
+        purpose: "batch".to_owned(),
+        name: received.name,
+        bytes: Bytes(received.summary.bytes),
+        created: now,
+        expires: Some(now + received.expires_after.unwrap_or(app.config().batch.keep.0)),
+        // Plain data with text keys is always valid JSON.
+        summary: serde_json::to_string(&received.summary).ok(),
+    };
+    if let Err(fault) = batches.store.add_file(&file).await {
+        batches.remove(&file.stored_as).await;
+        return Err(store_failed(fault));
+    }
+    Ok(Json(shown(&file)))
+}
+
+/// List files
+///
+/// The files of the key, and the results of its batches.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/files", tag = "batches", operation_id = "list_files",
+    security(("user_key" = [])), params(FileQuery),
+    responses((status = 200, description = "A page of files", body = FileList, example = json!({
+        "object": "list", "data": [], "first_id": null, "last_id": null, "has_more": false
+    })), BatchErrors))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    user: User,
+    Params(query): Params<FileQuery>,
+) -> Result<Json<FileList>, Failure> {
+    let holder = holder(&user)?;
+    let limit = query.limit.unwrap_or(LIMIT);
+    let is_ascending = match query.order.as_deref() {
+        None | Some("desc") => false,
+        Some("asc") => true,
+        Some(_) => {
+            let message = "`order` must be asc or desc";
+            return Err(Failure::invalid("order".to_owned(), message));
+        }
+    };
+    let page = FilePage {
+        purpose: query.purpose.as_deref(),
+        hidden_purpose: MESSAGES,
+        after: query.after.as_deref(),
+        is_ascending,
+        limit: limit + 1,
+    };
+    let mut files = app
+        .batches
+        .store
+        .files(&holder, page)
+        .await
+        .map_err(store_failed)?;
+    let has_more = files.len() > limit as usize;
+    files.truncate(limit as usize);
+    Ok(Json(FileList {
+        object: "list",
+        first_id: files.first().map(|file| file.id.clone()),
+        last_id: files.last().map(|file| file.id.clone()),
+        data: files.iter().map(shown).collect(),
+        has_more,
+    }))
+}
+
+/// Show a file
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/files/{id}", tag = "batches", operation_id = "get_file",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    responses((status = 200, description = "The file", body = FileObject, example = json!({
+        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
+        "expires_at": 1766592000_u64, "filename": "prompts.jsonl", "purpose": "batch", "status": "processed"
+    })), BatchErrors))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Json<FileObject>, Failure> {
+    let file = find(&app, &user, &id).await?;
+    Ok(Json(shown(&file)))
+}
+
+/// Download a file
+///
+/// The lines of an upload, or the results of a batch.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/files/{id}/content", tag = "batches", operation_id = "download_file",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    responses((status = 200, description = "The lines", body = String, content_type = "application/jsonl",
+        example = json!("{\"custom_id\": \"1\"}\n")), BatchErrors))]
+pub(crate) async fn content(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let file = find(&app, &user, &id).await?;
+    let path = app.batches.path(&file.stored_as);
+    let opened = tokio::fs::File::open(&path).await;
+    let opened = opened.map_err(|error| {
+        tracing::warn!(file = id, %error, "a file cannot be read");
+        Failure::not_found(format!("the lines of the file {id} are gone"))
+    })?;
+    let body = Body::from_stream(ReaderStream::new(opened));
+    let headers = [
+        (header::CONTENT_TYPE, "application/jsonl".to_owned()),
+        (header::CONTENT_LENGTH, file.bytes.0.to_string()),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Delete a file
+///
+/// A file that an unfinished batch reads cannot be deleted; cancel the batch first.
+///
+/// Every key may call this.
+#[utoipa::path(delete, path = "/v1/files/{id}", tag = "batches", operation_id = "delete_file",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    responses((status = 200, description = "The file is gone", body = DeletedFile, example = json!({
+        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "deleted": true
+    })), UploadErrors))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Json<DeletedFile>, Failure> {
+    let batches = Arc::clone(&app.batches);
+    let file = find(&app, &user, &id).await?;
+    if batches.reads(&file.id) {
+        let message = format!(
+            "a batch reads the file {id}; cancel it with POST /v1/batches/ID/cancel, or wait until it has ended"
+        );
+        return Err(Failure::conflict("file_in_use", message));
+    }
+    batches.delete(&file).await.map_err(store_failed)?;
+    Ok(Json(DeletedFile {
+        id,
+        object: "file",
+        deleted: true,
+    }))
+}

@@ -1,0 +1,323 @@
+//! The ends of batches: results on disk, counts in the store, expiry, cancellation, and the files with the results.
+
+use super::job::Job;
+use super::owner;
+use super::runner::Runner;
+use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, Running, Status};
+use crate::state::App;
+use api_types::dto::RequestCounts;
+use batch::{RequestLine, ResultError, ResultKind, ResultLine};
+use pool::{Bytes, Span, Time};
+use store::StoredFile;
+
+/// Requests that get an error in one turn when a batch expires. Each is read from disk.
+const EXPIRED_PER_TURN: usize = 2_000;
+/// The error of requests that have not run by the end of the window.
+const EXPIRED: ResultError<'_> = ResultError {
+    code: "batch_expired",
+    message: "the request did not run within the completion window of its batch",
+};
+/// The error of requests that have not run when their batch was cancelled.
+const CANCELLED: ResultError<'_> = ResultError {
+    code: "batch_cancelled",
+    message: "the batch was cancelled before the request ran",
+};
+/// Deletions of expired files in one turn.
+const DELETED_PER_TURN: u32 = 32;
+/// The interval at which expired files are looked for.
+const EXPIRY_EVERY_MS: u64 = 60_000;
+
+/// Writes results to disk and counts to the store, at most once a second, and ends the batches that are due.
+pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
+    let now = runner.app.handle.clock().wall();
+    for record in records {
+        if !runner.jobs.contains_key(&record.id) {
+            continue;
+        }
+        if let Some(ended) = end_due(runner, record, now) {
+            change(&runner.app, &record.id, ended).await;
+        }
+        sync(runner, &record.id, now).await;
+    }
+    let open: Vec<BatchRecord> = runner.app.batches.with_open(|open| {
+        let open = open.values();
+        open.map(|batch| batch.record.clone()).collect()
+    });
+    for record in open {
+        conclude(runner, record, now).await;
+    }
+    forget(runner, now).await;
+}
+
+/// The status that a batch gets now: it expires, or its holder has lost its rights.
+fn end_due(runner: &Runner, record: &BatchRecord, now: Time) -> Option<BatchState> {
+    if record.state.status != Status::InProgress {
+        return None;
+    }
+    if let Err(why) = owner::user_of(&record.holder, &record.state.endpoint, &runner.app) {
+        return Some(BatchState::Cancelled { why });
+    }
+    (now.0 >= record.state.deadline).then_some(BatchState::Expired)
+}
+
+/// An end of a batch before all its requests have run.
+#[derive(Clone)]
+enum BatchState {
+    Expired,
+    Cancelled { why: String },
+}
+
+async fn change(app: &App, id: &str, ended: BatchState) {
+    let now = app.handle.clock().wall();
+    let changed = app.batches.change(id, |record| match &ended {
+        BatchState::Expired => record.state.becomes(Status::Finalizing, now),
+        BatchState::Cancelled { why } => {
+            record.state.error = Some(("key_revoked".to_owned(), why.clone()));
+            record.state.becomes(Status::Cancelling, now);
+        }
+    });
+    if let Err(fault) = changed.await {
+        tracing::warn!(batch = id, %fault, "the state of a batch cannot be stored");
+    }
+}
+
+/// Ends a batch with an error.
+pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: String) {
+    tracing::warn!(batch = record.id, message, "a batch has failed");
+    let now = app.handle.clock().wall();
+    let changed = app.batches.change(&record.id, |record| {
+        record.state.error = Some((code.to_owned(), message.clone()));
+        record.state.becomes(Status::Failed, now);
+    });
+    match changed.await {
+        Ok(_) => {
+            app.batches.with_open(|open| open.remove(&record.id));
+        }
+        Err(fault) => {
+            tracing::warn!(batch = record.id, %fault, "the state of a batch cannot be stored");
+        }
+    }
+}
+
+/// Has new results written to disk, then counts them in the store.
+async fn sync(runner: &mut Runner, id: &str, now: Time) {
+    let Some(job) = runner.jobs.get(id) else {
+        return;
+    };
+    let before = runner.active.iter().take_while(|batch| batch.id != id);
+    let before: Vec<&Job> = before
+        .filter_map(|batch| runner.jobs.get(&batch.id))
+        .collect();
+    let running = Running {
+        in_flight: job.in_flight,
+        expected_seconds: runner.speeds.expected_seconds(&before, job),
+    };
+    runner.app.batches.with_open(|open| {
+        if let Some(batch) = open.get_mut(id) {
+            batch.running = running;
+        }
+    });
+    let Some(job) = runner.jobs.get_mut(id) else {
+        return;
+    };
+    if !job.is_unsynced || now.since(job.synced_at) < Span(1_000) {
+        return;
+    }
+    let results = job.shared_results();
+    let synced = tokio::task::spawn_blocking(move || {
+        let mut results = results
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        results
+            .sync()
+            .map(|()| (results.completed(), results.failed()))
+    });
+    match synced.await {
+        Ok(Ok((completed, failed))) => {
+            (job.is_unsynced, job.synced_at) = (false, now);
+            let counted = runner.app.batches.change(id, |record| {
+                let counts = &mut record.state.counts;
+                *counts = RequestCounts {
+                    completed,
+                    failed,
+                    ..*counts
+                };
+            });
+            if let Err(fault) = counted.await {
+                tracing::warn!(batch = id, %fault, "the counts of a batch cannot be stored");
+            }
+        }
+        Ok(Err(error)) => {
+            (job.synced_at, job.is_broken) = (now, true);
+            tracing::warn!(batch = id, %error, "the results of a batch cannot be written");
+        }
+        Err(error) => tracing::error!(%error, "the results of a batch could not be written"),
+    }
+}
+
+/// Ends a batch whose requests all have results, or that has been cancelled or has expired.
+async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
+    let Some(job) = runner.jobs.get_mut(&record.id) else {
+        return;
+    };
+    if job.in_flight > 0 {
+        return;
+    }
+    if job.is_broken {
+        // Opened again in the next turn.
+        runner.jobs.remove(&record.id);
+        return;
+    }
+    let is_skipping = matches!(record.state.status, Status::Cancelling | Status::Finalizing);
+    if is_skipping && record.state.run.is_none() {
+        let run = job.results().done();
+        let noted = runner
+            .app
+            .batches
+            .change(&record.id, |record| record.state.run = Some(run));
+        if let Err(fault) = noted.await {
+            tracing::warn!(batch = record.id, %fault, "the state of a batch cannot be stored");
+        }
+        return;
+    }
+    let status = match record.state.status {
+        Status::Cancelling if end_some(job, CANCELLED) => return,
+        Status::Cancelling => Status::Cancelled,
+        Status::Finalizing if end_some(job, EXPIRED) => return,
+        Status::Finalizing => Status::Expired,
+        Status::InProgress if job.left() == 0 => Status::Completed,
+        _ => return,
+    };
+    if job.is_unsynced {
+        // Written within a second.
+        return;
+    }
+    let files = match store_files(runner, &record, now).await {
+        Ok(files) => files,
+        Err(fault) => {
+            tracing::warn!(batch = record.id, %fault, "the results of a batch cannot be stored; trying again");
+            return;
+        }
+    };
+    let (completed, failed) = {
+        let results = runner.jobs[&record.id].results();
+        (results.completed(), results.failed())
+    };
+    let changed = runner.app.batches.change(&record.id, |record| {
+        (record.state.output_file, record.state.error_file) = files.clone();
+        record.state.counts.completed = completed;
+        record.state.counts.failed = failed;
+        if status == Status::Completed {
+            record.state.becomes(Status::Finalizing, now);
+        }
+        record.state.becomes(status, now);
+    });
+    match changed.await {
+        Ok(_) => {
+            runner.jobs.remove(&record.id);
+            runner.app.batches.with_open(|open| open.remove(&record.id));
+            tracing::info!(
+                batch = record.id,
+                ?status,
+                completed,
+                failed,
+                "a batch has ended"
+            );
+        }
+        Err(fault) => {
+            tracing::warn!(batch = record.id, %fault, "the end of a batch cannot be stored; trying again");
+        }
+    }
+}
+
+/// Gives some of the requests without a result an error. Returns true if there may be more.
+fn end_some(job: &mut Job, error: ResultError<'_>) -> bool {
+    for _ in 0..EXPIRED_PER_TURN {
+        let next = job.results().next_undone(0);
+        let Some(request) = next else {
+            return false;
+        };
+        let text = job.requests.read(request).unwrap_or_default();
+        let text = std::str::from_utf8(&text).unwrap_or_default();
+        let custom_id = RequestLine::parse(text).map(|line| line.custom_id.into_owned());
+        let line = ResultLine {
+            custom_id: &custom_id.unwrap_or_default(),
+            response: None,
+            error: Some(error),
+        };
+        let written = job.results().write(request, ResultKind::Error, &line);
+        if let Err(error) = written {
+            tracing::warn!(batch = job.id, %error, "a result of a batch cannot be written");
+            return true;
+        }
+        job.is_unsynced = true;
+    }
+    true
+}
+
+/// Stores the records of the files with the results. Returns the ids of the output and the errors.
+async fn store_files(
+    runner: &Runner,
+    record: &BatchRecord,
+    now: Time,
+) -> Result<(Option<String>, Option<String>), store::StoreError> {
+    let batches = &runner.app.batches;
+    let bytes = |kind: &str| {
+        let path = batches.path(&format!("{}.{kind}", record.id));
+        std::fs::metadata(path).map_or(0, |found| found.len())
+    };
+    let after = record.state.output_expires_after.map(Span);
+    let keep = after.unwrap_or(batches.config.get().batch.keep.0);
+    let mut ids = [None, None];
+    for (id, (bytes, kind)) in ids
+        .iter_mut()
+        .zip([(bytes("output"), "output"), (bytes("errors"), "errors")])
+    {
+        if bytes == 0 {
+            continue;
+        }
+        let number = record.id.trim_start_matches(record.state.form.id_prefix());
+        let file = StoredFile {
+            // Derived from the batch, because the end may be stored twice.
+            id: format!("file-{number}-{kind}"),
+            holder: record.holder.clone(),
+            purpose: match record.state.form {
+                ApiForm::OpenAi => "batch_output".to_owned(),
+                ApiForm::Anthropic => MESSAGES.to_owned(),
+            },
+            name: format!("{}_{kind}.jsonl", record.id),
+            stored_as: format!("{}.{kind}", record.id),
+            bytes: Bytes(bytes),
+            created: now,
+            expires: Some(now + keep),
+            summary: None,
+        };
+        batches.store.add_file(&file).await?;
+        *id = Some(file.id);
+    }
+    let [output, errors] = ids;
+    Ok((output, errors))
+}
+
+/// Deletes expired files and old records, once a minute.
+async fn forget(runner: &mut Runner, now: Time) {
+    if now.since(runner.forgot_at) < Span(EXPIRY_EVERY_MS) {
+        return;
+    }
+    runner.forgot_at = now;
+    let batches = &runner.app.batches;
+    let keep = batches.config.get().batch.keep.0;
+    let before = Time(now.0.saturating_sub(keep.0));
+    if let Err(fault) = batches.store.forget_batches(before).await {
+        tracing::debug!(%fault, "old batches cannot be deleted");
+    }
+    let expired = batches.store.expired_files(now, DELETED_PER_TURN).await;
+    for file in expired.unwrap_or_default() {
+        if batches.reads(&file.id) {
+            continue;
+        }
+        if let Err(fault) = batches.delete(&file).await {
+            tracing::warn!(file = file.id, %fault, "an expired file cannot be deleted");
+        }
+    }
+}

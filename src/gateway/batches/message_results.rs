@@ -1,0 +1,88 @@
+//! The results of a batch of messages in Anthropic's form, line by line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::message_routes::find;
+use crate::auth::User;
+use crate::openapi::MessageErrors;
+use crate::path_params::Path;
+use crate::state::App;
+use api_types::error::Failure;
+use batch::anthropic_line;
+
+/// Pieces between the disk and the network.
+const PIECES_MAX: usize = 8;
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Read the results of a batch of messages (Anthropic's Message Batches)
+///
+/// A line for each request, in any order.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/messages/batches/{id}/results", tag = "batches", operation_id = "list_message_batch_results",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    responses((status = 200, description = "The results", body = String, content_type = "application/x-jsonl",
+        example = json!("{\"custom_id\": \"1\", \"result\": {\"type\": \"canceled\"}}\n")), MessageErrors))]
+pub(crate) async fn results(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    let record = find(&app, &user, &id).await?;
+    if record.state.status.is_open() {
+        let message = format!("the batch {id} has no results yet; they exist once it has ended");
+        return Err(Failure::not_found(message));
+    }
+    let paths = ["output", "errors"];
+    let paths = paths.map(|kind| app.batches.path(&format!("{}.{kind}", record.id)));
+    let (sender, pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES_MAX);
+    // Ends when the client leaves, because the channel then closes.
+    tokio::task::spawn_blocking(move || {
+        for path in paths {
+            if let Err(error) = translate(&path, &sender) {
+                let _ = sender.blocking_send(Err(error));
+                return;
+            }
+        }
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-jsonl")];
+    let body = Body::from_stream(ReceiverStream::new(pieces));
+    Ok((kind, body).into_response())
+}
+
+/// Sends the lines of a file of results in Anthropic's form.
+fn translate(path: &PathBuf, sender: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let (mut lines, mut line, mut piece) = (BufReader::new(file), Vec::new(), Vec::new());
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        piece.extend(anthropic_line(&line)?);
+        piece.push(b'\n');
+        line.clear();
+        if piece.len() >= PIECE_BYTES
+            && sender
+                .blocking_send(Ok(std::mem::take(&mut piece).into()))
+                .is_err()
+        {
+            return Ok(());
+        }
+    }
+    if !piece.is_empty() {
+        // The client may have left.
+        let _ = sender.blocking_send(Ok(piece.into()));
+    }
+    Ok(())
+}

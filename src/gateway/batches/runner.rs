@@ -1,0 +1,365 @@
+//! Runs the requests of all batches: one task that takes room at gates, starts requests, writes results, and reports to the pool which
+//! models the batches wait for. Only one process at a time runs the batches of a folder.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::finish;
+use super::job::Job;
+use super::line::LineEnd;
+use super::speed::Speeds;
+use crate::open_batches::{BatchRecord, Status, read};
+use crate::state::App;
+use batch::{Response, ResultError, ResultKind, ResultLine};
+use pool::{BatchDemand, ModelId, Time};
+
+/// The time between two turns, which write results to disk and states to the store.
+const TURN_EVERY: Duration = Duration::from_secs(1);
+/// Batches with open files. Each has five.
+const OPEN_MAX: usize = 256;
+const OPEN_PER_HOLDER: usize = 32;
+
+/// A request that has ended.
+pub(super) struct Ended {
+    pub job: String,
+    pub model: usize,
+    pub request: u64,
+    pub custom_id: String,
+    pub request_id: HeaderValue,
+    pub had_seat: bool,
+    pub end: LineEnd,
+}
+
+/// A batch whose requests may begin.
+#[derive(Clone, Debug)]
+pub(super) struct ActiveBatch {
+    pub id: String,
+    pub holder: String,
+    pub endpoint: String,
+}
+
+impl ActiveBatch {
+    fn new(record: &BatchRecord) -> ActiveBatch {
+        ActiveBatch {
+            id: record.id.clone(),
+            holder: record.holder.clone(),
+            endpoint: record.state.endpoint.clone(),
+        }
+    }
+}
+
+/// The batches of a folder, in the hands of this process.
+pub(super) struct Runner {
+    pub app: App,
+    pub jobs: BTreeMap<String, Job>,
+    /// The batches whose requests may begin: by rank, then by age.
+    pub active: Vec<ActiveBatch>,
+    pub lines: JoinSet<Ended>,
+    /// The times until which no request is started for a model.
+    pub pauses: BTreeMap<String, Time>,
+    pub speeds: Speeds,
+    demands: Vec<BatchDemand>,
+    /// Requests that run without a seat.
+    pub seatless: u64,
+    /// The last time at which expired files were looked for.
+    pub forgot_at: Time,
+}
+
+/// Runs batches until `ending` fires.
+pub async fn run(app: App, ending: CancellationToken) {
+    // Held until the task ends.
+    let _locked = tokio::select! {
+        locked = lock(&app) => locked,
+        () = ending.cancelled() => return,
+    };
+    let batches = Arc::clone(&app.batches);
+    let removed = tokio::task::spawn_blocking(move || batches.remove_unfinished());
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(%error, "unfinished uploads cannot be removed");
+    }
+    let mut runner = Runner::new(app.clone());
+    runner.open_all().await;
+    let mut turns = tokio::time::interval(TURN_EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        // From here on, no room is overlooked.
+        app.handle.batch_room().await_signal();
+        runner.start_requests();
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => break,
+            _ = turns.tick() => runner.turn().await,
+            () = app.batches.changed.notified() => runner.turn().await,
+            Some(ended) = runner.lines.join_next(), if !runner.lines.is_empty() => {
+                runner.ended(ended);
+                while let Some(ended) = runner.lines.try_join_next() {
+                    runner.ended(ended);
+                }
+            }
+            () = app.handle.batch_room().appears() => {}
+        }
+    }
+    // The next process runs the requests again that have not ended.
+    runner.lines.shutdown().await;
+    runner.jobs.values().for_each(Job::sync);
+}
+
+/// Waits for the lock of the folder. An earlier process may still write results.
+async fn lock(app: &App) -> File {
+    let mut is_logged = false;
+    loop {
+        let file = app.batches.dir().and_then(|dir| {
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(false).write(true);
+            options.open(dir.join("runner.lock"))
+        });
+        let problem = match file {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => return file,
+                Err(TryLockError::WouldBlock) => "another process runs the batches".to_owned(),
+                Err(TryLockError::Error(error)) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        if !is_logged {
+            tracing::info!(problem, "batches wait");
+            is_logged = true;
+        }
+        tokio::time::sleep(TURN_EVERY).await;
+    }
+}
+
+impl Runner {
+    fn new(app: App) -> Runner {
+        Runner {
+            app,
+            jobs: BTreeMap::new(),
+            active: Vec::new(),
+            lines: JoinSet::new(),
+            pauses: BTreeMap::new(),
+            speeds: Speeds::default(),
+            demands: Vec::new(),
+            seatless: 0,
+            forgot_at: Time::default(),
+        }
+    }
+
+    /// Continues the batches of an earlier process.
+    async fn open_all(&mut self) {
+        loop {
+            match self.app.batches.store.open_batches().await {
+                Ok(stored) => {
+                    let records = stored.into_iter().filter_map(read);
+                    records.for_each(|record| self.app.batches.insert(record));
+                    return;
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, "the open batches cannot be read; trying again");
+                    tokio::time::sleep(TURN_EVERY).await;
+                }
+            }
+        }
+    }
+
+    /// The records of the open batches: by rank, then by age.
+    fn records(&self) -> Vec<BatchRecord> {
+        let mut records: Vec<BatchRecord> = self.app.batches.with_open(|open| {
+            let open = open.values();
+            open.map(|batch| batch.record.clone()).collect()
+        });
+        records.sort_by_key(|record| {
+            let rank = Reverse(record.state.rank);
+            (rank, record.created, record.id.clone())
+        });
+        records
+    }
+
+    /// Everything that is due each second: new batches, results to disk, batches that end, and the demand for models.
+    async fn turn(&mut self) {
+        let records = self.records();
+        self.open_some(&records).await;
+        finish::sync_and_end(self, &records).await;
+        let records = self.records();
+        self.active = records
+            .iter()
+            .filter(|record| record.state.status == Status::InProgress && !record.state.is_paused)
+            .filter(|record| self.jobs.contains_key(&record.id))
+            .map(ActiveBatch::new)
+            .collect();
+        self.report_demand();
+    }
+
+    /// Opens batches that are next, within the limits of open files.
+    async fn open_some(&mut self, records: &[BatchRecord]) {
+        let mut of_holder: BTreeMap<&str, usize> = BTreeMap::new();
+        for record in records {
+            let count = of_holder.entry(&record.holder).or_default();
+            if *count < OPEN_PER_HOLDER && self.jobs.len() < OPEN_MAX {
+                self.open(record).await;
+            }
+            *count += usize::from(self.jobs.contains_key(&record.id));
+        }
+    }
+
+    /// Opens the files of a batch that is new to the runner.
+    async fn open(&mut self, record: &BatchRecord) {
+        if self.jobs.contains_key(&record.id) {
+            return;
+        }
+        let (id, state) = (record.id.clone(), record.state.clone());
+        let batches = Arc::clone(&self.app.batches);
+        let opened = tokio::task::spawn_blocking(move || {
+            let dir = batches.dir()?;
+            let input = &state.input_stored_as;
+            Job::open(dir, &id, input, state.suffix, &state.models)
+        });
+        match opened.await {
+            Ok(Ok(job)) => {
+                self.jobs.insert(record.id.clone(), job);
+            }
+            Ok(Err(error)) => {
+                let message = format!("the files of the batch cannot be read: {error}");
+                finish::fail(&self.app, record, "file_unreadable", message).await;
+            }
+            Err(error) => tracing::error!(%error, "the files of a batch could not be opened"),
+        }
+    }
+
+    /// Takes the end of a request: its result, or another run.
+    fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
+        let Ended {
+            job: id,
+            model,
+            request,
+            custom_id,
+            request_id,
+            had_seat,
+            end,
+        } = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "a request of a batch panicked");
+                return;
+            }
+        };
+        self.seatless -= u64::from(!had_seat);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let name = job.models[model].name.clone();
+        let request_id = request_id.to_str().unwrap_or_default();
+        let result = |kind, response, error| {
+            let line = ResultLine {
+                custom_id: &custom_id,
+                response,
+                error,
+            };
+            (kind, line)
+        };
+        let crash;
+        let (kind, line) = match &end {
+            LineEnd::LostSeat => return job.runs_again(model, request),
+            LineEnd::Later => {
+                job.runs_again(model, request);
+                return self.pause(&name);
+            }
+            LineEnd::Crashed { message } => {
+                if job.crashed(model, request) {
+                    return;
+                }
+                crash = format!("the engine ended twice while it ran this request: {message}");
+                let error = ResultError {
+                    code: "engine_crashed",
+                    message: &crash,
+                };
+                result(ResultKind::Error, None, Some(error))
+            }
+            LineEnd::Failed { code, message } => {
+                let error = ResultError { code, message };
+                result(ResultKind::Error, None, Some(error))
+            }
+            LineEnd::Responded { status, body } => {
+                let kind = if *status < 400 {
+                    ResultKind::Output
+                } else {
+                    ResultKind::Error
+                };
+                let response = Response {
+                    status_code: *status,
+                    request_id,
+                    body,
+                };
+                result(kind, Some(response), None)
+            }
+        };
+        if let Err(error) = job.finishes(model, request, kind, &line) {
+            tracing::warn!(batch = id, %error, "a result of a batch cannot be written; the request runs again");
+            return self.pause(&name);
+        }
+        self.speeds.of_model(&name).ended();
+    }
+
+    /// Reports the models with requests that wait to the pool, if they have changed, and measures the speeds of the models.
+    fn report_demand(&mut self) {
+        let now = self.app.handle.clock().now();
+        let may_evict = self
+            .app
+            .config()
+            .is_within_batch_hours(self.app.handle.clock().wall());
+        let mut lines: BTreeMap<ModelId, u64> = BTreeMap::new();
+        let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+        for batch in &self.active {
+            let models = self.jobs[&batch.id].models.iter();
+            for work in models.filter(|work| work.left > 0) {
+                if let Some(route) = self.app.handle.route(&work.name) {
+                    *lines.entry(route.model).or_default() += work.left;
+                    *names.entry(&work.name).or_default() += work.in_flight;
+                }
+            }
+        }
+        for (name, in_flight) in names {
+            self.speeds.of_model(name).tick(now, in_flight);
+        }
+        let demand = |(model, lines)| BatchDemand {
+            model,
+            lines: rounded(lines),
+            may_evict,
+        };
+        let demands: Vec<BatchDemand> = lines.into_iter().map(demand).collect();
+        if demands != self.demands && self.app.handle.set_batches(demands.clone()).is_ok() {
+            self.demands = demands;
+        }
+    }
+}
+
+/// Keeps the four highest bits, because the pool needs only the order of the lists.
+fn rounded(lines: u64) -> u64 {
+    let shift = (u64::BITS - lines.leading_zeros()).saturating_sub(4);
+    (lines >> shift) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_is_rounded_down_to_four_bits_and_never_to_zero() {
+        for (lines, expected) in [
+            (1, 1),
+            (15, 15),
+            (17, 16),
+            (1_000, 960),
+            (u64::MAX, 15 << 60),
+        ] {
+            assert_eq!(rounded(lines), expected, "{lines}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The records of batches, as they are stored and shown, and the batches that have not ended, which routes and the runner share. Knows
+//! neither callers nor routes.
+
+mod admin;
+mod record;
+mod service;
+
+pub(crate) use record::{ApiForm, BatchRecord, BatchState, MESSAGES, Running, Status, Times};
+pub use service::Batches;
+pub(crate) use service::{UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};

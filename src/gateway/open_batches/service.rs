@@ -1,0 +1,283 @@
+//! The batches that are not complete, shared by the routes and the runner, and the folder of all files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::record::{BatchRecord, Running, Status};
+use api_types::error::{ErrorKind, Failure};
+use config::LiveConfig;
+use controller::Clock;
+use store::{Store, StoreError, StoredFile};
+
+/// The folder of files, in `state.dir`.
+const FOLDER: &str = "files";
+/// The time after which a silent upload has ended.
+const UNFINISHED_FOR: Duration = Duration::from_secs(3_600);
+/// Uploads of one holder at the same time.
+pub(crate) const UPLOADS_PER_HOLDER: u32 = 4;
+
+/// Files and batches of all holders.
+pub struct Batches {
+    dir: PathBuf,
+    pub(crate) store: Arc<Store>,
+    pub(crate) config: LiveConfig,
+    pub(crate) clock: Clock,
+    open: Mutex<BTreeMap<String, OpenBatch>>,
+    uploads: Mutex<BTreeMap<String, u32>>,
+    /// Held while a changed state is stored, because the last state on disk must be the present one.
+    changing: tokio::sync::Mutex<()>,
+    /// Wakes the runner after a change by a route.
+    pub(crate) changed: Notify,
+}
+
+/// A batch that is not complete.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenBatch {
+    pub record: BatchRecord,
+    pub running: Running,
+}
+
+/// An upload of a holder, until it is dropped.
+pub(crate) struct UploadSlot<'a> {
+    batches: &'a Batches,
+    holder: String,
+}
+
+impl Drop for UploadSlot<'_> {
+    fn drop(&mut self) {
+        let mut uploads = locked(&self.batches.uploads);
+        if let Some(count) = uploads.get_mut(&self.holder) {
+            *count -= 1;
+            if *count == 0 {
+                uploads.remove(&self.holder);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batches")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Batches {
+    /// `state_dir` is `state.dir`.
+    pub fn new(state_dir: &Path, store: Arc<Store>, config: LiveConfig, clock: Clock) -> Batches {
+        Batches {
+            dir: state_dir.join(FOLDER),
+            store,
+            config,
+            clock,
+            open: Mutex::default(),
+            uploads: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The folder of all files, created if it does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be created.
+    pub(crate) fn dir(&self) -> std::io::Result<&Path> {
+        std::fs::create_dir_all(&self.dir)?;
+        Ok(&self.dir)
+    }
+
+    /// Removes the files of uploads that an earlier process did not complete. Blocks.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or a file cannot be removed.
+    pub(crate) fn remove_unfinished(&self) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(self.dir()?)? {
+            let entry = entry?;
+            let is_part = entry.path().extension().is_some_and(|end| end == "part");
+            let age = entry.metadata()?.modified()?.elapsed();
+            // Uploads of this process may be in progress; a silent client is refused after a minute.
+            if is_part && age.is_ok_and(|age| age > UNFINISHED_FOR) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins an upload; `None` if the holder has too many.
+    pub(crate) fn begin_upload(&self, holder: &str) -> Option<UploadSlot<'_>> {
+        let mut uploads = locked(&self.uploads);
+        let count = uploads.entry(holder.to_owned()).or_default();
+        if *count >= UPLOADS_PER_HOLDER {
+            return None;
+        }
+        *count += 1;
+        Some(UploadSlot {
+            batches: self,
+            holder: holder.to_owned(),
+        })
+    }
+
+    pub(crate) fn with_open<T>(
+        &self,
+        read: impl FnOnce(&mut BTreeMap<String, OpenBatch>) -> T,
+    ) -> T {
+        read(&mut locked(&self.open))
+    }
+
+    /// Returns true if an open batch reads this file.
+    pub(crate) fn reads(&self, file: &str) -> bool {
+        self.with_open(|open| {
+            let mut open = open.values();
+            open.any(|batch| batch.record.state.input_file == file)
+        })
+    }
+
+    /// The batch with this id, with the runner's figures.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn find(
+        &self,
+        id: &str,
+    ) -> Result<Option<(BatchRecord, Running)>, StoreError> {
+        let open = self.with_open(|open| open.get(id).cloned());
+        if let Some(batch) = open {
+            return Ok(Some((batch.record, batch.running)));
+        }
+        let stored = self.store.batch(id).await?;
+        Ok(stored
+            .and_then(read)
+            .map(|record| (record, Running::default())))
+    }
+
+    /// The lines of a file.
+    pub(crate) fn path(&self, stored_as: &str) -> PathBuf {
+        self.dir.join(format!("{stored_as}.jsonl"))
+    }
+
+    /// Removes the bytes of a file.
+    pub(crate) async fn remove(&self, stored_as: &str) {
+        for extension in ["jsonl", "index"] {
+            let path = self.dir.join(format!("{stored_as}.{extension}"));
+            match tokio::fs::remove_file(&path).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a file cannot be removed");
+                }
+            }
+        }
+    }
+
+    /// Deletes a file: first its record, because a record without bytes would be an error for its holder.
+    ///
+    /// # Errors
+    /// The store cannot be written. The file stays then.
+    pub(crate) async fn delete(&self, file: &StoredFile) -> Result<(), StoreError> {
+        self.store.delete_file(&file.holder, &file.id).await?;
+        self.remove(&file.stored_as).await;
+        Ok(())
+    }
+
+    /// Stores a batch and hands it to the runner.
+    ///
+    /// # Errors
+    /// The store cannot be written. The batch does not exist then.
+    pub(crate) async fn add(&self, record: BatchRecord) -> Result<(), StoreError> {
+        self.store.save_batch(&record.to_stored()).await?;
+        self.insert(record);
+        Ok(())
+    }
+
+    /// A stored batch as it is now, with the runner's figures.
+    pub(crate) fn present_with_figures(&self, stored: BatchRecord) -> (BatchRecord, Running) {
+        let open = self.with_open(|open| open.get(&stored.id).cloned());
+        match open {
+            Some(open) => (open.record, open.running),
+            None => (stored, Running::default()),
+        }
+    }
+
+    /// A stored batch as it is now.
+    pub(crate) fn present(&self, stored: BatchRecord) -> BatchRecord {
+        self.present_with_figures(stored).0
+    }
+
+    /// Begins to cancel a batch. Returns false if it has ended.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub(crate) async fn begin_cancel(&self, id: &str) -> Result<bool, Failure> {
+        let now = self.clock.wall();
+        let changed = self.change(id, |record| {
+            if record.state.status == Status::InProgress {
+                record.state.becomes(Status::Cancelling, now);
+            }
+        });
+        changed.await.map_err(store_failed)
+    }
+
+    pub(crate) fn insert(&self, record: BatchRecord) {
+        let (id, running) = (record.id.clone(), Running::default());
+        self.with_open(|open| open.insert(id, OpenBatch { record, running }));
+        self.changed.notify_one();
+    }
+
+    /// Changes an open batch durably and wakes the runner. Returns false if the batch is not open.
+    ///
+    /// # Errors
+    /// The store cannot be written. Nothing has changed then.
+    pub(crate) async fn change(
+        &self,
+        id: &str,
+        change: impl Fn(&mut BatchRecord),
+    ) -> Result<bool, StoreError> {
+        let _changing = self.changing.lock().await;
+        let changed = self.with_open(|open| {
+            let mut record = open.get(id)?.record.clone();
+            change(&mut record);
+            Some(record)
+        });
+        let Some(record) = changed else {
+            return Ok(false);
+        };
+        self.store.save_batch(&record.to_stored()).await?;
+        self.with_open(|open| {
+            if let Some(batch) = open.get_mut(id) {
+                batch.record = record;
+            }
+        });
+        self.changed.notify_one();
+        Ok(true)
+    }
+}
+
+/// The error for a client when the store fails.
+pub(crate) fn store_failed(fault: StoreError) -> Failure {
+    if !fault.is_logged_by_the_store() {
+        tracing::error!(%fault, "files and batches cannot be stored or read");
+    }
+    let message = "the server's database cannot be used now; see the server log, and try again";
+    Failure::new(ErrorKind::Unavailable, "not_saved", message)
+}
+
+/// Reads a stored batch. A state in an unknown form is logged and skipped.
+pub(crate) fn read(stored: store::StoredBatch) -> Option<BatchRecord> {
+    let id = stored.id.clone();
+    match BatchRecord::from_stored(stored) {
+        Ok(record) => Some(record),
+        Err(error) => {
+            tracing::warn!(batch = id, %error, "the state of a batch cannot be read");
+            None
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
