@@ -7,7 +7,10 @@ use bench::BenchArgs;
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
-use terminal::{CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs};
+use terminal::{
+    BATCH_EXAMPLES, BatchArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs,
+    RUN_EXAMPLES, RunArgs,
+};
 
 mod engine_args;
 
@@ -39,6 +42,9 @@ pub enum Command {
     /// Send the prompts of a file to several models of a running pool, and show their answers side by side.
     #[command(after_help = EVALUATE_EXAMPLES)]
     Evaluate(Box<EvaluateArgs>),
+    /// Run the requests of a file in the room that other requests leave, and download the results.
+    #[command(after_help = BATCH_EXAMPLES)]
+    Batch(Box<BatchArgs>),
     /// Fetch a model's weights to this machine without loading them. It needs no server.
     #[command(after_help = PULL_EXAMPLES)]
     Pull(PullArgs),

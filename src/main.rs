@@ -33,6 +33,9 @@ fn main() -> ExitCode {
         Some(Command::Evaluate(args)) => {
             return with_defaults(&args.server, |defaults| terminal::evaluate(&args, defaults));
         }
+        Some(Command::Batch(args)) => {
+            return with_defaults(&args.server, |defaults| terminal::batch(&args, defaults));
+        }
         Some(Command::Run(args)) => {
             return with_defaults(&args.server, |defaults| terminal::run(&args, defaults));
         }

@@ -1,6 +1,7 @@
 //! Data types for the admin API's responses, with the fields that the client shows.
 //! Absent fields are not errors, which keeps the client compatible with older and newer servers.
 
+mod batches;
 mod load;
 mod records;
 
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use crate::state::LoadState;
 
+pub use batches::*;
 pub use load::*;
 pub use records::*;
 

@@ -230,7 +230,7 @@ impl Client {
         Ok(Stream::new(response, self.clone()))
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &str,
@@ -245,7 +245,11 @@ impl Client {
     }
 
     /// Sends the request and returns a successful response.
-    async fn send(&self, path: &str, request: RequestBuilder) -> Result<Response, ClientError> {
+    pub(crate) async fn send(
+        &self,
+        path: &str,
+        request: RequestBuilder,
+    ) -> Result<Response, ClientError> {
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => return Err(self.lost_or_misled(error).await),

@@ -1,8 +1,9 @@
-//! HTTP client of a pool for its command lines, `admin-client` and `model-pool chat`, `run` and `evaluate`. It finds the server and
-//! the key, sends requests, reads event streams, and explains errors with advice.
+//! HTTP client of a pool for its command lines, `admin-client` and `model-pool chat`, `run`, `evaluate` and `batch`. It finds the
+//! server and the key, sends requests and files, reads event streams, and explains errors with advice.
 
 mod error;
 mod events;
+mod files;
 mod http;
 mod response;
 mod settings;

@@ -1,14 +1,16 @@
-//! `model-pool chat`, `run` and `evaluate`: a terminal client of a running pool. It uses only the HTTP API, and therefore works
-//! with pools on other machines. `table`, `fold` and `style` format the output of every command line.
+//! `model-pool chat`, `run`, `evaluate` and `batch`: a terminal client of a running pool. It uses only the HTTP API, and therefore
+//! works with pools on other machines. `table`, `fold` and `style` format the output of every command line.
 //!
 //! ```text
 //! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
 //! run  ─▶ once:    arguments and standard input  ─▶ ask ─▶ screen
 //! evaluate:        prompts of a file, for each model ─▶ ask ─▶ table
+//! batch:           a file of requests ─▶ batch ─▶ files of results
 //!                                        ask: pool_client ─▶ response
 //! ```
 
 mod args;
+mod batch;
 mod command;
 mod control_chars;
 mod conversation;
@@ -42,6 +44,7 @@ pub use args::{
     AskArgs, CHAT_EXAMPLES, ChatArgs, ConversationArgs, EVALUATE_EXAMPLES, EvaluateArgs,
     RUN_EXAMPLES, RunArgs, ServerArgs,
 };
+pub use batch::{BATCH_EXAMPLES, BatchArgs};
 pub use control_chars::clean;
 pub use models::hub_name;
 pub use pool_client::Defaults;
@@ -87,6 +90,14 @@ pub fn evaluate(args: &EvaluateArgs, defaults: &Defaults) -> ExitCode {
     let client = PoolClient::find(&args.server, defaults);
     end(&with_client(client, |runtime, client| {
         evaluate::run(runtime, client, args)
+    }))
+}
+
+/// Runs `model-pool batch FILE`.
+pub fn batch(args: &BatchArgs, defaults: &Defaults) -> ExitCode {
+    let client = PoolClient::find(&args.server, defaults);
+    end(&with_client(client, |runtime, client| {
+        batch::run(runtime, client, args)
     }))
 }
 

@@ -60,6 +60,10 @@ impl PoolClient {
         self.client.server()
     }
 
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub fn has_admin_key(&self) -> bool {
         self.admin_key.is_some()
     }

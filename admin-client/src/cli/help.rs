@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "devices",
             "queue",
             "groups",
+            "batches",
             "events",
             "why",
             "report",

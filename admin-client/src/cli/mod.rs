@@ -1,6 +1,7 @@
 //! The command line: names, flags and the checks that need no server.
 //! One file because the help of every command is made from these types.
 
+mod batches;
 mod groups;
 pub mod help;
 mod keys;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use client::Key;
 
+pub use batches::{BatchesArgs, BatchesCommand};
 pub use groups::{GroupArgs, GroupsArgs, GroupsCommand};
 pub use keys::{KeyArgs, KeysCommand, Role};
 pub use load_settings::LoadSettings;
@@ -161,6 +163,9 @@ pub enum Command {
         after_help = "Example: admin-client groups set course --weight 2 --keys k3,k4 --tokens 10M --at-end refuse"
     )]
     Groups(GroupsArgs),
+    /// List the batches of all keys, or pause, order and cancel them
+    #[command(after_help = "Example: admin-client batches")]
+    Batches(BatchesArgs),
     /// Show what the pool did and why
     #[command(
         after_help = "Example: admin-client events --since 2d --model org/m --reason preempted"

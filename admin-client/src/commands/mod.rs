@@ -1,6 +1,7 @@
 //! One function per command: sends the request and prints the response, unchanged with `--json`,
 //! otherwise as text from `render`.
 
+mod batches;
 mod cordon;
 mod groups;
 mod keys;
@@ -61,6 +62,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), CommandError
         Command::Uncordon { device } => cordon::uncordon(session, &device).await,
         Command::Queue => state::queue(session).await,
         Command::Groups(args) => groups::run(session, args).await,
+        Command::Batches(args) => batches::run(session, args).await,
         Command::Events(args) => stream::events(session, &args).await,
         Command::Why { what } => records::why(session, &what).await,
         Command::Report(args) => records::report(session, &args).await,

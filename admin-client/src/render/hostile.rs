@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::render::quantity::Clock;
 use crate::render::quantity::tests::noon;
 use crate::render::{
-    audit, bars, cordon, events, groups, leaderboard, models, nodes, outcome, plan, queue, report,
-    usage, what_if, why,
+    audit, bars, batches, cordon, events, groups, leaderboard, models, nodes, outcome, plan, queue,
+    report, usage, what_if, why,
 };
 use crate::responses::{EventView, QueueView};
 use crate::style::{Style, width};
@@ -65,6 +65,11 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
     );
     let group_set = read(json!({"group": text, "warnings": [text]}));
     let used = json!({"period": text, "gpu_hours": 1e300, "cost": 1e300, "cost_max": 1e300});
+    let batch = json!({"id": text, "holder": text, "models": [{"model": text}, {"model": text}], "status": text,
+        "request_counts": {"total": u64::MAX, "completed": u64::MAX, "failed": u64::MAX}, "rank": i64::MIN,
+        "expires_at": u64::MAX, "model_pool": {"expected_seconds": u64::MAX, "will_hold": false}});
+    let one_batch = read(batch.clone());
+    let batch_list = read(json!({"batches": [batch], "next_after": text}));
     let nodes_list = read(json!({
         "nodes": [{"node": text, "state": text, "since": text, "reason": text, "devices": [text],
             "replicas": [text], "ends_at": text}],
@@ -124,6 +129,8 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         ("queue", queue::queue(&queued, style)),
         ("groups", groups::groups(&groups_list, clock, style)),
         ("group set", groups::changed(&group_set, "set", style)),
+        ("batches", batches::batches(&batch_list, clock, style)),
+        ("batch", batches::batch(&one_batch, clock, style)),
         ("nodes", nodes::nodes(&nodes_list, clock, style)),
         ("drain", nodes::drained(&drained, style)),
         ("report", report::report(&reported, style)),

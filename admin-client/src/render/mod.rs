@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod bars;
+pub mod batches;
 pub mod cordon;
 pub mod events;
 pub mod groups;
