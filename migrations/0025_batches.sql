@@ -18,7 +18,7 @@ CREATE TABLE batches (
     id         TEXT    PRIMARY KEY NOT NULL,
     holder     TEXT    NOT NULL,
     created_at INTEGER NOT NULL,
-    is_open    INTEGER NOT NULL, -- 1 until its last result is on disk
+    ended_at   INTEGER,          -- null until its last result is on disk
     state      TEXT    NOT NULL  -- JSON: status, times, counts and files
 ) STRICT;
 

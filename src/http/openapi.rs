@@ -69,7 +69,7 @@ const TAGS: [(&str, &str); 19] = [
     ("tokens", "Texts as tokens, and back."),
     (
         "batches",
-        "Files of requests that run when nobody else needs the models, and their results.",
+        "Files of requests that run in free seats and memory, and their results.",
     ),
     (
         "comparison",

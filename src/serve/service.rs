@@ -103,6 +103,9 @@ impl Core {
         usages.read_groups().await;
         let counting = task(Arc::clone(&usages).keep_writing());
         let storing = task(Arc::clone(&responses).keep_writing());
+        if let Err(fault) = app.batches.load().await {
+            tracing::warn!(%fault, "the open batches cannot be read; trying again");
+        }
         let batching = task(http::run_batches(app.clone(), stop.clone()));
         let server = start(Server::new(listener, app).serve(stop.clone()));
         tracing::info!("serving {address}/v1, Swagger UI at {address}{base}/docs");

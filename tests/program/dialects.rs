@@ -291,7 +291,7 @@ fn each_refusal_has_the_error_format_of_its_route() {
             "/v1/messages/batches",
             json!({}),
             Some(key.as_str()),
-            501,
+            400,
             "invalid_request_error",
         ),
     ] {

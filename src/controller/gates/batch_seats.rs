@@ -17,6 +17,12 @@ const PROBE_EVERY: u32 = 256;
 const GROW_EVERY: u32 = 8;
 /// The weight of the latest request in the moving averages, as a part.
 const AVERAGE_PART: u64 = 8;
+/// The number of interactive requests without company that make a baseline.
+const ALONE_MIN: u32 = 4;
+/// The number of interactive requests with company before they are compared with the baseline.
+const ACCOMPANIED_MIN: u32 = 2;
+/// All free seats.
+const UNLIMITED: u32 = u32::MAX;
 
 /// Wakes the runner of batches when a gate may have room. Gates signal only while it waits.
 #[derive(Debug, Default)]
@@ -49,6 +55,7 @@ impl BatchRoom {
 pub(crate) struct BatchSeats {
     taken: Mutex<Taken>,
     count: AtomicU32,
+    entries: AtomicU64,
     interactive: InteractiveSpeed,
 }
 
@@ -62,6 +69,11 @@ struct Taken {
 impl BatchSeats {
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// The number of batch requests that have ever entered.
+    pub fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Acquire)
     }
 
     /// The number of batch requests that may run next to this many interactive ones.
@@ -83,6 +95,7 @@ impl BatchSeats {
         taken.last += 1;
         let seat = taken.last;
         taken.seats.push((seat, cut));
+        self.entries.store(taken.last, Ordering::Release);
         self.store_count(&taken);
         Some(seat)
     }
@@ -111,7 +124,8 @@ impl BatchSeats {
     /// Learns from an interactive request that has ended: its tokens and the time after its first one. `was_alone`: no batch request
     /// has run next to it.
     pub fn observe(&self, tokens: Tokens, rest: Span, was_alone: bool) {
-        self.interactive.observe(tokens, rest, was_alone);
+        let count = self.count();
+        self.interactive.observe(tokens, rest, was_alone, count);
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -124,15 +138,40 @@ impl BatchSeats {
     }
 }
 
-/// The time per token of interactive requests, alone and next to batch requests, and the room that follows from it: one more while
-/// they are not slower, half as many once they are.
+/// The time per token of interactive requests, alone and next to batch requests, and the room that follows from it. There is none
+/// before a baseline is known. Then all free seats are room, half as many once the others are slower, and one more while they are not.
 #[derive(Debug, Default)]
 struct InteractiveSpeed {
-    /// Microseconds per token; 0 if unknown.
-    alone: AtomicU64,
-    accompanied: AtomicU64,
+    alone: Average,
+    accompanied: Average,
     room: AtomicU32,
     ended: AtomicU32,
+}
+
+/// A moving average of microseconds per token. Only approximate while requests end at the same time.
+#[derive(Debug, Default)]
+struct Average {
+    micros: AtomicU64,
+    samples: AtomicU32,
+}
+
+impl Average {
+    /// Returns the average and the number of samples.
+    fn add(&self, per_token: u64) -> (u64, u32) {
+        let samples = self.samples.fetch_add(1, Ordering::Relaxed) + 1;
+        let before = self.micros.load(Ordering::Relaxed);
+        let after = if samples == 1 {
+            per_token
+        } else {
+            (before * (AVERAGE_PART - 1) + per_token) / AVERAGE_PART
+        };
+        self.micros.store(after, Ordering::Relaxed);
+        (after, samples)
+    }
+
+    fn clear(&self) {
+        self.samples.store(0, Ordering::Relaxed);
+    }
 }
 
 impl InteractiveSpeed {
@@ -140,38 +179,35 @@ impl InteractiveSpeed {
         self.room.load(Ordering::Relaxed)
     }
 
-    fn observe(&self, tokens: Tokens, rest: Span, was_alone: bool) {
+    /// `count`: the batch requests inside.
+    fn observe(&self, tokens: Tokens, rest: Span, was_alone: bool, count: u32) {
         let Some(per_token) = (rest.0 * 1_000).checked_div(tokens.output.saturating_sub(1)) else {
             return;
         };
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
-        let average = if was_alone {
-            &self.alone
-        } else {
-            &self.accompanied
-        };
-        let before = average.load(Ordering::Relaxed);
-        let after = if before == 0 {
-            per_token
-        } else {
-            (before * (AVERAGE_PART - 1) + per_token) / AVERAGE_PART
-        };
-        average.store(after.max(1), Ordering::Relaxed);
         let room = self.room();
         if was_alone {
-            // Without an attempt the room could never grow again.
-            if room == 0 && ended.is_multiple_of(PROBE_EVERY) {
+            let (_, samples) = self.alone.add(per_token);
+            if samples == ALONE_MIN {
+                self.room.store(UNLIMITED, Ordering::Relaxed);
+            } else if room == 0 && samples > ALONE_MIN && ended.is_multiple_of(PROBE_EVERY) {
+                // Without an attempt the room could never grow again.
                 self.room.store(1, Ordering::Relaxed);
             }
             return;
         }
-        let alone = self.alone.load(Ordering::Relaxed);
+        let (accompanied, samples) = self.accompanied.add(per_token);
+        let alone = self.alone.micros.load(Ordering::Relaxed);
         let most = alone + alone * SLOWER_MAX_PERMILLE / 1_000;
-        if alone > 0 && after > most {
-            self.room.store(room / 2, Ordering::Relaxed);
-            // The next attempt starts from its own measurement.
-            self.accompanied.store(0, Ordering::Relaxed);
-        } else if ended.is_multiple_of(GROW_EVERY) {
+        if samples < ACCOMPANIED_MIN {
+            return;
+        }
+        if accompanied > most {
+            let room = room.min(count.max(1)) / 2;
+            self.room.store(room, Ordering::Relaxed);
+            // The smaller room starts from its own measurement.
+            self.accompanied.clear();
+        } else if samples.is_multiple_of(GROW_EVERY) && count >= room {
             self.room.store(room.saturating_add(1), Ordering::Relaxed);
         }
     }
@@ -213,33 +249,57 @@ mod tests {
     }
 
     #[test]
-    fn the_room_grows_while_interactive_requests_keep_their_speed_and_halves_when_they_do_not() {
+    fn after_a_baseline_all_free_seats_are_room_until_interactive_requests_are_slower() {
         let seats = BatchSeats::default();
-        for _ in 0..PROBE_EVERY {
+        for _ in 1..ALONE_MIN {
             seats.observe(tokens(101), Span(1_000), true);
+            assert_eq!(seats.room(64, 1), 0);
         }
+        seats.observe(tokens(101), Span(1_000), true);
+        assert_eq!(seats.room(64, 1), 63);
+        for _ in 0..40 {
+            seats.enter(63, CancellationToken::new());
+        }
+        for _ in 0..100 {
+            seats.observe(tokens(101), Span(1_040), false);
+        }
+        assert_eq!(seats.room(64, 1), 63, "4 % are allowed");
+        let rooms = (0..12).map(|_| {
+            seats.observe(tokens(101), Span(2_000), false);
+            seats.shrink_to(seats.room(64, 1));
+            seats.room(64, 1)
+        });
+        let rooms: Vec<u32> = rooms.collect();
+        assert_eq!(rooms, [20, 20, 10, 10, 5, 5, 2, 2, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_small_room_grows_by_one_while_interactive_requests_keep_their_speed() {
+        let seats = BatchSeats::default();
+        (0..ALONE_MIN).for_each(|_| seats.observe(tokens(101), Span(1_000), true));
+        for _ in 0..4 {
+            seats.observe(tokens(101), Span(9_000), false);
+        }
+        assert_eq!(
+            seats.room(64, 1),
+            0,
+            "one batch request at a time was too many"
+        );
+        (ALONE_MIN + 4..PROBE_EVERY).for_each(|_| seats.observe(tokens(101), Span(1_000), true));
         assert_eq!(seats.room(64, 1), 1, "an attempt");
         for _ in 0..8 * GROW_EVERY {
+            seats.enter(seats.room(64, 1), CancellationToken::new());
             seats.observe(tokens(101), Span(1_020), false);
         }
-        let grown = seats.room(64, 1);
-        assert_eq!(grown, 9);
-        while seats.room(64, 1) == grown {
-            seats.observe(tokens(101), Span(2_000), false);
-        }
-        assert_eq!(seats.room(64, 1), 4);
-        for _ in 0..200 {
-            seats.observe(tokens(101), Span(2_000), false);
-        }
-        assert_eq!(seats.room(64, 1), 0, "a slow engine runs none next to them");
+        assert_eq!(seats.room(64, 1), 9);
     }
 
     #[test]
     fn responses_of_a_single_token_say_nothing_about_the_speed() {
         let speed = InteractiveSpeed::default();
         for output in [0, 1] {
-            speed.observe(tokens(output), Span(5_000), true);
+            speed.observe(tokens(output), Span(5_000), true, 0);
         }
-        assert_eq!(speed.alone.load(Ordering::Relaxed), 0);
+        assert_eq!(speed.alone.samples.load(Ordering::Relaxed), 0);
     }
 }

@@ -213,7 +213,7 @@ impl Gate {
         user: &SeatUser,
         cut: CancellationToken,
     ) -> Option<Lease> {
-        if self.batch_room() <= self.batches.count() {
+        if !self.has_batch_room() {
             return None;
         }
         let seat = self.batches.enter(self.batch_room(), cut)?;
@@ -227,6 +227,11 @@ impl Gate {
         // An interactive request may have entered, or the gate closed, since the room was read.
         self.shrink_batches();
         Some(lease)
+    }
+
+    /// Returns true if one more batch request may enter.
+    pub fn has_batch_room(&self) -> bool {
+        self.batch_room() > self.batches.count()
     }
 
     /// The number of batch requests that may be inside.
@@ -277,7 +282,7 @@ impl Gate {
                 waited,
                 tokens,
                 batch_seat: None,
-                was_alone: AtomicBool::new(self.batches.count() == 0),
+                batches_before: (self.batches.count() == 0).then(|| self.batches.entries()),
             }),
             beat: self.activity.enter(),
             gate: Arc::clone(self),
@@ -474,8 +479,8 @@ struct TakenSeat {
     tokens: LeaseTokens,
     /// The seat of a batch request, which is not counted in the gate's word.
     batch_seat: Option<u64>,
-    /// No batch request was inside when this one entered, or at its first token.
-    was_alone: AtomicBool,
+    /// The number of batch requests that had ever entered, if none was inside when this one entered.
+    batches_before: Option<u64>,
 }
 
 impl TakenSeat {
@@ -562,9 +567,6 @@ impl Lease {
         if let Some(pieces) = self.taken.tokens.piece() {
             if pieces == FIRST_TOKEN {
                 self.taken.tokens.began(self.inside());
-            }
-            if self.gate.batches.count() > 0 {
-                self.taken.was_alone.store(false, Ordering::Relaxed);
             }
             self.hand_over();
         }
@@ -681,8 +683,10 @@ impl Drop for Lease {
             return;
         }
         if let Some((tokens, first, rest)) = self.taken.tokens.measured() {
-            let was_alone = self.taken.was_alone.load(Ordering::Relaxed);
+            let was_alone = self.taken.batches_before == Some(gate.batches.entries());
             gate.batches.observe(tokens, rest, was_alone);
+            // The room may be smaller now.
+            gate.shrink_batches();
             if gate.tokens.add(tokens, first, rest) {
                 let replica = gate.replica;
                 (gate.to_loop.reports.0)(GateReport::Measured { replica });

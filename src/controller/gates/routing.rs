@@ -48,6 +48,11 @@ impl Route {
         !self.gates.load().is_empty()
     }
 
+    /// Returns true if interactive requests leave room for a batch request.
+    pub fn has_batch_room(&self) -> bool {
+        self.gates.load().iter().any(|gate| gate.has_batch_room())
+    }
+
     /// Takes room for a batch request at the least loaded open gate that has some.
     pub(crate) fn enter_batch(&self, user: &SeatUser, cut: &CancellationToken) -> Option<Lease> {
         let gates = self.gates.load();

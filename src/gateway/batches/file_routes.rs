@@ -103,28 +103,34 @@ pub(crate) async fn create(
     request: Request<Body>,
 ) -> Result<Json<FileObject>, Failure> {
     let holder = holder(&user)?;
-    let batches = &app.batches;
-    let (_slot, room) = upload::begin(&app, &holder).await?;
-    let id = format!("file-{}", uuid::Uuid::new_v4().simple());
-    let received = upload::receive(batches, &id, request, upload::limits(&app, room)).await?;
-    let now = app.handle.clock().wall();
-    let file = StoredFile {
-        stored_as: id.clone(),
-        id,
-        holder,
-        purpose: "batch".to_owned(),
-        name: received.name,
-        bytes: Bytes(received.summary.bytes),
-        created: now,
-        expires: Some(now + received.expires_after.unwrap_or(app.config().batch.keep.0)),
-        // Plain data with text keys is always valid JSON.
-        summary: serde_json::to_string(&received.summary).ok(),
-    };
-    if let Err(fault) = batches.store.add_file(&file).await {
-        batches.remove(&file.stored_as).await;
-        return Err(store_failed(fault));
-    }
-    Ok(Json(shown(&file)))
+    let (slot, room) = upload::begin(&app, &holder).await?;
+    upload::to_its_end(async move {
+        let _slot = slot;
+        let batches = &app.batches;
+        let id = format!("file-{}", uuid::Uuid::new_v4().simple());
+        let limits = upload::limits(&app, room);
+        let received = upload::receive(batches, &id, request, limits).await?;
+        let now = app.handle.clock().wall();
+        let keep = app.config().batch.keep.0;
+        let file = StoredFile {
+            stored_as: id.clone(),
+            id,
+            holder,
+            purpose: "batch".to_owned(),
+            name: received.name,
+            bytes: Bytes(received.summary.bytes),
+            created: now,
+            expires: Some(now + received.expires_after.unwrap_or(keep)),
+            // Plain data with text keys is always valid JSON.
+            summary: serde_json::to_string(&received.summary).ok(),
+        };
+        if let Err(fault) = batches.store.add_file(&file).await {
+            batches.remove(&file.stored_as).await;
+            return Err(store_failed(fault));
+        }
+        Ok(Json(shown(&file)))
+    })
+    .await
 }
 
 /// List files

@@ -1,9 +1,11 @@
 //! The ends of batches: results on disk, counts in the store, expiry, cancellation, and the files with the results.
 
+use std::collections::BTreeMap;
+
 use super::job::Job;
 use super::owner;
 use super::runner::Runner;
-use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, Running, Status};
+use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, OpenBatch, Running, Status};
 use crate::state::App;
 use api_types::dto::RequestCounts;
 use batch::{RequestLine, ResultError, ResultKind, ResultLine};
@@ -23,7 +25,9 @@ const CANCELLED: ResultError<'_> = ResultError {
     message: "the batch was cancelled before the request ran",
 };
 /// Deletions of expired files in one turn.
-const DELETED_PER_TURN: u32 = 32;
+const DELETED_PER_TURN: u32 = 128;
+/// Expired files that are read together.
+const PAGE: u32 = 32;
 /// The interval at which expired files are looked for.
 const EXPIRY_EVERY_MS: u64 = 60_000;
 
@@ -37,8 +41,9 @@ pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
         if let Some(ended) = end_due(runner, record, now) {
             change(&runner.app, &record.id, ended).await;
         }
-        sync(runner, &record.id, now).await;
     }
+    show(runner);
+    sync(runner).await;
     let open: Vec<BatchRecord> = runner.app.batches.with_open(|open| {
         let open = open.values();
         open.map(|batch| batch.record.clone()).collect()
@@ -70,6 +75,8 @@ enum BatchState {
 async fn change(app: &App, id: &str, ended: BatchState) {
     let now = app.handle.clock().wall();
     let changed = app.batches.change(id, |record| match &ended {
+        // The holder may have cancelled it in the same turn.
+        _ if record.state.status != Status::InProgress => {}
         BatchState::Expired => record.state.becomes(Status::Finalizing, now),
         BatchState::Cancelled { why } => {
             record.state.error = Some(("key_revoked".to_owned(), why.clone()));
@@ -85,8 +92,10 @@ async fn change(app: &App, id: &str, ended: BatchState) {
 pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: String) {
     tracing::warn!(batch = record.id, message, "a batch has failed");
     let now = app.handle.clock().wall();
+    let files = store_files(app, record, now).await.unwrap_or_default();
     let changed = app.batches.change(&record.id, |record| {
         record.state.error = Some((code.to_owned(), message.clone()));
+        (record.state.output_file, record.state.error_file) = files.clone();
         record.state.becomes(Status::Failed, now);
     });
     match changed.await {
@@ -99,59 +108,81 @@ pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: S
     }
 }
 
-/// Has new results written to disk, then counts them in the store.
-async fn sync(runner: &mut Runner, id: &str, now: Time) {
-    let Some(job) = runner.jobs.get(id) else {
-        return;
-    };
-    let before = runner.active.iter().take_while(|batch| batch.id != id);
-    let before: Vec<&Job> = before
-        .filter_map(|batch| runner.jobs.get(&batch.id))
-        .collect();
-    let running = Running {
-        in_flight: job.in_flight,
-        expected_seconds: runner.speeds.expected_seconds(&before, job),
-    };
-    runner.app.batches.with_open(|open| {
-        if let Some(batch) = open.get_mut(id) {
-            batch.running = running;
-        }
-    });
-    let Some(job) = runner.jobs.get_mut(id) else {
-        return;
-    };
-    if !job.is_unsynced || now.since(job.synced_at) < Span(1_000) {
-        return;
+/// Shows the figures of the running batches.
+fn show(runner: &Runner) {
+    let mut before: Vec<&Job> = Vec::new();
+    let mut figures = BTreeMap::new();
+    let active = runner.active.iter();
+    for job in active.filter_map(|batch| runner.jobs.get(&batch.id)) {
+        let running = Running {
+            in_flight: job.in_flight,
+            expected_seconds: runner.speeds.expected_seconds(&before, job),
+        };
+        figures.insert(job.id.clone(), running);
+        before.push(job);
     }
-    let results = job.shared_results();
-    let synced = tokio::task::spawn_blocking(move || {
-        let mut results = results
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        results
-            .sync()
-            .map(|()| (results.completed(), results.failed()))
-    });
-    match synced.await {
-        Ok(Ok((completed, failed))) => {
-            (job.is_unsynced, job.synced_at) = (false, now);
-            let counted = runner.app.batches.change(id, |record| {
-                let counts = &mut record.state.counts;
-                *counts = RequestCounts {
-                    completed,
-                    failed,
-                    ..*counts
-                };
+    runner.app.batches.with_open(|open| {
+        for (id, batch) in open {
+            let in_flight = runner.jobs.get(id).map_or(0, |job| job.in_flight);
+            let running = figures.get(id).copied();
+            batch.running = running.unwrap_or(Running {
+                in_flight,
+                expected_seconds: None,
             });
-            if let Err(fault) = counted.await {
-                tracing::warn!(batch = id, %fault, "the counts of a batch cannot be stored");
+        }
+    });
+}
+
+/// Has new results written to disk, all batches at the same time, then counts them in the store.
+async fn sync(runner: &mut Runner) {
+    // The wall clock may be set back.
+    let now = runner.app.handle.clock().now();
+    let due = runner
+        .jobs
+        .values()
+        .filter(|job| job.is_unsynced && now.since(job.synced_at) >= Span(1_000));
+    let syncs: Vec<_> = due
+        .map(|job| {
+            let (id, results) = (job.id.clone(), job.shared_results());
+            let written = tokio::task::spawn_blocking(move || {
+                let mut results = results
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let synced = results.sync();
+                synced.map(|()| (results.completed(), results.failed()))
+            });
+            (id, written)
+        })
+        .collect();
+    for (id, written) in syncs {
+        let synced = written.await;
+        let Some(job) = runner.jobs.get_mut(&id) else {
+            continue;
+        };
+        let (completed, failed) = match synced {
+            Ok(Ok(counts)) => counts,
+            Ok(Err(error)) => {
+                job.synced(now, false);
+                tracing::warn!(batch = id, %error, "the results of a batch cannot be written; trying again");
+                continue;
             }
+            Err(error) => {
+                tracing::error!(%error, "the results of a batch could not be written");
+                continue;
+            }
+        };
+        job.synced(now, true);
+        let counted = runner.app.batches.change(&id, |record| {
+            let counts = &mut record.state.counts;
+            *counts = RequestCounts {
+                completed,
+                failed,
+                ..*counts
+            };
+        });
+        if let Err(fault) = counted.await {
+            tracing::warn!(batch = id, %fault, "the counts of a batch cannot be stored");
         }
-        Ok(Err(error)) => {
-            (job.synced_at, job.is_broken) = (now, true);
-            tracing::warn!(batch = id, %error, "the results of a batch cannot be written");
-        }
-        Err(error) => tracing::error!(%error, "the results of a batch could not be written"),
     }
 }
 
@@ -192,7 +223,7 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         // Written within a second.
         return;
     }
-    let files = match store_files(runner, &record, now).await {
+    let files = match store_files(&runner.app, &record, now).await {
         Ok(files) => files,
         Err(fault) => {
             tracing::warn!(batch = record.id, %fault, "the results of a batch cannot be stored; trying again");
@@ -203,7 +234,12 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         let results = runner.jobs[&record.id].results();
         (results.completed(), results.failed())
     };
+    let before = record.state.status;
     let changed = runner.app.batches.change(&record.id, |record| {
+        // The holder may have cancelled it in the same turn; the next turn ends it then.
+        if record.state.status != before {
+            return;
+        }
         (record.state.output_file, record.state.error_file) = files.clone();
         record.state.counts.completed = completed;
         record.state.counts.failed = failed;
@@ -214,8 +250,18 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
     });
     match changed.await {
         Ok(_) => {
+            let has_ended = runner.app.batches.with_open(|open| {
+                let is_open = |batch: &OpenBatch| batch.record.state.status.is_open();
+                let has_ended = !open.get(&record.id).is_some_and(is_open);
+                if has_ended {
+                    open.remove(&record.id);
+                }
+                has_ended
+            });
+            if !has_ended {
+                return;
+            }
             runner.jobs.remove(&record.id);
-            runner.app.batches.with_open(|open| open.remove(&record.id));
             tracing::info!(
                 batch = record.id,
                 ?status,
@@ -257,11 +303,11 @@ fn end_some(job: &mut Job, error: ResultError<'_>) -> bool {
 
 /// Stores the records of the files with the results. Returns the ids of the output and the errors.
 async fn store_files(
-    runner: &Runner,
+    app: &App,
     record: &BatchRecord,
     now: Time,
 ) -> Result<(Option<String>, Option<String>), store::StoreError> {
-    let batches = &runner.app.batches;
+    let batches = &app.batches;
     let bytes = |kind: &str| {
         let path = batches.path(&format!("{}.{kind}", record.id));
         std::fs::metadata(path).map_or(0, |found| found.len())
@@ -274,6 +320,7 @@ async fn store_files(
         .zip([(bytes("output"), "output"), (bytes("errors"), "errors")])
     {
         if bytes == 0 {
+            batches.remove(&format!("{}.{kind}", record.id)).await;
             continue;
         }
         let number = record.id.trim_start_matches(record.state.form.id_prefix());
@@ -301,23 +348,30 @@ async fn store_files(
 
 /// Deletes expired files and old records, once a minute.
 async fn forget(runner: &mut Runner, now: Time) {
-    if now.since(runner.forgot_at) < Span(EXPIRY_EVERY_MS) {
+    let tick = runner.app.handle.clock().now();
+    if tick.since(runner.forgot_at) < Span(EXPIRY_EVERY_MS) {
         return;
     }
-    runner.forgot_at = now;
+    runner.forgot_at = tick;
     let batches = &runner.app.batches;
     let keep = batches.config.get().batch.keep.0;
     let before = Time(now.0.saturating_sub(keep.0));
     if let Err(fault) = batches.store.forget_batches(before).await {
         tracing::debug!(%fault, "old batches cannot be deleted");
     }
-    let expired = batches.store.expired_files(now, DELETED_PER_TURN).await;
-    for file in expired.unwrap_or_default() {
-        if batches.reads(&file.id) {
-            continue;
-        }
-        if let Err(fault) = batches.delete(&file).await {
-            tracing::warn!(file = file.id, %fault, "an expired file cannot be deleted");
+    let (mut after, mut deleted) = (String::new(), 0);
+    while deleted < DELETED_PER_TURN {
+        let page = batches.store.expired_files(now, &after, PAGE).await;
+        let page = page.unwrap_or_default();
+        let Some(last) = page.last() else {
+            return;
+        };
+        after.clone_from(&last.id);
+        for file in page.iter().filter(|file| !batches.reads(&file.id)) {
+            deleted += 1;
+            if let Err(fault) = batches.delete(file).await {
+                tracing::warn!(file = file.id, %fault, "an expired file cannot be deleted");
+            }
         }
     }
 }

@@ -10,6 +10,8 @@ use pool::Time;
 
 /// Numbers of requests that are read from the index together.
 const AHEAD: usize = 1024;
+/// Syncs that fail before the files of the results are opened again.
+const FAILED_SYNCS_MAX: u32 = 5;
 /// A request whose engine ends this many times gets an error.
 pub(super) const CRASHES_MAX: u32 = 2;
 
@@ -25,6 +27,11 @@ pub(super) struct Job {
     pub synced_at: Time,
     /// The disk has refused results, so the files have to be opened again. No request begins before.
     pub is_broken: bool,
+    /// The disk refuses results at present. No request begins.
+    is_full: bool,
+    failed_syncs: u32,
+    /// A request has begun since the last turn.
+    pub has_started: bool,
 }
 
 /// The requests of a batch for one model.
@@ -85,6 +92,9 @@ impl Job {
             is_unsynced: false,
             synced_at: Time::default(),
             is_broken: false,
+            is_full: false,
+            failed_syncs: 0,
+            has_started: false,
         })
     }
 
@@ -108,7 +118,7 @@ impl Job {
     /// # Errors
     /// The index cannot be read.
     pub fn next(&mut self, model: usize) -> std::io::Result<Option<u64>> {
-        if self.is_broken {
+        if self.is_broken || self.is_full {
             return Ok(None);
         }
         let work = &mut self.models[model];
@@ -125,6 +135,7 @@ impl Job {
         if next.is_some() {
             work.in_flight += 1;
             self.in_flight += 1;
+            self.has_started = true;
         }
         Ok(next)
     }
@@ -149,7 +160,13 @@ impl Job {
     /// The request lost its seat and runs again.
     pub fn runs_again(&mut self, model: usize, request: u64) {
         self.leaves(model);
-        self.models[model].again.push_back(request);
+        let is_suspect = self.crashes.contains_key(&request);
+        let work = &mut self.models[model];
+        if is_suspect {
+            work.suspects.push_back(request);
+        } else {
+            work.again.push_back(request);
+        }
     }
 
     /// The engine ended while the request ran. Returns true if the request runs again.
@@ -190,6 +207,36 @@ impl Job {
                 Err(error)
             }
         }
+    }
+
+    /// The disk has refused results.
+    pub fn has_trouble(&mut self) {
+        self.is_full = true;
+        self.is_unsynced = true;
+    }
+
+    /// Notes the outcome of a sync. After several failures the files are opened again, because a failed sync may break them.
+    pub fn synced(&mut self, now: Time, is_on_disk: bool) {
+        self.synced_at = now;
+        self.is_full = !is_on_disk;
+        if is_on_disk {
+            self.is_unsynced = false;
+            self.failed_syncs = 0;
+        } else {
+            self.failed_syncs += 1;
+            self.is_broken = self.failed_syncs >= FAILED_SYNCS_MAX;
+        }
+    }
+
+    /// Returns true if no request of the batch runs or has run since the last turn, and its files can be closed without a loss.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0 && !self.is_unsynced && !self.has_started && self.crashes.is_empty()
+    }
+
+    /// Returns true if requests for this model ran when their engine ended.
+    pub fn has_suspects(&self, name: &str) -> bool {
+        let mut models = self.models.iter();
+        models.any(|work| work.name == name && !work.suspects.is_empty())
     }
 
     pub fn left(&self) -> u64 {

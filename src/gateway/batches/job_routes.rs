@@ -30,6 +30,8 @@ const LIMIT: u32 = 20;
 const LIMIT_MAX: u32 = 100;
 /// Batches of one holder that are not complete.
 const OPEN_MAX: usize = 10_000;
+/// Models of the batches of one holder that are not complete.
+const OPEN_MODELS_MAX: usize = 20_000;
 const METADATA_MAX: usize = 16;
 const METADATA_NAME_MAX: usize = 64;
 const METADATA_VALUE_MAX: usize = 512;
@@ -136,7 +138,7 @@ pub(crate) async fn create(
 ) -> Result<Json<BatchObject>, Failure> {
     let holder = holder(&user)?;
     let batches = &app.batches;
-    check_open(&app, &holder)?;
+    check_open(&app, &holder).await?;
     let wrong = |field: &str, message: String| Failure::invalid(field.to_owned(), message);
     let endpoint = Endpoint::parse(&request.endpoint).ok_or_else(|| {
         let message = "`endpoint` must be /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v1/messages";
@@ -184,17 +186,38 @@ pub(crate) async fn create(
     Ok(Json(response))
 }
 
-/// Refuses another batch of a holder with too many.
-pub(super) fn check_open(app: &App, holder: &str) -> Result<(), Failure> {
-    let open = app.batches.with_open(|open| {
-        let open = open.values();
-        open.filter(|batch| batch.record.holder == holder).count()
+/// Refuses another batch of a holder with too many batches, models or files, each of which takes memory or disk space.
+pub(super) async fn check_open(app: &App, holder: &str) -> Result<(), Failure> {
+    let batches = &app.batches;
+    let (open, models) = batches.with_open(|open| {
+        let own = open.values().filter(|batch| batch.record.holder == holder);
+        own.fold((0, 0), |(open, models), batch| {
+            (open + 1, models + batch.record.state.models.len())
+        })
     });
-    if open < OPEN_MAX {
+    let totals = batches.store.file_totals(holder).await;
+    let (files, bytes) = totals.map_err(store_failed)?;
+    let section = &app.config().batch;
+    let (count, most, what) = if open >= OPEN_MAX {
+        (open as u64, OPEN_MAX as u64, "batches that have not ended")
+    } else if models >= OPEN_MODELS_MAX {
+        let most = OPEN_MODELS_MAX as u64;
+        (models as u64, most, "models in batches that have not ended")
+    } else if files + 2 * open as u64 >= u64::from(section.per_key) {
+        let count = files + 2 * open as u64;
+        (
+            count,
+            u64::from(section.per_key),
+            "files, with those of its batches (batch.per_key)",
+        )
+    } else if bytes >= section.per_key_size.0 {
+        let most = section.per_key_size.0.0;
+        (bytes.0, most, "bytes of files (batch.per_key_size)")
+    } else {
         return Ok(());
-    }
+    };
     let message = format!(
-        "this key has {open} batches that have not ended; allowed: {OPEN_MAX}; wait, or cancel some"
+        "this key has {count} {what}; allowed: {most}; wait for batches to end, or delete files"
     );
     Err(Failure::new(
         ErrorKind::TooMany,

@@ -16,7 +16,7 @@ use super::owner::{holder, user_of};
 use super::upload::{self, SILENT_MAX};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
-use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, read, store_failed};
+use crate::open_batches::{ApiForm, BatchRecord, BatchState, MESSAGES, read, store_failed};
 use crate::openapi::MessageErrors;
 use crate::path_params::Path;
 use crate::state::App;
@@ -75,17 +75,29 @@ pub(crate) async fn create(
     request: Request<Body>,
 ) -> Result<Json<MessageBatch>, Failure> {
     let holder = holder(&user)?;
-    let batches = &app.batches;
-    check_open(&app, &holder)?;
+    check_open(&app, &holder).await?;
     user_of(&holder, Endpoint::Messages.path(), &app)
         .map_err(|why| Failure::forbidden("route_not_allowed", why))?;
-    let (_slot, room) = upload::begin(&app, &holder).await?;
+    let (slot, room) = upload::begin(&app, &holder).await?;
+    upload::to_its_end(async move {
+        let _slot = slot;
+        created(&app, holder, request.into_body(), room).await
+    })
+    .await
+}
+
+async fn created(
+    app: &App,
+    holder: String,
+    body: Body,
+    room: ByteCount,
+) -> Result<Json<MessageBatch>, Failure> {
+    let batches = &app.batches;
     let number = uuid::Uuid::new_v4();
     let id = format!("{}{}", ApiForm::Anthropic.id_prefix(), number.simple());
     // The name of the requests on disk differs from the names of the results.
     let stored_as = format!("{id}-requests");
-    let received = receive(&app, &stored_as, request.into_body(), room).await;
-    let summary = match received {
+    let summary = match receive(app, &stored_as, body, room).await {
         Ok(summary) => summary,
         Err(failure) => {
             batches.remove(&stored_as).await;
@@ -104,13 +116,15 @@ pub(crate) async fn create(
         expires: Some(now + app.config().batch.keep.0),
         summary: None,
     };
-    let mut state = new_state(summary, number, now);
-    state.form = ApiForm::Anthropic;
-    state.endpoint = Endpoint::Messages.path().to_owned();
-    state.input_file.clone_from(&file.id);
-    state.input_stored_as.clone_from(&stored_as);
-    "24h".clone_into(&mut state.completion_window);
-    state.deadline = (now + WINDOW).0;
+    let state = BatchState {
+        form: ApiForm::Anthropic,
+        endpoint: Endpoint::Messages.path().to_owned(),
+        input_file: file.id.clone(),
+        input_stored_as: stored_as.clone(),
+        completion_window: "24h".to_owned(),
+        deadline: (now + WINDOW).0,
+        ..new_state(summary, number, now)
+    };
     let record = BatchRecord {
         id,
         holder,
@@ -123,7 +137,8 @@ pub(crate) async fn create(
         batches.add(record).await
     };
     if let Err(fault) = stored.await {
-        batches.remove(&stored_as).await;
+        // A record without a batch would count for its holder.
+        let _ = batches.delete(&file).await;
         return Err(store_failed(fault));
     }
     Ok(Json(response))

@@ -15,6 +15,7 @@ mod line;
 mod message_results;
 mod message_routes;
 mod message_upload;
+mod opening;
 mod owner;
 mod runner;
 mod speed;

@@ -16,6 +16,7 @@ use super::finish;
 use super::job::Job;
 use super::line::LineEnd;
 use super::speed::Speeds;
+use crate::inference::understood::real_name;
 use crate::open_batches::{BatchRecord, Status, read};
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
@@ -23,9 +24,6 @@ use pool::{BatchDemand, ModelId, Time};
 
 /// The time between two turns, which write results to disk and states to the store.
 const TURN_EVERY: Duration = Duration::from_secs(1);
-/// Batches with open files. Each has five.
-const OPEN_MAX: usize = 256;
-const OPEN_PER_HOLDER: usize = 32;
 
 /// A request that has ended.
 pub(super) struct Ended {
@@ -63,8 +61,10 @@ pub(super) struct Runner {
     /// The batches whose requests may begin: by rank, then by age.
     pub active: Vec<ActiveBatch>,
     pub lines: JoinSet<Ended>,
-    /// The times until which no request is started for a model.
-    pub pauses: BTreeMap<String, Time>,
+    /// The times until which no request of a batch is started for the nth of its models.
+    pub pauses: BTreeMap<(String, usize), Time>,
+    /// Batches that were closed because no request could run, with the times until which others go first.
+    pub resting: BTreeMap<String, Time>,
     pub speeds: Speeds,
     demands: Vec<BatchDemand>,
     /// Requests that run without a seat.
@@ -81,12 +81,9 @@ pub async fn run(app: App, ending: CancellationToken) {
         () = ending.cancelled() => return,
     };
     let batches = Arc::clone(&app.batches);
-    let removed = tokio::task::spawn_blocking(move || batches.remove_unfinished());
-    if let Ok(Err(error)) = removed.await {
-        tracing::warn!(%error, "unfinished uploads cannot be removed");
-    }
     let mut runner = Runner::new(app.clone());
     runner.open_all().await;
+    batches.remove_orphans().await;
     let mut turns = tokio::time::interval(TURN_EVERY);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -145,6 +142,7 @@ impl Runner {
             active: Vec::new(),
             lines: JoinSet::new(),
             pauses: BTreeMap::new(),
+            resting: BTreeMap::new(),
             speeds: Speeds::default(),
             demands: Vec::new(),
             seatless: 0,
@@ -158,7 +156,7 @@ impl Runner {
             match self.app.batches.store.open_batches().await {
                 Ok(stored) => {
                     let records = stored.into_iter().filter_map(read);
-                    records.for_each(|record| self.app.batches.insert(record));
+                    records.for_each(|record| self.app.batches.insert_stored(record));
                     return;
                 }
                 Err(fault) => {
@@ -185,6 +183,7 @@ impl Runner {
     /// Everything that is due each second: new batches, results to disk, batches that end, and the demand for models.
     async fn turn(&mut self) {
         let records = self.records();
+        self.close_idle(&records);
         self.open_some(&records).await;
         finish::sync_and_end(self, &records).await;
         let records = self.records();
@@ -195,42 +194,6 @@ impl Runner {
             .map(ActiveBatch::new)
             .collect();
         self.report_demand();
-    }
-
-    /// Opens batches that are next, within the limits of open files.
-    async fn open_some(&mut self, records: &[BatchRecord]) {
-        let mut of_holder: BTreeMap<&str, usize> = BTreeMap::new();
-        for record in records {
-            let count = of_holder.entry(&record.holder).or_default();
-            if *count < OPEN_PER_HOLDER && self.jobs.len() < OPEN_MAX {
-                self.open(record).await;
-            }
-            *count += usize::from(self.jobs.contains_key(&record.id));
-        }
-    }
-
-    /// Opens the files of a batch that is new to the runner.
-    async fn open(&mut self, record: &BatchRecord) {
-        if self.jobs.contains_key(&record.id) {
-            return;
-        }
-        let (id, state) = (record.id.clone(), record.state.clone());
-        let batches = Arc::clone(&self.app.batches);
-        let opened = tokio::task::spawn_blocking(move || {
-            let dir = batches.dir()?;
-            let input = &state.input_stored_as;
-            Job::open(dir, &id, input, state.suffix, &state.models)
-        });
-        match opened.await {
-            Ok(Ok(job)) => {
-                self.jobs.insert(record.id.clone(), job);
-            }
-            Ok(Err(error)) => {
-                let message = format!("the files of the batch cannot be read: {error}");
-                finish::fail(&self.app, record, "file_unreadable", message).await;
-            }
-            Err(error) => tracing::error!(%error, "the files of a batch could not be opened"),
-        }
     }
 
     /// Takes the end of a request: its result, or another run.
@@ -254,7 +217,8 @@ impl Runner {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let name = job.models[model].name.clone();
+        let name = real_name(&self.app, &job.models[model].name);
+        let name = name.unwrap_or(&job.models[model].name).to_owned();
         let request_id = request_id.to_str().unwrap_or_default();
         let result = |kind, response, error| {
             let line = ResultLine {
@@ -266,10 +230,10 @@ impl Runner {
         };
         let crash;
         let (kind, line) = match &end {
-            LineEnd::LostSeat => return job.runs_again(model, request),
-            LineEnd::Later => {
+            LineEnd::LostSeat if had_seat => return job.runs_again(model, request),
+            LineEnd::LostSeat | LineEnd::Later => {
                 job.runs_again(model, request);
-                return self.pause(&name);
+                return self.pause(&id, model);
             }
             LineEnd::Crashed { message } => {
                 if job.crashed(model, request) {
@@ -302,9 +266,12 @@ impl Runner {
         };
         if let Err(error) = job.finishes(model, request, kind, &line) {
             tracing::warn!(batch = id, %error, "a result of a batch cannot be written; the request runs again");
-            return self.pause(&name);
+            job.has_trouble();
+            return;
         }
-        self.speeds.of_model(&name).ended();
+        if self.app.handle.route(&name).is_some() {
+            self.speeds.of_model(&name).ended();
+        }
     }
 
     /// Reports the models with requests that wait to the pool, if they have changed, and measures the speeds of the models.
@@ -317,11 +284,13 @@ impl Runner {
         let mut lines: BTreeMap<ModelId, u64> = BTreeMap::new();
         let mut names: BTreeMap<&str, u64> = BTreeMap::new();
         for batch in &self.active {
-            let models = self.jobs[&batch.id].models.iter();
+            let models = self.jobs.get(&batch.id).map(|job| &job.models);
+            let models = models.into_iter().flatten();
             for work in models.filter(|work| work.left > 0) {
-                if let Some(route) = self.app.handle.route(&work.name) {
+                let name = real_name(&self.app, &work.name).unwrap_or(&work.name);
+                if let Some(route) = self.app.handle.route(name) {
                     *lines.entry(route.model).or_default() += work.left;
-                    *names.entry(&work.name).or_default() += work.in_flight;
+                    *names.entry(name).or_default() += work.in_flight;
                 }
             }
         }

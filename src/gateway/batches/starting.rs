@@ -11,6 +11,7 @@ use super::owner;
 use super::runner::{ActiveBatch, Ended, Runner};
 use crate::auth::User;
 use crate::batch_seat::BatchSeat;
+use crate::inference::understood::real_name;
 use batch::RequestLine;
 use controller::{CutSignal, Route, SeatUser};
 use edge::header_text::header_text;
@@ -40,7 +41,7 @@ impl Runner {
         for batch in &self.active {
             let models = self.jobs.get(&batch.id).map(|job| &job.models);
             for work in models.into_iter().flatten() {
-                if work.left > work.in_flight && !self.pauses.contains_key(&work.name) {
+                if work.left > work.in_flight {
                     *left.entry(work.name.clone()).or_default() += work.left;
                 }
             }
@@ -49,8 +50,15 @@ impl Runner {
         models.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         let active = std::mem::take(&mut self.active);
         for (name, _) in models {
+            if let Some(batch) = active.iter().find(|batch| self.has_suspects(batch, &name)) {
+                // Alone on the model, which finds the request that ends its engine.
+                if self.in_flight(&name) == 0 {
+                    self.start_requests_of(batch, &name, 1);
+                }
+                continue;
+            }
             for batch in &active {
-                if self.start_requests_of(batch, &name) == End::NoMoreRoom {
+                if self.start_requests_of(batch, &name, usize::MAX) == End::NoMoreRoom {
                     break;
                 }
             }
@@ -58,7 +66,19 @@ impl Runner {
         self.active = active;
     }
 
-    fn start_requests_of(&mut self, batch: &ActiveBatch, name: &str) -> End {
+    fn has_suspects(&self, batch: &ActiveBatch, name: &str) -> bool {
+        let job = self.jobs.get(&batch.id);
+        job.is_some_and(|job| job.has_suspects(name))
+    }
+
+    /// The requests of all batches that run for a model.
+    fn in_flight(&self, name: &str) -> u64 {
+        let models = self.jobs.values().flat_map(|job| &job.models);
+        let models = models.filter(|work| work.name == name);
+        models.map(|work| work.in_flight).sum()
+    }
+
+    fn start_requests_of(&mut self, batch: &ActiveBatch, name: &str, most: usize) -> End {
         let job = self.jobs.get(&batch.id);
         let model = job.and_then(|job| job.models.iter().position(|work| work.name == name));
         // A batch whose holder has lost its rights is ended in the next turn.
@@ -66,9 +86,21 @@ impl Runner {
         let (Some(model), Ok(user)) = (model, user) else {
             return End::NoMoreRequests;
         };
+        if self.pauses.contains_key(&(batch.id.clone(), model)) {
+            return End::NoMoreRequests;
+        }
+        let name = real_name(&self.app, name).unwrap_or(name);
         let route = self.app.handle.route(name);
         let route = route.filter(|route| user.sight.may_use(&route.entry, name));
-        loop {
+        for _ in 0..most {
+            let has_room = match &route {
+                Some(route) => route.has_batch_room(),
+                None => self.seatless < SEATLESS_MAX,
+            };
+            // Looking for the next request may read the index.
+            if !has_room {
+                return End::NoMoreRoom;
+            }
             let Some(job) = self.jobs.get_mut(&batch.id) else {
                 return End::NoMoreRequests;
             };
@@ -77,7 +109,7 @@ impl Runner {
                 Ok(None) => return End::NoMoreRequests,
                 Err(error) => {
                     tracing::warn!(batch = batch.id, %error, "the index of a batch cannot be read");
-                    self.pause(name);
+                    self.pause(&batch.id, model);
                     return End::NoMoreRequests;
                 }
             };
@@ -96,7 +128,7 @@ impl Runner {
                 Err(error) => {
                     tracing::warn!(batch = batch.id, %error, "a request of a batch cannot be read");
                     job.put_back(model, request);
-                    self.pause(name);
+                    self.pause(&batch.id, model);
                     return End::NoMoreRequests;
                 }
             };
@@ -108,6 +140,7 @@ impl Runner {
             };
             self.start(batch, (model, request), text, (user, cut, seat_cut));
         }
+        End::NoMoreRequests
     }
 
     /// A seat for a request, or none for a request that fails because its model does not exist for its holder. `None` without room.
@@ -169,10 +202,10 @@ impl Runner {
         });
     }
 
-    /// Starts no request for this model for a while.
-    pub fn pause(&mut self, model: &str) {
+    /// Starts no request of this batch for the nth of its models for a while.
+    pub fn pause(&mut self, id: &str, model: usize) {
         let until = self.app.handle.clock().now() + LATER;
-        self.pauses.insert(model.to_owned(), until);
+        self.pauses.insert((id.to_owned(), model), until);
     }
 }
 

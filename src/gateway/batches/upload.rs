@@ -1,12 +1,14 @@
 //! Uploads: the parts of a form are read while they arrive, and the file goes to disk line by line, in constant memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::Request;
+use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::open_batches::{Batches, UPLOADS_PER_HOLDER, UploadSlot, store_failed};
@@ -23,7 +25,9 @@ pub(super) const SILENT_MAX: Duration = Duration::from_secs(60);
 const FIELD_MAX: usize = 1 << 10;
 const FIELDS_MAX: usize = 16;
 const NAME_MAX: usize = 255;
-const MODELS_MAX: usize = 10_000;
+const MODELS_MAX: usize = 100;
+/// Bytes of a form outside of its file without a complete field, such as the heads of parts.
+const BETWEEN_MAX: usize = 8 << 20;
 /// The expiry that a client may set, in seconds.
 pub(super) const EXPIRY: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
 
@@ -47,10 +51,7 @@ struct Form {
 ///
 /// # Errors
 /// The holder has too many uploads or files, or the store cannot be read.
-pub(super) async fn begin<'a>(
-    app: &'a App,
-    holder: &str,
-) -> Result<(UploadSlot<'a>, ByteCount), Failure> {
+pub(super) async fn begin(app: &App, holder: &str) -> Result<(UploadSlot, ByteCount), Failure> {
     let (batches, section) = (&app.batches, &app.config().batch);
     let slot = batches.begin_upload(holder).ok_or_else(|| {
         let message = format!(
@@ -69,6 +70,22 @@ pub(super) async fn begin<'a>(
     }
     let room = section.per_key_size.0.0.saturating_sub(bytes.0);
     Ok((slot, ByteCount(room)))
+}
+
+/// Runs an upload to its end even if the client leaves, because bytes on disk need a record.
+pub(super) async fn to_its_end<T: Send + 'static>(
+    upload: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the request awaits it; without a client its body ends it"
+    )]
+    let ended = tokio::spawn(upload).await;
+    ended.unwrap_or_else(|error| {
+        tracing::error!(%error, "an upload could not be completed");
+        let message = "the upload could not be completed; see the server log";
+        Err(Failure::internal(message))
+    })
 }
 
 /// The limits of an upload with this space.
@@ -98,6 +115,20 @@ pub(super) async fn receive(
     mut request: Request<Body>,
     limits: UploadLimits,
 ) -> Result<Received, Failure> {
+    let since = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&since);
+    // The form's reader keeps everything up to the next boundary in memory.
+    request = request.map(|body| {
+        let pieces = body.into_data_stream().map(move |piece| {
+            let piece = piece.map_err(std::io::Error::other)?;
+            let bytes = counted.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
+            if bytes > BETWEEN_MAX {
+                return Err(std::io::Error::other("a head or a field is too long"));
+            }
+            Ok(piece)
+        });
+        Body::from_stream(pieces)
+    });
     // The size is limited while the file is written.
     DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
     let form = Multipart::from_request(request, &()).await;
@@ -107,13 +138,13 @@ pub(super) async fn receive(
     };
     let (mut fields, mut count) = (Form::default(), 0);
     let read = async {
-        while let Some(field) = within(form.next_field()).await? {
+        while let Some(field) = within(form.next_field(), &since).await? {
             count += 1;
             if count > FIELDS_MAX {
                 let message = format!("the form has more than {FIELDS_MAX} fields");
                 return Err(Failure::invalid(None, message));
             }
-            fields.read(batches, id, field, limits).await?;
+            fields.read(batches, id, field, (limits, &since)).await?;
         }
         fields.finish()
     };
@@ -130,7 +161,7 @@ impl Form {
         batches: &Arc<Batches>,
         id: &str,
         field: Field<'_>,
-        limits: UploadLimits,
+        (limits, since): (UploadLimits, &AtomicUsize),
     ) -> Result<(), Failure> {
         let name: String = field.name().unwrap_or_default().chars().take(64).collect();
         match name.as_str() {
@@ -140,20 +171,20 @@ impl Form {
             "file" => {
                 let file_name = field.file_name().unwrap_or("file");
                 let file_name: String = file_name.chars().take(NAME_MAX).collect();
-                let summary = store(batches, id, field, limits).await?;
+                let summary = store(batches, id, field, (limits, since)).await?;
                 self.file = Some((file_name, summary));
                 Ok(())
             }
             "purpose" => {
-                self.purpose = Some(text(field, &name).await?);
+                self.purpose = Some(text(field, &name, since).await?);
                 self.check_purpose()
             }
             "expires_after[anchor]" => {
-                self.anchor = Some(text(field, &name).await?);
+                self.anchor = Some(text(field, &name, since).await?);
                 Ok(())
             }
             "expires_after[seconds]" => {
-                let text = text(field, &name).await?;
+                let text = text(field, &name, since).await?;
                 let seconds = text.trim().parse().ok();
                 let seconds = seconds.filter(|seconds| EXPIRY.contains(seconds));
                 self.seconds = Some(seconds.ok_or_else(|| {
@@ -215,9 +246,15 @@ fn invalid(field: &str, message: &str) -> Failure {
 }
 
 /// Awaits the next part, as long as the client sends something.
-async fn within<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Failure> {
+async fn within<T>(
+    part: impl Future<Output = Result<T, MultipartError>>,
+    since: &AtomicUsize,
+) -> Result<T, Failure> {
     match tokio::time::timeout(SILENT_MAX, part).await {
-        Ok(Ok(part)) => Ok(part),
+        Ok(Ok(part)) => {
+            since.store(0, Ordering::Relaxed);
+            Ok(part)
+        }
         Ok(Err(error)) => {
             let message = format!("the form cannot be read: {}", error.body_text());
             Err(Failure::invalid(None, message))
@@ -226,9 +263,9 @@ async fn within<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Res
     }
 }
 
-async fn text(mut field: Field<'_>, name: &str) -> Result<String, Failure> {
+async fn text(mut field: Field<'_>, name: &str, since: &AtomicUsize) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    while let Some(piece) = within(field.chunk()).await? {
+    while let Some(piece) = within(field.chunk(), since).await? {
         bytes.extend_from_slice(&piece);
         if bytes.len() > FIELD_MAX {
             let message = format!("`{name}` is longer than {FIELD_MAX} bytes");
@@ -243,7 +280,7 @@ async fn store(
     batches: &Arc<Batches>,
     id: &str,
     mut field: Field<'_>,
-    limits: UploadLimits,
+    (limits, since): (UploadLimits, &AtomicUsize),
 ) -> Result<RequestFileSummary, Failure> {
     let (pieces, mut received) = mpsc::channel::<Bytes>(PIECES_MAX);
     let (writer, id) = (Arc::clone(batches), id.to_owned());
@@ -266,7 +303,7 @@ async fn store(
         }
     });
     let sent = async {
-        while let Some(piece) = within(field.chunk()).await? {
+        while let Some(piece) = within(field.chunk(), since).await? {
             // The writer has ended with an error.
             if !piece.is_empty() && pieces.send(piece).await.is_err() {
                 break;

@@ -7,4 +7,4 @@ mod service;
 
 pub(crate) use record::{ApiForm, BatchRecord, BatchState, MESSAGES, Running, Status, Times};
 pub use service::Batches;
-pub(crate) use service::{UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};
+pub(crate) use service::{OpenBatch, UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};

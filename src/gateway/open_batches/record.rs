@@ -130,6 +130,18 @@ impl BatchState {
         };
         time.get_or_insert(now.0);
     }
+
+    /// The time of the end, in Unix milliseconds.
+    fn ended(&self) -> Option<u64> {
+        let times = &self.times;
+        let ends = [
+            times.completed,
+            times.failed,
+            times.expired,
+            times.cancelled,
+        ];
+        ends.into_iter().flatten().next()
+    }
 }
 
 /// A batch with its state.
@@ -165,7 +177,7 @@ impl BatchRecord {
             id: self.id.clone(),
             holder: self.holder.clone(),
             created: self.created,
-            is_open: self.state.status.is_open(),
+            ended: (!self.state.status.is_open()).then(|| Time(self.state.ended().unwrap_or(0))),
             // Plain data with text keys is always valid JSON.
             state: serde_json::to_string(&self.state).unwrap_or_default(),
         }
@@ -232,13 +244,7 @@ impl BatchRecord {
             (0, skipped)
         };
         let times = &state.times;
-        let ended = [
-            times.completed,
-            times.failed,
-            times.expired,
-            times.cancelled,
-        ];
-        let ended = ended.into_iter().flatten().next();
+        let ended = state.ended();
         let processing_status = match state.status {
             Status::Cancelling => "canceling",
             status if status.is_open() => "in_progress",

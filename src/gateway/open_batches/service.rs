@@ -1,6 +1,6 @@
 //! The batches that are not complete, shared by the routes and the runner, and the folder of all files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,12 +42,12 @@ pub(crate) struct OpenBatch {
 }
 
 /// An upload of a holder, until it is dropped.
-pub(crate) struct UploadSlot<'a> {
-    batches: &'a Batches,
+pub(crate) struct UploadSlot {
+    batches: Arc<Batches>,
     holder: String,
 }
 
-impl Drop for UploadSlot<'_> {
+impl Drop for UploadSlot {
     fn drop(&mut self) {
         let mut uploads = locked(&self.batches.uploads);
         if let Some(count) = uploads.get_mut(&self.holder) {
@@ -91,25 +91,26 @@ impl Batches {
         Ok(&self.dir)
     }
 
-    /// Removes the files of uploads that an earlier process did not complete. Blocks.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a file cannot be removed.
-    pub(crate) fn remove_unfinished(&self) -> std::io::Result<()> {
-        for entry in std::fs::read_dir(self.dir()?)? {
-            let entry = entry?;
-            let is_part = entry.path().extension().is_some_and(|end| end == "part");
-            let age = entry.metadata()?.modified()?.elapsed();
-            // Uploads of this process may be in progress; a silent client is refused after a minute.
-            if is_part && age.is_ok_and(|age| age > UNFINISHED_FOR) {
-                std::fs::remove_file(entry.path())?;
+    /// Removes files that no record names, from uploads and batches that an earlier process did not complete.
+    pub(crate) async fn remove_orphans(&self) {
+        let known = match self.store.stored_files().await {
+            Ok(known) => known,
+            Err(fault) => {
+                tracing::warn!(%fault, "the records of files cannot be read");
+                return;
             }
+        };
+        let open: Vec<String> = self.with_open(|open| open.keys().cloned().collect());
+        let dir = self.dir.clone();
+        let removed =
+            tokio::task::spawn_blocking(move || remove_orphans(&dir, &known, &open)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(%error, "files without a record cannot be removed");
         }
-        Ok(())
     }
 
     /// Begins an upload; `None` if the holder has too many.
-    pub(crate) fn begin_upload(&self, holder: &str) -> Option<UploadSlot<'_>> {
+    pub(crate) fn begin_upload(self: &Arc<Batches>, holder: &str) -> Option<UploadSlot> {
         let mut uploads = locked(&self.uploads);
         let count = uploads.entry(holder.to_owned()).or_default();
         if *count >= UPLOADS_PER_HOLDER {
@@ -117,7 +118,7 @@ impl Batches {
         }
         *count += 1;
         Some(UploadSlot {
-            batches: self,
+            batches: Arc::clone(self),
             holder: holder.to_owned(),
         })
     }
@@ -222,6 +223,25 @@ impl Batches {
         changed.await.map_err(store_failed)
     }
 
+    /// Adds a batch from the store, unless it is known already.
+    pub(crate) fn insert_stored(&self, record: BatchRecord) {
+        let (id, running) = (record.id.clone(), Running::default());
+        self.with_open(|open| {
+            open.entry(id).or_insert(OpenBatch { record, running });
+        });
+    }
+
+    /// Reads the open batches from the store, before requests arrive.
+    ///
+    /// # Errors
+    /// The store cannot be read. The runner tries again.
+    pub async fn load(&self) -> Result<(), StoreError> {
+        let stored = self.store.open_batches().await?;
+        let records = stored.into_iter().filter_map(read);
+        records.for_each(|record| self.insert_stored(record));
+        Ok(())
+    }
+
     pub(crate) fn insert(&self, record: BatchRecord) {
         let (id, running) = (record.id.clone(), Running::default());
         self.with_open(|open| open.insert(id, OpenBatch { record, running }));
@@ -257,6 +277,28 @@ impl Batches {
     }
 }
 
+/// Removes old files that neither `known` nor an open batch names.
+fn remove_orphans(dir: &Path, known: &BTreeSet<String>, open: &[String]) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_part = name.ends_with(".part");
+        let stem = name
+            .strip_suffix(".jsonl")
+            .or_else(|| name.strip_suffix(".index"));
+        let is_named = stem.is_none_or(|stem| {
+            let batch = stem.rsplit_once('.').map(|(batch, _)| batch);
+            known.contains(stem) || open.iter().any(|id| batch == Some(id.as_str()))
+        });
+        let age = entry.metadata()?.modified()?.elapsed();
+        // Uploads of this process may be in progress; a silent client is refused after a minute.
+        if (is_part || !is_named) && age.is_ok_and(|age| age > UNFINISHED_FOR) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// The error for a client when the store fails.
 pub(crate) fn store_failed(fault: StoreError) -> Failure {
     if !fault.is_logged_by_the_store() {
@@ -281,3 +323,6 @@ pub(crate) fn read(stored: store::StoredBatch) -> Option<BatchRecord> {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

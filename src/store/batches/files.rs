@@ -1,5 +1,7 @@
 //! The records of files, each visible to its holder only.
 
+use std::collections::BTreeSet;
+
 use crate::database::Store;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
@@ -126,17 +128,29 @@ impl Store {
         Ok((from_integer(number), Bytes(from_integer(bytes))))
     }
 
-    /// Files that have expired, and files of revoked keys.
+    /// The names on disk of all files.
+    pub async fn stored_files(&self) -> Result<BTreeSet<String>, StoreError> {
+        let rows = query("SELECT stored_as FROM files");
+        let rows = rows.fetch_all(&self.readers).await;
+        let rows = rows.map_err(self.failed("list the names of files"))?;
+        Ok(rows.iter().map(|row| row.get("stored_as")).collect())
+    }
+
+    /// Files with an id after `after` that have expired, and files of revoked keys, by id.
     pub async fn expired_files(
         &self,
         now: Time,
+        after: &str,
         limit: u32,
     ) -> Result<Vec<StoredFile>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM files WHERE expires_at <= ?1 \
-             OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0) LIMIT ?2"
+            "SELECT {COLUMNS} FROM files WHERE id > ?3 AND (expires_at <= ?1 \
+             OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)) ORDER BY id LIMIT ?2"
         );
-        let rows = query(sql).bind(to_integer(now.0)).bind(i64::from(limit));
+        let rows = query(sql)
+            .bind(to_integer(now.0))
+            .bind(i64::from(limit))
+            .bind(after);
         let rows = rows.fetch_all(&self.readers).await;
         let rows = rows.map_err(self.failed("list expired files"))?;
         Ok(rows.iter().map(file).collect())
@@ -220,7 +234,7 @@ mod tests {
                 let file = stored(id, "address:127.0.0.1", 1, expires);
                 store.add_file(&file).await.expect("stored");
             }
-            let expired = store.expired_files(Time(10), 10).await.expect("read");
+            let expired = store.expired_files(Time(10), "", 10).await.expect("read");
             let ids: Vec<&str> = expired.iter().map(|file| file.id.as_str()).collect();
             assert_eq!(ids, ["a"]);
         }

@@ -12,8 +12,8 @@ pub struct StoredBatch {
     pub id: String,
     pub holder: String,
     pub created: Time,
-    /// It has requests without a result, or results that are not on disk.
-    pub is_open: bool,
+    /// `None` while it has requests without a result, or results that are not on disk.
+    pub ended: Option<Time>,
     /// JSON.
     pub state: String,
 }
@@ -30,15 +30,15 @@ pub struct BatchPage<'a> {
     pub limit: u32,
 }
 
-const COLUMNS: &str = "id, holder, created_at, is_open, state";
+const COLUMNS: &str = "id, holder, created_at, ended_at, state";
 
 fn batch(row: &Row) -> StoredBatch {
-    let is_open: i64 = row.get("is_open");
+    let ended: Option<i64> = row.get("ended_at");
     StoredBatch {
         id: row.get("id"),
         holder: row.get("holder"),
         created: Time(from_integer(row.get("created_at"))),
-        is_open: is_open != 0,
+        ended: ended.map(|at| Time(from_integer(at))),
         state: row.get("state"),
     }
 }
@@ -48,13 +48,13 @@ impl Store {
     pub async fn save_batch(&self, batch: &StoredBatch) -> Result<(), StoreError> {
         self.write("store a batch", async |connection| {
             query(
-                "INSERT INTO batches (id, holder, created_at, is_open, state) VALUES (?, ?, ?, ?, ?) \
-                 ON CONFLICT (id) DO UPDATE SET is_open = excluded.is_open, state = excluded.state",
+                "INSERT INTO batches (id, holder, created_at, ended_at, state) VALUES (?, ?, ?, ?, ?) \
+                 ON CONFLICT (id) DO UPDATE SET ended_at = excluded.ended_at, state = excluded.state",
             )
             .bind(&batch.id)
             .bind(&batch.holder)
             .bind(to_integer(batch.created.0))
-            .bind(i64::from(batch.is_open))
+            .bind(batch.ended.map(|at| to_integer(at.0)))
             .bind(&batch.state)
             .execute(connection)
             .await
@@ -92,7 +92,7 @@ impl Store {
     /// All batches that are not complete, oldest first.
     pub async fn open_batches(&self) -> Result<Vec<StoredBatch>, StoreError> {
         let sql =
-            format!("SELECT {COLUMNS} FROM batches WHERE is_open <> 0 ORDER BY created_at, id");
+            format!("SELECT {COLUMNS} FROM batches WHERE ended_at IS NULL ORDER BY created_at, id");
         let rows = query(sql).fetch_all(&self.readers).await;
         let rows = rows.map_err(self.failed("read the open batches"))?;
         Ok(rows.iter().map(batch).collect())
@@ -110,10 +110,10 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Deletes the records of complete batches from before this time.
+    /// Deletes the records of batches that ended before this time.
     pub async fn forget_batches(&self, before: Time) -> Result<u64, StoreError> {
         self.write("delete old batches", async |connection| {
-            query("DELETE FROM batches WHERE is_open = 0 AND created_at < ?")
+            query("DELETE FROM batches WHERE ended_at < ?")
                 .bind(to_integer(before.0))
                 .execute(connection)
                 .await
@@ -127,12 +127,12 @@ mod tests {
     use super::*;
     use crate::testing::stores;
 
-    fn stored(id: &str, holder: &str, created: u64, is_open: bool) -> StoredBatch {
+    fn stored(id: &str, holder: &str, created: u64) -> StoredBatch {
         StoredBatch {
             id: id.to_owned(),
             holder: holder.to_owned(),
             created: Time(created),
-            is_open,
+            ended: None,
             state: "{}".to_owned(),
         }
     }
@@ -140,17 +140,14 @@ mod tests {
     #[tokio::test]
     async fn a_batch_keeps_its_latest_state_and_open_ones_come_oldest_first() {
         for store in stores().await {
-            let (first, second) = (
-                stored("b1", "key:1", 1, true),
-                stored("b2", "key:2", 2, true),
-            );
+            let (first, second) = (stored("b1", "key:1", 1), stored("b2", "key:2", 2));
             for batch in [&second, &first] {
                 store.save_batch(batch).await.expect("stored");
             }
             let open = store.open_batches().await.expect("read");
             assert_eq!(open, [first.clone(), second.clone()]);
             let done = StoredBatch {
-                is_open: false,
+                ended: Some(Time(4)),
                 state: r#"{"status":"completed"}"#.to_owned(),
                 ..first.clone()
             };

@@ -95,3 +95,28 @@ fn a_job_whose_disk_has_failed_starts_nothing() {
     job.is_broken = true;
     assert_eq!(next(&mut job, 0), None);
 }
+
+#[test]
+fn a_suspect_that_loses_its_seat_stays_a_suspect() {
+    let (dir, models) = uploaded(&["a", "a", "a"]);
+    let mut job = opened(dir.path(), &models);
+    let running: Vec<u64> = (0..2).filter_map(|_| next(&mut job, 0)).collect();
+    assert!(running.iter().all(|request| job.crashed(0, *request)));
+    assert!(job.has_suspects("a") && !job.is_idle());
+    assert_eq!(next(&mut job, 0), Some(0));
+    job.runs_again(0, 0);
+    assert_eq!(next(&mut job, 0), Some(1), "the suspects take turns");
+    assert_eq!(next(&mut job, 0), None, "alone");
+}
+
+#[test]
+fn a_full_disk_pauses_the_batch_and_several_failures_have_its_files_opened_again() {
+    let (dir, models) = uploaded(&["a", "a"]);
+    let mut job = opened(dir.path(), &models);
+    job.synced(Time(1), false);
+    assert_eq!((next(&mut job, 0), job.is_broken), (None, false));
+    job.synced(Time(2), true);
+    assert_eq!(next(&mut job, 0), Some(0));
+    (0..FAILED_SYNCS_MAX).for_each(|_| job.synced(Time(3), false));
+    assert!(job.is_broken);
+}

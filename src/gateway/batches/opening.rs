@@ -1,0 +1,106 @@
+//! Opens the files of batches that are next, and closes those of batches that cannot run, because open files are limited.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use super::finish;
+use super::job::Job;
+use super::runner::Runner;
+use crate::open_batches::{BatchRecord, Status};
+use pool::Span;
+
+/// Batches with open files. Each has five.
+const OPEN_MAX: usize = 256;
+/// Batches with open files in addition, because they end.
+const ENDING_MAX: usize = 16;
+/// Of one holder.
+const OPEN_PER_HOLDER: usize = 32;
+/// The time for which others go before a batch of which nothing could run.
+const REST: Span = Span::from_secs(60);
+
+impl Runner {
+    /// Opens batches that are next, within the limits of open files.
+    pub async fn open_some(&mut self, records: &[BatchRecord]) {
+        let mut of_holder: BTreeMap<&str, usize> = BTreeMap::new();
+        let now = self.app.handle.clock().wall();
+        let is_ending = |record: &&BatchRecord| {
+            record.state.status != Status::InProgress || record.state.deadline <= now.0
+        };
+        // Batches that end go first, because they need no room.
+        let ending = records.iter().filter(is_ending);
+        let others = records.iter().filter(|record| !is_ending(record));
+        for record in ending {
+            if self.jobs.len() < OPEN_MAX + ENDING_MAX {
+                self.open(record).await;
+            }
+        }
+        let tick = self.app.handle.clock().now();
+        self.resting.retain(|_, until| *until > tick);
+        let (resting, first): (Vec<_>, Vec<_>) = others
+            .filter(|record| !record.state.is_paused)
+            .partition(|record| self.resting.contains_key(&record.id));
+        for record in first.into_iter().chain(resting) {
+            let count = of_holder.entry(&record.holder).or_default();
+            if *count < OPEN_PER_HOLDER && self.jobs.len() < OPEN_MAX {
+                self.open(record).await;
+            }
+            *count += usize::from(self.jobs.contains_key(&record.id));
+        }
+    }
+
+    /// Closes batches without a request that ran since the last turn, if others wait for their place.
+    pub fn close_idle(&mut self, records: &[BatchRecord]) {
+        let others_wait = records.len() > self.jobs.len();
+        let until = self.app.handle.clock().now() + REST;
+        for job in self.jobs.values_mut() {
+            let was_idle = job.is_idle();
+            job.has_started = false;
+            if was_idle && others_wait {
+                self.resting.insert(job.id.clone(), until);
+            }
+        }
+        let resting = &self.resting;
+        self.jobs
+            .retain(|id, job| !(job.is_idle() && resting.contains_key(id)));
+    }
+
+    /// Opens the files of a batch that is new to the runner.
+    async fn open(&mut self, record: &BatchRecord) {
+        if self.jobs.contains_key(&record.id) {
+            return;
+        }
+        let (id, state) = (record.id.clone(), record.state.clone());
+        let batches = Arc::clone(&self.app.batches);
+        let opened = tokio::task::spawn_blocking(move || {
+            let dir = batches.dir()?;
+            let input = &state.input_stored_as;
+            Job::open(dir, &id, input, state.suffix, &state.models)
+        });
+        match opened.await {
+            Ok(Ok(job)) => {
+                self.jobs.insert(record.id.clone(), job);
+            }
+            Ok(Err(error)) if is_final(error.kind()) => {
+                tracing::warn!(batch = record.id, %error, "the files of a batch cannot be read");
+                let message = "the file of the batch is missing or damaged".to_owned();
+                finish::fail(&self.app, record, "file_unreadable", message).await;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(batch = record.id, %error, "the files of a batch cannot be opened; trying again");
+            }
+            Err(error) => tracing::error!(%error, "the files of a batch could not be opened"),
+        }
+    }
+}
+
+/// Returns true for errors of files that another attempt does not mend.
+fn is_final(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::InvalidData
+            | ErrorKind::InvalidInput
+            | ErrorKind::UnexpectedEof
+    )
+}

@@ -1,0 +1,35 @@
+//! Tests of `service.rs`: files that no record names.
+
+use std::fs::File;
+use std::time::SystemTime;
+
+use super::*;
+
+#[test]
+fn old_files_without_a_record_are_removed_and_all_others_stay() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let old = SystemTime::now() - UNFINISHED_FOR - Duration::from_secs(60);
+    let names = [
+        ("file-1.jsonl", true, true),
+        ("file-1.index", true, true),
+        ("file-2.jsonl", true, false),
+        ("file-2.index", true, false),
+        ("file-3.jsonl.part", true, false),
+        ("file-4.jsonl.part", false, true),
+        ("file-5.jsonl", false, true),
+        ("batch_1.output.jsonl", true, true),
+        ("batch_2.errors.jsonl", true, false),
+        ("runner.lock", true, true),
+    ];
+    for (name, is_old, _) in names {
+        let file = File::create(dir.path().join(name)).expect("created");
+        if is_old {
+            file.set_modified(old).expect("set");
+        }
+    }
+    let known = BTreeSet::from(["file-1".to_owned()]);
+    remove_orphans(dir.path(), &known, &["batch_1".to_owned()]).expect("removed");
+    for (name, _, stays) in names {
+        assert_eq!(dir.path().join(name).exists(), stays, "{name}");
+    }
+}
