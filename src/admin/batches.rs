@@ -42,7 +42,7 @@ impl Strict for PageQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct BatchIdQuery {
     /// The id of a batch, as in the list.
-    #[param(min_length = 1, example = "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")]
+    #[param(min_length = 1, example = "batch_5c1f8e")]
     id: String,
 }
 
@@ -90,12 +90,12 @@ impl Strict for ChangeBatchRequest {
     params(PageQuery),
     responses(
         (status = 200, description = "A page of batches", body = AdminBatchList, example = json!({"batches": [{
-            "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-            "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "in_progress",
-            "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-            "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-            "cancelling_at": null, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
-            "metadata": null, "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
+            "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+            "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "in_progress",
+            "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+            "expires_at": 1764086400_u64,
+            "request_counts": {"total": 1000, "completed": 250, "failed": 2},
+            "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
             "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         }], "next_after": null})),
         AdminErrors,
@@ -129,12 +129,12 @@ pub(crate) async fn list(
     request_body(content = ChangeBatchRequest, example = json!({"paused": true})),
     responses(
         (status = 200, description = "The batch as it is now", body = AdminBatch, example = json!({
-            "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-            "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "in_progress",
-            "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-            "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-            "cancelling_at": null, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
-            "metadata": null, "model_pool": {"paused": true, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
+            "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+            "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "in_progress",
+            "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+            "expires_at": 1764086400_u64,
+            "request_counts": {"total": 1000, "completed": 250, "failed": 2},
+            "model_pool": {"paused": true, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
             "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         })),
         AdminErrors,
@@ -169,12 +169,12 @@ pub(crate) async fn change(
     params(BatchIdQuery),
     responses(
         (status = 200, description = "The batch as it is now", body = AdminBatch, example = json!({
-            "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-            "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "cancelling",
-            "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-            "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-            "cancelling_at": 1764000300_u64, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
-            "metadata": null, "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": null, "will_hold": null},
+            "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+            "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "cancelling",
+            "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+            "expires_at": 1764086400_u64,
+            "cancelling_at": 1764000300_u64, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
+            "model_pool": {"paused": false, "in_flight": 8},
             "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         })),
         AdminErrors,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, ToSchema)]
 pub struct BatchRequest {
     /// The id of an uploaded file.
-    #[schema(example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")]
+    #[schema(example = "file-0d4fa7")]
     pub input_file_id: String,
     /// The route of all requests of the file: `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings`, `/v1/responses` or
     /// `/v1/messages`.
@@ -84,7 +84,7 @@ pub struct BatchProgress {
 /// A batch of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct BatchObject {
-    #[schema(example = "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")]
+    #[schema(example = "batch_5c1f8e")]
     pub id: String,
     /// `batch`.
     #[schema(example = "batch")]
@@ -92,7 +92,7 @@ pub struct BatchObject {
     #[schema(example = "/v1/chat/completions")]
     pub endpoint: String,
     pub errors: Option<BatchErrors>,
-    #[schema(example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")]
+    #[schema(example = "file-0d4fa7")]
     pub input_file_id: String,
     #[schema(example = "24h")]
     pub completion_window: String,
@@ -161,6 +161,6 @@ pub struct BatchModel {
 pub struct AdminBatchList {
     pub batches: Vec<AdminBatch>,
     /// Value of `after` for the next page; null on the last page.
-    #[schema(example = "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")]
+    #[schema(example = "batch_5c1f8e")]
     pub next_after: Option<String>,
 }

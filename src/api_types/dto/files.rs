@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// An uploaded file, or the results of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct FileObject {
-    #[schema(example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")]
+    #[schema(example = "file-0d4fa7")]
     pub id: String,
     /// `file`.
     #[schema(example = "file")]
@@ -45,7 +45,7 @@ pub struct FileList {
 /// A deleted file.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeletedFile {
-    #[schema(example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")]
+    #[schema(example = "file-0d4fa7")]
     pub id: String,
     /// `file`.
     #[schema(example = "file")]

@@ -41,7 +41,7 @@ pub struct MessageBatchCounts {
 /// A batch of messages.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct MessageBatch {
-    #[schema(example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")]
+    #[schema(example = "msgbatch_5c1f8e")]
     pub id: String,
     /// `message_batch`.
     #[serde(rename = "type")]
@@ -76,7 +76,7 @@ pub struct MessageBatchList {
 /// A deleted batch of messages.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeletedMessageBatch {
-    #[schema(example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")]
+    #[schema(example = "msgbatch_5c1f8e")]
     pub id: String,
     /// `message_batch_deleted`.
     #[serde(rename = "type")]

@@ -16,7 +16,7 @@ use telemetry::{Exporter, ExporterCounts, Ids, ParentContext, ratio_keeps};
 /// Prefixes of the routes of OpenAI, Ollama and older systems. `POST` requests to them are traced.
 const TRACED: [&str; 5] = ["/v1/", "/api/", "/query/", "/stream/", "/run"];
 /// Span names by route; the longest match counts. Other paths are named by their method alone, because clients may send any path.
-const ROUTES: [(&str, &str); 27] = [
+const ROUTES: [(&str, &str); 30] = [
     ("/v1/chat/completions", "POST /v1/chat/completions"),
     ("/v1/completions", "POST /v1/completions"),
     ("/v1/responses", "POST /v1/responses"),
@@ -30,6 +30,9 @@ const ROUTES: [(&str, &str); 27] = [
         "/v1/messages/count_tokens",
         "POST /v1/messages/count_tokens",
     ),
+    ("/v1/messages/batches", "POST /v1/messages/batches"),
+    ("/v1/files", "POST /v1/files"),
+    ("/v1/batches", "POST /v1/batches"),
     ("/v1/embeddings", "POST /v1/embeddings"),
     ("/v1/rerank", "POST /v1/rerank"),
     ("/v1/score", "POST /v1/score"),

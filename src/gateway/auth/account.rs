@@ -17,12 +17,12 @@ pub struct Account {
 pub(crate) enum Owner {
     Key {
         id: KeyId,
-        name: String,
+        name: Box<str>,
     },
     /// With the id from single sign-on.
     Person {
         id: KeyId,
-        name: String,
+        name: Box<str>,
     },
     /// A client without a key.
     Address(Option<IpAddr>),
@@ -42,7 +42,7 @@ impl Account {
     pub fn description(&self) -> String {
         match &self.owner {
             Owner::Key { id, name } => format!("the key {id} ({name})"),
-            Owner::Person { name, .. } => name.clone(),
+            Owner::Person { name, .. } => name.to_string(),
             Owner::Address(address) => {
                 format!("the address {} (without a key)", place(*address))
             }
@@ -74,7 +74,7 @@ mod tests {
             (
                 Owner::Key {
                     id: key.0,
-                    name: key.1.to_owned(),
+                    name: key.1.into(),
                 },
                 "key:3",
                 format!("the key {} (k3)", KeyId(3)),
@@ -82,7 +82,7 @@ mod tests {
             (
                 Owner::Person {
                     id: person.0,
-                    name: person.1.to_owned(),
+                    name: person.1.into(),
                 },
                 "person:1f",
                 "Ada".to_owned(),

@@ -48,7 +48,7 @@ impl User {
             account: Account {
                 owner: Owner::Key {
                     id: key.id,
-                    name: key.name,
+                    name: key.name.into(),
                 },
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
@@ -71,7 +71,7 @@ impl User {
             account: Account {
                 owner: Owner::Person {
                     id: key,
-                    name: name.to_owned(),
+                    name: name.as_str().into(),
                 },
                 limit: app.limits.default_limit(),
             },

@@ -15,7 +15,7 @@ use super::upload;
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{MESSAGES, store_failed};
-use crate::openapi::{BatchErrors, UploadErrors};
+use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
 use api_types::dto::{DeletedFile, FileList, FileObject, UploadForm};
@@ -83,9 +83,8 @@ async fn find(app: &App, user: &User, id: &str) -> Result<StoredFile, Failure> {
 
 /// Upload a file of requests
 ///
-/// Each line is a request: `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": …}}`. The lines are
-/// checked while they arrive, and errors name them by number. The file may be compressed with gzip. Only the key that uploads it can
-/// read it.
+/// Each line is a request: `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": …}}`. Errors name lines
+/// by number. The file may be compressed with gzip.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/files", tag = "batches", operation_id = "create_file",
@@ -94,7 +93,7 @@ async fn find(app: &App, user: &User, id: &str) -> Result<StoredFile, Failure> {
         "purpose": "batch", "file": "(lines of JSON)"
     })),
     responses((status = 200, description = "The stored file", body = FileObject, example = json!({
-        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
+        "id": "file-0d4fa7", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
         "expires_at": 1766592000_u64, "filename": "prompts.jsonl", "purpose": "batch", "status": "processed"
     })), UploadErrors))]
 pub(crate) async fn create(
@@ -187,9 +186,9 @@ pub(crate) async fn list(
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/files/{id}", tag = "batches", operation_id = "get_file",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7")),
     responses((status = 200, description = "The file", body = FileObject, example = json!({
-        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
+        "id": "file-0d4fa7", "object": "file", "bytes": 120000, "created_at": 1764000000_u64,
         "expires_at": 1766592000_u64, "filename": "prompts.jsonl", "purpose": "batch", "status": "processed"
     })), BatchErrors))]
 pub(crate) async fn get(
@@ -208,7 +207,7 @@ pub(crate) async fn get(
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/files/{id}/content", tag = "batches", operation_id = "download_file",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7")),
     responses((status = 200, description = "The lines", body = String, content_type = "application/jsonl",
         example = json!("{\"custom_id\": \"1\"}\n")), BatchErrors))]
 pub(crate) async fn content(
@@ -238,10 +237,10 @@ pub(crate) async fn content(
 /// Every key may call this.
 #[utoipa::path(delete, path = "/v1/files/{id}", tag = "batches", operation_id = "delete_file",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4")),
+    params(("id" = String, Path, description = "The id of a file.", example = "file-0d4fa7")),
     responses((status = 200, description = "The file is gone", body = DeletedFile, example = json!({
-        "id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "object": "file", "deleted": true
-    })), UploadErrors))]
+        "id": "file-0d4fa7", "object": "file", "deleted": true
+    })), BatchChangeErrors))]
 pub(crate) async fn delete(
     State(app): State<App>,
     user: User,

@@ -16,7 +16,7 @@ use crate::fields::{Body, Fields, Params, Strict};
 use crate::open_batches::{
     ApiForm, BatchRecord, BatchState, Running, Status, Times, read, store_failed,
 };
-use crate::openapi::{BatchErrors, UploadErrors};
+use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
 use api_types::dto::{BatchList, BatchObject, BatchRequest, ExpiresAfter, RequestCounts};
@@ -113,23 +113,22 @@ fn expires_after(fields: &mut Fields) -> Result<Option<ExpiresAfter>, Failure> {
 
 /// Create a batch
 ///
-/// Runs the requests of an uploaded file in seats and memory that others leave free, below priority 0. Each request gets exactly one
-/// result. The results are files: `output_file_id` for responses, and `error_file_id` for errors. `model_pool.will_hold` says whether
-/// the completion window is expected to hold.
+/// Runs the requests of an uploaded file in free seats and memory, below priority 0. Each request gets exactly one result, in one of two
+/// files: `output_file_id` has responses, `error_file_id` errors.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/batches", tag = "batches", operation_id = "create_batch",
     security(("user_key" = [])),
     request_body(content = BatchRequest, example = json!({
-        "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "endpoint": "/v1/chat/completions", "completion_window": "24h"
+        "input_file_id": "file-0d4fa7", "endpoint": "/v1/chat/completions", "completion_window": "24h"
     })),
     responses((status = 200, description = "The batch", body = BatchObject, example = json!({
-        "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-        "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "in_progress",
-        "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-        "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-        "cancelling_at": null, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 0, "failed": 0},
-        "metadata": null, "model_pool": {"paused": false, "in_flight": 0, "expected_seconds": null, "will_hold": null}
+        "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+        "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "in_progress",
+        "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+        "expires_at": 1764086400_u64,
+        "request_counts": {"total": 1000, "completed": 0, "failed": 0},
+        "model_pool": {"paused": false, "in_flight": 0}
     })), UploadErrors))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -295,14 +294,14 @@ fn now(app: &App) -> Time {
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/batches/{id}", tag = "batches", operation_id = "get_batch",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "batch_5c1f8e")),
     responses((status = 200, description = "The batch", body = BatchObject, example = json!({
-        "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-        "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "in_progress",
-        "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-        "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-        "cancelling_at": null, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
-        "metadata": null, "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": 1200, "will_hold": true}
+        "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+        "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "in_progress",
+        "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+        "expires_at": 1764086400_u64,
+        "request_counts": {"total": 1000, "completed": 250, "failed": 2},
+        "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": 1200, "will_hold": true}
     })), BatchErrors))]
 pub(crate) async fn get(
     State(app): State<App>,
@@ -362,15 +361,15 @@ pub(crate) async fn list(
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/batches/{id}/cancel", tag = "batches", operation_id = "cancel_batch",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "batch_5c1f8e")),
     responses((status = 200, description = "The batch", body = BatchObject, example = json!({
-        "id": "batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "object": "batch", "endpoint": "/v1/chat/completions", "errors": null,
-        "input_file_id": "file-0d4fa7c2b1e64f0c9b7e2f31a5c8d6e4", "completion_window": "24h", "status": "cancelling",
-        "output_file_id": null, "error_file_id": null, "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
-        "expires_at": 1764086400_u64, "finalizing_at": null, "completed_at": null, "failed_at": null, "expired_at": null,
-        "cancelling_at": 1764000300_u64, "cancelled_at": null, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
-        "metadata": null, "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": null, "will_hold": null}
-    })), UploadErrors))]
+        "id": "batch_5c1f8e", "object": "batch", "endpoint": "/v1/chat/completions",
+        "input_file_id": "file-0d4fa7", "completion_window": "24h", "status": "cancelling",
+        "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
+        "expires_at": 1764086400_u64,
+        "cancelling_at": 1764000300_u64, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
+        "model_pool": {"paused": false, "in_flight": 8}
+    })), BatchChangeErrors))]
 pub(crate) async fn cancel(
     State(app): State<App>,
     user: User,

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::message_routes::find;
 use crate::auth::User;
-use crate::openapi::MessageErrors;
+use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
 use crate::state::App;
 use api_types::error::Failure;
@@ -30,9 +30,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/messages/batches/{id}/results", tag = "batches", operation_id = "list_message_batch_results",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e")),
     responses((status = 200, description = "The results", body = String, content_type = "application/x-jsonl",
-        example = json!("{\"custom_id\": \"1\", \"result\": {\"type\": \"canceled\"}}\n")), MessageErrors))]
+        example = json!("{\"custom_id\": \"1\", \"result\": {\"type\": \"canceled\"}}\n")), MessageBatchErrors))]
 pub(crate) async fn results(
     State(app): State<App>,
     user: User,

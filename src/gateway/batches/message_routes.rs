@@ -17,7 +17,7 @@ use super::upload::{self, SILENT_MAX};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{ApiForm, BatchRecord, BatchState, MESSAGES, read, store_failed};
-use crate::openapi::MessageErrors;
+use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
 use crate::state::App;
 use api_types::dto::{DeletedMessageBatch, MessageBatch, MessageBatchList, MessageBatchRequest};
@@ -64,11 +64,10 @@ impl Strict for MessageBatchQuery {
         "model": "tiny-guide", "max_tokens": 16, "messages": [{"role": "user", "content": "What is a priority?"}]
     }}]})),
     responses((status = 200, description = "The batch", body = MessageBatch, example = json!({
-        "id": "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "type": "message_batch", "processing_status": "in_progress",
+        "id": "msgbatch_5c1f8e", "type": "message_batch", "processing_status": "in_progress",
         "request_counts": {"processing": 1, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0},
-        "created_at": "2026-01-31T20:15:00Z", "expires_at": "2026-02-01T20:15:00Z", "ended_at": null, "archived_at": null,
-        "cancel_initiated_at": null, "results_url": null
-    })), MessageErrors))]
+        "created_at": "2026-01-31T20:15:00Z", "expires_at": "2026-02-01T20:15:00Z"
+    })), MessageBatchErrors))]
 pub(crate) async fn create(
     State(app): State<App>,
     user: User,
@@ -218,14 +217,13 @@ pub(super) async fn find(app: &App, user: &User, id: &str) -> Result<BatchRecord
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/messages/batches/{id}", tag = "batches", operation_id = "get_message_batch",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e")),
     responses((status = 200, description = "The batch", body = MessageBatch, example = json!({
-        "id": "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "type": "message_batch", "processing_status": "ended",
+        "id": "msgbatch_5c1f8e", "type": "message_batch", "processing_status": "ended",
         "request_counts": {"processing": 0, "succeeded": 1, "errored": 0, "canceled": 0, "expired": 0},
         "created_at": "2026-01-31T20:15:00Z", "expires_at": "2026-02-01T20:15:00Z", "ended_at": "2026-01-31T20:16:00Z",
-        "archived_at": null, "cancel_initiated_at": null,
-        "results_url": "/v1/messages/batches/msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516/results"
-    })), MessageErrors))]
+        "results_url": "/v1/messages/batches/msgbatch_5c1f8e/results"
+    })), MessageBatchErrors))]
 pub(crate) async fn get(
     State(app): State<App>,
     user: User,
@@ -244,7 +242,7 @@ pub(crate) async fn get(
     security(("user_key" = [])), params(MessageBatchQuery),
     responses((status = 200, description = "A page of batches", body = MessageBatchList, example = json!({
         "data": [], "first_id": null, "last_id": null, "has_more": false
-    })), MessageErrors))]
+    })), MessageBatchErrors))]
 pub(crate) async fn list(
     State(app): State<App>,
     user: User,
@@ -283,13 +281,13 @@ pub(crate) async fn list(
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/messages/batches/{id}/cancel", tag = "batches", operation_id = "cancel_message_batch",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e")),
     responses((status = 200, description = "The batch", body = MessageBatch, example = json!({
-        "id": "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "type": "message_batch", "processing_status": "canceling",
+        "id": "msgbatch_5c1f8e", "type": "message_batch", "processing_status": "canceling",
         "request_counts": {"processing": 1, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0},
-        "created_at": "2026-01-31T20:15:00Z", "expires_at": "2026-02-01T20:15:00Z", "ended_at": null, "archived_at": null,
-        "cancel_initiated_at": "2026-01-31T20:15:30Z", "results_url": null
-    })), MessageErrors))]
+        "created_at": "2026-01-31T20:15:00Z", "expires_at": "2026-02-01T20:15:00Z",
+        "cancel_initiated_at": "2026-01-31T20:15:30Z"
+    })), MessageBatchErrors))]
 pub(crate) async fn cancel(
     State(app): State<App>,
     user: User,
@@ -308,10 +306,10 @@ pub(crate) async fn cancel(
 /// Every key may call this.
 #[utoipa::path(delete, path = "/v1/messages/batches/{id}", tag = "batches", operation_id = "delete_message_batch",
     security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516")),
+    params(("id" = String, Path, description = "The id of a batch.", example = "msgbatch_5c1f8e")),
     responses((status = 200, description = "The batch is gone", body = DeletedMessageBatch, example = json!({
-        "id": "msgbatch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516", "type": "message_batch_deleted"
-    })), MessageErrors))]
+        "id": "msgbatch_5c1f8e", "type": "message_batch_deleted"
+    })), MessageBatchErrors))]
 pub(crate) async fn delete(
     State(app): State<App>,
     user: User,

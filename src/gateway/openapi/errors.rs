@@ -90,7 +90,7 @@ const INFERENCE: [ErrorCase; 13] = [
         status: "409",
         name: "Conflict",
         description: "The state of the file or batch does not allow this.",
-        message: "the batch batch_5c1f8e0b7a9d4e62b3c4a1d2e3f40516 has ended already",
+        message: "the batch batch_5c1f8e has ended already",
         kind: INVALID,
         param: None,
         code: "batch_ended",
@@ -251,14 +251,34 @@ impl IntoResponses for BatchErrors {
     }
 }
 
-/// Errors of routes that change files and batches.
+/// Errors of routes that cancel batches and delete files.
+pub(crate) struct BatchChangeErrors;
+
+impl IntoResponses for BatchChangeErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["400", "401", "403", "404", "409", "503"])
+    }
+}
+
+/// Errors of routes that create files and batches.
 pub(crate) struct UploadErrors;
 
 impl IntoResponses for UploadErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&[
-            "400", "401", "403", "404", "408", "409", "413", "429", "503",
-        ])
+        only(&["400", "401", "403", "404", "408", "413", "429", "503"])
+    }
+}
+
+/// Errors of routes for message batches, in Anthropic's form.
+pub(crate) struct MessageBatchErrors;
+
+impl IntoResponses for MessageBatchErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let read = ["400", "401", "403", "404", "413", "429", "503"];
+        let errors = INFERENCE
+            .iter()
+            .filter(|error| read.contains(&error.status));
+        errors.map(|error| reference(error, MESSAGE)).collect()
     }
 }
 
@@ -362,7 +382,7 @@ pub fn error_responses() -> Vec<(String, Response)> {
         let schema = Ref::from_schema_name(ErrorBody::name());
         (case.name.to_owned(), described(case, schema, case.body()))
     });
-    let of_anthropic = INFERENCE.iter().map(|case| {
+    let of_anthropic = inference().map(|case| {
         let status = StatusCode::from_bytes(case.status.as_bytes()).ok();
         let example = anthropic::error_of(&case.body()["error"], status, Some("req-1"));
         let schema = Ref::from_schema_name(MessageError::name());

@@ -7,5 +7,7 @@ pub use errors::{
     AdminErrors, InferenceErrors, ListingErrors, ModelErrors, OllamaErrors, VoteErrors,
     error_responses,
 };
-pub(crate) use errors::{BatchErrors, MessageErrors, StoredErrors, UploadErrors};
+pub(crate) use errors::{
+    BatchChangeErrors, BatchErrors, MessageBatchErrors, MessageErrors, StoredErrors, UploadErrors,
+};
 pub use headers::WaitHeaders;

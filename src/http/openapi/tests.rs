@@ -210,6 +210,10 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
         let is_admin = place.contains("/admin/");
         let expected: &[&str] = match () {
             () if is_admin => &["400", "401", "403", "404", "409", "413", "503"],
+            // Batches wait for no engine.
+            () if place.contains("/batches") || place.contains("/v1/files") => {
+                &["400", "401", "403", "404", "503"]
+            }
             () if place.starts_with("post /v1/") => &[
                 "400", "401", "403", "404", "413", "415", "429", "501", "502", "503", "504",
             ],
@@ -262,6 +266,8 @@ fn every_body_has_a_schema_and_an_example() {
         let has_body = ["post", "put", "patch"]
             .iter()
             .any(|prefix| place.starts_with(prefix));
+        // As in OpenAI's and Anthropic's APIs.
+        let has_body = has_body && !place.ends_with("/cancel");
         assert_eq!(operation.get("requestBody").is_some(), has_body, "{place}");
         check(&place, &operation["requestBody"]["content"]);
     }
@@ -382,6 +388,8 @@ fn every_inference_post_route_has_its_own_span_name() {
     for (path, item) in document.paths.paths {
         let name = traces.name_of(&axum::http::Method::POST, &path);
         match item.post {
+            // A span has no ids in its name.
+            Some(_) if path.contains('{') => {}
             Some(_) => assert_eq!(name, Some(format!("POST {path}").as_str())),
             None => assert_ne!(name, Some(path.as_str())),
         }
