@@ -113,8 +113,8 @@ fn expires_after(fields: &mut Fields) -> Result<Option<ExpiresAfter>, Failure> {
 
 /// Create a batch
 ///
-/// Runs the requests of an uploaded file in free seats and memory, below priority 0. Each request gets exactly one result, in one of two
-/// files: `output_file_id` has responses, `error_file_id` errors.
+/// Runs the requests of an uploaded file in free seats and memory, below priority 0. Each request gets exactly one result:
+/// `output_file_id` names the file of responses, `error_file_id` the file of errors.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/batches", tag = "batches", operation_id = "create_batch",
