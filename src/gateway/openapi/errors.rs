@@ -1,4 +1,5 @@
 //! The error responses of the API document. Each is a component with an example that operations refer to.
+//! One file because it is one table of errors, with the selections of the routes.
 
 use std::collections::BTreeMap;
 
@@ -247,7 +248,7 @@ pub(crate) struct BatchErrors;
 
 impl IntoResponses for BatchErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "404", "503"])
+        only("", &["400", "401", "403", "404", "503"])
     }
 }
 
@@ -256,7 +257,7 @@ pub(crate) struct BatchChangeErrors;
 
 impl IntoResponses for BatchChangeErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "404", "409", "503"])
+        only("", &["400", "401", "403", "404", "409", "503"])
     }
 }
 
@@ -265,7 +266,10 @@ pub(crate) struct UploadErrors;
 
 impl IntoResponses for UploadErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "404", "408", "413", "429", "503"])
+        only(
+            "",
+            &["400", "401", "403", "404", "408", "413", "429", "503"],
+        )
     }
 }
 
@@ -274,11 +278,7 @@ pub(crate) struct MessageBatchErrors;
 
 impl IntoResponses for MessageBatchErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        let read = ["400", "401", "403", "404", "413", "429", "503"];
-        let errors = INFERENCE
-            .iter()
-            .filter(|error| read.contains(&error.status));
-        errors.map(|error| reference(error, MESSAGE)).collect()
+        only(MESSAGE, &["400", "401", "403", "404", "413", "429", "503"])
     }
 }
 
@@ -318,7 +318,7 @@ pub struct ListingErrors;
 
 impl IntoResponses for ListingErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "503"])
+        only("", &["400", "401", "403", "503"])
     }
 }
 
@@ -327,7 +327,7 @@ pub struct ModelErrors;
 
 impl IntoResponses for ModelErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["401", "403", "404", "503"])
+        only("", &["401", "403", "404", "503"])
     }
 }
 
@@ -336,7 +336,7 @@ pub(crate) struct StoredErrors;
 
 impl IntoResponses for StoredErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "404", "503"])
+        only("", &["400", "401", "403", "404", "503"])
     }
 }
 
@@ -345,15 +345,18 @@ pub struct VoteErrors;
 
 impl IntoResponses for VoteErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only(&["400", "401", "403", "404", "413", "415", "429", "503"])
+        only(
+            "",
+            &["400", "401", "403", "404", "413", "415", "429", "503"],
+        )
     }
 }
 
-fn only(statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
-    let some = INFERENCE
-        .iter()
-        .filter(|error| statuses.contains(&error.status));
-    some.map(|error| reference(error, "")).collect()
+/// Errors with these statuses. `prefix` is the beginning of the names of their components.
+fn only(prefix: &str, statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
+    let errors = INFERENCE.iter();
+    let errors = errors.filter(|error| statuses.contains(&error.status));
+    errors.map(|error| reference(error, prefix)).collect()
 }
 
 /// Errors of every admin route.
