@@ -198,7 +198,7 @@ def message_errors():
         ("messages", large, KEY, 413, TOO_LARGE),
         ("messages", body, "mp-no-such-key", 401, "authentication_error"),
         ("messages/count_tokens", {"model": UNKNOWN, "messages": ASK}, KEY, 404, "not_found_error"),
-        ("messages/batches", {"requests": []}, KEY, 501, "invalid_request_error"),
+        ("messages/batches", {"requests": []}, KEY, 400, "invalid_request_error"),
         ("models/no-such", None, KEY, 404, "not_found_error"),
         ("models?limit=0", None, KEY, 400, "invalid_request_error"),
     ]:

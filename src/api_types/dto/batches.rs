@@ -28,10 +28,10 @@ pub struct BatchRequest {
 #[derive(Clone, Debug, ToSchema)]
 pub struct ExpiresAfter {
     /// `created_at`.
-    #[schema(example = "created_at")]
+    #[schema(pattern = "^created_at$", example = "created_at")]
     pub anchor: String,
     /// 3600 to 2592000.
-    #[schema(example = 86_400)]
+    #[schema(minimum = 3_600, maximum = 2_592_000, example = 86_400)]
     pub seconds: u64,
 }
 

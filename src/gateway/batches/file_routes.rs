@@ -29,7 +29,7 @@ const LIMIT: u32 = 10_000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct FileQuery {
     /// Only files with this purpose: `batch` or `batch_output`.
-    #[param(example = "batch")]
+    #[param(min_length = 1, example = "batch")]
     purpose: Option<String>,
     /// The largest number of files on the page. The default is 10000.
     #[param(minimum = 1, maximum = 10_000, example = 100)]
@@ -38,6 +38,7 @@ pub(crate) struct FileQuery {
     #[param(pattern = "^(asc|desc)$", example = "desc")]
     order: Option<String>,
     /// Only files after the file with this id.
+    #[param(min_length = 1)]
     after: Option<String>,
 }
 

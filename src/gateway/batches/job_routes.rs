@@ -46,6 +46,7 @@ pub(crate) struct BatchQuery {
     #[param(minimum = 1, maximum = 100, example = 20)]
     limit: Option<u32>,
     /// Only batches after the batch with this id.
+    #[param(min_length = 1)]
     after: Option<String>,
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct MessageBatchQuery {
     #[param(minimum = 1, maximum = 1_000, example = 20)]
     limit: Option<u32>,
     /// Only batches after the batch with this id, which are older.
+    #[param(min_length = 1)]
     after_id: Option<String>,
 }
 
