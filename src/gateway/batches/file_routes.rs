@@ -85,7 +85,7 @@ async fn find(app: &App, user: &User, id: &str) -> Result<StoredFile, Failure> {
 /// Upload a file of requests
 ///
 /// Each line is a request: `{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": …}}`. Errors name lines
-/// by number. The file may be compressed with gzip.
+/// by number.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/files", tag = "batches", operation_id = "create_file",

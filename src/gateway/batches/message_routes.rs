@@ -55,8 +55,7 @@ impl Strict for MessageBatchQuery {
 
 /// Create a batch of messages (Anthropic's Message Batches)
 ///
-/// Runs the requests in seats and memory that others leave free, below priority 0, within 24 hours. Each gets exactly one result. The
-/// body is read while it arrives; it may be as large as `batch.files_max`.
+/// Runs the requests in free seats and memory, below priority 0, within 24 hours. Each gets exactly one result.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/v1/messages/batches", tag = "batches", operation_id = "create_message_batch",
