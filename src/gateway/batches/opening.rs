@@ -1,4 +1,4 @@
-//! Opens the files of batches that are next, and closes those of batches that cannot run, because open files are limited.
+//! Opens the files of batches that are next, and closes the files of batches that cannot run, because open files are limited.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -51,7 +51,7 @@ impl Runner {
 
     /// Closes batches without a request that ran since the last turn, if others wait for their place.
     pub fn close_idle(&mut self, records: &[BatchRecord]) {
-        let others_wait = records.len() > self.jobs.len();
+        let others_wait = self.others_wait(records);
         let until = self.app.handle.clock().now() + REST;
         for job in self.jobs.values_mut() {
             let was_idle = job.is_idle();
@@ -63,6 +63,21 @@ impl Runner {
         let resting = &self.resting;
         self.jobs
             .retain(|id, job| !(job.is_idle() && resting.contains_key(id)));
+    }
+
+    /// Returns true if a limit of open files keeps a batch from running.
+    fn others_wait(&self, records: &[BatchRecord]) -> bool {
+        let mut of_holder: BTreeMap<&str, usize> = BTreeMap::new();
+        for record in records {
+            let is_open = self.jobs.contains_key(&record.id);
+            *of_holder.entry(&record.holder).or_default() += usize::from(is_open);
+        }
+        let mut waiting = records
+            .iter()
+            .filter(|record| !record.state.is_paused && !self.jobs.contains_key(&record.id));
+        waiting.any(|record| {
+            self.jobs.len() >= OPEN_MAX || of_holder[record.holder.as_str()] >= OPEN_PER_HOLDER
+        })
     }
 
     /// Opens the files of a batch that is new to the runner.

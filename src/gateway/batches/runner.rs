@@ -17,7 +17,7 @@ use super::job::Job;
 use super::line::LineEnd;
 use super::speed::Speeds;
 use crate::inference::understood::real_name;
-use crate::open_batches::{BatchRecord, Status, read};
+use crate::open_batches::{BatchRecord, Status};
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
 use pool::{BatchDemand, ModelId, Time};
@@ -151,19 +151,10 @@ impl Runner {
     }
 
     /// Continues the batches of an earlier process.
-    async fn open_all(&mut self) {
-        loop {
-            match self.app.batches.store.open_batches().await {
-                Ok(stored) => {
-                    let records = stored.into_iter().filter_map(read);
-                    records.for_each(|record| self.app.batches.insert_stored(record));
-                    return;
-                }
-                Err(fault) => {
-                    tracing::warn!(%fault, "the open batches cannot be read; trying again");
-                    tokio::time::sleep(TURN_EVERY).await;
-                }
-            }
+    async fn open_all(&self) {
+        while let Err(fault) = self.app.batches.load().await {
+            tracing::warn!(%fault, "the open batches cannot be read; trying again");
+            tokio::time::sleep(TURN_EVERY).await;
         }
     }
 

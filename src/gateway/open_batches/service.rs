@@ -224,7 +224,7 @@ impl Batches {
     }
 
     /// Adds a batch from the store, unless it is known already.
-    pub(crate) fn insert_stored(&self, record: BatchRecord) {
+    fn insert_stored(&self, record: BatchRecord) {
         let (id, running) = (record.id.clone(), Running::default());
         self.with_open(|open| {
             open.entry(id).or_insert(OpenBatch { record, running });
