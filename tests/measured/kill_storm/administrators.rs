@@ -288,15 +288,24 @@ fn cleans(world: &World, books: &mut [Book]) {
 
 /// Returns true if the history contains an eviction of the model since then, which ends the request to have it loaded. This occurs
 /// while a device is cordoned and users' models are loaded onto the other one, where requested models are not protected (P3, P5).
-fn has_yielded(world: &World, name: &str, since_ms: i64) -> bool {
+/// Returns `None` if the history could not be read because the service went down again.
+fn has_yielded(world: &World, name: &str, since_ms: i64) -> Option<bool> {
     let since = chrono::DateTime::from_timestamp_millis(since_ms).unwrap_or_default();
     let since = since.format("%Y-%m-%dT%H:%M:%S%.3fZ");
     let path = format!("/llm/admin/events?model={name}&since={since}&limit=1000");
-    let Ok((200, response)) = world.admin("GET", &path, "") else {
-        return false;
-    };
-    let events = response["events"].as_array();
-    events.is_some_and(|events| events.iter().any(|event| event["kind"] == "evict"))
+    let span = world.begins();
+    match world.admin("GET", &path, "") {
+        Ok((200, response)) => {
+            let events = response["events"].as_array();
+            Some(events.is_some_and(|events| events.iter().any(|event| event["kind"] == "evict")))
+        }
+        other => {
+            if !world.excuses(span) {
+                world.lost(format!("GET {path}: {other:?}"));
+            }
+            None
+        }
+    }
 }
 
 /// Returns true if everything could be compared. Otherwise the service went down again, and the next process is compared.
@@ -329,12 +338,18 @@ fn compares(world: &World, books: &mut [Book]) -> bool {
             let wished = shown["wished_replicas"] == 1;
             let before = book.wished.clone();
             if !book.wished.settles(|expected| *expected == wished) {
-                if !wished && has_yielded(world, name, book.loaded_at) {
-                    add(&world.tally.yielded)
+                let yielded = if wished {
+                    Some(false)
                 } else {
-                    world.lost(format!(
-                        "whether {name} is wished is {wished}, and was {before:?}: {shown}"
-                    ))
+                    has_yielded(world, name, book.loaded_at)
+                };
+                match yielded {
+                    Some(true) => add(&world.tally.yielded),
+                    Some(false) => world.lost(format!(
+                        "whether {name} is wished is {wished}, and was {before:?}, last loaded at {} ms: {shown}",
+                        book.loaded_at
+                    )),
+                    None => return false,
                 }
                 book.wished.acknowledged(wished);
             }
