@@ -64,7 +64,8 @@ struct Book {
     /// The model's override, as the API shows it.
     over: PossibleValues<Value>,
     wished: PossibleValues<bool>,
-    /// Time of the last load request, as Unix time in milliseconds.
+    /// Start of the last acknowledged load request, as Unix time in milliseconds. A request without a response may have had no
+    /// effect, so an eviction before it also ends the acknowledged load.
     loaded_at: i64,
 }
 
@@ -228,9 +229,12 @@ fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
     let waits = random.random_bool(0.5);
     let body = json!({"model": ADMIN_MODELS[nth], "wait": waits});
     book.wished.asked(true);
-    book.loaded_at = chrono::Utc::now().timestamp_millis();
+    let started_at = chrono::Utc::now().timestamp_millis();
     match change(world, "POST", "/llm/admin/load", &body) {
-        Some((200 | 202, _)) => book.wished.acknowledged(true),
+        Some((200 | 202, _)) => {
+            book.wished.acknowledged(true);
+            book.loaded_at = started_at;
+        }
         Some((409, response)) if !waits && only_loads_are_in_the_way(&response) => {
             book.wished.refused();
             add(&world.tally.refused_behind_loads);
