@@ -96,7 +96,7 @@ impl Strict for ChangeBatchRequest {
             "expires_at": 1764086400_u64,
             "request_counts": {"total": 1000, "completed": 250, "failed": 2},
             "model_pool": {"paused": false, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
-            "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
+            "holder": "k3 (course 4711)", "group": "lab/course", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         }], "next_after": null})),
         AdminErrors,
     )
@@ -135,7 +135,7 @@ pub(crate) async fn list(
             "expires_at": 1764086400_u64,
             "request_counts": {"total": 1000, "completed": 250, "failed": 2},
             "model_pool": {"paused": true, "in_flight": 8, "expected_seconds": 1200, "will_hold": true},
-            "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
+            "holder": "k3 (course 4711)", "group": "lab/course", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         })),
         AdminErrors,
     )
@@ -175,7 +175,7 @@ pub(crate) async fn change(
             "expires_at": 1764086400_u64,
             "cancelling_at": 1764000300_u64, "request_counts": {"total": 1000, "completed": 250, "failed": 2},
             "model_pool": {"paused": false, "in_flight": 8},
-            "holder": "k3 (course 4711)", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
+            "holder": "k3 (course 4711)", "group": "lab/course", "models": [{"model": "tiny-chat", "requests": 1000}], "rank": 0
         })),
         AdminErrors,
     )
@@ -196,7 +196,7 @@ fn named(mut batch: AdminBatch, app: &App) -> Json<AdminBatch> {
     Json(batch)
 }
 
-/// Replaces the ids of holders, such as `key:3`, with ids and names, as far as the reader may see them.
+/// Replaces the ids of holders, such as `key:3`, with ids and names, and adds their groups, as far as the reader may see them.
 fn name_holders(batches: &mut [AdminBatch], app: &App, sight: &Sight) {
     let keys = app.keys.all();
     let ids = batches.iter().filter_map(|batch| key_of(&batch.holder));
@@ -209,6 +209,7 @@ fn name_holders(batches: &mut [AdminBatch], app: &App, sight: &Sight) {
             shown.batch.metadata = None;
             continue;
         }
+        shown.group = path.map(ToString::to_string);
         let name = id.and_then(|id| keys.iter().find(|key| key.id == id));
         shown.holder = match (id, name) {
             (Some(id), Some(key)) => format!("{id} ({})", key.name),

@@ -19,6 +19,7 @@ import traceback
 
 from playwright.sync_api import sync_playwright
 
+import batches
 import effects
 import lasting
 import leases
@@ -32,7 +33,7 @@ import steering
 from tab import CHECKS
 
 # In this order, whatever is chosen.
-FILES = [steering, effects, signs, people, playground, looks, leases, speed, lasting, sign_on]
+FILES = [steering, batches, effects, signs, people, playground, looks, leases, speed, lasting, sign_on]
 
 
 def is_chosen(one, wanted):

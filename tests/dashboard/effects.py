@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tab import PATIENCE_MS, SCREENS, api, check, picture, tab, unload
+from tab import PATIENCE_MS, SCREENS, api, check, paused_batch, picture, tab, unload
 
 # Requests that read or preview, although they are no GET.
 PREVIEWS = ("/admin/plan", "/admin/what-if")
@@ -55,6 +55,7 @@ def no_single_click_changes_the_pool(browser):
     unload("large", "filler")
     for model in ("small", "other"):
         api("POST", "load", {"model": model})
+    paused_batch("steady", 50)
     it = tab(browser)
     page, clicked = it.page, 0
     orders = orders_of(page)

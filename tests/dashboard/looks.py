@@ -9,7 +9,7 @@ import urllib.parse
 
 from playwright.sync_api import expect
 
-from tab import SCREENS, SHOTS, USER, WIDTHS, Tab, api, check, tab, unload
+from tab import SCREENS, SHOTS, USER, WIDTHS, Tab, api, check, paused_batch, tab, unload
 
 OPENED = ["models?model=steady", "devices?device=gpu0", "playground?models=steady,small", "playground?mode=rerank"]
 # What is drawn within the page must not be wider than the window, and what is said in a field or a button must fit in it.
@@ -61,6 +61,8 @@ def look(page, axe, name, width, theme):
 def every_screen_fits_every_width_in_both_themes_and_has_no_serious_barrier(browser):
     for model in ("small", "other"):
         api("POST", "load", {"model": model})
+    for _ in range(3):
+        paused_batch("steady", 500)
     axe, found = axe_of(), []
     for theme in ("light", "dark"):
         for width, height in WIDTHS:
@@ -75,7 +77,7 @@ def every_screen_fits_every_width_in_both_themes_and_has_no_serious_barrier(brow
                 found += look(page, axe, f"pool as {view}", width, theme)
             it.close()
             it = tab(browser, USER, width=width, height=height, theme=theme)
-            for screen in ("home", "usage"):
+            for screen in ("home", "usage", "batches"):
                 found += look(it.go(screen), axe, screen, width, theme)
             it.close()
             it = Tab(browser, width=width, height=height, theme=theme)
@@ -176,6 +178,16 @@ def plan_that_evicts(it):
     expect(it.page.locator("dialog[open] .block[data-gone]").first).to_be_visible()
 
 
+def of_batch(item):
+    """A dialog from the menu of the first batch."""
+
+    def opens(it):
+        it.go("batches").get_by_role("button", name=re.compile("^Actions for the batch")).first.click()
+        it.page.get_by_role("menuitem", name=item).click()
+
+    return opens
+
+
 DIALOGS = {
     "plan that fits": of_model("other", "Load or plan…"),
     "plan that evicts": plan_that_evicts,
@@ -187,6 +199,8 @@ DIALOGS = {
     "out of service": button("devices?device=gpu0", "Take out of service…"),
     "what if": button("devices?device=gpu0", "What if…"),
     "cleanup": button("evening", "Run the cleanup…"),
+    "resume a batch": of_batch("Resume…"),
+    "cancel a batch": of_batch("Cancel…"),
     "reset": button("evening", re.compile("Reset")),
     "new key": button("keys", "New key"),
     "read again": button("config", "Reload…"),
@@ -203,6 +217,7 @@ def every_dialog_fits_has_no_serious_barrier_and_gives_the_focus_back(browser):
     unload("large", "filler")
     for model in ("small", "other"):
         api("POST", "load", {"model": model})
+    paused_batch("steady", 500)
     axe, found = axe_of(), []
     for theme, (width, height) in (("light", WIDTHS[0]), ("dark", WIDTHS[0]), ("light", WIDTHS[1]), ("dark", WIDTHS[1])):
         it = tab(browser, width=width, height=height, theme=theme)

@@ -44,7 +44,7 @@ def a_user_has_a_page_of_their_own(browser):
     assert USER not in page.content(), "the page shows the key"
     for width, height in WIDTHS[:2]:
         page.set_viewport_size({"width": width, "height": height})
-        for screen in ("home", "usage"):
+        for screen in ("home", "usage", "batches"):
             it.go(screen)
             page.wait_for_timeout(300)
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")

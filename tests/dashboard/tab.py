@@ -14,7 +14,7 @@ SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
 # A folder with the files of the dashboard: they are used instead of those in the program, so that a change needs no build.
 FILES = os.environ.get("MODEL_POOL_DASHBOARD_FILES")
 PATIENCE_MS = 20_000
-SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "account", "audit", "playground", "leaderboard", "logs", "devices", "nodes", "evening", "keys", "config"]
+SCREENS = ["pool", "models", "queue", "batches", "events", "timeline", "report", "account", "audit", "playground", "leaderboard", "logs", "devices", "nodes", "evening", "keys", "config"]
 WIDTHS = [(360, 780), (1280, 900), (2560, 1300)]
 
 CHECKS = []
@@ -41,6 +41,26 @@ def unload(*models):
             api("POST", "unload", {"model": model, "now": True})
         except urllib.error.HTTPError as error:
             assert error.code == 409, error.read()
+
+
+def of_user(path, body, kind="application/json"):
+    """A request of the user, beside the page."""
+    head = {"Authorization": f"Bearer {USER}", "Content-Type": kind}
+    request = urllib.request.Request(f"{URL}/v1/{path}", data=body.encode(), headers=head, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def paused_batch(model, requests):
+    """A batch of the user that an administrator has paused. Some of its requests may have run."""
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+    lines = [json.dumps({"custom_id": str(nth), "method": "POST", "url": "/v1/chat/completions", "body": body}) for nth in range(requests)]
+    head = 'Content-Disposition: form-data; name='
+    form = f'--x\r\n{head}"purpose"\r\n\r\nbatch\r\n--x\r\n{head}"file"; filename="prompts.jsonl"\r\n\r\n' + "\n".join(lines) + "\n\r\n--x--\r\n"
+    file = of_user("files", form, "multipart/form-data; boundary=x")
+    batch = of_user("batches", json.dumps({"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}))
+    api("PATCH", "batches", {"paused": True}, f"?id={batch['id']}")
+    return batch["id"]
 
 
 def own_file(route):

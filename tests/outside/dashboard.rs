@@ -22,6 +22,7 @@ const LIMIT: Duration = Duration::from_secs(500);
 /// Checks that a test runs: all checks of a file, or checks with a common name prefix.
 const PEOPLE: &[&str] = &["steering", "people", "playground", "a_change"];
 const EFFECTS: &[&str] = &["effects", "signs"];
+const BATCHES: &[&str] = &["batches"];
 const LOOKS: &[&str] = &["looks"];
 const EVENTS: &[&str] = &["a_hundred"];
 const KEPT: &[&str] = &["kept_for"];
@@ -170,6 +171,11 @@ fn controls_show_their_effect_before_confirmation_and_indicators_follow_the_pool
 }
 
 #[test]
+fn batches_are_listed_and_every_change_of_one_is_confirmed_in_a_browser() {
+    on_the_lab(BATCHES);
+}
+
+#[test]
 fn every_screen_and_dialog_fits_and_is_accessible() {
     on_the_lab(LOOKS);
 }
@@ -204,7 +210,7 @@ fn on_the_lab(checks: &[&str]) {
 #[test]
 fn every_check_of_the_browser_belongs_to_one_test() {
     let named: Vec<&str> = [
-        PEOPLE, EFFECTS, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY, LEASES,
+        PEOPLE, BATCHES, EFFECTS, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY, LEASES,
     ]
     .concat();
     let folder = fs::read_dir(root().join("tests/dashboard")).unwrap();

@@ -14,6 +14,7 @@ import { Shell } from './parts/shell.js';
 import { Tips } from './parts/tip.js';
 import { Account } from './screens/account.js';
 import { Audit } from './screens/audit.js';
+import { Batches } from './screens/batches.js';
 import { Configuration } from './screens/config.js';
 import { Devices } from './screens/devices.js';
 import { Evening } from './screens/evening.js';
@@ -33,7 +34,7 @@ import { SignIn } from './screens/signin.js';
 import { TimeLine } from './screens/timeline.js';
 import { Usage } from './screens/usage.js';
 
-const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, account: Account, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, nodes: Nodes, evening: Evening, keys: KeysScreen, config: Configuration };
+const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, batches: Batches, events: Events, timeline: TimeLine, account: Account, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, nodes: Nodes, evening: Evening, keys: KeysScreen, config: Configuration };
 
 /** Screens next to which a model's panel opens; other screens use `model` for themselves. */
 const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report', 'account']);

@@ -139,6 +139,9 @@ pub struct AdminBatch {
     /// The id and the name of the key, or the address of a caller without a key.
     #[schema(example = "k3 (course 4711)")]
     pub holder: String,
+    /// The group of the key, as a path; null without one.
+    #[schema(example = "lab/course")]
+    pub group: Option<String>,
     /// The models in the order of the file.
     pub models: Vec<BatchModel>,
     /// The batch with the highest rank runs first; the oldest among equals. The default is 0.

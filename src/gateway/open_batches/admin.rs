@@ -94,6 +94,7 @@ fn shown(record: &BatchRecord, running: Running, now: Time) -> AdminBatch {
     AdminBatch {
         batch: record.shown(running, now),
         holder: record.holder.clone(),
+        group: None,
         models: models.collect(),
         rank: record.state.rank,
     }

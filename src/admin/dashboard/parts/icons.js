@@ -4,6 +4,7 @@ import { html } from '../lib/view.js';
 const PATHS = {
   pool: 'M2 3.5h12M2 3.5v9h12v-9M5.5 3.5v9M9 3.5v5M5.5 8.5H14',
   models: 'M8 1.8l5.5 3v6.4L8 14.2l-5.5-3V4.8zM2.5 4.8L8 8l5.5-3.2M8 8v6.2',
+  batches: 'M5 4.5V2h8.500v9.500H11M2.500 4.500H11V14H2.500zM5 8h3.500M5 10.800h3.500',
   queue: 'M2.5 4h11M2.5 8h7.5M2.5 12h4',
   timeline: 'M2 13.5V2.5M2 4.5h6M5 8h7M8 11.5h6',
   events: 'M8 14.2A6.2 6.2 0 108 1.8a6.2 6.2 0 000 12.4zM8 4.8V8l2.2 1.6',
@@ -26,6 +27,7 @@ const PATHS = {
   more: 'M3 8h.01M8 8h.01M13 8h.01',
   pin: 'M8 1.9l1.8 3.9 4.2.5-3.1 2.9.8 4.2L8 11.3l-3.7 2.1.8-4.2L2 6.3l4.2-.5z',
   play: 'M4.5 2.8l8.2 5.2-8.2 5.2z',
+  pause: 'M5.5 3v10M10.5 3v10',
   stop: 'M4 4h8v8H4z',
   up: 'M8 13V3M3.8 7.2L8 3l4.2 4.2',
   eject: 'M3 12.5h10M8 3l4.6 6H3.4z',

@@ -7,6 +7,7 @@ export const SCREENS = {
   pool: { word: 'Pool', icon: 'pool', key: 'p', for: ALL, group: 'Now' },
   models: { word: 'Models', icon: 'models', key: 'm', for: ALL, group: 'Now' },
   queue: { word: 'Queue', icon: 'queue', key: 'q', for: ALL, group: 'Now' },
+  batches: { word: 'Batches', icon: 'batches', key: 's', for: EVERYBODY, group: 'Now' },
   events: { word: 'Events and why', icon: 'why', key: 'e', for: ALL, group: 'Past' },
   timeline: { word: 'Time line', icon: 'timeline', key: 't', for: ALL, group: 'Past' },
   report: { word: 'Report', icon: 'report', key: 'r', for: ALL, group: 'Past' },

@@ -11,7 +11,7 @@ const OUTLOOKS = { unknown: ['busy', 'Sent'], waits: ['none', 'Waits'], stuck: [
 const money = it => it === null ? '—' : it.toFixed(2);
 const hours = it => it.toLocaleString('en', { maximumFractionDigits: 2 });
 
-const Sign = ({ of: [tone, word] }) => html`<span class="state" data-tone=${tone}><span class="state-sign" aria-hidden="true"></span><span>${word}</span></span>`;
+export const Sign = ({ of: [tone, word] }) => html`<span class="state" data-tone=${tone}><span class="state-sign" aria-hidden="true"></span><span>${word}</span></span>`;
 const stateOf = it => STATES[it.state] ?? ['none', it.state];
 
 const NODES = [
