@@ -169,9 +169,10 @@ impl Strict for UsageQuery {
     params(UsageQuery),
     responses((status = 200, description = "The days in which there were requests", body = MyUsage, example = json!({
         "today": "2026-01-31", "days": [{"day": "2026-01-31", "models": [
-            {"model": "tiny-chat", "requests": 12, "prompt_tokens": 4800, "completion_tokens": 2100}]}],
+            {"model": "tiny-chat", "requests": 12, "prompt_tokens": 4800, "completion_tokens": 2100,
+                "batches": {"requests": 2, "prompt_tokens": 800, "completion_tokens": 350}}]}],
         "device_time": [{"model": "tiny-chat",
-            "seconds": {"used": 360.0, "idle": 60.0, "loading": 1.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
+            "seconds": {"used": 360.0, "used_by_batches": 60.0, "idle": 60.0, "loading": 1.5, "asleep": 0.0, "foreign": 0.0, "cordoned": 0.0, "free": 0.0, "not_known": 0.0},
             "byte_seconds": 3.6e12, "energy_joules": null, "energy_known_seconds": 0.0, "cost": null}]
     })), ListingErrors))]
 pub(crate) async fn usage(

@@ -228,6 +228,7 @@ impl Control {
                     key,
                     class,
                     expected,
+                    is_batch: _,
                 } = user;
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
                 if (class, expected) != (ServiceClass::Default, Tokens::ZERO) {

@@ -15,7 +15,7 @@ use access::limits::Limits;
 use config::Month;
 use controller::Clock;
 use pool::{KeyId, Span, Time};
-use store::{KeyUsage, Store, StoreError, UnsavedUsage};
+use store::{BatchUsage, KeyUsage, Store, StoreError, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// The ledger is written every minute: the totals of groups are read as often, in writes.
@@ -31,6 +31,33 @@ struct Used {
     requests: u64,
     prompt_tokens: u64,
     completion_tokens: u64,
+    batches: BatchUsage,
+}
+
+impl Used {
+    fn of_row(row: &KeyUsage) -> Used {
+        Used {
+            requests: row.requests,
+            prompt_tokens: row.prompt_tokens,
+            completion_tokens: row.completion_tokens,
+            batches: row.batches,
+        }
+    }
+
+    /// Adds the counts of the same key and model. Counts saturate.
+    fn add(&mut self, other: &Used) {
+        let (batches, more) = (&mut self.batches, &other.batches);
+        for (own, more) in [
+            (&mut self.requests, other.requests),
+            (&mut self.prompt_tokens, other.prompt_tokens),
+            (&mut self.completion_tokens, other.completion_tokens),
+            (&mut batches.requests, more.requests),
+            (&mut batches.prompt_tokens, more.prompt_tokens),
+            (&mut batches.completion_tokens, more.completion_tokens),
+        ] {
+            *own = own.saturating_add(more);
+        }
+    }
 }
 
 /// A request that holds a seat.
@@ -40,6 +67,7 @@ pub struct RunningRequest {
     pub model: Arc<str>,
     pub arrived_at: Time,
     pub seated_at: Time,
+    pub is_batch: bool,
 }
 
 /// Requests and counts of all keys.
@@ -131,12 +159,25 @@ impl KeyUsages {
     fn count(&self, number: u64, prompt_tokens: u64, completion_tokens: u64) {
         let place = locked(&self.running)
             .get(&number)
-            .map(|request| (request.key, Arc::clone(&request.model)));
-        let Some(place) = place else { return };
+            .map(|request| (request.key, Arc::clone(&request.model), request.is_batch));
+        let Some((key, model, is_batch)) = place else {
+            return;
+        };
+        let place = (key, model);
+        let of_batch = BatchUsage {
+            requests: 1,
+            prompt_tokens,
+            completion_tokens,
+        };
         let used = Used {
             requests: 1,
             prompt_tokens,
             completion_tokens,
+            batches: if is_batch {
+                of_batch
+            } else {
+                BatchUsage::default()
+            },
         };
         add(&mut locked(&self.unwritten), place, used);
     }
@@ -179,10 +220,9 @@ impl KeyUsages {
                 .find(|row| row.day == today && *row.model == **model);
             match known {
                 Some(row) => {
-                    row.requests = row.requests.saturating_add(used.requests);
-                    row.prompt_tokens = row.prompt_tokens.saturating_add(used.prompt_tokens);
-                    row.completion_tokens =
-                        row.completion_tokens.saturating_add(used.completion_tokens);
+                    let mut sum = Used::of_row(row);
+                    sum.add(used);
+                    *row = row_of(key, today, model, &sum);
                 }
                 None => rows.push(row_of(key, today, model, used)),
             }
@@ -260,11 +300,7 @@ impl KeyUsages {
         }
         let mut unwritten = locked(&self.unwritten);
         for row in unsaved.rows {
-            let used = Used {
-                requests: row.requests,
-                prompt_tokens: row.prompt_tokens,
-                completion_tokens: row.completion_tokens,
-            };
+            let used = Used::of_row(&row);
             add(&mut unwritten, (row.holder, row.model.into()), used);
         }
     }
@@ -293,6 +329,7 @@ fn row_of(holder: KeyId, day: i64, model: &str, used: &Used) -> KeyUsage {
         requests: used.requests,
         prompt_tokens: used.prompt_tokens,
         completion_tokens: used.completion_tokens,
+        batches: used.batches,
     }
 }
 
@@ -300,10 +337,7 @@ fn add(unwritten: &mut BTreeMap<Place, Used>, place: Place, used: Used) {
     if unwritten.len() >= UNWRITTEN_MAX && !unwritten.contains_key(&place) {
         return;
     }
-    let sum = unwritten.entry(place).or_default();
-    sum.requests = sum.requests.saturating_add(used.requests);
-    sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
-    sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+    unwritten.entry(place).or_default().add(&used);
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub struct GateNews<'a> {
     pub reports_tokens: bool,
     /// The seats of each key since the last reading, if they have changed.
     pub keys: Option<&'a [KeySeats]>,
+    /// The part of `keys` that requests of batches take.
+    pub batches: &'a [KeySeats],
 }
 
 /// The account of all devices and replicas.

@@ -12,6 +12,8 @@ pub const PARTS_MAX: usize = 65_536;
 pub enum Use {
     /// Requests were inside the replica.
     Used,
+    /// Requests of batches were inside the replica.
+    UsedByBatches,
     /// A replica held the memory without a request.
     Idle,
     Loading,
@@ -27,8 +29,9 @@ pub enum Use {
 }
 
 impl Use {
-    pub const ALL: [Use; 8] = [
+    pub const ALL: [Use; 9] = [
         Use::Used,
+        Use::UsedByBatches,
         Use::Idle,
         Use::Loading,
         Use::Asleep,
@@ -41,6 +44,7 @@ impl Use {
     pub fn name(self) -> &'static str {
         match self {
             Use::Used => "used",
+            Use::UsedByBatches => "used_by_batches",
             Use::Idle => "idle",
             Use::Loading => "loading",
             Use::Asleep => "asleep",

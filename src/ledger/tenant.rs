@@ -71,6 +71,14 @@ impl KeyTime {
         }
     }
 
+    /// The token-milliseconds and seat-milliseconds up to now that are not charged yet.
+    fn take(&mut self, now: Time) -> (u128, u128) {
+        if self.seats.in_flight > 0 {
+            self.advance(now, (0, 0));
+        }
+        (self.token_ms.take(), self.seat_ms.take())
+    }
+
     /// Adds the time up to now. `ended` has the requests that have ended since the last call: their seat time and token time.
     fn advance(&mut self, now: Time, (ended_ms, ended_token_ms): (u64, u128)) {
         let inside_ms = self.seats.inside_ms(now);
@@ -79,6 +87,8 @@ impl KeyTime {
         self.token_ms.add(ended_token_ms, inside);
     }
 }
+
+type KeyTimes = BTreeMap<(KeyId, ServiceClass), KeyTime>;
 
 #[derive(Debug)]
 pub(crate) struct Tenant {
@@ -93,8 +103,19 @@ pub(crate) struct Tenant {
     settled: Time,
     busy: Busy,
     busy_settled_ms: u64,
-    keys: BTreeMap<(KeyId, ServiceClass), KeyTime>,
+    keys: KeyTimes,
+    /// The part of `keys` that requests of batches took.
+    batches: KeyTimes,
     reports_tokens: bool,
+}
+
+/// The part of a payer in the used time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    payer: Payer,
+    all: u128,
+    /// The part of `all` that requests of batches took.
+    batches: u128,
 }
 
 /// A replica's time since it was settled last.
@@ -103,7 +124,7 @@ pub(crate) struct Settled {
     pub span_ms: u64,
     /// Used, per payer; the weights are token-milliseconds, or seat-milliseconds where the engine reports no tokens.
     pub used_ms: u64,
-    pub payers: Vec<(Payer, u128)>,
+    pub payers: Vec<Weight>,
     /// The state and the payer of the remaining time.
     pub remaining: (Option<Use>, Payer),
 }
@@ -120,7 +141,8 @@ impl Tenant {
             settled: now,
             busy: Busy::default(),
             busy_settled_ms: 0,
-            keys: BTreeMap::new(),
+            keys: KeyTimes::new(),
+            batches: KeyTimes::new(),
             reports_tokens: false,
         }
     }
@@ -147,15 +169,9 @@ impl Tenant {
         if let Some(key) = news.last_key {
             self.payer = Payer::Key(key);
         }
-        let Some(keys) = news.keys else { return };
-        for known in self.keys.values_mut() {
-            known.seats.in_flight = 0;
-        }
-        for seats in keys {
-            let id = (seats.key, seats.class);
-            let known = self.keys.entry(id).or_insert(KeyTime::new(*seats));
-            known.seats = *seats;
-            known.advance(now, (seats.ended_ms, seats.token_time.ended));
+        if let Some(keys) = news.keys {
+            read(&mut self.keys, keys, now);
+            read(&mut self.batches, news.batches, now);
         }
     }
 
@@ -196,28 +212,63 @@ impl Tenant {
     }
 
     /// The payers of the used part with their weights.
-    fn payers(&mut self, now: Time) -> Vec<(Payer, u128)> {
+    fn payers(&mut self, now: Time) -> Vec<Weight> {
         let mut by_tokens = Vec::new();
         let mut by_seats = Vec::new();
-        for (&(key, _), time) in &mut self.keys {
-            if time.seats.in_flight > 0 {
-                time.advance(now, (0, 0));
-            }
-            by_tokens.push((Payer::Key(key), time.token_ms.take()));
-            by_seats.push((Payer::Key(key), time.seat_ms.take()));
+        for (&id, time) in &mut self.keys {
+            let batches = self.batches.get_mut(&id).map(|time| time.take(now));
+            let (token_ms, seat_ms) = time.take(now);
+            let (token_ms_of_batches, seat_ms_of_batches) = batches.unwrap_or_default();
+            let weight = |all: u128, batches: u128| Weight {
+                payer: Payer::Key(id.0),
+                all,
+                batches: batches.min(all),
+            };
+            by_tokens.push(weight(token_ms, token_ms_of_batches));
+            by_seats.push(weight(seat_ms, seat_ms_of_batches));
         }
-        self.keys.retain(|_, time| time.seats.in_flight > 0);
-        let has_tokens = by_tokens.iter().any(|(_, weight)| *weight > 0);
+        for keys in [&mut self.keys, &mut self.batches] {
+            keys.retain(|_, time| time.seats.in_flight > 0);
+        }
+        let has_tokens = by_tokens.iter().any(|weight| weight.all > 0);
         let mut payers = if self.reports_tokens && has_tokens {
             by_tokens
         } else {
             by_seats
         };
-        payers.retain(|(_, weight)| *weight > 0);
+        payers.retain(|weight| weight.all > 0);
         if payers.is_empty() {
-            payers.push((self.payer, 1));
+            payers.push(Weight {
+                payer: self.payer,
+                all: 1,
+                batches: 0,
+            });
         }
         payers
+    }
+}
+
+/// Takes the seats of a reading.
+fn read(times: &mut KeyTimes, keys: &[KeySeats], now: Time) {
+    for known in times.values_mut() {
+        known.seats.in_flight = 0;
+    }
+    for seats in keys {
+        let id = (seats.key, seats.class);
+        let known = times.entry(id).or_insert(KeyTime::new(*seats));
+        known.seats = *seats;
+        known.advance(now, (seats.ended_ms, seats.token_time.ended));
+    }
+}
+
+impl Weight {
+    /// The part of the payer's piece that requests of batches took.
+    fn of_batches(&self, piece: Amount) -> Amount {
+        let part = |amount| Cut::new(amount, self.all).piece(self.batches);
+        Amount {
+            ns: part(piece.ns),
+            byte_ms: part(piece.byte_ms),
+        }
     }
 }
 
@@ -229,17 +280,23 @@ impl Settled {
             ns: amount.ns * u128::from(self.used_ms) / span,
             byte_ms: amount.byte_ms * u128::from(self.used_ms) / span,
         };
-        let mut parts = Vec::with_capacity(self.payers.len() + 1);
+        let mut parts = Vec::with_capacity(2 * self.payers.len() + 1);
         if self.used_ms > 0 {
-            let weights = self.payers.iter().map(|(_, weight)| *weight).sum();
+            let weights = self.payers.iter().map(|weight| weight.all).sum();
             let mut time = Cut::new(used.ns, weights);
             let mut bytes = Cut::new(used.byte_ms, weights);
-            for (payer, weight) in &self.payers {
+            for weight in &self.payers {
                 let piece = Amount {
-                    ns: time.piece(*weight),
-                    byte_ms: bytes.piece(*weight),
+                    ns: time.piece(weight.all),
+                    byte_ms: bytes.piece(weight.all),
                 };
-                parts.push((*payer, Use::Used, piece));
+                let of_batches = weight.of_batches(piece);
+                let others = Amount {
+                    ns: piece.ns - of_batches.ns,
+                    byte_ms: piece.byte_ms - of_batches.byte_ms,
+                };
+                parts.push((weight.payer, Use::Used, others));
+                parts.push((weight.payer, Use::UsedByBatches, of_batches));
             }
         }
         let (state, payer) = self.remaining;

@@ -30,8 +30,8 @@ pub use history::{
     StoredRecord, StoredShare, UseCount,
 };
 pub use keys::{
-    FIRST_ADMIN_KEY, KeyHash, KeyRecord, KeyText, KeyUsage, KeyUse, NEW_ADMIN_KEY, NewKey,
-    RevokedKey, Role, UnsavedUsage, find_key, generate_key, hash_key, is_before,
+    BatchUsage, FIRST_ADMIN_KEY, KeyHash, KeyRecord, KeyText, KeyUsage, KeyUse, NEW_ADMIN_KEY,
+    NewKey, RevokedKey, Role, UnsavedUsage, find_key, generate_key, hash_key, is_before,
 };
 pub use maintenance::{
     Backup, BackupContents, BackupError, MoveError, MovedTable, RestoreResult, back_up, move_store,

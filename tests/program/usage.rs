@@ -210,6 +210,26 @@ fn the_account_is_written_every_minute_and_shown_by_the_client() {
 }
 
 #[test]
+fn the_device_time_of_batches_is_a_part_of_the_used_time() {
+    let pool = Pool::with_models(&[stub("one", &["--tokens", "20", "--token-ms", "10"])], "");
+    let params = json!({"model": "one", "max_tokens": 20,
+        "messages": [{"role": "user", "content": "hello"}]});
+    let requests = json!([{"custom_id": "1", "params": params}]);
+    let path = "/v1/messages/batches";
+    let (status, batch) = pool.admin("POST", path, &json!({"requests": requests}));
+    assert_eq!(status, 200, "{batch}");
+    wait_for_a_minute("the account of the batch", || {
+        seconds(&usage(&pool, "")["total"], "used_by_batches") > 0.0
+    });
+    let usage = usage(&pool, "");
+    let sums = &usage["total"];
+    assert!(
+        seconds(sums, "used") >= seconds(sums, "used_by_batches"),
+        "{usage}"
+    );
+}
+
+#[test]
 fn a_negative_price_is_refused_with_its_line() {
     let (code, text) = Pool::refused("usage:\n  prices:\n    device_hour: -1\n");
     assert_ne!(code, Some(0));

@@ -6,10 +6,11 @@ use crate::render::table::{Column, Row, column, table};
 use crate::style::{Style, clean_line};
 use terminal::row;
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     column("MODEL").shortens_to(14),
     column("KEY").shortens_to(10),
     column("USED").right(),
+    column("BATCHES").right().leaves(3),
     column("IDLE").right(),
     column("LOADING").right().leaves(2),
     column("ASLEEP").right().leaves(1),
@@ -66,6 +67,7 @@ fn line(row: &UsageRow, sums: &UsageSums) -> Row {
         &row.model,
         payer,
         hours(sums, "used"),
+        hours(sums, "used_by_batches"),
         hours(sums, "idle"),
         hours(sums, "loading"),
         hours(sums, "asleep"),
@@ -105,7 +107,7 @@ mod tests {
         let view: Usage = serde_json::from_value(json!({
             "month": "2026-11", "time_zone": "UTC",
             "rows": [{"model": "org/m", "group": "lab", "key": "k3", "name": "ann",
-                "seconds": {"used": 3600.0, "idle": 1800.0}, "energy_joules": 7_200_000.0, "cost": 2.5}],
+                "seconds": {"used": 3600.0, "used_by_batches": 900.0, "idle": 1800.0}, "energy_joules": 7_200_000.0, "cost": 2.5}],
             "total": {"seconds": {"used": 3600.0, "idle": 1800.0}, "energy_joules": null, "cost": null},
             "devices": [{"device": "gpu0", "wall_seconds": 86400.0, "seconds": {"used": 3600.0, "free": 81000.0}}]}))
         .expect("a view");
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(
             cells,
             [
-                "org/m", "lab/ann", "1.00", "0.50", "0.00", "0.00", "2.000", "2.50"
+                "org/m", "lab/ann", "1.00", "0.25", "0.50", "0.00", "0.00", "2.000", "2.50"
             ]
         );
         assert!(

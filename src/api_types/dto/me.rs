@@ -118,6 +118,18 @@ pub struct MyDayOfModel {
     pub prompt_tokens: u64,
     #[schema(example = 2100)]
     pub completion_tokens: u64,
+    pub batches: MyBatchUsage,
+}
+
+/// The part of the figures that requests of batches took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MyBatchUsage {
+    #[schema(example = 2)]
+    pub requests: u64,
+    #[schema(example = 800)]
+    pub prompt_tokens: u64,
+    #[schema(example = 350)]
+    pub completion_tokens: u64,
 }
 
 impl MyUsage {
@@ -138,6 +150,11 @@ impl MyUsage {
                     requests: row.requests,
                     prompt_tokens: row.prompt_tokens,
                     completion_tokens: row.completion_tokens,
+                    batches: MyBatchUsage {
+                        requests: row.batches.requests,
+                        prompt_tokens: row.batches.prompt_tokens,
+                        completion_tokens: row.batches.completion_tokens,
+                    },
                 });
             }
         }

@@ -21,6 +21,8 @@ const JOULES_PER_KWH: f64 = 3_600_000.0;
 pub struct StateSeconds {
     /// Requests were inside.
     pub used: f64,
+    /// The part of `used` that requests of batches took.
+    pub used_by_batches: f64,
     /// A model held the memory without a request.
     pub idle: f64,
     pub loading: f64,
@@ -39,6 +41,10 @@ impl StateSeconds {
     fn add(&mut self, state: &str, seconds: f64) {
         let field = match state {
             "used" => &mut self.used,
+            "used_by_batches" => {
+                self.used_by_batches += seconds;
+                &mut self.used
+            }
             "idle" => &mut self.idle,
             "loading" => &mut self.loading,
             "asleep" => &mut self.asleep,
@@ -234,7 +240,7 @@ impl UsageView {
     /// One line per model and payer, and a total.
     pub fn csv(&self) -> String {
         let mut text = String::from(
-            "month,model,group,key,name,used_seconds,idle_seconds,loading_seconds,asleep_seconds,byte_seconds,energy_joules,energy_known_seconds,cost\r\n",
+            "month,model,group,key,name,used_seconds,idle_seconds,loading_seconds,asleep_seconds,byte_seconds,energy_joules,energy_known_seconds,cost,used_by_batches_seconds\r\n",
         );
         let rows = self.rows.iter().map(|row| {
             let cells = [&row.model, &row.group, &row.key, &row.name];
@@ -245,7 +251,7 @@ impl UsageView {
             let seconds = &sums.seconds;
             let _ = write!(
                 text,
-                "{},{cells},{:.3},{:.3},{:.3},{:.3},{:.0},{},{:.3},{}\r\n",
+                "{},{cells},{:.3},{:.3},{:.3},{:.3},{:.0},{},{:.3},{},{:.3}\r\n",
                 self.month,
                 seconds.used,
                 seconds.idle,
@@ -255,6 +261,7 @@ impl UsageView {
                 number(sums.energy_joules, 3),
                 sums.energy_known_seconds,
                 number(sums.cost, 4),
+                seconds.used_by_batches,
             );
         }
         text
@@ -378,6 +385,25 @@ mod tests {
         assert_eq!(found.total.seconds.idle, 3_600.0);
         let free = view(&sums, &PricesSection::default());
         assert_eq!(free.total.cost, None);
+    }
+
+    #[test]
+    fn the_time_of_batches_is_a_part_of_the_used_time() {
+        let sums = [
+            sum("a", "k1", "used", 3_000),
+            sum("a", "k1", "used_by_batches", 1_500),
+        ];
+        let found = view(&sums, &PricesSection::default());
+        let seconds = &found.rows[0].sums.seconds;
+        assert_eq!((seconds.used, seconds.used_by_batches), (4.5, 1.5));
+        assert_eq!(found.devices[0].wall_seconds, 4.5, "it counts once");
+        let text = found.csv();
+        let (names, line) = text.split_once("\r\n").expect("a table");
+        assert!(names.ends_with(",used_by_batches_seconds"), "{names}");
+        assert!(
+            line.contains(",4.500,") && line.contains(",1.500\r\n"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Ledger {
             last_key: used.last_key,
             reports_tokens: used.reports_tokens,
             keys: Some(&seats.keys),
+            batches: &used.batches,
         };
         self.account.gate(now, seats.replica, &news);
     }

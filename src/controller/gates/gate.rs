@@ -513,6 +513,11 @@ impl Lease {
         &self.gate.endpoint
     }
 
+    /// Returns true for the seat of a batch request.
+    pub fn is_batch(&self) -> bool {
+        self.taken.user.is_batch
+    }
+
     /// Number of times that another process has taken over the listener of the replica's node. Connections opened before the
     /// latest one must not carry further requests.
     pub fn takeovers(&self) -> u64 {

@@ -19,6 +19,8 @@ pub(crate) struct GateKeys {
 #[derive(Debug, Default)]
 struct Counts {
     keys: Vec<KeySeats>,
+    /// The part of `keys` that requests of batches take.
+    batches: Vec<KeySeats>,
     has_changed: bool,
     /// Requests inside, including requests that an earlier controller serves.
     inside: u32,
@@ -30,7 +32,7 @@ struct Counts {
 }
 
 /// The use of a gate since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GateUse {
     /// The time with a request inside.
     pub busy: Span,
@@ -39,6 +41,8 @@ pub(crate) struct GateUse {
     pub last_key: Option<KeyId>,
     /// The engine has reported the tokens of a request.
     pub reports_tokens: bool,
+    /// The part of the seats and tokens of each key that requests of batches take.
+    pub batches: Vec<KeySeats>,
 }
 
 /// A request inside: its user, and the time at which it took its seat.
@@ -54,10 +58,11 @@ impl GateKeys {
         let mut counts = self.lock();
         counts.has_changed = true;
         counts.inside(1, now);
-        let seats = counts.entry(user);
-        seats.enters(now);
-        seats.expected = seats.expected + user.expected;
-        seats.token_time.changes(now, 0, weight);
+        for seats in counts.lists(user).map(|keys| entry(keys, user)) {
+            seats.enters(now);
+            seats.expected = seats.expected + user.expected;
+            seats.token_time.changes(now, 0, weight);
+        }
     }
 
     /// The engine has reported the tokens of a request.
@@ -76,7 +81,7 @@ impl GateKeys {
     ) {
         let mut counts = self.lock();
         counts.has_changed = true;
-        if let Some(seats) = counts.find(guest.user) {
+        for seats in counts.all_of(guest.user) {
             seats.served = seats.served + tokens;
             seats.expected = seats.expected.less(fulfilled);
             seats.token_time.changes(guest.entered, before, after);
@@ -95,7 +100,7 @@ impl GateKeys {
         counts.has_changed = true;
         counts.inside(-1, now);
         counts.last_key = Some(guest.user.key);
-        if let Some(seats) = counts.find(guest.user) {
+        for seats in counts.all_of(guest.user) {
             seats.leaves(guest.entered, now);
             seats.expected = seats.expected.less(unfulfilled);
             seats.token_time.changes(guest.entered, before, after);
@@ -116,17 +121,13 @@ impl GateKeys {
         if !std::mem::take(&mut counts.has_changed) {
             return None;
         }
-        let taken = counts.keys.clone();
-        counts.keys.retain(|seats| seats.in_flight > 0);
-        for seats in &mut counts.keys {
-            (seats.ended_ms, seats.served) = (0, Tokens::ZERO);
-            seats.token_time.ended = 0;
-        }
+        let all = taken(&mut counts.keys);
         let used = GateUse {
             reports_tokens: self.reports_tokens.load(Ordering::Relaxed),
+            batches: taken(&mut counts.batches),
             ..counts.gate_use(now)
         };
-        Some((taken, used))
+        Some((all, used))
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -135,24 +136,19 @@ impl GateKeys {
 }
 
 impl Counts {
-    fn find(&mut self, user: &SeatUser) -> Option<&mut KeySeats> {
-        let nth = self.position(user)?;
-        Some(&mut self.keys[nth])
+    /// The lists that count this user.
+    fn lists(&mut self, user: &SeatUser) -> impl Iterator<Item = &mut Vec<KeySeats>> {
+        let batches = user.is_batch.then_some(&mut self.batches);
+        std::iter::once(&mut self.keys).chain(batches)
     }
 
-    fn position(&self, user: &SeatUser) -> Option<usize> {
+    /// The counts of this user.
+    fn all_of(&mut self, user: &SeatUser) -> impl Iterator<Item = &mut KeySeats> {
         let id = (user.key, user.class);
-        let mut keys = self.keys.iter();
-        keys.position(|seats| (seats.key, seats.class) == id)
-    }
-
-    fn entry(&mut self, user: &SeatUser) -> &mut KeySeats {
-        let nth = self.position(user).unwrap_or_else(|| {
-            self.make_room();
-            self.keys.push(KeySeats::with_class(user.key, user.class));
-            self.keys.len() - 1
-        });
-        &mut self.keys[nth]
+        self.lists(user).filter_map(move |keys| {
+            let mut keys = keys.iter_mut();
+            keys.find(|seats| (seats.key, seats.class) == id)
+        })
     }
 
     /// Counts requests that enter or leave.
@@ -178,21 +174,47 @@ impl Counts {
             in_flight: self.inside,
             last_key: self.last_key,
             reports_tokens: false,
+            batches: Vec::new(),
         }
     }
+}
 
-    /// Drops the least count of a key without a seat if there are too many.
-    fn make_room(&mut self) {
-        let ended = self.keys.iter().filter(|seats| seats.in_flight == 0);
-        if ended.count() < ENDED_MAX {
-            return;
-        }
-        let ended = self.keys.iter().enumerate();
-        let ended = ended.filter(|(_, seats)| seats.in_flight == 0);
-        if let Some((nth, _)) = ended.min_by_key(|(_, seats)| seats.ended_ms) {
-            self.keys.swap_remove(nth);
-        }
+/// The count of this user in a list.
+fn entry<'a>(keys: &'a mut Vec<KeySeats>, user: &SeatUser) -> &'a mut KeySeats {
+    let id = (user.key, user.class);
+    let nth = keys
+        .iter()
+        .position(|seats| (seats.key, seats.class) == id)
+        .unwrap_or_else(|| {
+            make_room(keys);
+            keys.push(KeySeats::with_class(user.key, user.class));
+            keys.len() - 1
+        });
+    &mut keys[nth]
+}
+
+/// Drops the least count of a key without a seat if there are too many.
+fn make_room(keys: &mut Vec<KeySeats>) {
+    let ended = keys.iter().filter(|seats| seats.in_flight == 0);
+    if ended.count() < ENDED_MAX {
+        return;
     }
+    let ended = keys.iter().enumerate();
+    let ended = ended.filter(|(_, seats)| seats.in_flight == 0);
+    if let Some((nth, _)) = ended.min_by_key(|(_, seats)| seats.ended_ms) {
+        keys.swap_remove(nth);
+    }
+}
+
+/// The counts since the last call.
+fn taken(keys: &mut Vec<KeySeats>) -> Vec<KeySeats> {
+    let taken = keys.clone();
+    keys.retain(|seats| seats.in_flight > 0);
+    for seats in keys {
+        (seats.ended_ms, seats.served) = (0, Tokens::ZERO);
+        seats.token_time.ended = 0;
+    }
+    taken
 }
 
 #[cfg(test)]
@@ -239,6 +261,7 @@ mod tests {
             in_flight: 1,
             last_key: Some(KeyId(2)),
             reports_tokens: false,
+            batches: Vec::new(),
         };
         assert_eq!(used, expected);
         assert_eq!(keys.take(Time(500)), None);
@@ -319,6 +342,32 @@ mod tests {
         keys.tokens_are_reported();
         keys.leaves(inside, Tokens::ZERO, (300, 200), Time(5_000));
         assert_eq!(token_time(6_000), (0, 200 * 4_000, true));
+    }
+
+    #[test]
+    fn requests_of_batches_are_counted_apart_and_with_all_others() {
+        let keys = GateKeys::default();
+        let of_batch = SeatUser {
+            class: ServiceClass::Flex,
+            is_batch: true,
+            ..user(1)
+        };
+        let interactive = SeatUser {
+            is_batch: false,
+            ..of_batch
+        };
+        enters(&keys, &of_batch, 100);
+        enters(&keys, &interactive, 100);
+        let (all, used) = keys.take(Time(200)).expect("requests came");
+        assert_eq!((all.len(), all[0].in_flight), (1, 2));
+        assert_eq!((used.batches.len(), used.batches[0].in_flight), (1, 1));
+        leaves(&keys, &of_batch, Tokens::ZERO, (100, 300));
+        leaves(&keys, &interactive, Tokens::ZERO, (100, 500));
+        let (all, used) = keys.take(Time(600)).expect("requests left");
+        assert_eq!((all[0].ended_ms, used.batches[0].ended_ms), (600, 200));
+        enters(&keys, &interactive, 700);
+        let (_, used) = keys.take(Time(800)).expect("a request came");
+        assert!(used.batches.is_empty());
     }
 
     #[test]

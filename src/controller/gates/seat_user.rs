@@ -8,6 +8,8 @@ pub struct SeatUser {
     pub class: ServiceClass,
     /// Zero for requests whose engine reports no tokens.
     pub expected: Tokens,
+    /// A request of a batch, which the account of device time counts apart.
+    pub is_batch: bool,
 }
 
 impl From<KeyId> for SeatUser {

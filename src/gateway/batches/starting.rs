@@ -160,6 +160,7 @@ impl Runner {
                 prompt: PROMPT_TOKENS,
                 output: route.tokens.expected_output(None),
             },
+            is_batch: true,
         };
         let lease = self.app.handle.batch_seat(route, &seat_user, cut)?;
         let seat_cut = lease.cut();

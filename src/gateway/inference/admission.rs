@@ -278,6 +278,7 @@ pub(crate) fn seat_user(
             prompt,
             output: output.saturating_mul(sequences.max(1) as u64),
         },
+        is_batch: false,
     }
 }
 

@@ -79,6 +79,7 @@ impl InFlightRequest {
             model: Arc::clone(model),
             arrived_at,
             seated_at: app.handle.clock().now(),
+            is_batch: lease.is_batch(),
         };
         let counted = app.usages.begin(request);
         InFlightRequest {

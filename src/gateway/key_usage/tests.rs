@@ -19,6 +19,7 @@ fn request(key: u64, model: &str) -> RunningRequest {
         model: model.into(),
         arrived_at: Time(1),
         seated_at: Time(2),
+        is_batch: false,
     }
 }
 
@@ -78,6 +79,32 @@ async fn a_key_reads_its_own_usage_including_unwritten_rows() {
     assert_eq!((sums(&rows), today), (days.to_vec(), 2));
     let (rows, _) = usages.of_key(KeyId(3), 1, 100).await.expect("read");
     assert_eq!(sums(&rows), [(2, "b", 1, 1, 1)]);
+}
+
+#[tokio::test]
+async fn requests_of_batches_are_a_part_of_the_usage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let usages = usages(folder.path(), Arc::new(AtomicU64::new(0))).await;
+    let of_batch = RunningRequest {
+        is_batch: true,
+        ..request(3, "a")
+    };
+    let ends = |request, tokens| {
+        let counted = usages.begin(request);
+        counted.ended(None, None, Some(tokens), Time(9));
+    };
+    ends(of_batch.clone(), (10, 5));
+    ends(request(3, "a"), (7, 7));
+    usages.write_all().await;
+    ends(of_batch, (1, 1));
+    let (rows, _) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
+    assert_eq!(sums(&rows), [(0, "a", 3, 18, 13)]);
+    let batches = BatchUsage {
+        requests: 2,
+        prompt_tokens: 11,
+        completion_tokens: 6,
+    };
+    assert_eq!(rows[0].batches, batches);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use controller::Snapshot;
 
 /// Writes the ledger's totals of the devices that exist.
 pub(super) fn write(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Time of each device by state since the start: used by requests, held idle by models, loading, asleep, foreign, cordoned, free, or not known. The states sum to the wall time. Counted every minute.";
+    let help = "Time of each device by state since the start: used by requests, used by requests of batches, held idle by models, loading, asleep, foreign, cordoned, free, or not known. The states sum to the wall time. Counted every minute.";
     text.family("device_seconds_total", Kind::Counter, help);
     for ((device, state), time) in snapshot.device_time.iter() {
         let labels = [("device", device.as_str()), ("state", *state)];

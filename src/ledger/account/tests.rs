@@ -61,6 +61,7 @@ pub(super) fn gate(account: &mut Account, now: u64, id: u64, busy_ms: u64, keys:
             .iter()
             .any(|seats| seats.token_time != TokenTime::default()),
         keys: Some(keys),
+        batches: &[],
     };
     account.gate(Time(now), ReplicaId(id), &news);
 }

@@ -8,4 +8,4 @@ pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use api_keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key, is_before,
 };
-pub use usage::{KeyUsage, UnsavedUsage};
+pub use usage::{BatchUsage, KeyUsage, UnsavedUsage};

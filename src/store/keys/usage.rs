@@ -20,6 +20,15 @@ pub struct KeyUsage {
     pub requests: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    pub batches: BatchUsage,
+}
+
+/// The part of a usage that requests of batches took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchUsage {
+    pub requests: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
 }
 
 /// If the database refuses more rows than this, the rows are not the cause, and the remaining ones are not tried individually.
@@ -33,13 +42,26 @@ pub struct UnsavedUsage {
 }
 
 const ADD: &str = concat!(
-    "INSERT INTO key_usage (holder, day, model, requests, prompt_tokens, completion_tokens) VALUES (?, ?, ?, ?, ?, ?) \
+    "INSERT INTO key_usage (holder, day, model, requests, prompt_tokens, completion_tokens, batch_requests, batch_prompt_tokens, \
+     batch_completion_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) \
      ON CONFLICT (holder, day, model) DO UPDATE SET requests = ",
     saturating_sum!("key_usage.requests", "excluded.requests"),
     ", prompt_tokens = ",
     saturating_sum!("key_usage.prompt_tokens", "excluded.prompt_tokens"),
     ", completion_tokens = ",
-    saturating_sum!("key_usage.completion_tokens", "excluded.completion_tokens")
+    saturating_sum!("key_usage.completion_tokens", "excluded.completion_tokens"),
+    ", batch_requests = ",
+    saturating_sum!("key_usage.batch_requests", "excluded.batch_requests"),
+    ", batch_prompt_tokens = ",
+    saturating_sum!(
+        "key_usage.batch_prompt_tokens",
+        "excluded.batch_prompt_tokens"
+    ),
+    ", batch_completion_tokens = ",
+    saturating_sum!(
+        "key_usage.batch_completion_tokens",
+        "excluded.batch_completion_tokens"
+    )
 );
 
 impl Store {
@@ -76,6 +98,9 @@ impl Store {
                     .bind(to_integer(usage.requests))
                     .bind(to_integer(usage.prompt_tokens))
                     .bind(to_integer(usage.completion_tokens))
+                    .bind(to_integer(usage.batches.requests))
+                    .bind(to_integer(usage.batches.prompt_tokens))
+                    .bind(to_integer(usage.batches.completion_tokens))
                     .execute(&mut *connection)
                     .await?;
             }
@@ -98,7 +123,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<KeyUsage>, StoreError> {
         let rows = query(
-            "SELECT day, model, requests, prompt_tokens, completion_tokens FROM key_usage \
+            "SELECT day, model, requests, prompt_tokens, completion_tokens, batch_requests, batch_prompt_tokens, \
+             batch_completion_tokens FROM key_usage \
              WHERE holder = ? AND day >= ? ORDER BY day DESC, model LIMIT ?",
         )
         .bind(holder.to_string())
@@ -114,6 +140,11 @@ impl Store {
             requests: from_integer(row.get("requests")),
             prompt_tokens: from_integer(row.get("prompt_tokens")),
             completion_tokens: from_integer(row.get("completion_tokens")),
+            batches: BatchUsage {
+                requests: from_integer(row.get("batch_requests")),
+                prompt_tokens: from_integer(row.get("batch_prompt_tokens")),
+                completion_tokens: from_integer(row.get("batch_completion_tokens")),
+            },
         };
         let mut rows: Vec<KeyUsage> = rows.iter().map(usage).collect();
         rows.sort_by(|one, other| (one.day, &one.model).cmp(&(other.day, &other.model)));
@@ -135,6 +166,7 @@ mod tests {
             requests: 1,
             prompt_tokens: tokens,
             completion_tokens: tokens / 2,
+            batches: BatchUsage::default(),
         }
     }
 
@@ -153,6 +185,32 @@ mod tests {
             };
             let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
             assert_eq!(read, [sum]);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_part_of_batches_is_summed_too() {
+        for store in stores().await {
+            let batches = BatchUsage {
+                requests: 1,
+                prompt_tokens: 5,
+                completion_tokens: 2,
+            };
+            let of_batch = KeyUsage {
+                batches,
+                ..used("a", 5)
+            };
+            for usage in [&of_batch, &used("a", 7), &of_batch] {
+                let unsaved = store.add_key_usage(std::slice::from_ref(usage)).await;
+                assert!(unsaved.rows.is_empty(), "{unsaved:?}");
+            }
+            let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
+            let sum = BatchUsage {
+                requests: 2,
+                prompt_tokens: 10,
+                completion_tokens: 4,
+            };
+            assert_eq!((read[0].requests, read[0].batches), (3, sum));
         }
     }
 

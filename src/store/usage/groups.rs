@@ -198,7 +198,7 @@ impl Store {
         let held = read(
             "SELECT p.name AS payer, sums.held AS held FROM \
              (SELECT payer, CAST(sum(device_ms) AS BIGINT) AS held FROM ledger_days WHERE day >= ? AND day <= ? \
-              AND state IN (SELECT id FROM ledger_names WHERE name IN ('used', 'idle', 'loading')) GROUP BY payer) AS sums \
+              AND state IN (SELECT id FROM ledger_names WHERE name IN ('used', 'used_by_batches', 'idle', 'loading')) GROUP BY payer) AS sums \
              JOIN ledger_names AS p ON p.id = sums.payer",
         )
         .await

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::pool_minutes::PoolMinute;
 use pool::Time;
 
-/// The state of the time with requests.
-const USED: &str = "used";
+/// The states of the time with requests.
+const USED: [&str; 2] = ["used", "used_by_batches"];
 /// The state of parts whose details were lost.
 pub(super) const UNKNOWN: &str = "not_known";
 
@@ -89,7 +89,7 @@ impl LedgerBatch {
         let hour = i64::try_from(minute / 60).unwrap_or(i64::MAX);
         for (key, amount) in self.parts.iter().filter(|(key, _)| key.hour == hour) {
             sum.device_ms = sum.device_ms.saturating_add(amount.device_ms);
-            if key.state == USED {
+            if USED.contains(&key.state.as_str()) {
                 sum.used_ms = sum.used_ms.saturating_add(amount.device_ms);
             }
         }

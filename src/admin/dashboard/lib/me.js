@@ -37,8 +37,9 @@ export const tokensOf = it => it.prompt_tokens + it.completion_tokens;
 export function byModel(days) {
   const sums = new Map();
   for (const { models } of days) for (const it of models) {
-    const sum = sums.get(it.model) ?? { model: it.model, requests: 0, prompt_tokens: 0, completion_tokens: 0 };
+    const sum = sums.get(it.model) ?? { model: it.model, requests: 0, prompt_tokens: 0, completion_tokens: 0, in_batches: 0 };
     for (const name of ['requests', 'prompt_tokens', 'completion_tokens']) sum[name] += it[name];
+    sum.in_batches += it.batches?.requests ?? 0;
     sums.set(it.model, sum);
   }
   return [...sums.values()].sort((one, other) => tokensOf(other) - tokensOf(one) || other.requests - one.requests || (one.model < other.model ? -1 : 1));

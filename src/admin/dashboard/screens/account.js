@@ -36,7 +36,7 @@ const payer = it => [it.group, it.name || it.key || '—'].filter(Boolean).join(
 const BY_PAYER = [
   { id: 'model', title: 'Model', sort: true, grow: 2, least: 150, of: it => it.model, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${width < 560 && html`<span class="soft small clip">${payer(it)}</span>`}</span>` },
   { id: 'key', title: 'Key', sort: true, grow: 1, least: 110, hide: 560, of: it => it.name, cell: it => html`<${Name} of=${payer(it)} swatch=${false} />` },
-  column('used', 'Used, h', it => it.seconds.used, hours), column('idle', 'Idle, h', it => it.seconds.idle, hours, 520), column('loading', 'Loading, h', it => it.seconds.loading, hours, 760),
+  column('used', 'Used, h', it => it.seconds.used, hours), column('batches', 'Batches, h', it => it.seconds.used_by_batches ?? 0, hours, 1060), column('idle', 'Idle, h', it => it.seconds.idle, hours, 520), column('loading', 'Loading, h', it => it.seconds.loading, hours, 760),
   column('asleep', 'Asleep, h', it => it.seconds.asleep, hours, 900), column('energy', 'Energy', it => it.energy_joules ?? -1, it => it < 0 ? '—' : kwh(it), 980), column('cost', 'Cost', it => it.cost ?? -1, it => it < 0 ? '—' : it.toFixed(2), 640),
 ];
 

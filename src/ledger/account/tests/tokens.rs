@@ -53,6 +53,7 @@ fn an_engine_that_reports_no_tokens_is_divided_by_seats() {
             last_key: None,
             reports_tokens,
             keys: Some(&keys),
+            batches: &[],
         };
         account.gate(Time(0), ReplicaId(1), &news);
         let found = sums(&account.take(Time(10_000)));
@@ -119,6 +120,37 @@ fn absurd_tokens_change_no_sum() {
     for end in [60_000, 120_000] {
         let parts = account.take(Time(end));
         assert_eq!(sums(&parts).values().sum::<u64>(), 60_000);
+    }
+}
+
+#[test]
+fn the_time_of_batches_is_counted_apart_and_the_parts_sum_to_the_wall_time() {
+    for reports_tokens in [false, true] {
+        let mut account = account_of_one_model();
+        let mut read = |now, keys: &[KeySeats], batches: &[KeySeats]| {
+            let news = GateNews {
+                busy_ms: now,
+                in_flight: 3,
+                last_key: None,
+                reports_tokens,
+                keys: Some(keys),
+                batches,
+            };
+            account.gate(Time(now), ReplicaId(1), &news);
+            account.take(Time(now))
+        };
+        let all = [token_seats(1, &[0, 0], 300), token_seats(2, &[0], 100)];
+        let batches = [token_seats(1, &[0], 100)];
+        read(0, &all, &batches);
+        let found = sums(&read(30_000, &all, &batches));
+        assert_eq!(found.values().sum::<u64>(), 30_000);
+        let of_first = found[&(Use::Used, KEY_1)] + found[&(Use::UsedByBatches, KEY_1)];
+        let of_second = found[&(Use::Used, KEY_2)];
+        assert_eq!(of_first + of_second, 30_000);
+        assert!(!found.contains_key(&(Use::UsedByBatches, KEY_2)));
+        // Its batch has half of its seats, and a sixth of its tokens.
+        let is_half = found[&(Use::UsedByBatches, KEY_1)] == found[&(Use::Used, KEY_1)];
+        assert_eq!(is_half, !reports_tokens, "{found:?}");
     }
 }
 
