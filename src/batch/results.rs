@@ -171,6 +171,11 @@ impl<F: LineStore> Results<F> {
         self.completed + self.failed
     }
 
+    /// The length of both files, with buffered results.
+    pub fn bytes(&self) -> u64 {
+        self.output.bytes() + self.errors.bytes()
+    }
+
     /// Returns true if the request has a result.
     pub fn has(&self, request: u64) -> bool {
         self.finished.has(request)

@@ -1,6 +1,7 @@
 //! Files and batches with the real program: uploads, results, exactly once across kills, room that interactive requests leave, free
 //! memory, cancellation, ownership, and Anthropic's form.
 
+mod accounts;
 mod commands;
 mod forms;
 mod scheduling;

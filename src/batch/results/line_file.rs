@@ -99,6 +99,11 @@ impl<F: LineStore> LineFile<F> {
         appended
     }
 
+    /// The length with the buffered lines.
+    pub fn bytes(&self) -> u64 {
+        self.good_bytes + self.buffer.len() as u64
+    }
+
     pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.is_synced {

@@ -73,6 +73,24 @@ fn stored(dir: &TempDir) -> Vec<u64> {
 }
 
 #[test]
+fn the_length_counts_buffered_results_and_is_that_of_the_files_after_a_flush() {
+    let dir = TempDir::new().expect("a folder");
+    let mut results = open(&dir, 3);
+    assert_eq!(results.bytes(), 0);
+    add(&mut results, 0, ResultKind::Output, "a").expect("written");
+    let one = results.bytes();
+    add(&mut results, 0, ResultKind::Output, "a").expect("known");
+    assert_eq!(results.bytes(), one, "a repeated result is not written");
+    add(&mut results, 1, ResultKind::Error, "late").expect("written");
+    results.flush().expect("flushed");
+    let kinds = [ResultKind::Output, ResultKind::Error];
+    let on_disk: usize = kinds.iter().map(|kind| text(&dir, *kind).len()).sum();
+    assert_eq!(results.bytes(), on_disk as u64);
+    drop(results);
+    assert_eq!(open(&dir, 3).bytes(), on_disk as u64);
+}
+
+#[test]
 fn lines_have_the_format_of_openai_and_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut results = open(&dir, 300);

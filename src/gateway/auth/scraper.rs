@@ -44,8 +44,9 @@ impl FromRequestParts<App> for Scraper {
 
 /// Serves the metrics in Prometheus's text format.
 pub async fn metrics(State(app): State<App>) -> Response {
-    let groups = groups_view::list(&app);
+    let (groups, batches) = (groups_view::list(&app), app.batches.figures());
+    let lists = (&*groups, &batches);
     app.metrics
-        .render(&app.handle, &app.reading, app.traces.as_deref(), &groups)
+        .render(&app.handle, &app.reading, app.traces.as_deref(), lists)
         .await
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::job::Job;
 use super::owner;
 use super::runner::Runner;
-use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, OpenBatch, Running, Status};
+use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, OpenBatch, Outcome, Running, Status};
 use crate::state::App;
 use api_types::dto::RequestCounts;
 use batch::{RequestLine, ResultError, ResultKind, ResultLine};
@@ -117,17 +117,21 @@ fn show(runner: &Runner) {
         let running = Running {
             in_flight: job.in_flight,
             expected_seconds: runner.speeds.expected_seconds(&before, job),
+            result_bytes: job.result_bytes,
         };
         figures.insert(job.id.clone(), running);
         before.push(job);
     }
     runner.app.batches.with_open(|open| {
         for (id, batch) in open {
-            let in_flight = runner.jobs.get(id).map_or(0, |job| job.in_flight);
+            let job = runner.jobs.get(id);
+            // The results stay on disk while the files of the batch are closed.
+            let known = batch.running.result_bytes;
             let running = figures.get(id).copied();
             batch.running = running.unwrap_or(Running {
-                in_flight,
+                in_flight: job.map_or(0, |job| job.in_flight),
                 expected_seconds: None,
+                result_bytes: job.map_or(known, |job| job.result_bytes),
             });
         }
     });
@@ -212,9 +216,9 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         return;
     }
     let status = match record.state.status {
-        Status::Cancelling if end_some(job, CANCELLED) => return,
+        Status::Cancelling if end_some(job, Outcome::Cancelled, &runner.app) => return,
         Status::Cancelling => Status::Cancelled,
-        Status::Finalizing if end_some(job, EXPIRED) => return,
+        Status::Finalizing if end_some(job, Outcome::Expired, &runner.app) => return,
         Status::Finalizing => Status::Expired,
         Status::InProgress if job.left() == 0 => Status::Completed,
         _ => return,
@@ -277,7 +281,13 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
 }
 
 /// Gives some of the requests without a result an error. Returns true if there may be more.
-fn end_some(job: &mut Job, error: ResultError<'_>) -> bool {
+fn end_some(job: &mut Job, outcome: Outcome, app: &App) -> bool {
+    let error = if outcome == Outcome::Expired {
+        EXPIRED
+    } else {
+        CANCELLED
+    };
+    let now = app.handle.clock().now();
     for _ in 0..EXPIRED_PER_TURN {
         let next = job.results().next_undone(0);
         let Some(request) = next else {
@@ -291,12 +301,13 @@ fn end_some(job: &mut Job, error: ResultError<'_>) -> bool {
             response: None,
             error: Some(error),
         };
-        let written = job.results().write(request, ResultKind::Error, &line);
-        if let Err(error) = written {
-            tracing::warn!(batch = job.id, %error, "a result of a batch cannot be written");
-            return true;
+        match job.write(request, ResultKind::Error, &line) {
+            Ok(bytes) => app.batches.counts.add(outcome, bytes, now),
+            Err(error) => {
+                tracing::warn!(batch = job.id, %error, "a result of a batch cannot be written");
+                return true;
+            }
         }
-        job.is_unsynced = true;
     }
     true
 }

@@ -32,6 +32,8 @@ pub(super) struct Job {
     failed_syncs: u32,
     /// A request has begun since the last turn.
     pub has_started: bool,
+    /// The size of its results.
+    pub result_bytes: u64,
 }
 
 /// The requests of a batch for one model.
@@ -83,6 +85,7 @@ impl Job {
             }
         }
         Ok(Job {
+            result_bytes: results.bytes(),
             id: id.to_owned(),
             requests: Arc::new(requests),
             results: Arc::new(Mutex::new(results)),
@@ -181,7 +184,28 @@ impl Job {
         true
     }
 
-    /// Adds the result of a request that ran.
+    /// Adds a result, and returns its length: 0 if the request has one already.
+    ///
+    /// # Errors
+    /// The result cannot be written, for example because the disk is full.
+    pub fn write(
+        &mut self,
+        request: u64,
+        kind: ResultKind,
+        line: &ResultLine<'_>,
+    ) -> std::io::Result<u64> {
+        let (written, bytes) = {
+            let mut results = self.results();
+            (results.write(request, kind, line), results.bytes())
+        };
+        let more = bytes.saturating_sub(self.result_bytes);
+        self.result_bytes = bytes;
+        written?;
+        self.is_unsynced = true;
+        Ok(more)
+    }
+
+    /// Adds the result of a request that ran, and returns its length.
     ///
     /// # Errors
     /// The result cannot be written, for example because the disk is full. The request then runs again.
@@ -191,16 +215,14 @@ impl Job {
         request: u64,
         kind: ResultKind,
         line: &ResultLine<'_>,
-    ) -> std::io::Result<()> {
-        let written = self.results().write(request, kind, line);
-        match written {
-            Ok(_) => {
+    ) -> std::io::Result<u64> {
+        match self.write(request, kind, line) {
+            Ok(bytes) => {
                 self.leaves(model);
                 self.crashes.remove(&request);
                 let work = &mut self.models[model];
                 work.left = work.left.saturating_sub(1);
-                self.is_unsynced = true;
-                Ok(())
+                Ok(bytes)
             }
             Err(error) => {
                 self.runs_again(model, request);

@@ -189,30 +189,28 @@ pub(crate) async fn create(
 /// Refuses another batch of a holder with too many batches, models or files, each of which takes memory or disk space.
 pub(super) async fn check_open(app: &App, holder: &str) -> Result<(), Failure> {
     let batches = &app.batches;
-    let (open, models) = batches.with_open(|open| {
-        let own = open.values().filter(|batch| batch.record.holder == holder);
-        own.fold((0, 0), |(open, models), batch| {
-            (open + 1, models + batch.record.state.models.len())
-        })
-    });
-    let totals = batches.store.file_totals(holder).await;
-    let (files, bytes) = totals.map_err(store_failed)?;
+    let totals = batches.totals(holder).await.map_err(store_failed)?;
+    let (open, models) = (totals.open_batches, totals.open_models);
+    let (files, bytes) = (totals.files, totals.bytes);
     let section = &app.config().batch;
     let (count, most, what) = if open >= OPEN_MAX {
         (open as u64, OPEN_MAX as u64, "batches that have not ended")
     } else if models >= OPEN_MODELS_MAX {
         let most = OPEN_MODELS_MAX as u64;
         (models as u64, most, "models in batches that have not ended")
-    } else if files + 2 * open as u64 >= u64::from(section.per_key) {
-        let count = files + 2 * open as u64;
+    } else if files >= u64::from(section.per_key) {
         (
-            count,
+            files,
             u64::from(section.per_key),
             "files, with those of its batches (batch.per_key)",
         )
     } else if bytes >= section.per_key_size.0 {
         let most = section.per_key_size.0.0;
-        (bytes.0, most, "bytes of files (batch.per_key_size)")
+        (
+            bytes.0,
+            most,
+            "bytes of files, with the results of its batches (batch.per_key_size)",
+        )
     } else {
         return Ok(());
     };

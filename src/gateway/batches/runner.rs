@@ -17,7 +17,7 @@ use super::job::Job;
 use super::line::LineEnd;
 use super::speed::Speeds;
 use crate::inference::understood::real_name;
-use crate::open_batches::{BatchRecord, Status};
+use crate::open_batches::{BatchRecord, Outcome, Status};
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
 use pool::{BatchDemand, ModelId, Time};
@@ -255,10 +255,21 @@ impl Runner {
                 result(kind, Some(response), None)
             }
         };
-        if let Err(error) = job.finishes(model, request, kind, &line) {
-            tracing::warn!(batch = id, %error, "a result of a batch cannot be written; the request runs again");
-            job.has_trouble();
-            return;
+        let bytes = match job.finishes(model, request, kind, &line) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::warn!(batch = id, %error, "a result of a batch cannot be written; the request runs again");
+                job.has_trouble();
+                return;
+            }
+        };
+        if bytes > 0 {
+            let outcome = match kind {
+                ResultKind::Output => Outcome::Completed,
+                ResultKind::Error => Outcome::Failed,
+            };
+            let now = self.app.handle.clock().now();
+            self.app.batches.counts.add(outcome, bytes, now);
         }
         if self.app.handle.route(&name).is_some() {
             self.speeds.of_model(&name).ended();

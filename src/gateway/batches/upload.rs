@@ -59,16 +59,16 @@ pub(super) async fn begin(app: &App, holder: &str) -> Result<(UploadSlot, ByteCo
         );
         Failure::new(ErrorKind::TooMany, "too_many_uploads", message)
     })?;
-    let totals = batches.store.file_totals(holder).await;
-    let (count, bytes) = totals.map_err(store_failed)?;
+    let totals = batches.totals(holder).await.map_err(store_failed)?;
+    let count = totals.files;
     if count >= u64::from(section.per_key) {
         let message = format!(
-            "this key has {count} files; allowed: {} (batch.per_key); delete some with DELETE /v1/files/ID",
+            "this key has {count} files, with the results of its batches; allowed: {} (batch.per_key); delete some with DELETE /v1/files/ID, or wait for batches to end",
             section.per_key
         );
         return Err(Failure::new(ErrorKind::TooMany, "too_many_files", message));
     }
-    let room = section.per_key_size.0.0.saturating_sub(bytes.0);
+    let room = section.per_key_size.0.0.saturating_sub(totals.bytes.0);
     Ok((slot, ByteCount(room)))
 }
 

@@ -2,6 +2,7 @@
 //! new history records. Counts of a request are also noted for the access log. Scraping changes nothing, and loads or keeps no
 //! model (L2).
 
+mod batches;
 mod device_time;
 mod gauges;
 mod groups;
@@ -20,6 +21,7 @@ use self::history::Counted;
 pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 pub(crate) use self::totals::Totals;
+use crate::open_batches::BatchFigures;
 use crate::reading::{Reading, Workers};
 use api_types::dto::GroupList;
 use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
@@ -286,12 +288,12 @@ impl Default for Counts {
 
 impl Metrics {
     /// Renders the metrics in Prometheus's text format.
-    pub async fn render(
+    pub(crate) async fn render(
         &self,
         handle: &Handle,
         reading: &Reading,
         traces: Option<&Traces>,
-        list: &GroupList,
+        (list, batches): (&GroupList, &BatchFigures),
     ) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
@@ -300,6 +302,7 @@ impl Metrics {
         write_targets(&handle.first_tokens(), &mut text);
         write_forecasts(&handle.compared_waits(), &mut text);
         groups::write(list, &mut text);
+        batches::write(batches, &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
         if let Some(traces) = traces {

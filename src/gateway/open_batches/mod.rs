@@ -2,9 +2,13 @@
 //! neither callers nor routes.
 
 mod admin;
+mod counts;
+mod figures;
 mod record;
 mod service;
 
+pub(crate) use counts::Outcome;
+pub(crate) use figures::{BatchFigures, OpenState};
 pub(crate) use record::{ApiForm, BatchRecord, BatchState, MESSAGES, Running, Status, Times};
 pub use service::Batches;
 pub(crate) use service::{OpenBatch, UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};

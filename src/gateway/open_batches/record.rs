@@ -158,6 +158,8 @@ pub(crate) struct BatchRecord {
 pub(crate) struct Running {
     pub in_flight: u64,
     pub expected_seconds: Option<u64>,
+    /// The size of its results so far.
+    pub result_bytes: u64,
 }
 
 impl BatchRecord {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::counts::BatchCounts;
 use super::record::{BatchRecord, Running, Status};
 use api_types::error::{ErrorKind, Failure};
 use config::LiveConfig;
@@ -30,6 +31,8 @@ pub struct Batches {
     uploads: Mutex<BTreeMap<String, u32>>,
     /// Held while a changed state is stored, because the last state on disk must be the present one.
     changing: tokio::sync::Mutex<()>,
+    /// For `/metrics`.
+    pub(crate) counts: BatchCounts,
     /// Wakes the runner after a change by a route.
     pub(crate) changed: Notify,
 }
@@ -78,6 +81,7 @@ impl Batches {
             open: Mutex::default(),
             uploads: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            counts: BatchCounts::default(),
             changed: Notify::new(),
         }
     }
@@ -224,8 +228,12 @@ impl Batches {
     }
 
     /// Adds a batch from the store, unless it is known already.
-    fn insert_stored(&self, record: BatchRecord) {
-        let (id, running) = (record.id.clone(), Running::default());
+    fn insert_stored(&self, record: BatchRecord, result_bytes: u64) {
+        let id = record.id.clone();
+        let running = Running {
+            result_bytes,
+            ..Running::default()
+        };
         self.with_open(|open| {
             open.entry(id).or_insert(OpenBatch { record, running });
         });
@@ -237,8 +245,13 @@ impl Batches {
     /// The store cannot be read. The runner tries again.
     pub async fn load(&self) -> Result<(), StoreError> {
         let stored = self.store.open_batches().await?;
-        let records = stored.into_iter().filter_map(read);
-        records.for_each(|record| self.insert_stored(record));
+        let dir = self.dir.clone();
+        let sizes = tokio::task::spawn_blocking(move || result_sizes(&dir)).await;
+        let sizes = sizes.unwrap_or_default();
+        for record in stored.into_iter().filter_map(read) {
+            let result_bytes = sizes.get(&record.id).copied().unwrap_or(0);
+            self.insert_stored(record, result_bytes);
+        }
         Ok(())
     }
 
@@ -275,6 +288,20 @@ impl Batches {
         self.changed.notify_one();
         Ok(true)
     }
+}
+
+/// The sizes of the results in this folder, by batch. A folder that cannot be read has none.
+fn result_sizes(dir: &Path) -> BTreeMap<String, u64> {
+    let mut sizes = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kinds = [".output.jsonl", ".errors.jsonl"];
+        let batch = kinds.iter().find_map(|kind| name.strip_suffix(kind));
+        if let (Some(batch), Ok(found)) = (batch, entry.metadata()) {
+            *sizes.entry(batch.to_owned()).or_default() += found.len();
+        }
+    }
+    sizes
 }
 
 /// Removes old files that neither `known` nor an open batch names.

@@ -33,3 +33,19 @@ fn old_files_without_a_record_are_removed_and_all_others_stay() {
         assert_eq!(dir.path().join(name).exists(), stays, "{name}");
     }
 }
+
+#[test]
+fn the_results_of_a_batch_are_measured_on_disk() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in [
+        ("batch_1.output.jsonl", 10),
+        ("batch_1.errors.jsonl", 5),
+        ("batch_2.errors.jsonl", 7),
+        ("file-1.jsonl", 100),
+    ] {
+        std::fs::write(dir.path().join(name), vec![b' '; bytes]).expect("written");
+    }
+    let expected = [("batch_1", 15), ("batch_2", 7)].map(|(id, bytes)| (id.to_owned(), bytes));
+    assert_eq!(result_sizes(dir.path()), BTreeMap::from(expected));
+    assert!(result_sizes(&dir.path().join("none")).is_empty());
+}
