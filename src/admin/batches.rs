@@ -199,10 +199,11 @@ fn named(mut batch: AdminBatch, app: &App) -> Json<AdminBatch> {
 /// Replaces the ids of holders, such as `key:3`, with ids and names, and adds their groups, as far as the reader may see them.
 fn name_holders(batches: &mut [AdminBatch], app: &App, sight: &Sight) {
     let keys = app.keys.all();
-    let ids = batches.iter().filter_map(|batch| key_of(&batch.holder));
+    let caller = |holder: &str| key_of(holder).or(person_of(holder).map(|(id, _)| id));
+    let ids = batches.iter().filter_map(|batch| caller(&batch.holder));
     let paths = app.keys.groups().paths_of(ids);
     for shown in batches {
-        let id = key_of(&shown.holder);
+        let id = caller(&shown.holder);
         let path = id.and_then(|id| paths.get(&id));
         if !sight.has_members_of(path.map(|path| &**path)) {
             ANOTHER_KEY.clone_into(&mut shown.holder);
@@ -210,6 +211,10 @@ fn name_holders(batches: &mut [AdminBatch], app: &App, sight: &Sight) {
             continue;
         }
         shown.group = path.map(ToString::to_string);
+        if let Some((_, name)) = person_of(&shown.holder) {
+            shown.holder = format!("{name} (signed on)");
+            continue;
+        }
         let name = id.and_then(|id| keys.iter().find(|key| key.id == id));
         shown.holder = match (id, name) {
             (Some(id), Some(key)) => format!("{id} ({})", key.name),
@@ -225,6 +230,13 @@ fn name_holders(batches: &mut [AdminBatch], app: &App, sight: &Sight) {
 /// The key in the id of a holder; `None` for an address.
 fn key_of(holder: &str) -> Option<KeyId> {
     holder.strip_prefix("key:")?.parse().ok().map(KeyId)
+}
+
+/// The id and the name of a person in the id of a holder, as in `person:1f Ada`.
+fn person_of(holder: &str) -> Option<(KeyId, &str)> {
+    let (id, name) = holder.strip_prefix("person:")?.split_once(' ')?;
+    let id = u64::from_str_radix(id, 16).ok()?;
+    Some((KeyId(id), name))
 }
 
 #[cfg(test)]
@@ -245,9 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_have_an_id() {
+    fn only_keys_and_people_have_an_id() {
         assert_eq!(key_of("key:3"), Some(KeyId(3)));
         assert_eq!(key_of("address:10.0.0.7"), None);
         assert_eq!(key_of("key:"), None);
+        assert_eq!(person_of("person:1f Ada L."), Some((KeyId(31), "Ada L.")));
+        assert_eq!(person_of("key:3"), None);
     }
 }

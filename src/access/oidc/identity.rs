@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use wildmatch::WildMatch;
 
-use config::{GrantRole, GrantSection};
+use config::{GrantRole, GrantSection, OidcSection};
 use pool::{KeyId, Time};
 
 /// A bit that the store's keys never have.
@@ -54,7 +54,17 @@ impl Identity {
 }
 
 impl Grant {
-    pub(super) fn new(group: Option<&str>, section: &GrantSection) -> Grant {
+    /// The permissions of these groups and of everybody.
+    pub(super) fn all(section: &OidcSection, groups: &[String]) -> Vec<Grant> {
+        let of_groups = section.groups.iter();
+        let of_groups = of_groups.filter(|(name, _)| groups.contains(name));
+        let of_groups = of_groups.map(|(name, grant)| Grant::new(Some(name), grant));
+        let of_everybody = section.everybody.iter();
+        let of_everybody = of_everybody.map(|grant| Grant::new(None, grant));
+        of_groups.chain(of_everybody).collect()
+    }
+
+    fn new(group: Option<&str>, section: &GrantSection) -> Grant {
         Grant {
             group: group.map(str::to_owned),
             role: section.role,
@@ -120,6 +130,23 @@ mod tests {
         assert!(!both.may_use("big", "/v1/chat/completions"));
         let admin = person(&[(GrantRole::Admin, "*", "*")]);
         assert!(admin.may(GrantRole::User, "/v1/models") && admin.may_use("any", "/v1/rerank"));
+    }
+
+    #[test]
+    fn the_permissions_of_groups_are_those_of_the_present_section() {
+        let section = serde_json::json!({
+            "issuer": "https://a.example", "audience": "pool",
+            "groups": {"staff": {"role": "admin"}, "students": {"role": "user", "models": ["tiny-*"]}},
+        });
+        let section: OidcSection = serde_json::from_value(section).expect("a section");
+        let groups = |names: &[&str]| -> Vec<Option<String>> {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let grants = Grant::all(&section, &names);
+            grants.into_iter().map(|grant| grant.group).collect()
+        };
+        assert!(groups(&["chess"]).is_empty());
+        let both = [Some("staff".to_owned()), Some("students".to_owned())];
+        assert_eq!(groups(&["students", "chess", "staff"]), both);
     }
 
     #[test]

@@ -167,6 +167,31 @@ impl Oidc {
             .map(|identity| identity.name.clone())
     }
 
+    /// The identity of a person whose token was verified earlier, with the present permissions of its groups. It does not expire.
+    ///
+    /// # Errors
+    /// None of the groups has permissions any more.
+    pub fn remembered(
+        &self,
+        subject: &str,
+        name: &str,
+        groups: &[String],
+    ) -> Result<Identity, OidcError> {
+        let grants = Grant::all(&self.section, groups);
+        if grants.is_empty() {
+            let name = name.to_owned();
+            return Err(OidcError::NoGroup { name });
+        }
+        Ok(Identity {
+            key: identity::key_of(&self.section.issuer, subject),
+            subject: subject.to_owned(),
+            name: name.to_owned(),
+            claims: groups.to_vec(),
+            grants,
+            expires: Time(u64::MAX),
+        })
+    }
+
     /// The issuer's name in the configuration.
     pub fn issuer(&self) -> &str {
         &self.section.issuer
@@ -261,17 +286,7 @@ impl Oidc {
             leeway: section.leeway.0,
         };
         let bearer = claims::check(claims, &rules, now)?;
-        let of_groups = section.groups.iter();
-        let of_groups = of_groups.filter(|(name, _)| bearer.groups.contains(name));
-        let mut grants: Vec<Grant> = of_groups
-            .map(|(name, grant)| Grant::new(Some(name), grant))
-            .collect();
-        grants.extend(
-            section
-                .everybody
-                .iter()
-                .map(|grant| Grant::new(None, grant)),
-        );
+        let grants = Grant::all(section, &bearer.groups);
         if grants.is_empty() {
             return Err(OidcError::NoGroup { name: bearer.name });
         }

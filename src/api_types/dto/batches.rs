@@ -136,7 +136,7 @@ pub struct BatchList {
 pub struct AdminBatch {
     #[serde(flatten)]
     pub batch: BatchObject,
-    /// The id and the name of the key, or the address of a caller without a key.
+    /// The id and the name of the key, the name of a person who has signed on, or the address of a caller without a key.
     #[schema(example = "k3 (course 4711)")]
     pub holder: String,
     /// The group of the key, as a path; null without one.

@@ -58,7 +58,7 @@ impl User {
         }
     }
 
-    pub(super) fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
+    pub(crate) fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
         if reads {
             person.needs_one_of(GrantRole::User, GrantRole::Viewer)?
         } else {

@@ -7,6 +7,7 @@ use wildmatch::WildMatch;
 
 use crate::auth::sign_on::Person;
 use crate::caller_group::CallerGroup;
+use access::oidc::Identity;
 use catalog::Entry;
 use controller::CutReason;
 use pool::{Blocker, Refusal, StallReason, StopReason};
@@ -52,6 +53,14 @@ impl Sight {
     /// The group for which the caller's requests count.
     pub(crate) fn caller_group(&self) -> Option<&Arc<CallerGroup>> {
         self.group.as_ref()
+    }
+
+    /// The caller, if it is a person who has signed on.
+    pub(crate) fn person(&self) -> Option<&Identity> {
+        match self.bounds.as_deref() {
+            Some(Bounds::Person(person)) => Some(&person.identity),
+            _ => None,
+        }
     }
 
     /// Restricts the models to the group's as well.

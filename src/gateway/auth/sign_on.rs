@@ -58,6 +58,14 @@ impl Person {
         }
     }
 
+    /// A person whose batch sends requests to this route.
+    pub(crate) fn of_batch(identity: Identity, route: &str) -> Person {
+        Person {
+            identity: Arc::new(identity),
+            route: route.to_owned(),
+        }
+    }
+
     pub fn needs(&self, role: GrantRole) -> Result<(), Failure> {
         if self.identity.may(role, &self.route) {
             return Ok(());

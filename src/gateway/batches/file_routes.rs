@@ -76,7 +76,7 @@ pub(super) fn no_file(id: &str) -> Failure {
 
 /// The file of this user.
 async fn find(app: &App, user: &User, id: &str) -> Result<StoredFile, Failure> {
-    let file = app.batches.store.file(&holder(user)?, id).await;
+    let file = app.batches.store.file(&holder(user), id).await;
     let file = file.map_err(store_failed)?;
     let file = file.filter(|file| file.purpose != MESSAGES);
     file.ok_or_else(|| no_file(id))
@@ -102,7 +102,7 @@ pub(crate) async fn create(
     user: User,
     request: Request<Body>,
 ) -> Result<Json<FileObject>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     let (slot, room) = upload::begin(&app, &holder).await?;
     upload::to_its_end(async move {
         let _slot = slot;
@@ -148,7 +148,7 @@ pub(crate) async fn list(
     user: User,
     Params(query): Params<FileQuery>,
 ) -> Result<Json<FileList>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     let limit = query.limit.unwrap_or(LIMIT);
     let is_ascending = match query.order.as_deref() {
         None | Some("desc") => false,

@@ -59,7 +59,8 @@ fn end_due(runner: &Runner, record: &BatchRecord, now: Time) -> Option<BatchStat
     if record.state.status != Status::InProgress {
         return None;
     }
-    if let Err(why) = owner::user_of(&record.holder, &record.state.endpoint, &runner.app) {
+    let (person, endpoint) = (record.state.person.as_ref(), &record.state.endpoint);
+    if let Err(why) = owner::user_of(&record.holder, person, endpoint, &runner.app) {
         return Some(BatchState::Cancelled { why });
     }
     (now.0 >= record.state.deadline).then_some(BatchState::Expired)
@@ -79,7 +80,12 @@ async fn change(app: &App, id: &str, ended: BatchState) {
         _ if record.state.status != Status::InProgress => {}
         BatchState::Expired => record.state.becomes(Status::Finalizing, now),
         BatchState::Cancelled { why } => {
-            record.state.error = Some(("key_revoked".to_owned(), why.clone()));
+            let code = if record.state.person.is_some() {
+                "rights_lost"
+            } else {
+                "key_revoked"
+            };
+            record.state.error = Some((code.to_owned(), why.clone()));
             record.state.becomes(Status::Cancelling, now);
         }
     });

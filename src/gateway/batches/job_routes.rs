@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::file_routes::no_file;
-use super::owner::{holder, user_of};
+use super::owner::{holder, person, user_of};
 use super::upload::EXPIRY;
 use crate::auth::User;
 use crate::fields::{Body, Fields, Params, Strict};
@@ -136,7 +136,7 @@ pub(crate) async fn create(
     user: User,
     Body(request): Body<BatchRequest>,
 ) -> Result<Json<BatchObject>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     let batches = &app.batches;
     check_open(&app, &holder).await?;
     let wrong = |field: &str, message: String| Failure::invalid(field.to_owned(), message);
@@ -160,7 +160,8 @@ pub(crate) async fn create(
         return Err(wrong("input_file_id", message));
     };
     check_endpoint(&summary, endpoint)?;
-    user_of(&holder, endpoint.path(), &app)
+    let person = person(&user);
+    user_of(&holder, person.as_ref(), endpoint.path(), &app)
         .map_err(|why| Failure::forbidden("route_not_allowed", why))?;
     let now = app.handle.clock().wall();
     let number = Uuid::new_v4();
@@ -173,6 +174,7 @@ pub(crate) async fn create(
         deadline: (now + window.0).0,
         output_expires_after: expiry.map(|expiry| Span::from_secs(expiry.seconds).0),
         metadata: request.metadata,
+        person,
         ..new_state(summary, number, now)
     };
     let record = BatchRecord {
@@ -249,6 +251,7 @@ pub(super) fn new_state(summary: RequestFileSummary, number: Uuid, now: Time) ->
         rank: 0,
         run: None,
         error: None,
+        person: None,
     };
     state.becomes(Status::InProgress, now);
     state
@@ -272,7 +275,7 @@ fn check_endpoint(summary: &RequestFileSummary, endpoint: Endpoint) -> Result<()
 
 /// The batch of this holder, with the runner's figures.
 async fn find(app: &App, user: &User, id: &str) -> Result<(BatchRecord, Running), Failure> {
-    let holder = holder(user)?;
+    let holder = holder(user);
     let found = app.batches.find(id).await.map_err(store_failed)?;
     let found =
         found.filter(|(record, _)| record.holder == holder && record.state.form == ApiForm::OpenAi);
@@ -326,7 +329,7 @@ pub(crate) async fn list(
     user: User,
     Params(query): Params<BatchQuery>,
 ) -> Result<Json<BatchList>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     let limit = query.limit.unwrap_or(LIMIT);
     let page = BatchPage {
         holder: Some(&holder),

@@ -12,11 +12,13 @@ use utoipa::IntoParams;
 
 use super::job_routes::{check_open, new_state};
 use super::message_upload::{self, BodyRefusal};
-use super::owner::{holder, user_of};
+use super::owner::{holder, person, user_of};
 use super::upload::{self, SILENT_MAX};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
-use crate::open_batches::{ApiForm, BatchRecord, BatchState, MESSAGES, read, store_failed};
+use crate::open_batches::{
+    ApiForm, BatchPerson, BatchRecord, BatchState, MESSAGES, read, store_failed,
+};
 use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
 use crate::state::App;
@@ -73,21 +75,22 @@ pub(crate) async fn create(
     user: User,
     request: Request<Body>,
 ) -> Result<Json<MessageBatch>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     check_open(&app, &holder).await?;
-    user_of(&holder, Endpoint::Messages.path(), &app)
+    let person = person(&user);
+    user_of(&holder, person.as_ref(), Endpoint::Messages.path(), &app)
         .map_err(|why| Failure::forbidden("route_not_allowed", why))?;
     let (slot, room) = upload::begin(&app, &holder).await?;
     upload::to_its_end(async move {
         let _slot = slot;
-        created(&app, holder, request.into_body(), room).await
+        created(&app, (holder, person), request.into_body(), room).await
     })
     .await
 }
 
 async fn created(
     app: &App,
-    holder: String,
+    (holder, person): (String, Option<BatchPerson>),
     body: Body,
     room: ByteCount,
 ) -> Result<Json<MessageBatch>, Failure> {
@@ -122,6 +125,7 @@ async fn created(
         input_stored_as: stored_as.clone(),
         completion_window: "24h".to_owned(),
         deadline: (now + WINDOW).0,
+        person,
         ..new_state(summary, number, now)
     };
     let record = BatchRecord {
@@ -199,7 +203,7 @@ async fn receive(
 
 /// The batch of this holder.
 pub(super) async fn find(app: &App, user: &User, id: &str) -> Result<BatchRecord, Failure> {
-    let holder = holder(user)?;
+    let holder = holder(user);
     let found = app.batches.find(id).await.map_err(store_failed)?;
     let found = found.map(|(record, _)| record);
     let found =
@@ -248,7 +252,7 @@ pub(crate) async fn list(
     user: User,
     Params(query): Params<MessageBatchQuery>,
 ) -> Result<Json<MessageBatchList>, Failure> {
-    let holder = holder(&user)?;
+    let holder = holder(&user);
     let limit = query.limit.unwrap_or(LIMIT);
     let page = BatchPage {
         holder: Some(&holder),

@@ -17,7 +17,7 @@ use super::job::Job;
 use super::line::LineEnd;
 use super::speed::Speeds;
 use crate::inference::understood::real_name;
-use crate::open_batches::{BatchRecord, Outcome, Status};
+use crate::open_batches::{BatchPerson, BatchRecord, Outcome, Status};
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
 use pool::{BatchDemand, ModelId, Time};
@@ -41,6 +41,7 @@ pub(super) struct Ended {
 pub(super) struct ActiveBatch {
     pub id: String,
     pub holder: String,
+    pub person: Option<BatchPerson>,
     pub endpoint: String,
 }
 
@@ -49,6 +50,7 @@ impl ActiveBatch {
         ActiveBatch {
             id: record.id.clone(),
             holder: record.holder.clone(),
+            person: record.state.person.clone(),
             endpoint: record.state.endpoint.clone(),
         }
     }

@@ -82,7 +82,8 @@ impl Runner {
         let job = self.jobs.get(&batch.id);
         let model = job.and_then(|job| job.models.iter().position(|work| work.name == name));
         // A batch whose holder has lost its rights is ended in the next turn.
-        let user = owner::user_of(&batch.holder, &batch.endpoint, &self.app);
+        let person = batch.person.as_ref();
+        let user = owner::user_of(&batch.holder, person, &batch.endpoint, &self.app);
         let (Some(model), Ok(user)) = (model, user) else {
             return End::NoMoreRequests;
         };

@@ -93,10 +93,18 @@ fn shown(record: &BatchRecord, running: Running, now: Time) -> AdminBatch {
     });
     AdminBatch {
         batch: record.shown(running, now),
-        holder: record.holder.clone(),
+        holder: holder_of(record),
         group: None,
         models: models.collect(),
         rank: record.state.rank,
+    }
+}
+
+/// The holder's id, with the name of a person.
+fn holder_of(record: &BatchRecord) -> String {
+    match &record.state.person {
+        Some(person) => format!("{} {}", record.holder, person.name),
+        None => record.holder.clone(),
     }
 }
 

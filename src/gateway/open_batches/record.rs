@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use access::oidc::Identity;
 use api_types::dto::{
     BatchError, BatchErrors, BatchObject, BatchProgress, MessageBatch, MessageBatchCounts,
     RequestCounts, at,
@@ -81,6 +82,26 @@ pub(crate) struct Times {
     pub cancelled: Option<u64>,
 }
 
+/// A person who has signed on and created a batch. The batch outlasts the session, and the present configuration has the permissions
+/// of the groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BatchPerson {
+    pub subject: String,
+    pub name: String,
+    /// Values of the groups claim when the batch was created.
+    pub groups: Vec<String>,
+}
+
+impl From<&Identity> for BatchPerson {
+    fn from(identity: &Identity) -> BatchPerson {
+        BatchPerson {
+            subject: identity.subject.clone(),
+            name: identity.name.clone(),
+            groups: identity.claims.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BatchState {
     pub status: Status,
@@ -112,6 +133,9 @@ pub(crate) struct BatchState {
     pub run: Option<u64>,
     /// The code and the message of the error that ended the batch.
     pub error: Option<(String, String)>,
+    /// The holder, if it is not a key or an address.
+    #[serde(default)]
+    pub person: Option<BatchPerson>,
 }
 
 impl BatchState {

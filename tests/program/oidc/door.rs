@@ -167,3 +167,60 @@ fn an_unusable_oidc_section_is_refused_at_the_start() {
         assert!(told.contains(words), "{text}: {told}");
     }
 }
+
+/// The batch with this id, as its holder sees it.
+fn batch_of(pool: &Pool, bearer: &str, id: &str) -> (u16, Value) {
+    let path = format!("/v1/messages/batches/{id}");
+    pool.call(Some(bearer), "GET", &path, &Value::Null)
+}
+
+#[test]
+fn people_who_have_signed_on_run_batches_with_the_rights_of_their_groups() {
+    let key = Key::rsa("2026-11");
+    let issuer = Issuer::with(&[&key]);
+    let section = json!({
+        "issuer": issuer.url, "audience": "model-pool",
+        "groups": {
+            "staff": {"role": "admin"},
+            "students": {"role": "user", "models": ["tiny-chat"], "routes": ["/v1/*"]},
+            "readers": {"role": "user", "routes": ["/v1/models"]},
+        },
+    });
+    let pool = Pool::demo_with(&format!(
+        "evening: {{cleanup: null, reopen: null}}\nauth: {{inference: key, oidc: {section}}}\n"
+    ));
+    let [ann, bob, eve, rob] = [
+        ("staff", "ann"),
+        ("students", "bob"),
+        ("students", "eve"),
+        ("readers", "rob"),
+    ]
+    .map(|(group, subject)| token(&key, &issuer, group, subject));
+    let message = |custom_id: &str, model: &str| {
+        let params = json!({"model": model, "max_tokens": 4,
+            "messages": [{"role": "user", "content": "What is a priority?"}]});
+        json!({"custom_id": custom_id, "params": params})
+    };
+    // The second model is not visible to the person.
+    let body = json!({"requests": [message("1", "tiny-chat"), message("2", "tiny-helper")]});
+    let create = |bearer: &str| pool.call(Some(bearer), "POST", "/v1/messages/batches", &body);
+    let (status, refused) = create(&rob);
+    assert_eq!(status, 403, "{refused}");
+    let (status, batch) = create(&bob);
+    assert_eq!(status, 200, "{batch}");
+    let id = batch["id"].as_str().expect("an id").to_owned();
+    assert_eq!(
+        batch_of(&pool, &eve, &id).0,
+        404,
+        "the batch of another person"
+    );
+    wait_for("the end of the batch", || {
+        batch_of(&pool, &bob, &id).1["processing_status"] == "ended"
+    });
+    let counts = &batch_of(&pool, &bob, &id).1["request_counts"];
+    let ended = (&counts["succeeded"], &counts["errored"]);
+    assert_eq!(ended, (&json!(1), &json!(1)), "{counts}");
+    let (status, all) = pool.call(Some(&ann), "GET", "/llm/admin/batches", &Value::Null);
+    assert_eq!(status, 200, "{all}");
+    assert_eq!(all["batches"][0]["holder"], "bob (signed on)", "{all}");
+}
