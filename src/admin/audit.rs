@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use utoipa::IntoParams;
 
+use super::events::group;
 use api_types::dto::{AuditList, AuditView};
 use api_types::error::{ErrorKind, Failure};
 use gateway::auth::Reader;
@@ -30,6 +31,10 @@ pub(crate) struct ListQuery {
     /// Only entries whose path begins like this, such as `/admin/keys`.
     #[param(min_length = 1)]
     path: Option<String>,
+    /// Only entries of members of this group and of the groups below it, and of changes of their keys: a name, or a path such as
+    /// `physics/lab`. Entries of older versions have no group.
+    #[param(min_length = 1, max_length = 1000)]
+    group: Option<String>,
 }
 
 impl Strict for ListQuery {
@@ -40,6 +45,7 @@ impl Strict for ListQuery {
             before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
             of: fields.text("of")?,
             path: fields.text("path")?,
+            group: group(fields)?,
         })
     }
 }
@@ -56,7 +62,7 @@ impl Strict for ListQuery {
     responses(
         (status = 200, description = "A page", body = AuditList, example = json!({"entries": [{
             "id": 57, "at": "2026-01-31T20:15:00.123Z", "key": "k1", "subject": null,
-            "name": "first admin key", "client": "127.0.0.1", "method": "POST", "path": "/admin/load",
+            "name": "first admin key", "group": null, "key_group": null, "client": "127.0.0.1", "method": "POST", "path": "/admin/load",
             "what": {"model": "tiny-chat", "priority": 1, "lease": "2h"}, "status": 200,
             "request": "req-0a1b2c3d4e5f-17"
         }], "next_before": 57})),
@@ -80,6 +86,7 @@ pub(crate) async fn list(
         limit,
         key: query.of.clone(),
         path,
+        group: query.group,
     };
     let page = app.handle.store().audit(wanted).await.map_err(unreadable)?;
     if let (true, Some(of)) = (page.is_empty(), &query.of) {

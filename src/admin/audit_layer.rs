@@ -13,9 +13,11 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use api_types::error::Failure;
+use config::groups;
 use gateway::auth::actor::{ActorSlot, RequestId};
 use gateway::auth::identity::note_administrator;
 use gateway::state::App;
+use pool::KeyId;
 use store::AuditEntry;
 
 /// Fields of a body or query that are recorded if they are a string, number, boolean or null.
@@ -179,6 +181,30 @@ fn keep(kept: &mut Map<String, Value>, name: &str, value: &Value) {
     kept.insert(name.to_owned(), value);
 }
 
+/// The path of the group of a key or person.
+fn path_of(app: &App, caller: KeyId) -> Option<String> {
+    let mut paths = app.keys.groups().paths_of(std::iter::once(caller));
+    paths.remove(&caller).map(|path| path.to_string())
+}
+
+/// The path of the group of the key that a request creates or changes.
+fn key_group(app: &App, path: &str, what: &Map<String, Value>) -> Option<String> {
+    if !path.ends_with("/admin/keys") {
+        return None;
+    }
+    if let Some(name) = what.get("group").and_then(Value::as_str) {
+        let section = app.keys.groups().section();
+        let is_known = section.contains_key(name);
+        return is_known.then(|| groups::path(&section, name));
+    }
+    path_of(app, key_of(what.get("id")?.as_str()?)?)
+}
+
+/// The key with an id such as `k3`.
+fn key_of(id: &str) -> Option<KeyId> {
+    id.strip_prefix('k')?.parse().ok().map(KeyId)
+}
+
 /// Detects a key or a token in place of a name.
 fn is_secret(text: &str) -> bool {
     let is_key = |rest: &str| {
@@ -207,6 +233,8 @@ impl Pending {
             key: None,
             subject: None,
             name: None,
+            group: None,
+            key_group: key_group(&app, parts.uri.path(), &what),
             client: client.map_or_else(String::new, |client| client.address.to_string()),
             method: parts.method.to_string(),
             path: parts.uri.path().chars().take(TEXT_MAX).collect(),
@@ -237,6 +265,7 @@ impl Pending {
             entry.key = actor.key;
             entry.subject = actor.subject.clone();
             entry.name = Some(actor.name.clone());
+            entry.group = path_of(&self.app, actor.caller);
         }
         if self.actor.is_admin() {
             return Some(entry);
@@ -302,6 +331,13 @@ mod tests {
         assert_eq!(kept("", document), json!({"model": "org/m"}));
         assert_eq!(kept("", json!(["model"])), json!({}));
         assert_eq!(what(&"/admin/reset".parse().unwrap(), b"no json").len(), 0);
+    }
+
+    #[test]
+    fn keys_are_named_by_their_ids() {
+        assert_eq!(key_of("k31"), Some(KeyId(31)));
+        assert_eq!(key_of("31"), None);
+        assert_eq!(key_of("keys"), None);
     }
 
     #[test]

@@ -100,10 +100,11 @@ fn causes() -> Object {
         .build()
 }
 
-/// A name or a path of groups. The document states the bound, too.
+/// The limit of [`group`]. The document states it, too.
 const GROUP_CHARS_MAX: usize = 1_000;
 
-fn group(fields: &mut Fields) -> Result<Option<String>, Failure> {
+/// Reads a name or a path of groups.
+pub(crate) fn group(fields: &mut Fields) -> Result<Option<String>, Failure> {
     let group = fields.text("group")?;
     match group.as_ref().map(|group| group.chars().count()) {
         Some(count) if count > GROUP_CHARS_MAX => {

@@ -21,6 +21,7 @@ from playwright.sync_api import sync_playwright
 
 import batches
 import effects
+import groups
 import lasting
 import leases
 import looks
@@ -33,7 +34,7 @@ import steering
 from tab import CHECKS
 
 # In this order, whatever is chosen.
-FILES = [steering, batches, effects, signs, people, playground, looks, leases, speed, lasting, sign_on]
+FILES = [steering, batches, effects, signs, people, groups, playground, looks, leases, speed, lasting, sign_on]
 
 
 def is_chosen(one, wanted):

@@ -20,7 +20,7 @@ mod leases;
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
 const LIMIT: Duration = Duration::from_secs(500);
 /// Checks that a test runs: all checks of a file, or checks with a common name prefix.
-const PEOPLE: &[&str] = &["steering", "people", "playground", "a_change"];
+const PEOPLE: &[&str] = &["steering", "people", "groups", "playground", "a_change"];
 const EFFECTS: &[&str] = &["effects", "signs"];
 const BATCHES: &[&str] = &["batches"];
 const LOOKS: &[&str] = &["looks"];

@@ -75,6 +75,8 @@ fn entry(at: u64) -> AuditEntry {
         key: Some(KeyId(1)),
         subject: None,
         name: None,
+        group: None,
+        key_group: None,
         client: "127.0.0.1".into(),
         method: "POST".into(),
         path: "/admin/load".into(),
@@ -158,6 +160,7 @@ async fn use_all(store: &Store) {
             limit: 100,
             key,
             path,
+            group: None,
         };
         store.audit(query).await.unwrap();
     }

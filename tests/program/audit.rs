@@ -16,6 +16,8 @@ fn entry(at: u64, key: Option<u64>, path: &str) -> AuditEntry {
         key: key.map(KeyId),
         subject: key.is_none().then(|| "4711".to_owned()),
         name: Some("ann".to_owned()),
+        group: None,
+        key_group: None,
         client: "127.0.0.1".to_owned(),
         method: "POST".to_owned(),
         path: path.to_owned(),
@@ -314,4 +316,37 @@ fn attempts_without_a_key_do_not_fill_the_audit() {
     );
     assert_eq!(status, 200);
     assert_eq!(entries(&pool, "?limit=1")[0]["path"], "/admin/cleanup");
+}
+
+#[test]
+fn entries_name_the_group_of_the_changed_key_and_are_found_by_it() {
+    let pool = Pool::with_models(
+        &[support::stub::model("one", &[], "memory_gib: 1")],
+        "groups: {physics: {}, lab: {parent: physics}, chemistry: {}}\n",
+    );
+    let create = |name: &str, group: &str| {
+        let body = json!({"name": name, "role": "user", "group": group});
+        let (status, key) = pool.admin("POST", "/llm/admin/keys", &body);
+        assert_eq!(status, 200, "{key}");
+        key["id"].as_str().expect("an id").to_owned()
+    };
+    let ann = create("ann", "lab");
+    create("bob", "chemistry");
+    let path = format!("/llm/admin/keys?id={ann}");
+    let (status, response) = pool.admin("PATCH", &path, &json!({"name": "ann b."}));
+    assert_eq!(status, 200, "{response}");
+    let found = |group: &str| {
+        let path = format!("/llm/admin/audit?group={group}");
+        let (status, audit) = pool.admin("GET", &path, &Value::Null);
+        assert_eq!(status, 200, "{audit}");
+        audit["entries"].as_array().expect("a list").clone()
+    };
+    let of_physics = found("physics");
+    assert_eq!(of_physics.len(), 2, "{of_physics:?}");
+    for entry in &of_physics {
+        assert_eq!(entry["key_group"], "physics/lab", "{entry}");
+        assert_eq!(entry["group"], Value::Null, "the sender has no group");
+    }
+    assert_eq!(found("chemistry").len(), 1);
+    assert_eq!(found("none").len(), 0);
 }

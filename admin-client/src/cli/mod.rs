@@ -302,6 +302,9 @@ pub struct AuditArgs {
     /// Only entries of routes with this prefix, such as /admin/keys
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
+    /// Only entries of members of this group and of the groups below it, and of changes of their keys
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
 }
 
 #[derive(Debug, Args)]

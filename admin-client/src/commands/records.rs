@@ -75,6 +75,7 @@ pub async fn audit(session: &Session, args: &AuditArgs) -> Result<(), CommandErr
     let mut query = vec![("limit", limit.as_str())];
     query.extend(args.of.as_deref().map(|key| ("of", key)));
     query.extend(args.path.as_deref().map(|path| ("path", path)));
+    query.extend(args.group.as_deref().map(|group| ("group", group)));
     let show = |list: &AuditList, style| render::audit::audit(list, Clock::read(), style);
     session.get("admin/audit", &query, show).await
 }

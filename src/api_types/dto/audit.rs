@@ -33,6 +33,11 @@ pub struct AuditView {
     /// Name of the key or person.
     #[schema(example = "first admin key")]
     pub name: Option<String>,
+    /// Path of the sender's group.
+    #[schema(example = "physics/lab")]
+    pub group: Option<String>,
+    /// Path of the group of the key that was changed.
+    pub key_group: Option<String>,
     /// Client address.
     #[schema(example = "127.0.0.1")]
     pub client: String,
@@ -60,6 +65,8 @@ impl AuditView {
             key: entry.key.map(|key| key.to_string()),
             subject: entry.subject,
             name: entry.name,
+            group: entry.group,
+            key_group: entry.key_group,
             client: entry.client,
             method: entry.method,
             path: entry.path,

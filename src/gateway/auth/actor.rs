@@ -13,6 +13,8 @@ use pool::KeyId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub key: Option<KeyId>,
+    /// The id of the key or person, for its group.
+    pub caller: KeyId,
     /// The subject of a single sign-on token.
     pub subject: Option<String>,
     pub name: String,

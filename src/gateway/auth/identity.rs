@@ -250,6 +250,7 @@ pub(super) fn known(credential: Credential, parts: &Parts, app: &App) -> Result<
     };
     actor::tell(parts, || Actor {
         key: Some(key.id),
+        caller: key.id,
         subject: None,
         name: key.name.clone(),
         is_admin: key.role == Role::Admin,

@@ -48,6 +48,7 @@ impl Person {
         record::note_key(identity.key, &identity.name, false);
         actor::tell(parts, || Actor {
             key: None,
+            caller: identity.key,
             subject: Some(identity.subject.clone()),
             name: identity.name.clone(),
             is_admin: identity.may(GrantRole::Admin, parts.uri.path()),

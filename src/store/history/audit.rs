@@ -19,6 +19,10 @@ pub struct AuditEntry {
     pub subject: Option<String>,
     /// The name of the key or person; `None` if the requester is unknown.
     pub name: Option<String>,
+    /// The path of the requester's group; `None` without a group.
+    pub group: Option<String>,
+    /// The path of the group of the key that was changed.
+    pub key_group: Option<String>,
     pub client: String,
     pub method: String,
     /// The path below the base path.
@@ -49,6 +53,8 @@ pub struct AuditQuery {
     pub key: Option<String>,
     /// A prefix of the path.
     pub path: Option<String>,
+    /// A name or a path of groups: entries of its members and of the groups below it, and of changes of their keys.
+    pub group: Option<String>,
 }
 
 impl AuditQuery {
@@ -63,13 +69,15 @@ pub(crate) async fn insert_audit(
 ) -> Result<i64, sqlx::Error> {
     let what = Value::Object(entry.what.clone()).to_string();
     query(
-        "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        "INSERT INTO audit (at, key, subject, name, actor_group, key_group, client, method, path, what, status, request)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(to_integer(entry.at.0))
     .bind(entry.key.map(|key| key.to_string()))
     .bind(entry.subject.as_deref())
     .bind(entry.name.as_deref())
+    .bind(entry.group.as_deref())
+    .bind(entry.key_group.as_deref())
     .bind(entry.client.as_str())
     .bind(entry.method.as_str())
     .bind(entry.path.as_str())
@@ -101,6 +109,17 @@ impl Store {
             sql.push(" AND substr(path, 1, length(")
                 .push_bind(path.clone());
             sql.push(")) = ").push_bind(path);
+        }
+        if let Some(group) = wanted.group {
+            // A path contains the group if it is shorter without it. Both databases have `replace`.
+            let mut or = " AND (";
+            for column in ["actor_group", "key_group"] {
+                sql.push(&format!("{or}replace('/' || {column} || '/', '/' || "))
+                    .push_bind(group.clone());
+                sql.push(&format!(" || '/', '') <> '/' || {column} || '/'"));
+                or = " OR ";
+            }
+            sql.push(")");
         }
         sql.push(" ORDER BY id DESC LIMIT ")
             .push_bind(i64::from(wanted.limit.clamp(1, AuditQuery::LIMIT_MAX)));
@@ -146,6 +165,8 @@ impl Store {
                 key: key.transpose()?,
                 subject: row.get("subject"),
                 name: row.get("name"),
+                group: row.get("actor_group"),
+                key_group: row.get("key_group"),
                 client: row.get("client"),
                 method: row.get("method"),
                 path: row.get("path"),
@@ -154,5 +175,66 @@ impl Store {
                 request: row.get("request"),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::stores;
+
+    fn entry(at: u64, group: Option<&str>, key_group: Option<&str>) -> AuditEntry {
+        AuditEntry {
+            at: Time(at),
+            key: Some(KeyId(1)),
+            subject: None,
+            name: None,
+            group: group.map(str::to_owned),
+            key_group: key_group.map(str::to_owned),
+            client: "127.0.0.1".to_owned(),
+            method: "POST".to_owned(),
+            path: "/admin/keys".to_owned(),
+            what: Map::new(),
+            status: 200,
+            request: "r".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn entries_are_found_by_the_group_of_the_sender_or_of_the_changed_key() {
+        let rows = [
+            entry(1, Some("physics/lab"), None),
+            entry(2, None, Some("physics/lab/night")),
+            entry(3, Some("physics/labs"), Some("chemistry")),
+            entry(4, None, None),
+        ];
+        for store in stores().await {
+            for row in &rows {
+                store.add_audit(row).await.expect("written");
+            }
+            for (group, expected) in [
+                ("lab", vec![1, 2]),
+                ("physics/lab", vec![1, 2]),
+                ("physics", vec![1, 2, 3]),
+                ("chemistry", vec![3]),
+                ("la%", vec![]),
+                ("night", vec![2]),
+            ] {
+                let wanted = AuditQuery {
+                    limit: 9,
+                    group: Some(group.to_owned()),
+                    ..AuditQuery::default()
+                };
+                let found = store.audit(wanted).await.expect("read");
+                let times: Vec<u64> = found.iter().map(|row| row.entry.at.0).collect();
+                assert_eq!(times, expected, "{group}");
+            }
+            let all = AuditQuery {
+                limit: 9,
+                ..AuditQuery::default()
+            };
+            let found = store.audit(all).await.expect("read");
+            assert_eq!(found[1].entry, rows[1]);
+        }
     }
 }

@@ -108,6 +108,8 @@ fn audit_entry(at: Time, id: KeyId, revoked: &[RevokedKey], client: &str) -> Aud
         key: None,
         subject: None,
         name: None,
+        group: None,
+        key_group: None,
         client: client.to_owned(),
         method: "COMMAND".to_owned(),
         path: "model-pool admin-key new".to_owned(),

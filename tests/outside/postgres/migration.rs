@@ -117,6 +117,8 @@ async fn fill(store: &Store) {
         key: None,
         subject: Some("p".into()),
         name: None,
+        group: Some("lab".into()),
+        key_group: None,
         client: "127.0.0.1".into(),
         method: "POST".into(),
         path: "/admin/load".into(),

@@ -18,11 +18,14 @@ export const KINDS = {
 export const kindWord = kind => KINDS[kind]?.[0] ?? kind;
 export const kindTone = kind => KINDS[kind]?.[1] ?? '';
 
+/** The paths of a group and of the groups above it. */
+export const above = path => path ? path.split('/').map((_, nth, names) => names.slice(0, nth + 1).join('/')) : [];
+
 /** A page, oldest first: the newest events, or the events before `before`. */
-export async function page({ before, limit = 200, model, kind, reason } = {}) {
+export async function page({ before, limit = 200, model, kind, reason, group } = {}) {
   // `until` excludes its own millisecond, which may contain further events.
   const until = before && new Date(Date.parse(before.at) + 1).toISOString();
-  const { events } = await get('/admin/events', { limit, model, kind, reason, until });
+  const { events } = await get('/admin/events', { limit, model, kind, reason, group, until });
   return before ? events.filter(it => it.id < before.id) : events;
 }
 

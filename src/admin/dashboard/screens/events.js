@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
 import { bytes, clean, short, span, withClocks } from '../lib/text.js';
-import { KINDS, kindTone, kindWord, page, useEvents } from '../lib/history.js';
+import { KINDS, above, kindTone, kindWord, page, useEvents } from '../lib/history.js';
 import { live } from '../lib/live.js';
 import { link, replace, route } from '../lib/route.js';
 import { Button, Clock, Empty, Fact, Head, IconButton, Loading, ModelLink, Name, Problem, Search } from '../parts/bits.js';
@@ -25,24 +25,26 @@ export function Events() {
   const { query } = route.use();
   const [newest, state] = useEvents(200), [older, setOlder] = useState([]), [isWhole, setWhole] = useState(false), [reading, setReading] = useState(false);
   const [chosen, setChosen] = useState(null);
-  const { of: model = '', kind = '', cause = '', find = '' } = query, filter = { model: model || undefined, kind: kind || undefined, reason: cause || undefined };
+  const { of: model = '', kind = '', cause = '', group = '', find = '' } = query, filter = { model: model || undefined, kind: kind || undefined, reason: cause || undefined, group: group || undefined };
   const set = change => replace('events', { ...query, ...change });
   // Filtered pages reach further back than the shared list.
   useEffect(() => {
     let over = false;
     setOlder([]);
     setWhole(false);
-    if (!model && !kind && !cause) return undefined;
+    if (!model && !kind && !cause && !group) return undefined;
     page({ ...filter, limit: 500 }).then(it => { if (!over) { setOlder(it.reverse()); setWhole(it.length < 500); } }, () => { if (!over) setWhole(true); });
     return () => { over = true; };
-  }, [model, kind, cause]);
+  }, [model, kind, cause, group]);
   const causes = useMemo(() => [...new Set([cause, ...[...older, ...newest].map(it => it.cause)].filter(Boolean))].sort(), [newest, older, cause]);
-  const is = it => (!model || it.model === model) && (!kind || it.kind === kind) && (!cause || it.cause === cause);
+  // A group includes the groups below it.
+  const groups = useMemo(() => [...new Set([group, ...[...older, ...newest].flatMap(it => above(it.group))].filter(Boolean))].sort(), [newest, older, group]);
+  const is = it => (!group || above(it.group).includes(group)) && (!model || it.model === model) && (!kind || it.kind === kind) && (!cause || it.cause === cause);
   const all = useMemo(() => {
     const seen = new Map([...older, ...newest].map(it => [it.id, it])), words = find.toLowerCase();
     const has = it => is(it) && (!words || `${it.model ?? ''} ${it.reason} ${it.replica ?? ''} ${it.order ?? ''} ${kindWord(it.kind)}`.toLowerCase().includes(words));
     return [...seen.values()].filter(has).sort((one, other) => other.id - one.id);
-  }, [newest, older, model, kind, cause, find]);
+  }, [newest, older, model, kind, cause, group, find]);
   const more = async () => {
     setReading(true);
     try {
@@ -57,9 +59,10 @@ export function Events() {
   return html`<${Head} title="Events" about=${state === 'live' ? 'Every decision with its reason, as it is made' : state === 'lost' ? 'The connection is lost; reconnecting' : undefined}><${Search} label="Find in reasons" value=${find} onInput=${value => set({ find: value })} /><//>
     <div class="filters"><label class="select"><span class="quiet">Kind</span><select value=${kind} onChange=${it => set({ kind: it.currentTarget.value })}><option value="">Every kind</option>${Object.entries(KINDS).map(([name, [word]]) => html`<option value=${name} key=${name}>${word}</option>`)}</select></label>
       ${causes.length > 1 && html`<label class="select"><span class="quiet">Reason</span><select value=${cause} onChange=${it => set({ cause: it.currentTarget.value })}><option value="">Every reason</option>${causes.map(name => html`<option value=${name} key=${name}>${name.replaceAll('_', ' ')}</option>`)}</select></label>`}
+      ${groups.length > 0 && html`<label class="select"><span class="quiet">Group</span><select value=${group} onChange=${it => set({ group: it.currentTarget.value })}><option value="">Every group</option>${groups.map(path => html`<option value=${path} key=${path}>${short(path, 60)}</option>`)}</select></label>`}
       ${model && html`<span class="chip on"><${Name} of=${model} most=${50} /><${IconButton} icon="close" label="All models" onClick=${() => set({ of: '' })} /></span>`}</div>
     ${state instanceof Error ? html`<${Problem} failure=${state} />` : html`<div class=${`split ${id !== null ? 'open' : ''}`}><div class="split-list">
-      <${Table} label="Events" columns=${COLUMNS} rows=${all} id=${it => String(it.id)} rowHeight=${innerWidth < 700 || id !== null && innerWidth < 1700 ? 52 : 40} onOpen=${it => { setChosen(it); replace('events', { ...query, event: it.id }); }} opened=${query.event} hold=${{ by: `${model} ${kind} ${cause} ${find}` }}
+      <${Table} label="Events" columns=${COLUMNS} rows=${all} id=${it => String(it.id)} rowHeight=${innerWidth < 700 || id !== null && innerWidth < 1700 ? 52 : 40} onOpen=${it => { setChosen(it); replace('events', { ...query, event: it.id }); }} opened=${query.event} hold=${{ by: `${model} ${kind} ${cause} ${group} ${find}` }}
         empty=${state === 'reading' ? html`<${Loading} />` : html`<${Empty} icon="events" title="No events">Loads, evictions, refusals and failures appear here with their reasons.<//>`} />
       ${!isWhole && all.length > 0 && html`<p class="center"><${Button} busy=${reading} onClick=${more}>Older<//></p>`}</div>
       ${id !== null && html`<${Why} key=${id} id=${id} event=${event} onClose=${() => set({ event: '' })} />`}</div>`}`;
