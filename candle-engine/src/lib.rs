@@ -41,6 +41,7 @@ mod scores;
 mod server;
 mod sleep;
 mod spec;
+mod speech;
 mod step;
 mod stop;
 mod stored_tensor;

@@ -12,6 +12,7 @@ use crate::options::{EngineOptions, Listen};
 use crate::progress::Progress;
 use crate::readers::Readers;
 use crate::sleep::SleepGate;
+use crate::speech::{self, SpeechService};
 use axum::serve::ListenerExt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ struct Engine {
 enum ServedModel {
     Decoder(DecoderService),
     Encoder(Arc<encoder::Service>),
+    Speech(Arc<SpeechService>),
 }
 
 impl ServedModel {
@@ -42,6 +44,7 @@ impl ServedModel {
         match self {
             Self::Decoder(ready) => Some(&ready.model.generator),
             Self::Encoder(service) => service.generator(),
+            Self::Speech(_) => None,
         }
     }
 }
@@ -157,6 +160,14 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         let (model, encoder) = encoder::load(options, &config, &engine.progress)?;
         let service = encoder::Service::start(options.model_name.clone(), model, encoder)?;
         ready_to_encode(engine, service);
+        return Ok(());
+    }
+    if let Some(config) = speech::config_of(options)? {
+        let model = speech::load(options, &config, &engine.progress)?;
+        let service = SpeechService::start(options.model_name.clone(), model)?;
+        let weights_bytes = service.model.weights_bytes;
+        tracing::info!(model = %service.model_name, weights_bytes, "ready");
+        let _ = engine.ready.set(ServedModel::Speech(Arc::new(service)));
         return Ok(());
     }
     let mut files = loading::open(options, &engine.progress)?;

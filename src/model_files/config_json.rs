@@ -238,8 +238,50 @@ impl Architecture {
     }
 }
 
+/// `model_type` of Whisper models.
+const SPEECH: &str = "whisper";
+/// Bytes of a number in the keys and values of a window.
+const WINDOW_NUMBER_BYTES: u64 = 4;
+
+/// Whisper's keys have other names. The decoder keeps its text, and keys and values of the window.
+fn fill_speech(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
+    let heads = keys.needed(&["decoder_attention_heads"])?;
+    let hidden = keys.hidden()?;
+    let layers = keys.needed(&["decoder_layers"])?;
+    let encoder_layers = keys.needed(&["encoder_layers"])?;
+    let positions = keys.needed(&["max_source_positions"])?;
+    let wide = keys.needed(&["encoder_ffn_dim"])?;
+    architecture.attention_heads = Some(heads);
+    architecture.context = keys.number(&["max_target_positions"])?;
+    architecture.name = Some(SPEECH.to_owned());
+    architecture.widths = Some(Widths {
+        hidden,
+        wide: wide.max(keys.needed(&["decoder_ffn_dim"])?),
+        queries: hidden,
+        vocabulary_size: keys.number(&["vocab_size"])?.unwrap_or(0),
+        blocks: layers.saturating_add(encoder_layers),
+        expert: 0,
+        experts_used: 0,
+    });
+    let head = hidden.div_ceil(heads);
+    let text = LayerCache::Heads {
+        heads,
+        key_size: head,
+        value_size: head,
+        window: None,
+    };
+    architecture.push(layers, text);
+    let window = [2, positions, hidden, WINDOW_NUMBER_BYTES];
+    let bytes = window.into_iter().fold(1, u64::saturating_mul);
+    architecture.push(layers, LayerCache::State { bytes });
+    Ok(())
+}
+
 fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     let kind = keys.kind();
+    if kind == SPEECH {
+        return fill_speech(keys, architecture);
+    }
     let is_recurrent = RECURRENT.contains(&kind);
     if !is_recurrent {
         architecture.attention_heads = Some(keys.heads()?);
@@ -383,5 +425,42 @@ pub fn shortened(value: &Value) -> String {
     match text.char_indices().nth(60) {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speech_model_has_a_cache_of_its_text_and_of_one_window() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = r#"{"model_type": "whisper", "d_model": 384, "encoder_layers": 4, "decoder_layers": 3,
+            "encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536,
+            "max_source_positions": 1500, "max_target_positions": 448, "vocab_size": 51865}"#;
+        let file = folder.path().join("config.json");
+        std::fs::write(&file, config).expect("written");
+        let read = Architecture::of_config_json(&file).expect("read");
+        assert_eq!((read.context, read.attention_heads), (Some(448), Some(6)));
+        let text = LayerCache::Heads {
+            heads: 6,
+            key_size: 64,
+            value_size: 64,
+            window: None,
+        };
+        let bytes = 2 * 1500 * 384 * 4;
+        let groups: Vec<_> = read
+            .layers
+            .iter()
+            .map(|group| (group.count, group.cache))
+            .collect();
+        assert_eq!(groups, [(3, text), (3, LayerCache::State { bytes })]);
+        assert_eq!(read.widths.map(|widths| widths.blocks), Some(7));
+        std::fs::write(&file, r#"{"model_type": "whisper", "d_model": 384}"#).expect("written");
+        let problem = Architecture::of_config_json(&file).expect_err("it is incomplete");
+        assert!(
+            problem.to_string().contains("decoder_attention_heads"),
+            "{problem}"
+        );
     }
 }

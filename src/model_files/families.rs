@@ -46,6 +46,9 @@ impl EncoderFamily {
 /// The suffix of architectures for text classification; rerankers are models with a single class.
 pub const SCORING: &str = "ForSequenceClassification";
 
+/// The architecture of models that transcribe speech.
+pub const WHISPER: &str = "WhisperForConditionalGeneration";
+
 /// Decoder architectures that a `config.json` may name.
 pub const DECODERS: [(&str, DecoderFamily); 21] = [
     ("LlamaForCausalLM", DecoderFamily::Llama),

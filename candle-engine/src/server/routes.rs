@@ -10,6 +10,7 @@ use crate::encoder;
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::prepared_request::PreparedRequest;
 use crate::sleep::{Sleeper, counted};
+use crate::speech::{self, SpeechService, SpeechTask};
 use crate::token_routes;
 use crate::tokenize_response::TokenizeResponse;
 use axum::body::Bytes;
@@ -31,7 +32,16 @@ pub(super) fn router(engine: Arc<Engine>) -> Router {
     let encoding = encoding.fold(Router::new(), |router, (path, route)| {
         router.route(path, post(move |state, body| encode(state, route, body)))
     });
-    encoding
+    let routes = speech::PATHS
+        .into_iter()
+        .fold(encoding, |router, (path, task)| {
+            let speak = post(move |state, request| transcribe(state, task, request));
+            router.route(
+                path,
+                speak.layer(DefaultBodyLimit::max(speech::FORM_BYTES_MAX)),
+            )
+        });
+    routes
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(completions))
         .route("/tokenize", post(tokenize))
@@ -103,6 +113,7 @@ fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
     Ok(match engine.ready.get().ok_or_else(still_loading)? {
         ServedModel::Decoder(ready) => ready.sleepers.clone(),
         ServedModel::Encoder(service) => service.sleepers(),
+        ServedModel::Speech(service) => service.sleepers(),
     })
 }
 
@@ -114,6 +125,7 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
     let context = engine.ready.get().map(|served| match served {
         ServedModel::Decoder(ready) => ready.model.generator.context_tokens,
         ServedModel::Encoder(service) => service.model.texts.limit,
+        ServedModel::Speech(service) => service.model.context_tokens,
     });
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
@@ -139,6 +151,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
             (weights.bytes, weights.mapped_bytes)
         }
         ServedModel::Encoder(service) => service.weights_bytes(),
+        ServedModel::Speech(service) => (service.model.weights_bytes, service.model.mapped_bytes),
     });
     // While the engine sleeps, the kernel may evict mapped pages.
     let weights_mapped_bytes = u64::from(!engine.sleep_gate.is_asleep()) * mapped_bytes;
@@ -187,7 +200,9 @@ async fn change_adapters(
     let body = body.map_err(wrong_body)?;
     let changing = move || match engine.ready.get().ok_or_else(still_loading)? {
         ServedModel::Decoder(ready) => change(&ready.adapters, &ready.batch, &body),
-        ServedModel::Encoder(_) => Err(ApiError::invalid("this model does not support adapters")),
+        ServedModel::Encoder(_) | ServedModel::Speech(_) => {
+            Err(ApiError::invalid("this model does not support adapters"))
+        }
     };
     let changed = tokio::task::spawn_blocking(changing).await;
     changed.unwrap_or_else(|_| Err(ApiError::internal("the adapters could not be changed")))
@@ -242,6 +257,7 @@ async fn work_on<T: Send + 'static>(
     let work = move || match own.ready.get().ok_or_else(still_loading)? {
         ServedModel::Decoder(ready) => work(ready, &body),
         ServedModel::Encoder(service) => with_encoder(service, &body),
+        ServedModel::Speech(service) => Err(service.is_for_something_else("text")),
     };
     engine.readers.run(work).await
 }
@@ -255,6 +271,7 @@ async fn encode(
     let body = body.map_err(wrong_body)?;
     match engine.ready.get().ok_or_else(still_loading)? {
         ServedModel::Encoder(service) => Arc::clone(service).respond(route, body).await,
+        ServedModel::Speech(service) => Err(service.is_for_something_else(route.noun())),
         ServedModel::Decoder(ready) => Err(ApiError {
             code: Some("unsupported_operation"),
             ..ApiError::field(
@@ -267,6 +284,31 @@ async fn encode(
             )
         }),
     }
+}
+
+/// Transcriptions and translations of speech.
+async fn transcribe(
+    State(engine): State<Arc<Engine>>,
+    task: SpeechTask,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let service: Arc<SpeechService> = match engine.ready.get().ok_or_else(still_loading)? {
+        ServedModel::Speech(service) => Arc::clone(service),
+        ServedModel::Encoder(service) => return Err(service.is_for_something_else("speech")),
+        ServedModel::Decoder(ready) => {
+            return Err(ApiError {
+                code: Some("unsupported_operation"),
+                ..ApiError::field(
+                    "model",
+                    format!(
+                        "the model `{}` generates text and does not transcribe speech; use /v1/chat/completions or /v1/completions, or serve a Whisper model",
+                        ready.model_name
+                    ),
+                )
+            });
+        }
+    };
+    service.respond(task, request).await
 }
 
 fn wrong_body(rejection: BytesRejection) -> ApiError {

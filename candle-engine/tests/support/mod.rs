@@ -172,6 +172,36 @@ impl Engine {
         }
     }
 
+    /// Posts a form with a recording.
+    pub async fn form(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        file: &[u8],
+    ) -> Response<Incoming> {
+        let mut body = Vec::new();
+        for (name, value) in fields {
+            let head = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+            body.extend([head.as_bytes(), value.as_bytes(), b"\r\n"].concat());
+        }
+        let head =
+            "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"recording\"\r\n\r\n";
+        body.extend([head.as_bytes(), file, b"\r\n--x--\r\n"].concat());
+        let request = Request::post(path).header("content-type", "multipart/form-data; boundary=x");
+        self.send(request.body(Full::new(body.into())).expect("a request"))
+            .await
+    }
+
+    /// The events of a response.
+    pub fn events(response: Response<Incoming>) -> Events {
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events {
+            body: response.into_body(),
+            text: String::new(),
+        }
+    }
+
     async fn open(&self, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
         let request = Request::post(path).header("content-type", "application/json");
         self.send(request.body(Full::new(body.into())).expect("a request"))
@@ -195,7 +225,7 @@ impl Engine {
     }
 }
 
-async fn whole(response: Response<Incoming>) -> (StatusCode, Value) {
+pub async fn whole(response: Response<Incoming>) -> (StatusCode, Value) {
     let status = response.status();
     let body = response
         .into_body()

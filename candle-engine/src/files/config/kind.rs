@@ -47,7 +47,8 @@ pub(super) fn unknown(found: &[&str]) -> String {
     };
     let decoders = families::DECODERS.map(|(name, _)| name).join(", ");
     format!(
-        "its architecture is {found}; this engine supports {decoders}, and for embeddings and scores {}",
-        families::known_encoders()
+        "its architecture is {found}; this engine supports {decoders}, for embeddings and scores {}, and for speech {}",
+        families::known_encoders(),
+        families::WHISPER
     )
 }

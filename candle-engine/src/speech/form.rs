@@ -1,0 +1,264 @@
+//! Reads the form of a request. The recording goes to a temporary file as it arrives, so its size costs no memory.
+
+use super::formats::TranscriptFormat;
+use super::vocabulary::SpeechTask;
+use crate::api_error::ApiError;
+use axum::extract::multipart::{Field, Multipart, MultipartError};
+use axum::http::StatusCode;
+use reading::shortened;
+use serde_json::Value;
+use std::io::{Error as IoError, Read, Result as IoResult, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use symphonia::core::io::MediaSource;
+use tempfile::SpooledTempFile;
+
+/// Maximum size of a form, as large as the pool's own limit may be.
+pub(crate) const FORM_BYTES_MAX: usize = 1 << 30;
+/// Maximum size of all recordings in the engine together.
+const UPLOADS_BYTES_MAX: u64 = 4 << 30;
+/// Larger recordings go to a file.
+const IN_MEMORY_BYTES_MAX: usize = 64 << 10;
+/// Maximum size of a text field.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+const FIELDS_MAX: usize = 32;
+
+/// The bytes of all recordings in the engine.
+pub(super) type UploadBytes = Arc<AtomicU64>;
+
+/// A recording as it was sent. Its file has no name, and is removed with it.
+pub(super) struct Upload {
+    file: SpooledTempFile,
+    bytes: u64,
+    all: UploadBytes,
+}
+
+impl Upload {
+    fn new(all: &UploadBytes) -> Self {
+        Self {
+            file: SpooledTempFile::new(IN_MEMORY_BYTES_MAX),
+            bytes: 0,
+            all: Arc::clone(all),
+        }
+    }
+
+    fn append(&mut self, piece: &[u8]) -> Result<(), ApiError> {
+        let length = piece.len() as u64;
+        let before = self.all.fetch_add(length, Ordering::Relaxed);
+        self.bytes += length;
+        if before + length > UPLOADS_BYTES_MAX {
+            return Err(ApiError::with_status(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue_full",
+                format!(
+                    "the recordings in this engine have {before} bytes together, of at most {UPLOADS_BYTES_MAX}; try again later"
+                ),
+            ));
+        }
+        self.file
+            .write_all(piece)
+            .map_err(|error| cannot_keep(&error))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Read for Upload {
+    fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for Upload {
+    fn seek(&mut self, place: SeekFrom) -> IoResult<u64> {
+        self.file.seek(place)
+    }
+}
+
+impl MediaSource for Upload {
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+}
+
+/// A request's fields, checked as far as possible without the model.
+pub(super) struct SpeechForm {
+    pub file: Upload,
+    pub file_name: Option<String>,
+    pub model: Option<String>,
+    pub language: Option<String>,
+    pub prompt: Option<String>,
+    pub format: TranscriptFormat,
+    pub temperature: f32,
+    pub stream: bool,
+}
+
+impl SpeechForm {
+    /// # Errors
+    /// 400 for an invalid form, 413 if it is too large, 429 if the recordings have too many bytes together.
+    pub async fn read(
+        mut form: Multipart,
+        task: SpeechTask,
+        all: &UploadBytes,
+    ) -> Result<Self, ApiError> {
+        let mut upload = None;
+        let mut texts: Vec<(String, String)> = Vec::new();
+        while let Some(mut field) = form.next_field().await.map_err(|error| broken(&error))? {
+            let name = field.name().unwrap_or_default().to_owned();
+            if name != "file" {
+                if texts.len() == FIELDS_MAX {
+                    let message = format!("the form has more than {FIELDS_MAX} fields");
+                    return Err(ApiError::field(shortened(&name), message));
+                }
+                let text = text_of(field, &name).await?;
+                texts.push((name, text));
+                continue;
+            }
+            if upload.is_some() {
+                return Err(ApiError::field("file", "the form has more than one `file`"));
+            }
+            let file_name = field.file_name().map(shortened);
+            let mut file = Upload::new(all);
+            while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
+                file.append(&piece)?;
+            }
+            upload = Some((file, file_name));
+        }
+        let (mut file, file_name) =
+            upload.ok_or_else(|| ApiError::field("file", "the form has no `file`"))?;
+        if file.bytes == 0 {
+            return Err(ApiError::field("file", "`file` is empty"));
+        }
+        file.rewind().map_err(|error| cannot_keep(&error))?;
+        let mut read = Self {
+            file,
+            file_name,
+            model: None,
+            language: None,
+            prompt: None,
+            format: TranscriptFormat::Json,
+            temperature: 0.0,
+            stream: false,
+        };
+        let mut granularities = false;
+        for (name, text) in texts {
+            granularities |= read.take(task, &name, text)?;
+        }
+        read.check(granularities)?;
+        Ok(read)
+    }
+
+    /// Reads a text field. Returns true if it names the timestamps of the response.
+    fn take(&mut self, task: SpeechTask, name: &str, text: String) -> Result<bool, ApiError> {
+        let is_transcription = task == SpeechTask::Transcribe;
+        let set = Some(text.clone()).filter(|text| !text.trim().is_empty());
+        match name {
+            "model" => self.model = Some(text),
+            "prompt" => self.prompt = set,
+            "language" if is_transcription => self.language = set,
+            "response_format" => {
+                self.format = TranscriptFormat::parse(&text)
+                    .ok_or_else(|| wrong(name, "json, text, srt, verbose_json or vtt", &text))?;
+            }
+            "temperature" => {
+                let number = text.trim().parse::<f32>().ok();
+                let number = number.filter(|number| (0.0..=1.0).contains(number));
+                self.temperature =
+                    number.ok_or_else(|| wrong(name, "a number from 0 to 1", &text))?;
+            }
+            "stream" if is_transcription => {
+                self.stream = match text.as_str() {
+                    "true" | "True" => true,
+                    "false" | "False" | "" => false,
+                    _ => return Err(wrong(name, "true or false", &text)),
+                }
+            }
+            "timestamp_granularities[]" | "timestamp_granularities" if is_transcription => {
+                match text.as_str() {
+                    "segment" => return Ok(true),
+                    "word" => {
+                        return Err(ApiError {
+                            code: Some("unsupported_parameter"),
+                            ..ApiError::field(
+                                name,
+                                format!(
+                                    "`{name}` word is not supported by this engine, which has the times of segments only; use segment"
+                                ),
+                            )
+                        });
+                    }
+                    _ => return Err(wrong(name, "segment", &text)),
+                }
+            }
+            // The windows of 30 seconds are the engine's own, and it decides on them.
+            "chunking_strategy" if is_transcription && text == "auto" => {}
+            _ => {
+                return Err(ApiError {
+                    code: Some("unknown_parameter"),
+                    ..ApiError::field(
+                        shortened(name),
+                        format!("unknown field: {}", shortened(name)),
+                    )
+                });
+            }
+        }
+        Ok(false)
+    }
+
+    fn check(&self, granularities: bool) -> Result<(), ApiError> {
+        if granularities && self.format != TranscriptFormat::VerboseJson {
+            return Err(ApiError::field(
+                "timestamp_granularities[]",
+                "`timestamp_granularities[]` needs the response_format verbose_json",
+            ));
+        }
+        let streams_text = [TranscriptFormat::Json, TranscriptFormat::Text].contains(&self.format);
+        if self.stream && !streams_text {
+            return Err(ApiError::field(
+                "stream",
+                "`stream` needs the response_format json or text",
+            ));
+        }
+        Ok(())
+    }
+}
+
+async fn text_of(mut field: Field<'_>, name: &str) -> Result<String, ApiError> {
+    let mut text = Vec::new();
+    while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
+        if text.len() + piece.len() > TEXT_BYTES_MAX {
+            let name = shortened(name);
+            let message = format!("`{name}` has more than {TEXT_BYTES_MAX} bytes");
+            return Err(ApiError::field(name, message));
+        }
+        text.extend_from_slice(&piece);
+    }
+    String::from_utf8(text).map_err(|_| {
+        let name = shortened(name);
+        let message = format!("`{name}` must be UTF-8");
+        ApiError::field(name, message)
+    })
+}
+
+fn wrong(name: &str, wanted: &str, found: &str) -> ApiError {
+    crate::fields::expected(name, wanted, &Value::from(found))
+}
+
+fn broken(error: &MultipartError) -> ApiError {
+    let message = format!("the form cannot be read: {}", error.body_text());
+    ApiError::with_status(error.status(), "invalid_body", message)
+}
+
+fn cannot_keep(error: &IoError) -> ApiError {
+    ApiError::internal(format!(
+        "the recording cannot be kept in a temporary file ({error}); make room in the folder of temporary files"
+    ))
+}

@@ -1,0 +1,188 @@
+//! Converts mono samples of any rate to the network's rate, in pieces.
+
+use super::mel::SAMPLE_RATE;
+use rubato::audioadapter_buffers::direct::InterleavedSlice;
+use rubato::{Fft, FixedSync, Resampler};
+
+/// Rates that recordings may have.
+pub(super) const RATES: std::ops::RangeInclusive<u32> = 2_000..=768_000;
+
+/// Frames of the input that are converted together.
+const CHUNK: usize = 4096;
+
+/// Converts one recording, or passes its samples on if they have the network's rate.
+pub(super) struct Converter {
+    rate: u32,
+    fft: Option<Fft<f32>>,
+    waiting: Vec<f32>,
+    output: Vec<f32>,
+    /// Samples at the beginning that are the filter's delay.
+    delay_left: usize,
+    taken: u64,
+    given: u64,
+}
+
+impl Converter {
+    /// # Errors
+    /// If the rate is outside [`RATES`].
+    pub fn new(rate: u32) -> Result<Self, String> {
+        if !RATES.contains(&rate) {
+            return Err(format!(
+                "its sample rate is {rate} Hz; recordings may have {} to {} Hz",
+                RATES.start(),
+                RATES.end()
+            ));
+        }
+        let mut converter = Self {
+            rate,
+            fft: None,
+            waiting: Vec::new(),
+            output: Vec::new(),
+            delay_left: 0,
+            taken: 0,
+            given: 0,
+        };
+        if rate as usize != SAMPLE_RATE {
+            let fft = Fft::new(rate as usize, SAMPLE_RATE, CHUNK, 1, FixedSync::Input);
+            let fft = fft.map_err(|error| error.to_string())?;
+            converter.output = vec![0.0; fft.output_frames_max()];
+            converter.delay_left = fft.output_delay();
+            converter.fft = Some(fft);
+        }
+        Ok(converter)
+    }
+
+    pub fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// Converts samples and appends as many as are ready.
+    ///
+    /// # Errors
+    /// If the conversion fails.
+    pub fn push(&mut self, samples: &[f32], converted: &mut Vec<f32>) -> Result<(), String> {
+        self.taken += samples.len() as u64;
+        if self.fft.is_none() {
+            self.given += samples.len() as u64;
+            converted.extend_from_slice(samples);
+            return Ok(());
+        }
+        self.waiting.extend_from_slice(samples);
+        let mut first = 0;
+        while self.waiting.len() - first >= CHUNK {
+            self.convert(first, converted)?;
+            first += CHUNK;
+        }
+        self.waiting.drain(..first);
+        Ok(())
+    }
+
+    /// Appends the rest, when the recording has ended.
+    ///
+    /// # Errors
+    /// If the conversion fails.
+    pub fn finish(&mut self, converted: &mut Vec<f32>) -> Result<(), String> {
+        let whole = (self.taken * SAMPLE_RATE as u64).div_ceil(u64::from(self.rate));
+        while self.given < whole {
+            self.waiting.resize(CHUNK, 0.0);
+            let before = converted.len();
+            let given = self.given;
+            self.convert(0, converted)?;
+            self.waiting.clear();
+            if self.given > whole {
+                converted.truncate(before + (whole - given) as usize);
+                self.given = whole;
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts one chunk of the waiting samples.
+    fn convert(&mut self, first: usize, converted: &mut Vec<f32>) -> Result<(), String> {
+        let Some(fft) = &mut self.fft else {
+            return Ok(());
+        };
+        let room = self.output.len();
+        let input = InterleavedSlice::new(&self.waiting[first..first + CHUNK], 1, CHUNK);
+        let input = input.map_err(|error| error.to_string())?;
+        let output = InterleavedSlice::new_mut(&mut self.output, 1, room);
+        let mut output = output.map_err(|error| error.to_string())?;
+        let (_, made) = fft
+            .process_into_buffer(&input, &mut output, None)
+            .map_err(|error| error.to_string())?;
+        let passed_over = self.delay_left.min(made);
+        self.delay_left -= passed_over;
+        converted.extend_from_slice(&self.output[passed_over..made]);
+        self.given += (made - passed_over) as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::f64::consts::PI;
+
+    fn converted(rate: u32, samples: &[f32], piece: usize) -> Vec<f32> {
+        let mut converter = Converter::new(rate).expect("a rate");
+        let mut converted = Vec::new();
+        for part in samples.chunks(piece) {
+            converter.push(part, &mut converted).expect("converts");
+        }
+        converter.finish(&mut converted).expect("ends");
+        converted
+    }
+
+    fn sine(rate: u32, hertz: f64, seconds: f64) -> Vec<f32> {
+        let count = (f64::from(rate) * seconds) as usize;
+        let angle = |index: usize| 2.0 * PI * hertz * index as f64 / f64::from(rate);
+        (0..count).map(|index| angle(index).sin() as f32).collect()
+    }
+
+    #[test]
+    fn a_sine_keeps_its_frequency_phase_and_length_at_every_rate() {
+        for rate in [
+            8_000, 11_025, 16_000, 22_050, 44_100, 44_101, 48_000, 96_000, 192_000,
+        ] {
+            let made = converted(rate, &sine(rate, 440.0, 0.7), 1000);
+            let expected = sine(16_000, 440.0, 0.7);
+            assert!(
+                made.len().abs_diff(expected.len()) <= 1,
+                "{rate}: {}",
+                made.len()
+            );
+            // The filter's edges are left out.
+            let pairs = made.iter().zip(&expected).skip(2000).take(7000);
+            for (index, (ours, theirs)) in pairs.enumerate() {
+                assert!(
+                    (ours - theirs).abs() < 2e-3,
+                    "{rate} {index}: {ours} {theirs}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_tone_above_half_the_rate_is_removed() {
+        let made = converted(48_000, &sine(48_000, 12_000.0, 0.5), 4096);
+        let middle = &made[1000..7000];
+        assert!(middle.iter().all(|sample| sample.abs() < 1e-2));
+    }
+
+    #[test]
+    fn pieces_of_any_size_give_the_same_samples() {
+        let samples = sine(44_100, 1000.0, 0.3);
+        let all = converted(44_100, &samples, samples.len());
+        for piece in [1, 7, 4095, 4096, 5000] {
+            assert_eq!(converted(44_100, &samples, piece), all, "{piece}");
+        }
+    }
+
+    #[test]
+    fn an_absurd_rate_is_refused_with_the_allowed_ones() {
+        for rate in [0, 1, 1_999, 768_001, u32::MAX] {
+            let problem = Converter::new(rate).err().expect("refused");
+            assert!(problem.contains("2000 to 768000 Hz"), "{problem}");
+        }
+    }
+}
