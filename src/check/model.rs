@@ -323,7 +323,10 @@ fn prompt(entry: &Entry) -> String {
         Recipe::Server(recipe) => recipe.engine.name() == "EmbeddingEngine",
         Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
     };
+    let transcribes =
+        matches!(&entry.recipe, Recipe::Candle(recipe) if recipe.serves == Some(ModelTask::Speech));
     let mut text = match generation.prompt {
+        _ if transcribes => "no prompts, because it transcribes speech".to_owned(),
         _ if takes_no_prompts => "no prompts, because it embeds or ranks texts".to_owned(),
         Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
         Prompt::Disabled => "completions only".to_owned(),

@@ -7,6 +7,7 @@ use support::service::{Pool, wait_for};
 use support::table;
 
 mod encoders;
+mod speech;
 
 fn chat(model: &str, stream: bool) -> String {
     format!(

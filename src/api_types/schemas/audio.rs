@@ -22,6 +22,8 @@ pub struct TranscriptionRequest {
     /// Timestamps in a `verbose_json` response: `word`, `segment` or both.
     #[serde(rename = "timestamp_granularities[]")]
     pub timestamp_granularities: Option<Vec<String>>,
+    /// Sends the text as events `transcript.text.delta` and `transcript.text.done`. Whisper models in the embedded engine only.
+    pub stream: Option<bool>,
 }
 
 /// A recording to translate into English text.

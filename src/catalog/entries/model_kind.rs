@@ -68,6 +68,7 @@ impl Entry {
                 ModelTask::Texts => Some(text),
                 ModelTask::Embeddings => Some(ModelKind::Embedding),
                 ModelTask::Ranks => Some(ModelKind::Rerank),
+                ModelTask::Speech => Some(ModelKind::Audio),
             },
             Recipe::Server(server) if server.engine.kind == EngineKind::Tei => {
                 Some(ModelKind::Embedding)

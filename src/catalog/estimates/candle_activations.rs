@@ -4,7 +4,7 @@
 use model_files::{ModelFiles, Widths};
 
 use crate::documents::ComputeDevice;
-use crate::recipes::{CandleRecipe, candle_models};
+use crate::recipes::{CandleRecipe, ModelTask, candle_models};
 
 /// Tokens in one page of the cache, and numbers in one vector.
 const PAGE_TOKENS: u64 = 16;
@@ -46,7 +46,9 @@ pub(crate) fn activations(
         wide,
         further,
         beside,
-    } = if files.architecture.layers.is_empty() {
+    } = if recipe.serves == Some(ModelTask::Speech) {
+        of_speech(recipe, widths)
+    } else if files.architecture.layers.is_empty() {
         of_encoder(recipe, files, widths, context)
     } else {
         of_decoder(recipe, widths, context)
@@ -77,6 +79,30 @@ fn of_decoder(recipe: &CandleRecipe, widths: Widths, context: u64) -> Activation
         wide: 3,
         further: 0,
         beside: logits.saturating_mul(widths.vocabulary_size),
+    }
+}
+
+/// A window's frames and positions, and the samples that are ahead of a request's position.
+const WINDOW_FRAMES: u64 = 3000;
+const WINDOW_ROWS: u64 = WINDOW_FRAMES / 2;
+const SAMPLES_AHEAD: u64 = 2 * 480_000;
+/// Scores of attention that exist at the same time, with their products.
+const SPEECH_SCORES: u64 = 2 << 23;
+/// Most bands of a spectrogram, which is held in eight bytes and in four.
+const SPECTROGRAM: u64 = 3 * 128 * WINDOW_FRAMES;
+
+fn of_speech(recipe: &CandleRecipe, widths: Widths) -> Activations {
+    let samples = SAMPLES_AHEAD.saturating_mul(u64::from(recipe.concurrency));
+    // The first convolution has two rows per position, and is held as it is unfolded and multiplied.
+    let convolution = widths.hidden.saturating_mul(8 * WINDOW_FRAMES);
+    Activations {
+        rows: WINDOW_ROWS,
+        wide: 2,
+        further: 0,
+        beside: convolution
+            .saturating_add(widths.vocabulary_size.saturating_mul(4))
+            .saturating_add(samples)
+            .saturating_add(SPEECH_SCORES + SPECTROGRAM),
     }
 }
 

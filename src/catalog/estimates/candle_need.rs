@@ -11,6 +11,8 @@
 //!               encoders on the CPU: 4 hidden + 4 feed-forward + 3 queries + 4 head widths, and the keys and values of one
 //!               layer in pages of 16 tokens, at most four times a batch; on GPUs, and where distances add to scores: twice
 //!               the scores of all heads instead, rows × heads × context
+//!               speech: one window and its text instead of a cache, the rows of a window, a block of scores, and the
+//!               samples ahead of each request that takes turns
 //! adapters      as many as may be loaded, each with the highest rank, in four bytes a number
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
@@ -25,7 +27,7 @@ use super::candle_activations::{activations, paged};
 use super::estimate::{EstimateError, by_file_sizes, share, times};
 use crate::documents::{CacheType, ComputeDevice, Quantization};
 use crate::engines::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
-use crate::recipes::{CandleRecipe, candle_models};
+use crate::recipes::{CandleRecipe, ModelTask, candle_models};
 use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};
 use model_files::{Rows, Weights};
 
@@ -51,13 +53,20 @@ pub(crate) fn need(
             CacheType::Auto | CacheType::F32 => NumberWidth::FOUR_BYTES,
         },
     };
+    // A speech model computes one window at a time, whichever request it is of.
+    let is_speech = recipe.serves == Some(ModelTask::Speech);
+    let sequences = if is_speech {
+        1
+    } else {
+        u64::from(recipe.concurrency)
+    };
     let load = CacheLoad {
-        tokens: cache_tokens(recipe, context),
+        tokens: cache_tokens(recipe, context, sequences),
         keys: width,
         values: width,
         drops_old_tokens: false,
         expands_latent: true,
-        ..CacheLoad::even(context, u64::from(recipe.concurrency))
+        ..CacheLoad::even(context, sequences)
     };
     // Encoders process a text in one pass and have no cache; decoders have a cache whatever their task.
     let cache = architecture.cache_bytes_per_device(&load, Split::Heads, 1);
@@ -99,8 +108,8 @@ pub(super) fn adapter_bytes(rank: u32, widths: Widths) -> u64 {
 }
 
 /// Tokens in the cache, rounded up to full pages per sequence.
-fn cache_tokens(recipe: &CandleRecipe, context: u64) -> u64 {
-    let all = paged(context).saturating_mul(u64::from(recipe.concurrency));
+fn cache_tokens(recipe: &CandleRecipe, context: u64, sequences: u64) -> u64 {
+    let all = paged(context).saturating_mul(sequences);
     let most = recipe.budgets.total.map(|total| paged(u64::from(total)));
     all.min(most.unwrap_or(u64::MAX))
 }
@@ -110,8 +119,12 @@ fn weights(recipe: &CandleRecipe, files: &ModelFiles) -> u64 {
     let weights = files.weights;
     // For weights that are not on this machine only the size is known. A model without cached layers is an encoder.
     let is_encoder = files.architecture.layers.is_empty() && !files.by_config;
+    // A speech model's matrices stay in their files on the CPU, and become wide on a GPU.
+    let is_widened = recipe.serves == Some(ModelTask::Speech)
+        && recipe.device != ComputeDevice::Cpu
+        && !files.by_config;
     match recipe.quantization {
-        _ if is_encoder => weights.held_in(4),
+        _ if is_encoder || is_widened => weights.held_in(4),
         Some(form) => quantised(weights, form),
         None => weights.stored_bytes,
     }
@@ -228,6 +241,30 @@ mod tests {
         let beside = ACTIVATIONS + GPU_OVERHEAD.0;
         assert_eq!(need(2).0, 2_000_000 + TOKENS * NUMBERS * 2 + beside);
         assert_eq!(need(4).0, 4_000_000 + TOKENS * NUMBERS * 4 + beside);
+    }
+
+    #[test]
+    fn a_speech_model_keeps_one_window_however_many_requests_take_turns() {
+        let mut speech = recipe(ComputeDevice::Cpu);
+        speech.serves = Some(ModelTask::Speech);
+        let mut files = files(2);
+        let window = LayerCache::State { bytes: 12_000_000 };
+        files.architecture.push(4, window);
+        let need = |recipe: &CandleRecipe| need(recipe, &files, 1).expect("a need").0;
+        let one = need(&speech);
+        assert!(one > 2_000_000 + 4 * 12_000_000, "{one}");
+        speech.concurrency += 1;
+        assert_eq!(
+            need(&speech) - one,
+            2 * 480_000 * 4,
+            "the samples ahead of one request"
+        );
+        let (cpu, mut gpu) = (weights(&speech, &files), speech.clone());
+        gpu.device = ComputeDevice::Cuda;
+        assert_eq!(
+            (cpu, weights(&gpu, &files)),
+            (2_000_000, files.weights.held_in(4))
+        );
     }
 
     #[test]

@@ -43,6 +43,15 @@ pub(crate) fn quantization(
             ),
         ));
     }
+    if summary.is_some_and(|summary| summary.serves == ModelTask::Speech) {
+        return Err(notes.refuse(
+            field,
+            format!(
+                "is {}, but speech models are computed in the numbers of their files; remove it",
+                form.as_str()
+            ),
+        ));
+    }
     if candle_models::gguf_file(path).is_some() {
         notes.warn(
             field,
@@ -78,6 +87,15 @@ pub(crate) fn numbers(
             format!("is {kv_cache}, but encoders have no key-value cache; remove it"),
         ));
     }
+    let is_speech = summary.is_some_and(|summary| summary.serves == ModelTask::Speech);
+    if is_speech && numbers.kv_cache != CacheType::Auto {
+        return Err(notes.refuse(
+            "engine_config.engine_kwargs.kv_cache_dtype",
+            format!(
+                "is {kv_cache}, but speech models keep the text of one window in float32; remove it"
+            ),
+        ));
+    }
     Ok(())
 }
 
@@ -91,7 +109,7 @@ pub(crate) fn task(
         (Some(task), Some(summary))
             if summary.is_fixed && ModelTask::new(task) != summary.serves =>
         {
-            let own = summary.serves.task().as_str();
+            let own = summary.serves.as_str();
             Err(notes.refuse(
                 "engine_config.engine_kwargs.task",
                 format!(

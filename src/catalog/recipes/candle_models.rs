@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::documents::Task;
 use model_files::config_json::Keys;
-use model_files::families::{self, EncoderFamily, GGUF_FORMS, SCORING};
+use model_files::families::{self, EncoderFamily, GGUF_FORMS, SCORING, WHISPER};
 use model_files::gguf::Gguf;
 use model_files::{Architecture, FileError};
 
@@ -19,6 +19,8 @@ pub enum ModelTask {
     Embeddings,
     /// Rankings, and scores of a query and documents.
     Ranks,
+    /// Transcriptions and translations of recordings.
+    Speech,
 }
 
 impl ModelTask {
@@ -30,11 +32,13 @@ impl ModelTask {
         }
     }
 
-    pub(crate) fn task(self) -> Task {
+    /// The task's name in messages. No option chooses speech.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
-            ModelTask::Texts => Task::Generate,
-            ModelTask::Embeddings => Task::Embed,
-            ModelTask::Ranks => Task::Rerank,
+            ModelTask::Texts => Task::Generate.as_str(),
+            ModelTask::Embeddings => Task::Embed.as_str(),
+            ModelTask::Ranks => Task::Rerank.as_str(),
+            ModelTask::Speech => "transcribe",
         }
     }
 }
@@ -55,6 +59,9 @@ pub(crate) struct ModelSummary {
 const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 fn serves(architecture: &str) -> Option<ModelTask> {
+    if architecture == WHISPER {
+        return Some(ModelTask::Speech);
+    }
     if let Some((_, ranks)) = families::encoder(architecture) {
         return Some(if ranks {
             ModelTask::Ranks
@@ -74,7 +81,7 @@ fn serves(architecture: &str) -> Option<ModelTask> {
 
 fn known() -> String {
     format!(
-        "{}; for embeddings and ranks {}, and decoders with Model or {SCORING} in the place of ForCausalLM",
+        "{}; for embeddings and ranks {}, and decoders with Model or {SCORING} in the place of ForCausalLM; for speech {WHISPER}",
         families::DECODERS.map(|(name, _)| name).join(", "),
         families::known_encoders()
     )
@@ -132,7 +139,9 @@ pub(crate) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
         is_encoder: architecture
             .as_ref()
             .is_some_and(|read| read.layers.is_empty()),
-        is_fixed: name.ends_with(SCORING) || families::encoder(name).is_some(),
+        is_fixed: serves == ModelTask::Speech
+            || name.ends_with(SCORING)
+            || families::encoder(name).is_some(),
         context: architecture.and_then(|read| read.context),
     }))
 }
@@ -224,6 +233,7 @@ mod tests {
                 "XLMRobertaForSequenceClassification",
                 Some(ModelTask::Ranks),
             ),
+            ("WhisperForConditionalGeneration", Some(ModelTask::Speech)),
             ("MambaForCausalLM", None),
             ("LlamaForSequenceClassification", Some(ModelTask::Ranks)),
             ("MambaForSequenceClassification", None),

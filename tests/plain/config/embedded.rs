@@ -220,19 +220,28 @@ fn the_embedded_engine_offers_only_the_routes_its_model_supports() {
             ExtraRoute::Rerank,
             ExtraRoute::Score,
             ExtraRoute::Tokenize,
+            ExtraRoute::Transcriptions,
         ];
         (
             routes.map(|route| entry.recipe.has(route)),
             entry.recipe.generates(),
         )
     };
-    assert_eq!(has("Qwen2ForCausalLM"), ([false, false, false, true], true));
-    assert_eq!(has("BertModel"), ([true, false, false, true], false));
-    assert_eq!(has("Qwen3Model"), ([true, false, false, true], false));
+    assert_eq!(
+        has("Qwen2ForCausalLM"),
+        ([false, false, false, true, false], true)
+    );
+    assert_eq!(has("BertModel"), ([true, false, false, true, false], false));
+    assert_eq!(
+        has("Qwen3Model"),
+        ([true, false, false, true, false], false)
+    );
+    let speech = "WhisperForConditionalGeneration";
+    assert_eq!(has(speech), ([false, false, false, false, true], false));
     let ranks = "Qwen3ForSequenceClassification";
-    assert_eq!(has(ranks), ([false, true, true, true], false));
+    assert_eq!(has(ranks), ([false, true, true, true, false], false));
     let ranks = "XLMRobertaForSequenceClassification";
-    assert_eq!(has(ranks), ([false, true, true, true], false));
+    assert_eq!(has(ranks), ([false, true, true, true, false], false));
 }
 
 #[test]

@@ -80,7 +80,12 @@ impl CandleRecipe {
     /// engine.
     pub(super) fn has(&self, extra: ExtraRoute) -> bool {
         match (extra, self.serves) {
-            (ExtraRoute::Tokenize | ExtraRoute::Detokenize, _) => true,
+            (ExtraRoute::Tokenize | ExtraRoute::Detokenize, serves) => {
+                serves != Some(ModelTask::Speech)
+            }
+            (ExtraRoute::Transcriptions | ExtraRoute::Translations, serves) => {
+                matches!(serves, None | Some(ModelTask::Speech))
+            }
             (ExtraRoute::Embeddings, serves) => {
                 matches!(serves, None | Some(ModelTask::Embeddings))
             }
@@ -88,9 +93,7 @@ impl CandleRecipe {
                 matches!(serves, None | Some(ModelTask::Ranks))
             }
             (
-                ExtraRoute::Transcriptions
-                | ExtraRoute::Translations
-                | ExtraRoute::Speech
+                ExtraRoute::Speech
                 | ExtraRoute::Voices
                 | ExtraRoute::Images
                 | ExtraRoute::ImageEdits
@@ -102,13 +105,17 @@ impl CandleRecipe {
         }
     }
 
-    /// The configured sleep mode. On a GPU, embedding and ranking models have none: most are encoders, whose weights would stay on
-    /// the GPU.
+    /// The configured sleep mode. On a GPU, embedding, ranking and speech models have none: most are encoders, whose weights would
+    /// stay on the GPU.
     pub(super) fn parking(&self) -> Option<&'static Parking> {
         match (self.sleep, self.device, self.serves) {
             (Sleep::Off | Sleep::Discard, _, _) => None,
             (Sleep::Weights, ComputeDevice::Cpu, _) => Some(&CANDLE_ON_THE_CPU),
-            (Sleep::Weights, _, Some(ModelTask::Embeddings | ModelTask::Ranks)) => None,
+            (
+                Sleep::Weights,
+                _,
+                Some(ModelTask::Embeddings | ModelTask::Ranks | ModelTask::Speech),
+            ) => None,
             (Sleep::Weights, _, Some(ModelTask::Texts) | None) => Some(&CANDLE_ON_A_GPU),
         }
     }

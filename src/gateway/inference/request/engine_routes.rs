@@ -39,6 +39,9 @@ fn embedded_with(extra: ExtraRoute) -> Option<&'static str> {
     match extra {
         ExtraRoute::Embeddings => Some("CandleEngine with a model for embeddings"),
         ExtraRoute::Rerank | ExtraRoute::Score => Some("CandleEngine with a model for ranks"),
+        ExtraRoute::Transcriptions | ExtraRoute::Translations => {
+            Some("CandleEngine with a Whisper model")
+        }
         _ => None,
     }
 }
@@ -52,6 +55,9 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
             }
             Some(ModelTask::Ranks) => {
                 "the embedded engine for ranks, which does not have".to_owned()
+            }
+            Some(ModelTask::Speech) => {
+                "the embedded engine for speech, which does not have".to_owned()
             }
             Some(ModelTask::Texts) | None => "the embedded engine, which does not have".to_owned(),
         },

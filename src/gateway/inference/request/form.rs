@@ -8,9 +8,10 @@ use serde_json::Value;
 use crate::inference::request::parts_form::{check_model, checked_name, write_part};
 use crate::inference::request::request_fields::{Fate, fate_in_audio};
 use api_types::error::Failure;
-use catalog::{Entry, ExtraRoute};
+use catalog::{Entry, ExtraRoute, Recipe};
 
 const FILE: &str = "file";
+const STREAM: &str = "stream";
 /// Fields of both routes in addition to the file and the model.
 const KNOWN: [&str; 3] = ["prompt", "response_format", "temperature"];
 /// Fields without a meaning for translations, which are always into English.
@@ -32,6 +33,8 @@ const FIELDS_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Form {
     pub model: String,
+    /// The client wants the text while it is decoded.
+    pub streams: bool,
     file: File,
     /// Names and values, in order.
     fields: Vec<(String, String)>,
@@ -60,6 +63,7 @@ impl Form {
             return Err(Failure::invalid(None, message));
         };
         let (mut model, mut file, mut fields) = (None, None, Vec::new());
+        let mut streams = false;
         loop {
             let broken = |error: axum::extract::multipart::MultipartError| {
                 Failure::invalid(
@@ -92,11 +96,10 @@ impl Form {
             let value = field.text().await.map_err(broken)?;
             match name.as_str() {
                 "model" => model = Some(value),
-                "stream" if value == "false" => {}
-                "stream" => {
-                    let message =
-                        "`stream` is not supported here: the text is returned in one response";
-                    return Err(Failure::invalid(name, message));
+                STREAM if value == "false" => {}
+                STREAM if value == "true" => streams = true,
+                STREAM => {
+                    return Err(Failure::invalid(name, "`stream` must be true or false"));
                 }
                 _ => fields.push((name, value)),
             }
@@ -110,6 +113,7 @@ impl Form {
         let model = check_model(model)?;
         Ok(Form {
             model,
+            streams,
             file,
             fields,
         })
@@ -120,6 +124,12 @@ impl Form {
     /// # Errors
     /// The engine is not known to accept a field, and the model does not drop or pass unknown fields.
     pub fn settle(&mut self, entry: &Entry, extra: ExtraRoute) -> Result<Vec<String>, Failure> {
+        let has_streams =
+            matches!(entry.recipe, Recipe::Candle(_)) && extra == ExtraRoute::Transcriptions;
+        if self.streams && !has_streams {
+            let message = "`stream` is not supported here: the text is returned in one response";
+            return Err(Failure::invalid(STREAM.to_owned(), message));
+        }
         let mut known = KNOWN.to_vec();
         if extra == ExtraRoute::Transcriptions {
             known.extend(OF_TRANSCRIPTIONS);
@@ -148,7 +158,9 @@ impl Form {
 
     /// Returns true if both forms have the same fields and the same file; the model may differ.
     pub(crate) fn has_same_content(&self, other: &Form) -> bool {
-        self.fields == other.fields && self.file.bytes == other.file.bytes
+        self.fields == other.fields
+            && self.streams == other.streams
+            && self.file.bytes == other.file.bytes
     }
 
     /// Replaces the file's bytes.
@@ -161,6 +173,9 @@ impl Form {
         let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());
         let mut text = Vec::with_capacity(self.file.bytes.len() + 1024);
         write_part(&mut text, &boundary, "model", None, model.as_bytes());
+        if self.streams {
+            write_part(&mut text, &boundary, STREAM, None, b"true");
+        }
         for (name, value) in &self.fields {
             write_part(&mut text, &boundary, name, None, value.as_bytes());
         }
@@ -366,6 +381,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_is_forwarded_to_the_embedded_engine_and_refused_for_others() {
+        let parts = [("file", "RIFF"), ("model", "m"), ("stream", "true")];
+        for (engine, extra, expected) in [
+            ("CandleEngine", ExtraRoute::Transcriptions, true),
+            ("CandleEngine", ExtraRoute::Translations, false),
+            ("VLLMEngine", ExtraRoute::Transcriptions, false),
+        ] {
+            let mut form = read(&parts).await.unwrap();
+            let settled = form.settle(&entry(engine, ""), extra);
+            assert_eq!(settled.is_ok(), expected, "{engine}");
+            let (_, body) = form.written("theirs");
+            assert!(String::from_utf8_lossy(&body).contains("name=\"stream\""));
+        }
+    }
+
+    #[tokio::test]
     async fn a_missing_duplicate_or_unsupported_form_field_is_refused_by_name() {
         let file = ("file", "RIFF");
         for (parts, param) in [
@@ -373,7 +404,7 @@ mod tests {
             (vec![("model", "m"), ("file", "")], "file"),
             (vec![file], "model"),
             (vec![file, ("model", "m"), file], "file"),
-            (vec![file, ("model", "m"), ("stream", "true")], "stream"),
+            (vec![file, ("model", "m"), ("stream", "maybe")], "stream"),
         ] {
             let failure = read(&parts).await.unwrap_err();
             assert_eq!(

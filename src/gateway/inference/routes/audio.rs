@@ -62,6 +62,7 @@ const SPEECH_FIELDS: [&str; 7] = [
         (status = 200, description = "The text, in the format of `response_format`", content(
             (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
             (String = "text/plain", example = json!("The model is loaded.")),
+            (String = "text/event-stream"),
         )),
         InferenceErrors,
     )
@@ -167,11 +168,21 @@ async fn speech_to_text(
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
     let ignored = form.settle(&route.entry, extra).map_err(fail)?;
+    let streams = form.streams;
     let served = seated(app, context, &route, 0).await.map_err(fail)?;
     let name = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&name));
     let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.charge(body);
+    if streams {
+        let reached = reach(app, served, extra.path(), (&kind, body)).await;
+        let (served, response) = reached.map_err(fail)?;
+        if !response.status().is_success() {
+            served.responded(response.status().as_u16());
+            return Ok(engine_error(response, &served).await);
+        }
+        return Ok(note(flowing(served, response, None), &ignored));
+    }
     match ask(app, served, extra.path(), (&kind, body))
         .await
         .map_err(fail)?
