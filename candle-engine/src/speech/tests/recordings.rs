@@ -24,7 +24,7 @@ pub(super) fn riff(kind: u16, channels: u16, rate: u32, bits: u16, data: &[u8]) 
 }
 
 fn open(file: Vec<u8>) -> Result<Recording, String> {
-    Recording::open(Box::new(Cursor::new(file)), Some("recording.wav"))
+    Recording::open(Box::new(Cursor::new(file)), None)
 }
 
 /// All samples of a recording that is shorter than a window.
@@ -182,6 +182,74 @@ fn what_is_no_recording_is_refused_with_the_reason() {
     let data = bytes(&samples(400, 3), i16::to_le_bytes);
     let problem = problem(riff(1, 1, 1, 16, &data));
     assert!(problem.contains("sample rate is 1 Hz"), "{problem}");
+}
+
+/// A file of a tone of 441 Hz, made by `vectors/recordings.py`.
+fn kept(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/recordings");
+    std::fs::read(std::path::Path::new(folder).join(name)).expect("it is kept")
+}
+
+#[test]
+fn every_compressed_format_decodes_to_the_same_tone() {
+    for name in [
+        "tone.mp3",
+        "tone.flac",
+        "tone.ogg",
+        "tone.m4a",
+        "lossless.m4a",
+        "tone.webm",
+        "tone.aiff",
+        "adpcm.wav",
+        "mulaw.wav",
+        "video.mp4",
+    ] {
+        let samples = decoded(kept(name));
+        // Encoders pad the ends.
+        assert!(
+            (12_000..15_000).contains(&samples.len()),
+            "{name}: {}",
+            samples.len()
+        );
+        let middle = &samples[3200..9600];
+        let rises = middle
+            .windows(2)
+            .filter(|pair| pair[0] < 0.0 && pair[1] >= 0.0);
+        let rises = rises.count();
+        assert!(
+            (174..=178).contains(&rises),
+            "{name}: {rises} periods in 400 ms"
+        );
+        let loudest = middle
+            .iter()
+            .fold(0.0f32, |most, sample| most.max(sample.abs()));
+        assert!((0.45..0.58).contains(&loudest), "{name}: {loudest}");
+    }
+}
+
+#[test]
+fn a_file_with_a_length_in_its_head_that_is_too_large_is_read_as_far_as_it_goes() {
+    for name in ["tone.mp3", "tone.flac", "tone.ogg"] {
+        let whole = kept(name);
+        let samples = decoded(whole[..whole.len() * 6 / 10].to_vec());
+        assert!(
+            (2000..12_000).contains(&samples.len()),
+            "{name}: {}",
+            samples.len()
+        );
+    }
+}
+
+#[test]
+fn a_video_without_sound_and_an_unknown_codec_are_refused_with_the_reason() {
+    let problem_of = |name| problem(kept(name));
+    assert!(
+        problem_of("silent.mp4").contains("no audio track"),
+        "{}",
+        problem_of("silent.mp4")
+    );
+    let problem = problem_of("opus.webm");
+    assert!(problem.contains("the codec Opus"), "{problem}");
 }
 
 #[test]
