@@ -238,6 +238,7 @@ impl Failure {
                 (ErrorKind::Forbidden, "priority_above_group", None)
             }
             Refusal::Superseded => (ErrorKind::Conflict, "superseded", None),
+            Refusal::PlanChanged => (ErrorKind::Conflict, "plan_changed", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };
         let keeps = matches!(refusal, Refusal::ShuttingDown | Refusal::NotSaved { .. });

@@ -14,15 +14,15 @@ use crate::clock::Clock;
 use crate::gates::seat_counts::guests_of;
 use crate::gates::{BatchRoom, EarlierSeats, Gate, Lease, Route, Routes, SeatCounts, SeatUser};
 use crate::lookups::{AdapterError, AdapterFound, AdapterLookups, HubLookups, LookupCaller};
-use crate::messages::{ChangeError, Message, NodePeer, Terms};
+use crate::messages::{ChangeError, Message, NodePeer, OrderTerms, Terms};
 use crate::nodes::{LinkEnd, NodeConnections};
 use crate::view::{ComparedWaits, LoadPath, LoadTimeline, Snapshot, WaitForecasts};
 use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{
-    BatchDemand, Command, GroupId, Groups, KeyId, LoadOrder, OrderId, Outcome, Plan, Pool,
-    Priority, Refusal, Span, Ticket, Time,
+    BatchDemand, Command, GroupId, Groups, KeyId, LoadOrder, OrderEffect, OrderId, Outcome, Plan,
+    Pool, Priority, Refusal, Span, Ticket, Time,
 };
 use store::{NodePass, Store, StoredRecord};
 
@@ -256,16 +256,18 @@ impl Handle {
         command: Command,
         by: Option<KeyId>,
     ) -> Result<PendingOrder, ControllerBusy> {
-        self.limited_order(command, by, None)
+        let terms = OrderTerms {
+            by,
+            ..OrderTerms::default()
+        };
+        self.order_on(command, terms)
     }
 
-    /// Like [`Handle::order`]. With `priority_max`, the order is refused for a model of a higher priority, and an unload cuts no
-    /// request.
-    pub fn limited_order(
+    /// Like [`Handle::order`], on these terms.
+    pub fn order_on(
         &self,
         command: Command,
-        by: Option<KeyId>,
-        priority_max: Option<Priority>,
+        terms: OrderTerms,
     ) -> Result<PendingOrder, ControllerBusy> {
         let order = OrderId(self.number());
         let (accept, accepted) = oneshot::channel();
@@ -273,8 +275,7 @@ impl Handle {
         let message = Message::Order {
             order,
             command,
-            by,
-            priority_max,
+            terms,
             accepted: accept,
             settled: settle,
         };
@@ -293,6 +294,19 @@ impl Handle {
     ) -> Result<Option<(Plan, Option<Span>)>, ControllerBusy> {
         let clock = self.clock;
         self.in_copy(move |pool| pool.preview_with_forecast(clock.now(), &load))
+            .await
+    }
+
+    /// The effect that an order other than a load would have now; `None` for kinds of orders that have no plan.
+    ///
+    /// # Errors
+    /// The inner error is the refusal that the order would get.
+    pub async fn planned_effect(
+        &self,
+        command: Command,
+        priority_max: Option<Priority>,
+    ) -> Result<Result<Option<OrderEffect>, Refusal>, ControllerBusy> {
+        self.in_copy(move |pool| pool.preview_effect(command, priority_max))
             .await
     }
 

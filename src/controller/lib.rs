@@ -63,7 +63,7 @@ pub use lookups::{
     HubRegistrationError, LookupCaller,
 };
 pub use memory::log_broken;
-pub use messages::{ChangeError, NodePeer, Registrar};
+pub use messages::{ChangeError, NodePeer, OrderTerms, Registrar};
 pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::control::{Control, Heartbeat, Parts};
 use crate::engines::{EarlierApplications, earlier_applications};
-use crate::gates::{GateReport, Minute, SeatRequest, SeatUser};
+use crate::gates::{GateReport, Giver, Minute, SeatRequest, SeatUser};
 use crate::handle::Handle;
 use crate::journal::keeper;
 use crate::lookups::{AdapterLookups, HubLookups};
@@ -265,16 +265,24 @@ impl Control {
             Message::Order {
                 order,
                 command,
-                by,
-                priority_max,
+                terms,
                 accepted,
                 settled,
             } => {
                 self.forecasts.ordered();
-                self.orders.begin(order, &command, by, accepted, settled);
-                self.turn(match priority_max {
-                    None => Event::OrderReceived { order, command },
-                    Some(priority_max) => Event::GroupOrderReceived {
+                let by_mcp = terms.by_mcp;
+                let giver = terms.by.map(|key| Giver { key, by_mcp });
+                self.orders.begin(order, &command, giver, accepted, settled);
+                let priority_max = terms.priority_max;
+                self.turn(match (terms.planned, priority_max) {
+                    (Some(effect), priority_max) => Event::PlannedOrderReceived {
+                        order,
+                        command,
+                        priority_max,
+                        effect,
+                    },
+                    (None, None) => Event::OrderReceived { order, command },
+                    (None, Some(priority_max)) => Event::GroupOrderReceived {
                         order,
                         command,
                         priority_max,

@@ -66,6 +66,7 @@ pub use types::node_demand::{
 };
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};
+pub use types::order_effect::{LoadEffect, OrderEffect};
 pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};

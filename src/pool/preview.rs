@@ -5,11 +5,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::plan::{node_demand, order_refusals, orders, place};
+use crate::plan::{node_demand, order_effect, order_refusals, orders, place};
 use crate::types::action::{Action, Outcome};
 use crate::types::decision::{Decision, Plan, Prospect};
 use crate::types::event::{Command, Event, LoadOrder};
-use crate::types::ids::{OrderId, ShapeId, Span, Time};
+use crate::types::ids::{OrderId, Priority, ShapeId, Span, Time};
+use crate::types::order::Order;
+use crate::types::order_effect::OrderEffect;
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
@@ -33,6 +35,22 @@ impl Pool {
         let is_known = plan.refusal.is_none() && plan.node.is_none();
         let expected = is_known.then(|| self.settles_in(ORDER)).flatten();
         Some((plan, expected))
+    }
+
+    /// The effect of an order other than a load, if it began now; `None` for kinds of orders that have no plan.
+    ///
+    /// # Errors
+    /// The refusal that the order would get.
+    pub fn preview_effect(
+        &self,
+        command: Command,
+        priority_max: Option<Priority>,
+    ) -> Result<Option<OrderEffect>, Refusal> {
+        let order = Order::new(command, self.now, self.wall()).limited(priority_max);
+        match order_refusals::refusal_of(self, ORDER, &order) {
+            Some((refusal, _)) => Err(refusal),
+            None => Ok(order_effect::effect_of(self, &order.command)),
+        }
     }
 
     /// Carries the load out up to the first decision about it, and returns its plan.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::state::Control;
-use crate::gates::{CutReason, Minute};
+use crate::gates::{CutReason, Giver, Minute};
 use crate::journal::{Job, NamedWish};
 use pool::{Action, Event, Outcome, Record, RecordKind, Span, Wish};
 
@@ -118,7 +118,8 @@ impl Control {
             }
             Action::Record(mut record) => {
                 let giver = record.order.and_then(|order| self.orders.giver(order));
-                record.asked_by = record.asked_by.or(giver);
+                record.asked_by = record.asked_by.or(giver.map(|giver| giver.key));
+                record.reason.push_str(giver.map_or("", Giver::origin));
                 let groups = self.pool.groups();
                 record.group = record.asked_by.and_then(|key| groups.path(key));
                 log(&record);

@@ -31,4 +31,4 @@ pub(crate) use routing::Routes;
 pub use seat_counts::SeatCounts;
 pub use seat_user::SeatUser;
 pub use token_meter::TokenMeter;
-pub(crate) use waiting::{FirstForecast, Orders, SeatRequest, SeatRequests, SettledOrder};
+pub(crate) use waiting::{FirstForecast, Giver, Orders, SeatRequest, SeatRequests, SettledOrder};

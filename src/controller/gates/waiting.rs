@@ -58,11 +58,25 @@ impl SettledOrder {
     }
 }
 
+/// The sender of an order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Giver {
+    pub key: KeyId,
+    pub by_mcp: bool,
+}
+
+impl Giver {
+    /// The end of the reasons in the history.
+    pub fn origin(self) -> &'static str {
+        if self.by_mcp { " (by MCP)" } else { "" }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Orders {
     replies: BTreeMap<OrderId, Replies>,
     /// Senders of the latest orders: their effects may be recorded long after they are settled.
-    givers: BTreeMap<OrderId, KeyId>,
+    givers: BTreeMap<OrderId, Giver>,
     /// Orders settled in this turn.
     settled: Vec<SettledOrder>,
     unloads: UnloadOrders,
@@ -73,13 +87,13 @@ impl Orders {
         &mut self,
         order: OrderId,
         command: &Command,
-        by: Option<KeyId>,
+        giver: Option<Giver>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     ) {
         self.unloads.order(command);
-        if let Some(by) = by {
-            self.givers.insert(order, by);
+        if let Some(giver) = giver {
+            self.givers.insert(order, giver);
             if self.givers.len() > GIVERS_MAX {
                 self.givers.pop_first();
             }
@@ -94,7 +108,7 @@ impl Orders {
     }
 
     /// The sender of the order, if remembered.
-    pub fn giver(&self, order: OrderId) -> Option<KeyId> {
+    pub fn giver(&self, order: OrderId) -> Option<Giver> {
         self.givers.get(&order).copied()
     }
 

@@ -15,8 +15,22 @@ use engine::{AdoptionResult, ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
     BatchDemand, Bytes, Command, DeviceId, FetchEnd, Forecast, GroupId, Groups, KeyId, ModelId,
-    NodeId, OrderId, Outcome, Pool, Priority, Refusal, ReplicaId, Span, Ticket, Tier, Time,
+    NodeId, OrderEffect, OrderId, Outcome, Pool, Priority, Refusal, ReplicaId, Span, Ticket, Tier,
+    Time,
 };
+
+/// The terms of an order.
+#[derive(Clone, Debug, Default)]
+pub struct OrderTerms {
+    /// The key or the person that gave the order, whom the history names.
+    pub by: Option<KeyId>,
+    /// The limit of an order of a group's administrator.
+    pub priority_max: Option<Priority>,
+    /// The effect that the sender has seen in a plan. The order is refused if it would have another one.
+    pub planned: Option<OrderEffect>,
+    /// The order came over MCP. The history says so.
+    pub by_mcp: bool,
+}
 
 pub(crate) enum Message {
     Seat {
@@ -47,10 +61,7 @@ pub(crate) enum Message {
     Order {
         order: OrderId,
         command: Command,
-        /// The key or the person that gave the order.
-        by: Option<KeyId>,
-        /// The limit of an order of a group's administrator.
-        priority_max: Option<Priority>,
+        terms: OrderTerms,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     },

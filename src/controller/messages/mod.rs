@@ -9,6 +9,7 @@ pub(crate) use catalog_change::{
     BYTES_LABEL, CatalogFigures, Change, FigureInputs, Figures, LABEL, Specs, Terms,
 };
 pub use catalog_change::{ChangeError, Registrar};
+pub use message::OrderTerms;
 pub(crate) use message::{Message, ParkRequest, ParkingResult, Readings};
 pub(crate) use node_logs::NodeLogs;
 pub use node_messages::NodePeer;

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::cleanup::awaited;
+use crate::plan::order_effect;
 use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
@@ -15,6 +16,7 @@ use crate::types::event::Command;
 use crate::types::ids::{ModelId, OrderId, Priority, ReplicaId, Span};
 use crate::types::model::Override;
 use crate::types::order::Order;
+use crate::types::order_effect::OrderEffect;
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
@@ -29,10 +31,14 @@ impl Pool {
         id: OrderId,
         command: Command,
         priority_max: Option<Priority>,
+        planned: Option<OrderEffect>,
         actions: &mut Actions,
     ) {
-        let order = Order::new(command, self.now, self.wall()).limited(priority_max);
-        let refusal = refusal_of(self, id, &order);
+        let order = Order {
+            planned,
+            ..Order::new(command, self.now, self.wall()).limited(priority_max)
+        };
+        let refusal = refusal_before_save(self, id, &order);
         self.orders.open(id, order);
         match refusal {
             Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
@@ -46,6 +52,11 @@ impl Pool {
             return;
         };
         order.saved = true;
+        if let Some(refusal) = order_effect::changed(self, &self.orders[&id]) {
+            self.take_back_unbegun(id, actions);
+            self.refuse_order(id, refusal, None, actions);
+            return;
+        }
         match self.orders[&id].command.clone() {
             Command::Load(load) => self.load_begins(id, &load, actions),
             Command::Unload {
@@ -247,6 +258,16 @@ impl Pool {
             self.forget_wish(id, actions);
         }
     }
+}
+
+/// The refusal of an order that is not stored yet: it cannot be carried out, or its effect is no longer the planned one.
+pub(crate) fn refusal_before_save(
+    pool: &Pool,
+    id: OrderId,
+    order: &Order,
+) -> Option<(Refusal, Option<Box<Plan>>)> {
+    let changed = || Some((order_effect::changed(pool, order)?, None));
+    refusal_of(pool, id, order).or_else(changed)
 }
 
 fn describe(over: &Override) -> String {

@@ -9,10 +9,11 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::commit::actions::Actions;
+use crate::commit::order_intake::refusal_before_save;
 use crate::facts::state::Pool;
-use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Wish};
 use crate::types::event::{CleanupScope, Command};
 use crate::types::ids::{DeviceId, ModelId, OrderId};
@@ -174,7 +175,7 @@ impl Pool {
     /// Saves the next queued order. It is checked again, because it may have become impossible while it was queued.
     fn save_next(&mut self, actions: &mut Actions) {
         while let Some(id) = self.orders.next_to_save() {
-            match refusal_of(self, id, &self.orders[&id]) {
+            match refusal_before_save(self, id, &self.orders[&id]) {
                 Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
                 None => self.save(id, actions),
             }
@@ -344,6 +345,26 @@ impl Pool {
             self.keep_override(model, actions);
         }
         self.reindex(model);
+    }
+
+    /// Writes the present state to the store again for an order that is refused after its wish was written, before it begins.
+    pub(crate) fn take_back_unbegun(&mut self, id: OrderId, actions: &mut Actions) {
+        match self.orders[&id].wish.clone() {
+            Some(Wish::Override { model, .. }) => self.keep_override(model, actions),
+            Some(Wish::Load { model, .. }) => self.keep_load(model, actions),
+            Some(Wish::LoadAndOverride { model, .. }) => {
+                self.keep_override(model, actions);
+                self.keep_load(model, actions);
+            }
+            Some(Wish::ForgetLoads { .. }) => {
+                let wished = self.models.iter().filter(|(_, model)| model.wish.is_some());
+                let wished: Vec<ModelId> = wished.map(|(&id, _)| id).collect();
+                for model in wished {
+                    self.keep_load(model, actions);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Drops the wish to load the model or to keep it away.

@@ -172,13 +172,19 @@ impl Pool {
             }
             Event::WishesRestored { model, over, load } => self.wishes_restored(model, over, load),
             Event::OrderReceived { order, command } => {
-                self.order_received(order, command, None, actions);
+                self.order_received(order, command, None, None, actions);
             }
             Event::GroupOrderReceived {
                 order,
                 command,
                 priority_max,
-            } => self.order_received(order, command, Some(priority_max), actions),
+            } => self.order_received(order, command, Some(priority_max), None, actions),
+            Event::PlannedOrderReceived {
+                order,
+                command,
+                priority_max,
+                effect,
+            } => self.order_received(order, command, priority_max, Some(effect), actions),
             Event::Saved { order } => self.order_saved(order, actions),
             Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
             Event::TimerFired => {}

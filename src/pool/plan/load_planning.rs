@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
 use crate::plan::disk_queues::Queues;
-use crate::plan::{demands, explaining, node_demand, obstacles, order_refusals, place};
+use crate::plan::{
+    demands, explaining, node_demand, obstacles, order_effect, order_refusals, place,
+};
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
 use crate::types::ids::{Bytes, ModelId, Priority, Span, Time};
 use crate::types::key_seats::LeastServed;
@@ -87,6 +89,11 @@ fn block(rank: &DemandRank, retry: Option<Time>) -> Decision {
 fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision {
     let plan = place::place(pool, &pending.requirements);
     let model = rank.model;
+    if let Some(order) = pending.order
+        && let Some(refusal) = order_effect::decided_otherwise(pool, order, &plan)
+    {
+        return Decision::Shorten { order, refusal };
+    }
     if plan.wakes.is_none()
         && let Some(message) = pool.models[&model].spec.no_program.clone()
     {

@@ -27,6 +27,7 @@ pub(crate) mod node_fit;
 pub(crate) mod node_limits;
 pub(crate) mod node_set;
 pub(crate) mod obstacles;
+pub(crate) mod order_effect;
 pub(crate) mod order_refusals;
 pub(crate) mod orders;
 pub(crate) mod parking;

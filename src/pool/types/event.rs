@@ -16,6 +16,7 @@ use crate::types::key_seats::ReplicaKeys;
 use crate::types::link::Link;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
 use crate::types::node_demand::{NodeOutlook, NodeRoom, NodeShape, NodesSpent};
+use crate::types::order_effect::OrderEffect;
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 use crate::types::tokens::{ServiceClass, TokenCosts, Tokens};
@@ -316,6 +317,14 @@ pub enum Event {
         order: OrderId,
         command: Command,
         priority_max: Priority,
+    },
+    /// An order whose sender has seen its effect in a plan. It is refused if it would have another effect, before it is stored and
+    /// again when it begins. `priority_max` is that of a group's administrator.
+    PlannedOrderReceived {
+        order: OrderId,
+        command: Command,
+        priority_max: Option<Priority>,
+        effect: OrderEffect,
     },
     /// The store has written what `Action::Save` gave it (D1).
     Saved {

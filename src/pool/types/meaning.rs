@@ -272,6 +272,10 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
     ),
     ("superseded", "A later order replaced this one."),
     (
+        "plan_changed",
+        "The pool has changed since an administrator planned the order, which would have another effect now.",
+    ),
+    (
         "not_saved",
         "The state could not be written, so nothing has changed (D1).",
     ),

@@ -30,6 +30,7 @@ pub(crate) mod objective;
 pub(crate) mod obstacle;
 pub(crate) mod occupancy;
 pub(crate) mod order;
+pub(crate) mod order_effect;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod rank;

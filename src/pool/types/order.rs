@@ -9,6 +9,7 @@ use crate::types::decision::Plan;
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::model::OverrideChange;
+use crate::types::order_effect::OrderEffect;
 use crate::types::reason::Refusal;
 use crate::types::saves::Previous;
 
@@ -17,6 +18,8 @@ pub struct Order {
     pub(crate) command: Command,
     /// The highest priority of a model that the order may concern; `None` for orders of the pool's administrators.
     pub(crate) priority_max: Option<Priority>,
+    /// The effect that its sender has seen. The order is refused if it would have another one.
+    pub(crate) planned: Option<OrderEffect>,
     pub(crate) since: Time,
     /// The store holds its wish (D1). The order has no effect before.
     pub(crate) saved: bool,
@@ -57,6 +60,7 @@ impl Order {
         Order {
             command,
             priority_max: None,
+            planned: None,
             since,
             saved: false,
             replicas: 0,

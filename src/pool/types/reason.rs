@@ -290,6 +290,8 @@ pub enum Refusal {
         most: Priority,
     },
     Superseded,
+    /// The order would have another effect than the planned one.
+    PlanChanged,
     /// The store could not write the wish, so nothing has changed (D1).
     NotSaved {
         message: String,
@@ -595,6 +597,10 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),
+            Refusal::PlanChanged => write!(
+                f,
+                "the pool has changed since the plan, and the effect would be another one, so nothing was done; plan again"
+            ),
             Refusal::NotSaved { message } => {
                 write!(
                     f,

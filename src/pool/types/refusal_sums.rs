@@ -102,6 +102,7 @@ impl Refusal {
             Refusal::AboveGroup { .. } => "above_group",
             Refusal::RequestAboveGroup { .. } => "request_above_group",
             Refusal::Superseded => "superseded",
+            Refusal::PlanChanged => "plan_changed",
             Refusal::NotSaved { .. } => "not_saved",
         }
     }

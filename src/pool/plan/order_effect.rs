@@ -1,0 +1,77 @@
+//! Compares the effect that an order would have now with the effect in its sender's plan. Read-only.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::{cleanup, order_refusals};
+use crate::types::decision::Plan;
+use crate::types::event::{Command, LoadOrder};
+use crate::types::ids::{OrderId, ReplicaId};
+use crate::types::order::Order;
+use crate::types::order_effect::{LoadEffect, OrderEffect};
+use crate::types::reason::Refusal;
+
+/// The effect of the command if it began now. `None` for loads, whose effect is decided with their placement, and for commands that
+/// have no plan.
+pub(crate) fn effect_of(pool: &Pool, command: &Command) -> Option<OrderEffect> {
+    match command {
+        Command::Unload { model, replica, .. } => {
+            let replicas = pool.models[model].replicas.iter().copied();
+            let leaving = replicas.filter(|id| replica.is_none_or(|only| only == *id));
+            Some(OrderEffect::Leaving(sorted(leaving)))
+        }
+        Command::Cleanup { scope, begun, .. } => {
+            let leaving = cleanup::leaving(pool, *scope, *begun).replicas;
+            Some(OrderEffect::Leaving(sorted(leaving.into_iter())))
+        }
+        Command::Set { model, .. } => {
+            let replicas = pool.replicas.keys().chain(pool.planned.keys());
+            Some(OrderEffect::Set {
+                over: pool.models[model].over.clone(),
+                replicas: sorted(replicas.copied()),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The refusal of an order that has not begun and whose effect is no longer the planned one. Of a load, only whether it places a
+/// replica is compared.
+pub(crate) fn changed(pool: &Pool, order: &Order) -> Option<Refusal> {
+    let planned = order.planned.as_ref()?;
+    let is_same = match (&order.command, planned) {
+        (Command::Load(load), OrderEffect::Load(effect)) => {
+            has_enough(pool, load) == (*effect == LoadEffect::default())
+        }
+        (command, planned) => effect_of(pool, command).as_ref() == Some(planned),
+    };
+    (!is_same).then_some(Refusal::PlanChanged)
+}
+
+/// The refusal of an order whose load is about to be decided in another way than planned. Replicas that follow the first, and
+/// another attempt to place it, may evict nothing more.
+pub(crate) fn decided_otherwise(pool: &Pool, id: OrderId, plan: &Plan) -> Option<Refusal> {
+    let order = &pool.orders[&id];
+    let Some(OrderEffect::Load(planned)) = &order.planned else {
+        return None;
+    };
+    let is_same = if order.is_placed {
+        plan.victims.is_empty()
+    } else {
+        plan.refusal.is_none() && LoadEffect::from_placement(plan) == *planned
+    };
+    (!is_same).then_some(Refusal::PlanChanged)
+}
+
+fn has_enough(pool: &Pool, load: &LoadOrder) -> bool {
+    order_refusals::coming(pool, load.model) >= pool.replicas_wanted(load) as usize
+}
+
+fn sorted(replicas: impl Iterator<Item = ReplicaId>) -> Vec<ReplicaId> {
+    let mut all: Vec<ReplicaId> = replicas.collect();
+    all.sort_unstable();
+    all
+}
+
+#[cfg(test)]
+mod tests;
