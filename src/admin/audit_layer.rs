@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
+use super::order_origin::{MCP, OrderOrigin};
 use api_types::error::Failure;
 use config::groups;
 use gateway::auth::actor::{ActorSlot, RequestId};
@@ -225,6 +226,11 @@ struct Pending {
 
 impl Pending {
     fn new(app: App, parts: &Parts, what: Map<String, Value>, actor: ActorSlot) -> Pending {
+        let mut what = what;
+        let origin = parts.extensions.get::<OrderOrigin>();
+        if origin.is_some_and(|origin| origin.by_mcp) {
+            what.insert("via".to_owned(), Value::from(MCP));
+        }
         let client = edge::record::client();
         let request = parts.extensions.get::<RequestId>();
         let request = request.and_then(|id| id.0.to_str().ok()).unwrap_or("");

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 pub use super::load_requests::{LoadRequest, UnloadRequest};
+use super::order_origin::OrderOrigin;
 use api_types::dto::{LoadResponse, PlanView, UnloadResponse};
 use api_types::error::Failure;
 use controller::Route;
@@ -56,13 +57,11 @@ use pool::{Command, LoadOrder, LoadResult, Outcome, Plan, Refusal, ReplicaId};
 pub async fn load(
     State(app): State<App>,
     admin: Manager,
+    origin: OrderOrigin,
     Body(request): Body<LoadRequest>,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
-    admin.only_pool("force", request.force)?;
-    admin.only_pool("gpus", request.gpus.is_some())?;
-    admin.only_pool("replicas", request.replicas.is_some())?;
-    admin.check_priority(request.priority)?;
+    check_load(&admin, &request)?;
     let route = match &admin {
         Manager::Group(admin) => understood::known(&app, &admin.user, &request.model)?,
         Manager::Pool(_) => match app.handle.route(&request.model) {
@@ -75,10 +74,8 @@ pub async fn load(
     let replicas = order.replicas;
     let force = order.force;
     let command = Command::Load(order);
-    let by = Some(admin.id());
-    let mut ordered = app
-        .handle
-        .limited_order(command, by, admin.priority_max())?;
+    let terms = origin.terms(admin.id(), admin.priority_max());
+    let mut ordered = app.handle.order_on(command, terms)?;
     let id = ordered.order;
     tracing::info!(admin = admin.name(), model = name, order = %id, replicas, force, "load ordered");
     let outcome = if request.wait {
@@ -181,25 +178,14 @@ pub(crate) async fn plan(
 pub async fn unload(
     State(app): State<App>,
     admin: Manager,
+    origin: OrderOrigin,
     Body(request): Body<UnloadRequest>,
 ) -> Result<Json<UnloadResponse>, Failure> {
     let since = app.handle.clock().now();
-    admin.only_pool("now", request.now)?;
-    let route = match &admin {
-        Manager::Group(admin) => understood::known(&app, &admin.user, &request.model)?,
-        Manager::Pool(_) => known(&app, &request.model)?,
-    };
-    let name = route.entry.name.clone();
-    let UnloadRequest { replica, now, .. } = request;
-    let command = Command::Unload {
-        model: route.model,
-        replica,
-        now,
-    };
-    let by = Some(admin.id());
-    let ordered = app
-        .handle
-        .limited_order(command, by, admin.priority_max())?;
+    let now = request.now;
+    let (name, command) = unload_command(&app, &admin, &request)?;
+    let terms = origin.terms(admin.id(), admin.priority_max());
+    let ordered = app.handle.order_on(command, terms)?;
     tracing::info!(admin = admin.name(), model = name, order = %ordered.order, now, "unload ordered");
     match ordered.settled().await? {
         Outcome::Unloaded { replicas } => {
@@ -213,6 +199,33 @@ pub async fn unload(
         }
         other => Err(refused(&app, &name, other, false)),
     }
+}
+
+/// Refuses fields of a load that the caller may not set.
+pub(crate) fn check_load(admin: &Manager, request: &LoadRequest) -> Result<(), Failure> {
+    admin.only_pool("force", request.force)?;
+    admin.only_pool("gpus", request.gpus.is_some())?;
+    admin.only_pool("replicas", request.replicas.is_some())?;
+    admin.check_priority(request.priority)
+}
+
+/// The model's name, and the command that unloads it, if the caller may order that.
+pub(crate) fn unload_command(
+    app: &App,
+    admin: &Manager,
+    request: &UnloadRequest,
+) -> Result<(String, Command), Failure> {
+    admin.only_pool("now", request.now)?;
+    let route = match admin {
+        Manager::Group(admin) => understood::known(app, &admin.user, &request.model)?,
+        Manager::Pool(_) => known(app, &request.model)?,
+    };
+    let command = Command::Unload {
+        model: route.model,
+        replica: request.replica,
+        now: request.now,
+    };
+    Ok((route.entry.name.clone(), command))
 }
 
 /// Removes the names of models that the caller may not see, and the plan, which names models everywhere.
@@ -244,7 +257,11 @@ fn hide(outcome: Outcome, sight: &Sight) -> Outcome {
 }
 
 /// Builds the order for a load.
-async fn order_of(app: &App, route: &Route, request: &LoadRequest) -> Result<LoadOrder, Failure> {
+pub(crate) async fn order_of(
+    app: &App,
+    route: &Route,
+    request: &LoadRequest,
+) -> Result<LoadOrder, Failure> {
     if !route.is_ready() {
         app.handle.look_for_program(route).await;
     }
@@ -302,10 +319,11 @@ pub(crate) fn not_served(name: &str) -> Failure {
 pub(crate) async fn gone(
     app: &App,
     admin: &Admin,
+    origin: OrderOrigin,
     command: Command,
     what: &str,
 ) -> Result<Vec<ReplicaId>, Failure> {
-    let ordered = app.handle.order(command, Some(admin.by))?;
+    let ordered = app.handle.order_on(command, origin.terms(admin.by, None))?;
     match ordered.settled().await? {
         Outcome::Cleaned { replicas } => Ok(replicas),
         other => Err(refused(app, what, other, false)),

@@ -9,11 +9,12 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::load::{not_served, refused};
+use super::order_origin::OrderOrigin;
 use api_types::dto::{self, ModelList, ModelView, RemoveResponse};
 use api_types::error::Failure;
 use catalog::{CatalogError, Source};
 use config::{KeepHot, Length};
-use controller::{ChangeError, Snapshot};
+use controller::{ChangeError, Route, Snapshot};
 use dialect::shape::may_be_a_tree;
 use gateway::auth::{Admin, Reader};
 use gateway::fields::{Body, Fields, OrderFields, Params, Strict, read_body};
@@ -321,18 +322,15 @@ pub(crate) async fn register(
 pub(crate) async fn change(
     State(app): State<App>,
     admin: Admin,
+    origin: OrderOrigin,
     Params(query): Params<OneQuery>,
     Body(patch): Body<ModelPatch>,
 ) -> Result<Json<ModelView>, Failure> {
     admin.check_priority(patch.priority.flatten())?;
     let route = known(&app, &query.model)?;
     let name = &route.entry.name;
-    // Applied to the state at the time of execution, not at the time of the request.
-    let command = Command::Set {
-        model: route.model,
-        change: changed(&patch, app.handle.clock().wall()),
-    };
-    let ordered = app.handle.order(command, Some(admin.by))?;
+    let command = set_command(&app, &route, &patch);
+    let ordered = app.handle.order_on(command, origin.terms(admin.by, None))?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");
     match ordered.settled().await? {
         Outcome::Set => view(&app, name).map(Json),
@@ -387,7 +385,7 @@ pub async fn remove(
     }))
 }
 
-fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
+pub(crate) fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
     let found = dto::find(&app.handle.snapshot(), name).ok_or_else(|| not_served(name))?;
     let list = ModelList {
         models: vec![found],
@@ -437,6 +435,14 @@ fn register_failure(error: ChangeError) -> Failure {
 }
 
 /// The lease starts now.
+/// The command for a change. It is applied to the state at the time of execution, not at the time of the request.
+pub(crate) fn set_command(app: &App, route: &Route, patch: &ModelPatch) -> Command {
+    Command::Set {
+        model: route.model,
+        change: changed(patch, app.handle.clock().wall()),
+    }
+}
+
 fn changed(patch: &ModelPatch, now: Time) -> OverrideChange {
     OverrideChange {
         priority: patch.priority,

@@ -6,12 +6,13 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::load::gone;
+use super::order_origin::OrderOrigin;
 use api_types::dto::{
     self, CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, EveningView, ReloadResponse,
     ResetResponse,
 };
 use api_types::error::Failure;
-use config::EveningMode;
+use config::{Config, EveningMode};
 use gateway::auth::{Admin, Reader};
 use gateway::fields::{Body, Fields, Nothing, Params, Strict};
 use gateway::openapi::AdminErrors;
@@ -65,13 +66,11 @@ impl Strict for CleanupRequest {
 pub(crate) async fn cleanup(
     State(app): State<App>,
     admin: Admin,
+    origin: OrderOrigin,
     Body(request): Body<CleanupRequest>,
 ) -> Result<Json<CleanupResponse>, Failure> {
     let config = app.config();
-    let scope = match (request.mode, config.evening.mode) {
-        (Some(CleanupMode::All), _) | (None, EveningMode::All) => CleanupScope::All,
-        (Some(CleanupMode::Idle), _) | (None, EveningMode::Idle) => CleanupScope::Idle,
-    };
+    let scope = scope_of(&config, &request);
     let before = app.handle.snapshot();
     let now = dto::moment(app.handle.clock().now());
     let reopen_at = EveningView::from_config(&config, true, now).next_reopen_at;
@@ -79,14 +78,26 @@ pub(crate) async fn cleanup(
         return Ok(Json(CleanupResponse::preview(scope, &before, reopen_at)));
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
-    let drain = config.unload_drain();
-    let cleanup = Command::Cleanup {
-        scope,
-        drain,
-        begun: None,
-    };
-    let replicas = gone(&app, &admin, cleanup, "the cleanup").await?;
+    let command = cleanup_command(&app, &request);
+    let replicas = gone(&app, &admin, origin, command, "the cleanup").await?;
     Ok(Json(CleanupResponse::done(&replicas, &before, reopen_at)))
+}
+
+fn scope_of(config: &Config, request: &CleanupRequest) -> CleanupScope {
+    match (request.mode, config.evening.mode) {
+        (Some(CleanupMode::All), _) | (None, EveningMode::All) => CleanupScope::All,
+        (Some(CleanupMode::Idle), _) | (None, EveningMode::Idle) => CleanupScope::Idle,
+    }
+}
+
+/// The command for a cleanup that begins now.
+pub(crate) fn cleanup_command(app: &App, request: &CleanupRequest) -> Command {
+    let config = app.config();
+    Command::Cleanup {
+        scope: scope_of(&config, request),
+        drain: config.unload_drain(),
+        begun: None,
+    }
 }
 
 /// Unload everything and forget failures
@@ -109,7 +120,14 @@ pub async fn reset(
     _: Body<Nothing>,
 ) -> Result<Json<ResetResponse>, Failure> {
     tracing::info!(admin = admin.name, "reset ordered");
-    let replicas = gone(&app, &admin, Command::Reset, "the reset").await?;
+    let replicas = gone(
+        &app,
+        &admin,
+        OrderOrigin::default(),
+        Command::Reset,
+        "the reset",
+    )
+    .await?;
     Ok(Json(ResetResponse {
         unloaded: replicas.iter().map(ReplicaId::to_string).collect(),
     }))

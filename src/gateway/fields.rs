@@ -75,7 +75,8 @@ impl<T: Strict> FromRequestParts<App> for Params<T> {
     }
 }
 
-fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
+/// Reads the type from the fields. Fields that it does not know are refused.
+pub fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
     let value = T::read(&mut fields)?;
     fields.finish()?;
     Ok(value)

@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 
 use super::keyed::Keyed;
 use admin::load::{LoadRequest, UnloadRequest};
+use admin::order_origin::OrderOrigin;
 use admin::{load, upkeep};
 use api_types::dto::DeviceList;
 use api_types::error::Failure;
@@ -153,7 +154,13 @@ async fn get_model(
             priority: order.priority,
             ..load_of(order.model)
         };
-        load::load(State(app.clone()), admin.into(), fields::Body(request)).await?;
+        load::load(
+            State(app.clone()),
+            admin.into(),
+            OrderOrigin::default(),
+            fields::Body(request),
+        )
+        .await?;
     }
     let base = app.base();
     Ok(Json(format!("Model {model} endpoint: {base}")))
@@ -211,7 +218,13 @@ async fn load_model(
         replicas: Some(replicas),
         ..load_of(model.clone())
     };
-    let response = load::load(State(app), admin.into(), fields::Body(request)).await?;
+    let response = load::load(
+        State(app),
+        admin.into(),
+        OrderOrigin::default(),
+        fields::Body(request),
+    )
+    .await?;
     let response = read(response).await?;
     Ok(Json(match response["shortfall"].as_str() {
         Some(why) => {
@@ -342,7 +355,13 @@ async fn unload(app: App, admin: Admin, model: String) -> Result<(), Failure> {
         replica: None,
         now: false,
     };
-    let unloaded = load::unload(State(app), admin.into(), fields::Body(request)).await;
+    let unloaded = load::unload(
+        State(app),
+        admin.into(),
+        OrderOrigin::default(),
+        fields::Body(request),
+    )
+    .await;
     unloaded.map(drop)
 }
 
