@@ -220,7 +220,8 @@ impl Referee {
             Event::RequestLeft { ticket } => {
                 self.open_tickets.remove(ticket);
             }
-            Event::OrderReceived { order, command } => {
+            Event::OrderReceived { order, command }
+            | Event::PlannedOrderReceived { order, command, .. } => {
                 self.open_orders.insert(*order);
                 self.received.insert(*order, command.clone());
                 match command {
