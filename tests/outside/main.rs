@@ -14,6 +14,7 @@ mod generators;
 mod grafana;
 mod helm;
 mod llama_server;
+mod mcp;
 mod open_webui;
 mod postgres;
 mod promtool;
