@@ -215,6 +215,11 @@ pub async fn within<T>(record: Arc<Record>, work: impl Future<Output = T>) -> T 
     CURRENT.scope(record, work).await
 }
 
+/// The record of the current task's request, for another task that works on it.
+pub fn current() -> Option<Arc<Record>> {
+    CURRENT.try_with(Arc::clone).ok()
+}
+
 /// Makes a new task continue with the current request's record.
 pub fn carried(
     work: impl Future<Output = ()> + Send + 'static,

@@ -56,11 +56,17 @@ fn router(app: App) -> Router {
         .merge(admin::routes().route_layer(audited))
         .merge(service_routes())
         .route("/node/connect", get(node_route::connect));
+    let audited_again = axum::middleware::from_fn_with_state(app.clone(), audit_layer::record);
+    let tools = admin::routes()
+        .route_layer(audited_again)
+        .merge(admin::service_routes());
+    let (tools, described) = tools.split_for_parts();
+    let mcp = mcp::router(&app, tools.with_state(app.clone()), &described);
     let (based, api) = compat::below_base(based, &app).split_for_parts();
     let (alias, _) = compat::at_root(user_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     Router::new()
-        .nest(&base, based.merge(dashboard::routes()))
+        .nest(&base, based.merge(dashboard::routes()).merge(mcp))
         .merge(alias)
         .route("/", get(root))
         // Also at the root, for programs that do not know the base path.

@@ -183,6 +183,15 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             tests: &["sessions_are_bounded_and_users_cannot_displace_administrators"],
         },
         SharedLimit {
+            bounds: "plans of MCP that wait for their `apply`",
+            size: format!("of each key, for {} s", mcp::TOKEN_LIFETIME.0 / 1_000),
+            share: format!("a key or a person: {}", mcp::PLANS_PER_KEY_MAX),
+            eviction: "the oldest of the same key or person",
+            others: NONE,
+            code: &[],
+            tests: &["b1_a_key_with_many_plans_displaces_only_its_own"],
+        },
+        SharedLimit {
             bounds: "attempts by non-administrators in the audit",
             size: format!("{STRANGERS_A_MINUTE} in a minute"),
             share: "none: first come".to_owned(),

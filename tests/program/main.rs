@@ -52,6 +52,7 @@ mod live_stream;
 mod machine;
 mod malformed_requests;
 mod many_nodes;
+mod mcp;
 mod me;
 mod missing_program;
 mod nodes;

@@ -183,13 +183,18 @@ fn with_model(mut example: Value) -> Value {
     example
 }
 
-/// Routes without an entry in the document: the metrics, the document itself, and a route that always refuses.
+/// Routes without an entry in the document: the metrics, the document itself, MCP, and a route that always refuses.
 fn beside() -> Vec<Route> {
     let none = Value::Null;
     vec![
         Route::new("get", "/metrics", none.clone()),
         Route::new("get", "/docs/", none.clone()),
         Route::new("get", "/openapi.json", none),
+        Route::new(
+            "post",
+            "/mcp",
+            json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+        ),
         Route::new("post", "/api/blobs/sha256:00", json!({})),
     ]
 }

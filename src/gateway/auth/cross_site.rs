@@ -19,8 +19,8 @@ const FORMS: [&str; 4] = [
 ];
 const SHOWN_MAX: usize = 200;
 
-/// Checks whether a request without a key may be served. `server.cors` lists the allowed pages.
-pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
+/// Checks whether a request may be served without the protection of a key. `server.cors` lists the allowed pages.
+pub fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     if is_of_page(parts) {
         let config = app.config();
         check_page(parts, config.server.cors.as_ref(), app.edge.has_tls())?;
