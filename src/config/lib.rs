@@ -13,13 +13,14 @@ pub use problems::{ConfigError, PlacedProblem, Problem, positions};
 pub use reading::ParseError;
 pub use sections::{
     AccessLog, AtEnd, AuthSection, BatchSection, CatalogSection, ClassName, CompatSection,
-    CorsSection, EveningMode, EveningSection, FixedDevice, GrantRole, GrantSection, GroupSection,
-    GroupsSection, HistorySection, HostName, InferenceAuth, InventorySection, KeepHotScope, Limit,
-    LimitsSection, LogFormat, LogLevel, LogSection, MetricsAuth, Network, NodeSection, OidcSection,
-    OnOutage, OnRestart, OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection,
-    PricesSection, Provider, QuotaSection, RedisSection, ResponsesSection, ServerSection,
-    SourcesSection, StandbySection, StateSection, TelemetryProtocol, TelemetrySection, TlsFiles,
-    UnknownFields, UsageSection, groups, limits, oidc,
+    CorsSection, EveningMode, EveningSection, FallbackCause, FixedDevice, GrantRole, GrantSection,
+    GroupSection, GroupsSection, HistorySection, HostName, InferenceAuth, InventorySection,
+    KeepHotScope, Limit, LimitsSection, LogFormat, LogLevel, LogSection, MetricsAuth, Network,
+    NodeSection, OidcSection, OnOutage, OnRestart, OnUnknown, ParkingSection, PoolObjective,
+    PoolPolicy, PoolSection, PricesSection, Provider, QuotaSection, RedisSection, RequestRule,
+    ResponsesSection, ServerSection, SourcesSection, StandbySection, StateSection,
+    TelemetryProtocol, TelemetrySection, TlsFiles, UnknownFields, UsageSection,
+    VirtualModelSection, VirtualModelsSection, groups, limits, oidc, virtual_models,
 };
 pub use values::{
     Addresses, BasePath, BatchHours, CronExpression, DatabaseUrl, DeviceKind, IdleProbe,

@@ -116,6 +116,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("limits.models", AtOnce),
     ("limits.redis", ByRestart),
     ("groups", AtOnce),
+    ("virtual_models", AtOnce),
     ("batch.hours", AtOnce),
     ("batch.hours_for", AtOnce),
     ("batch.files_max", AtOnce),
@@ -175,7 +176,7 @@ pub fn applies(key: &str) -> Option<Applies> {
     let mut names = key.split('.');
     let section = names.next()?;
     let key = names.next().map(|name| format!("{section}.{name}"));
-    // The keys of `groups` are names, so the section has one class.
+    // The keys of `groups` and `virtual_models` are names, so each section has one class.
     let mut known = CLASSES.iter();
     let found = known.find(|(name, _)| *name == section || key.as_deref() == Some(name))?;
     Some(found.1)

@@ -54,6 +54,7 @@ impl Config {
             state,
             // A group that is gone must not stay.
             groups: newer.groups.clone(),
+            virtual_models: newer.virtual_models.clone(),
             file: newer.file.clone(),
             origins: self.origins.reloaded(&newer.origins),
             local_zone: newer.local_zone.clone(),

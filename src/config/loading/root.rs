@@ -12,7 +12,7 @@ use crate::sections::{
     AuthSection, BatchSection, CatalogSection, CompatSection, EveningSection, GroupsSection,
     InventorySection, LimitsSection, LogSection, NodeSection, ParkingSection, PoolObjective,
     PoolPolicy, PoolSection, ServerSection, SourcesSection, StateSection, TelemetrySection,
-    UsageSection,
+    UsageSection, VirtualModelsSection,
 };
 use crate::values::{DatabaseUrl, LocalZone, TimeZone};
 use pool::{Limits, Span, Time};
@@ -35,6 +35,8 @@ pub struct Config {
     pub limits: LimitsSection,
     /// Groups of callers by name, in a tree (F1).
     pub groups: GroupsSection,
+    /// Names that stand for several models.
+    pub virtual_models: VirtualModelsSection,
     pub batch: BatchSection,
     #[serde(alias = "autoscaler")]
     pub cluster: ClusterSection,

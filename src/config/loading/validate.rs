@@ -10,7 +10,7 @@ use crate::cluster::section as cluster;
 use crate::problems::Problem;
 use crate::sections::{
     InventorySection, OnUnknown, PoolSection, Provider, groups, oidc, responses, server, standby,
-    usage,
+    usage, virtual_models,
 };
 use crate::values::{CronExpression, DeviceKind, IdleProbe, Length, MaxTurn, TimeZone};
 
@@ -108,6 +108,7 @@ pub(crate) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
     problems.extend(groups::problems(&config.groups));
+    problems.extend(virtual_models::problems(&config.virtual_models));
     problems.extend(responses::problems(&config.state.responses));
     problems.extend(config.batch.problems());
     problems.extend(usage::problems(&config.usage));

@@ -19,6 +19,7 @@ pub(crate) mod standby;
 mod state;
 mod telemetry;
 pub(crate) mod usage;
+pub mod virtual_models;
 
 pub use self::pool::{
     KeepHotScope, OnRestart, ParkingSection, PoolObjective, PoolPolicy, PoolSection, UnknownFields,
@@ -41,3 +42,4 @@ pub use standby::StandbySection;
 pub use state::{HistorySection, StateSection};
 pub use telemetry::{TelemetryProtocol, TelemetrySection};
 pub use usage::{PricesSection, UsageSection};
+pub use virtual_models::{FallbackCause, RequestRule, VirtualModelSection, VirtualModelsSection};

@@ -46,6 +46,10 @@ const FILES: &str = r#"
     groups:\n  lab:\n    weight: 0\n | line 3 | groups.lab.weight is 0; allowed: 1 to 1000
     groups:\n  a:\n    parent: b\n  b:\n    parent: a\n | line 3 | groups.a.parent | contain each other: a in b
     groups:\n  a:\n    keys: [k1]\n  b:\n    keys: [k1]\n | line 5 | groups.b.keys[0] is `k1`, which already belongs to a
+    virtual_models:\n  coder:\n    any_of: [m, coder]\n | line 3 | virtual_models.coder.any_of[1] is `coder`, the virtual model itself; name a model
+    virtual_models:\n  a: {any_of: [m]}\n  org/b.c:\n    fallback:\n      - m\n      - a\n | line 6 | virtual_models.org/b.c.fallback[1] is `a`, which is a virtual model
+    virtual_models:\n  a:\n    split:\n      m: 0\n | line 4 | virtual_models.a.split.m is 0; allowed: more than 0
+    virtual_models:\n  a: {}\n | line 2 | virtual_models.a has no rule; set one of any_of, split, fallback and by
     limits:\n  models:\n    org/a.b:\n      tokens_per_day: 0\n | line 4 | limits.models.org/a.b.tokens_per_day is 0; allowed: 1 to
     // Addresses and names.
     server:\n  listen: 8080\n | line 2 | server.listen | has no port | 127.0.0.1:8080

@@ -218,8 +218,9 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("compat.rayllm", "true", ""),
     ("compat.run", "true", ""),
     ("compat.run_model", "tiny-chat", ""),
-    // The test below tries it.
+    // The tests below try them.
     ("groups", "", ""),
+    ("virtual_models", "", ""),
     ("batch.hours", "never", ""),
     ("batch.hours_for", "2h", ""),
     ("batch.files_max", "1GiB", ""),
@@ -288,4 +289,17 @@ fn a_reload_adds_changes_and_removes_groups() {
     let newer = load("groups: {lab: {weight: 3}, old: {keys: [k1]}}\n").unwrap();
     let (_, comparison) = running.reloaded(&newer).unwrap();
     assert_eq!(comparison.applied[0].key, "groups.lab.weight");
+}
+
+#[test]
+fn a_reload_adds_changes_and_removes_virtual_models() {
+    let running = load("virtual_models: {coder: {any_of: [a]}, old: {any_of: [b]}}\n").unwrap();
+    let newer = load("virtual_models: {coder: {any_of: [a, b]}, new: {any_of: [b]}}\n").unwrap();
+    let (reloaded, comparison) = running.reloaded(&newer).unwrap();
+    assert_eq!(reloaded.virtual_models, newer.virtual_models);
+    assert_eq!(comparison.needs_restart, []);
+    assert_eq!(comparison.applied[0].key, "virtual_models");
+    let newer = load("virtual_models: {coder: {any_of: [b]}, old: {any_of: [b]}}\n").unwrap();
+    let (_, comparison) = running.reloaded(&newer).unwrap();
+    assert_eq!(comparison.applied[0].key, "virtual_models.coder.any_of");
 }
