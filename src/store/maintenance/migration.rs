@@ -10,13 +10,14 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 36] = [
+const TABLES: [(&str, &str); 37] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
     ("meta", "key"),
     ("cordons", "device"),
     ("groups", "name"),
+    ("virtual_models", "name"),
     ("measurements", "rowid"),
     ("remembered", "rowid"),
     ("usage", "rowid"),

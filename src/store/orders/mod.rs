@@ -1,10 +1,11 @@
-//! State that administrators set and the pool restores at its start: wishes, cordons, groups, nodes, registrations.
+//! State that administrators set and the pool restores at its start: wishes, cordons, groups, virtual models, nodes, registrations.
 
 mod cordons;
 mod facts;
 mod groups;
 mod nodes;
 mod used_rays;
+mod virtual_models;
 mod wishes;
 
 pub use nodes::{
