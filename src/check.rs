@@ -83,6 +83,7 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let (catalog, mut warnings, errors) = read.map_err(|error| error.to_string())?;
     if is_whole {
         warnings.extend(unused_targets(&config, &catalog));
+        warnings.extend(virtual_models_of(&config, &catalog));
     }
     for error in errors.iter().map(ToString::to_string) {
         error.lines().for_each(|line| report.error(line.to_owned()));
@@ -141,6 +142,38 @@ fn unused_targets(config: &Config, catalog: &Catalog) -> Vec<Warning> {
         ),
     };
     unused.map(warning).collect()
+}
+
+/// Virtual models whose members have no file, or whose name a model has. Registered models are not read here.
+fn virtual_models_of(config: &Config, catalog: &Catalog) -> Vec<Warning> {
+    let warning = |key: String, message: String| Warning {
+        origin: config.file.as_ref().map_or_else(
+            || "configuration".to_owned(),
+            |file| file.display().to_string(),
+        ),
+        line: None,
+        key: Some(key),
+        message,
+    };
+    let mut warnings = Vec::new();
+    for (name, model) in &config.virtual_models {
+        if let Some(entry) = catalog.get(name) {
+            let message = format!(
+                "the model {} has this name, so the virtual model has no effect; rename one of them",
+                entry.name
+            );
+            warnings.push(warning(format!("virtual_models.{name}"), message));
+        }
+        for (key, member) in model.members() {
+            if catalog.get(member).is_none() {
+                let message = format!(
+                    "no model file describes `{member}`, so it serves no request unless it is registered; correct the name, or add its file"
+                );
+                warnings.push(warning(format!("virtual_models.{name}.{key}"), message));
+            }
+        }
+    }
+    warnings
 }
 
 /// Checks the parts that `serve` needs in addition to models.

@@ -30,6 +30,7 @@ mod report;
 mod session;
 pub mod upkeep;
 mod usage;
+mod virtual_models;
 mod votes;
 mod what_if;
 mod why;
@@ -53,6 +54,11 @@ pub fn routes() -> OpenApiRouter<App> {
             models::remove
         ))
         .routes(routes!(models::file))
+        .routes(routes!(
+            virtual_models::list,
+            virtual_models::set,
+            virtual_models::remove
+        ))
         .routes(routes!(devices::list))
         .routes(routes!(cordons::cordon))
         .routes(routes!(cordons::uncordon))

@@ -18,6 +18,7 @@ use gateway::inference::understood;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
+use gateway::virtual_models::preview;
 use pool::{Command, LoadOrder, LoadResult, Outcome, Plan, Refusal, ReplicaId};
 
 /// Load a model
@@ -113,7 +114,8 @@ pub async fn load(
 
 /// Preview a load
 ///
-/// The decision that a load would get now: placement, evictions and reasons. Nothing changes.
+/// The decision that a load would get now: placement, evictions and reasons. For a virtual model, that of the member which the next
+/// request would get. Nothing changes.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -142,20 +144,19 @@ pub(crate) async fn plan(
     _: Reader,
     Body(request): Body<LoadRequest>,
 ) -> Result<Json<PlanView>, Failure> {
-    let route = known(&app, &request.model)?;
+    let (route, choice) = match preview::named(&app, &request.model) {
+        Some(chosen) => chosen.map(|(route, choice)| (route, Some(choice)))?,
+        None => (known(&app, &request.model)?, None),
+    };
     let order = order_of(&app, &route, &request).await?;
     let force = order.force;
     let Some((plan, expected)) = app.handle.plan(order).await? else {
         return Err(not_served(&route.entry.name));
     };
     let now = app.handle.clock().now();
-    Ok(Json(PlanView::from_plan(
-        &plan,
-        expected,
-        force,
-        now,
-        &app.handle.snapshot(),
-    )))
+    let mut view = PlanView::from_plan(&plan, expected, force, now, &app.handle.snapshot());
+    view.virtual_choice = choice;
+    Ok(Json(view))
 }
 
 /// Unload a model

@@ -12,6 +12,7 @@ use gateway::auth::Reader;
 use gateway::fields::{Fields, Params, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
+use gateway::virtual_models::preview;
 use pool::KeyId;
 use store::{StoredDecision, StoredRecord};
 
@@ -33,7 +34,8 @@ pub(crate) struct WhyQuery {
     /// The id of an event in the history. Set either this or `model`.
     #[param(minimum = 1)]
     event: Option<i64>,
-    /// A model: explains its last load, eviction, unload or refusal, whichever came last.
+    /// A model: explains its last load, eviction, unload or refusal, whichever came last. A virtual model stands for the member that
+    /// the next request would get.
     #[param(min_length = 1, example = "tiny-chat")]
     model: Option<String>,
 }
@@ -83,6 +85,11 @@ pub(crate) async fn show(
     Params(query): Params<WhyQuery>,
 ) -> Result<Json<WhyView>, Failure> {
     let store = app.handle.store();
+    let chosen = query
+        .model
+        .as_deref()
+        .and_then(|name| preview::named(&app, name));
+    let choice = chosen.transpose()?.map(|(_, choice)| choice);
     let event = match (query.event, query.model) {
         (Some(id), _) => store.event(id).await.map_err(unreadable)?.ok_or_else(|| {
             Failure::not_found(format!(
@@ -91,11 +98,18 @@ pub(crate) async fn show(
             ))
         })?,
         (None, name) => {
+            let name = choice.as_ref().map(|choice| choice.member.clone()).or(name);
             let name = model_with_history(&app, name.unwrap_or_default()).await?;
             let newest = store.newest_of(&name, &TELLING, None, i64::MAX).await;
             newest.map_err(unreadable)?.ok_or_else(|| {
+                let chosen = choice.as_ref().map_or_else(String::new, |choice| {
+                    format!(
+                        "{} ({}) takes {} now, because {}; ",
+                        choice.name, choice.kind, choice.member, choice.reason
+                    )
+                });
                 Failure::not_found(format!(
-                    "the history has no load, eviction or refusal of {name}"
+                    "{chosen}the history has no load, eviction or refusal of {name}"
                 ))
             })?
         }
@@ -115,6 +129,7 @@ pub(crate) async fn show(
     why.group = why
         .group
         .or_else(|| paths.values().next().map(|path| path.to_string()));
+    why.virtual_choice = choice;
     Ok(Json(why))
 }
 

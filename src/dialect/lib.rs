@@ -124,6 +124,16 @@ impl Teller {
         }
     }
 
+    /// Sets the model's name in the response of an API that repeats the name of the request.
+    pub fn set_model(&mut self, name: &str) {
+        match self {
+            Teller::Plain | Teller::Custom(_) => {}
+            Teller::Anthropic(message) => message.set_model(name),
+            Teller::Responses(response) => response.set_model(name),
+            Teller::Ollama(output) => output.set_model(name),
+        }
+    }
+
     /// Notes that the request has its seat.
     #[inline]
     pub fn seated(&self) {

@@ -21,7 +21,7 @@ pub struct Reading {
 }
 
 /// Request properties that apply once the model's engine is known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hints {
     pub reasoning: ReasoningRequest,
     /// Top-level fields that the client's API does not have.
@@ -31,7 +31,7 @@ pub struct Hints {
 }
 
 /// A request in OpenAI's form, and the writer of its response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TranslatedRequest<T> {
     pub body: Bytes,
     pub teller: T,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::state::App;
+use crate::virtual_models::preview::needs_model;
 use api_types::error::Failure;
 use controller::Route;
 
@@ -15,6 +16,9 @@ pub fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
 pub fn unknown(app: &App, name: &str) -> Failure {
     match app.handle.broken_model(name) {
         Some(broken) => Failure::broken_file(&broken),
-        None => Failure::unknown_model(name, &app.handle.closest(name)),
+        None => match app.virtual_models.named(&app.config(), name) {
+            Some(model) => needs_model(&model),
+            None => Failure::unknown_model(name, &app.handle.closest(name)),
+        },
     }
 }

@@ -34,3 +34,4 @@ pub mod request_ids;
 pub mod routes;
 pub mod state;
 mod upstream;
+pub mod virtual_models;

@@ -20,6 +20,7 @@ use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
 use crate::request_ids::SharedIds;
 use crate::upstream::proxy::Upstream;
+use crate::virtual_models::kept::VirtualModels;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use api_types::reload::Reload;
@@ -77,6 +78,8 @@ pub struct Parts {
     pub reading: Reading,
     pub cards: Arc<Cards>,
     pub plan_turns: PlanTurns,
+    /// Names that stand for several models.
+    pub virtual_models: VirtualModels,
     pub request_ids: SharedIds,
     pub started_unix_seconds: u64,
     /// Fires when the process ends: responses still in progress end with an error.
@@ -183,6 +186,7 @@ impl App {
             reading,
             cards: Arc::default(),
             plan_turns: PlanTurns::default(),
+            virtual_models: VirtualModels::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),

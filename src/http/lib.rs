@@ -24,6 +24,7 @@ pub use gateway::credentials::keys::{Keys, KeysError};
 pub use gateway::key_usage::KeyUsages;
 pub use gateway::metrics::Metrics;
 pub use gateway::state::App;
+pub use gateway::virtual_models::preview::catalogue_warnings as virtual_model_warnings;
 pub use server::Server;
 pub use shared_limits::{SharedLimit, shared_limits};
 pub use standby::Standby;

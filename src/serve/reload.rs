@@ -60,6 +60,10 @@ impl Reloader {
         self.limits.set(config.limits.clone(), config.zone());
         let groups = self.keys.groups();
         warnings.extend(groups.set(&config.groups, &self.keys.all(), &self.handle));
+        warnings.extend(http::virtual_model_warnings(
+            &config.virtual_models,
+            &self.handle,
+        ));
         if let Some(prepared) = evening {
             let changed = self.schedule.change(prepared).await;
             warnings.extend(changed.err().map(|error| error.to_string()));

@@ -99,6 +99,11 @@ impl Core {
         let ending = app.ending();
         let responses = app.responses();
         let usages = app.usages();
+        let virtual_models = app.virtual_models.load(store).await;
+        virtual_models.map_err(|fault| format!("cannot read the virtual models: {fault}"))?;
+        for warning in http::virtual_model_warnings(&config.virtual_models, handle) {
+            tracing::warn!("{warning}");
+        }
         // Quotas count before the first request.
         usages.read_groups().await;
         let counting = task(Arc::clone(&usages).keep_writing());

@@ -26,6 +26,7 @@ mod session;
 mod upkeep;
 mod usage;
 mod values;
+mod virtual_models;
 mod votes;
 mod weights;
 mod what_if;
@@ -65,6 +66,9 @@ pub use upkeep::{
 };
 pub use usage::{MyDeviceTime, UsageParts, UsageView, group_and_account};
 pub use values::{at, class_name, moment};
+pub use virtual_models::{
+    RemovedVirtualModel, VirtualChoice, VirtualMember, VirtualModelList, VirtualModelView,
+};
 pub use votes::{Leaderboard, VoteResponse, VotedModel};
 pub use what_if::WhatIfView;
 pub use why::WhyView;

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::planned_node::PlannedNodeView;
 use super::values::{Needs, Share, shares};
+use super::virtual_models::VirtualChoice;
 use controller::Snapshot;
 use pool::{
     Candidate, DeviceId, Plan, Prospect, ReplicaId, ReplicaState, Span, StopReason, Time, Verdict,
@@ -46,6 +47,9 @@ pub struct PlanView {
     /// refused or waits for a node.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
+    /// The choice of the model, if the request named a virtual model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_choice: Option<VirtualChoice>,
 }
 
 /// A load of the model in progress.
@@ -142,6 +146,7 @@ impl PlanView {
                 .map(|victim| VictimView::new(victim, plan, force, snapshot))
                 .collect(),
             node: plan.node.as_ref().map(PlannedNodeView::new),
+            virtual_choice: None,
             waits_for,
             cost: CostView {
                 highest_victim_priority: plan.victims.iter().map(|victim| victim.priority.0).max(),

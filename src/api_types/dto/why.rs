@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::values::at;
+use super::virtual_models::VirtualChoice;
 use store::{StoredDecision, StoredMemory, StoredRecord};
 
 /// Explanation of an event.
@@ -34,6 +35,9 @@ pub struct WhyView {
     pub memory: Vec<WhyMemory>,
     /// The decision in sentences.
     pub words: Vec<String>,
+    /// The member that a virtual model would take now, if the request named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_choice: Option<VirtualChoice>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -90,6 +94,7 @@ impl WhyView {
             candidates: decision.map_or_else(Vec::new, candidates),
             memory: memory.iter().map(memory_of).collect(),
             words: describe(event, decider, decision),
+            virtual_choice: None,
         }
     }
 }

@@ -95,6 +95,8 @@ pub struct ModelObject {
     pub root: Option<String>,
     /// The model that an adapter belongs to.
     pub parent: Option<String>,
+    /// The models behind a virtual model.
+    pub members: Option<Vec<String>>,
     /// RayLLM's field, if `compat.rayllm` is on.
     #[schema(value_type = Option<Object>)]
     pub rayllm_metadata: Option<Value>,

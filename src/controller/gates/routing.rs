@@ -48,6 +48,14 @@ impl Route {
         !self.gates.load().is_empty()
     }
 
+    /// The use of its ready replicas: whether one has a free seat, and the requests in flight at the least loaded one. `None`
+    /// without a ready replica.
+    pub fn readiness(&self) -> Option<(bool, u64)> {
+        let gates = self.gates.load();
+        let least = gates.iter().map(|gate| gate.load()).min()?;
+        Some((gates.iter().any(|gate| gate.has_room()), least))
+    }
+
     /// Returns true if interactive requests leave room for a batch request.
     pub fn has_batch_room(&self) -> bool {
         self.gates.load().iter().any(|gate| gate.has_batch_room())

@@ -57,6 +57,10 @@ impl Message {
         }
     }
 
+    pub fn set_model(&mut self, name: &str) {
+        name.clone_into(&mut self.model);
+    }
+
     pub fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();

@@ -30,7 +30,7 @@ pub enum Ask {
 #[derive(Clone, Debug)]
 pub struct Answer {
     ask: Ask,
-    /// Model name as the client wrote it.
+    /// Model name as the client wrote it, or the member of a virtual model.
     model: String,
     marks: Arc<Marks>,
     calls: BTreeMap<u64, CallPiece>,
@@ -54,6 +54,10 @@ impl Answer {
             timings: None,
             is_over: false,
         }
+    }
+
+    pub fn set_model(&mut self, name: &str) {
+        name.clone_into(&mut self.model);
     }
 
     pub fn seated(&self) {

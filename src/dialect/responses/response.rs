@@ -124,6 +124,10 @@ impl Response {
         }
     }
 
+    pub fn set_model(&mut self, name: &str) {
+        name.clone_into(&mut self.model);
+    }
+
     pub fn set_tier(&mut self, tier: &'static str, follows_engine: bool) {
         self.tier = Cow::Borrowed(tier);
         self.follows_engine = follows_engine;

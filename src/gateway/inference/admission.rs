@@ -14,6 +14,7 @@ use crate::inference::request::failed::{Failed, into_response};
 use crate::inference::request::service_class::ServiceWish;
 use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
 use crate::state::App;
+use crate::virtual_models::attempts::Attempts;
 use access::limits::Admission;
 use api_types::error::Failure;
 use catalog::Entry;
@@ -85,6 +86,8 @@ pub struct RequestContext {
     pub arrived_at: Time,
     deadlines: Result<Deadlines, Failure>,
     head: Mutex<ResponseHead>,
+    /// Set for a request that names a virtual model. Boxed because most do not.
+    attempts: Mutex<Option<Box<Attempts>>>,
 }
 
 impl RequestContext {
@@ -95,6 +98,7 @@ impl RequestContext {
             arrived_at,
             deadlines: Deadlines::from_headers(headers, arrived_at),
             head: Mutex::default(),
+            attempts: Mutex::default(),
         }
     }
 
@@ -124,8 +128,28 @@ impl RequestContext {
         }
     }
 
+    /// The client's deadlines, and the longest wait for this member of a virtual model.
     pub(crate) fn patience(&self) -> Deadlines {
-        self.deadlines.as_ref().copied().unwrap_or_default()
+        let mut deadlines = self.deadlines.as_ref().copied().unwrap_or_default();
+        if let Some(wait) = self.wait_for_member() {
+            deadlines.seat = Some(deadlines.seat.map_or(wait, |own| own.min(wait)));
+        }
+        deadlines
+    }
+
+    /// The longest wait for the member of a virtual model that has another member for the request.
+    pub(crate) fn wait_for_member(&self) -> Option<Duration> {
+        self.attempts(|attempts| attempts.as_ref()?.wait_max())
+    }
+
+    /// Reads or changes the attempts of a request that names a virtual model.
+    pub(crate) fn attempts<T>(&self, work: impl FnOnce(&mut Option<Box<Attempts>>) -> T) -> T {
+        work(&mut locked(&self.attempts))
+    }
+
+    /// Forgets the seat of a failed attempt.
+    pub(crate) fn forget_seat(&self) {
+        locked(&self.head).seat = None;
     }
 
     /// Adds response headers.

@@ -17,6 +17,7 @@ use crate::state::{App, Ending};
 use crate::upstream::engine_error;
 use crate::upstream::proxy::Incoming;
 use crate::upstream::remote;
+use crate::virtual_models::causes::PromptTooLong;
 use access::limits::Admission;
 use api_types::error::{ErrorKind, Failure};
 use controller::{Clock, CutReason, FirstTokens, Lease};
@@ -271,7 +272,17 @@ pub(crate) fn engine_error_of(
         Some(error) => (ErrorKind::Invalid.status(), error),
         None => (head.status, body),
     };
-    engine_error::response(status, &head.headers, body)
+    let is_too_long = status == ErrorKind::Invalid.status() && says_too_long(&body);
+    let mut response = engine_error::response(status, &head.headers, body);
+    if is_too_long {
+        response.extensions_mut().insert(PromptTooLong);
+    }
+    response
+}
+
+/// Returns true if an engine's error names the code of a too long prompt.
+fn says_too_long(body: &[u8]) -> bool {
+    memchr::memmem::find(body, overflow::CODE.as_bytes()).is_some()
 }
 
 /// The body of an error about a too long prompt, in a form that clients recognize.

@@ -10,6 +10,7 @@ pub mod routes;
 mod adapters;
 pub mod admission;
 mod call;
+mod member;
 mod response_head;
 pub mod stages;
 pub mod understood;

@@ -21,6 +21,7 @@ use crate::auth::User;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
+use crate::inference::member::{self, Spare};
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{mended, read};
@@ -119,7 +120,43 @@ pub async fn respond(
     path: &'static str,
     translated: TranslatedRequest<Teller>,
 ) -> Result<Response, Failed> {
-    let request = understand(app, context, path, translated).await?;
+    let mut spare = member::spare(app, context, &translated);
+    let ended = attempt(app, context, path, translated, &mut spare).await;
+    match spare {
+        None => ended,
+        // Boxed because few requests may fall back.
+        Some(spare) => Box::pin(fall_back(app, context, path, *spare, ended)).await,
+    }
+}
+
+/// Sends the request to the next members of its virtual model while they cannot serve it. `ended` is the result of the first.
+async fn fall_back(
+    app: &App,
+    context: &RequestContext,
+    path: &'static str,
+    spare: TranslatedRequest<Teller>,
+    mut ended: Result<Response, Failed>,
+) -> Result<Response, Failed> {
+    while member::cause_to_fall_back(app, context, &ended).is_some() {
+        ended = attempt(app, context, path, spare.clone(), &mut None).await;
+    }
+    ended
+}
+
+/// Serves the request with the model that it names, or with a member of its virtual model. Drops `spare` if no other member may
+/// serve it.
+async fn attempt(
+    app: &App,
+    context: &RequestContext,
+    path: &'static str,
+    translated: TranslatedRequest<Teller>,
+    spare: &mut Spare,
+) -> Result<Response, Failed> {
+    let understood = understand(app, context, path, translated).await;
+    if spare.is_some() && !member::may_fall_back(context) {
+        *spare = None;
+    }
+    let request = understood?;
     let model = Arc::clone(&request.model);
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
@@ -259,7 +296,9 @@ async fn seat(
             record::trace(|trace| trace.queued(&model, now));
             // For a short time an error can still set the status; then the stream begins.
             let every = app.config().server.keep_alive_comment.duration();
-            let every = call.request.scanned.stream.then_some(every);
+            // With another member left, the status must stay open until the wait for this one ends.
+            let begins = call.request.scanned.stream && context.wait_for_member().is_none();
+            let every = begins.then_some(every);
             let until = [every, deadlines.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
             match tokio::time::timeout(until, waiting.seat()).await {

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use crate::auth::User;
 use crate::inference::adapters;
 use crate::inference::admission::{self, RequestContext};
+use crate::inference::member;
 use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
@@ -65,8 +66,13 @@ pub(crate) async fn understand(
     translated: TranslatedRequest<Teller>,
 ) -> Result<Understood, Failed> {
     let share = record::share();
-    let (scanned, route) = find(app, &context.user, translated.body).await?;
+    let (scanned, route) = find(app, context, translated.body).await?;
     let model = Arc::clone(&route.name);
+    let mut teller = translated.teller;
+    if context.attempts(|attempts| attempts.is_some()) {
+        // Other APIs would repeat the name in the request.
+        teller.set_model(&scanned.model);
+    }
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     // Refuses impossible requests before anything is loaded for them.
     check_generates(&route, path).map_err(fail)?;
@@ -104,9 +110,7 @@ pub(crate) async fn understand(
     let is_plain = !scanned.stream
         && match entry.plain_requests {
             Some(is_plain) => is_plain,
-            None => {
-                matches!(translated.teller, Teller::Plain) && entry.recipe.takes_plain_requests()
-            }
+            None => matches!(teller, Teller::Plain) && entry.recipe.takes_plain_requests(),
         };
     let may_need_template = needs_template(&entry, path, &body);
     let is_remote = matches!(entry.recipe, Recipe::Remote(_));
@@ -166,20 +170,38 @@ pub(crate) async fn understand(
         choices: usize::try_from(requested).unwrap_or(usize::MAX),
         body,
         conversation,
-        teller: translated.teller,
+        teller,
         keep: translated.keep,
         wish,
     })
 }
 
 /// Scans the body for routing and finds its model.
-pub async fn find(app: &App, user: &User, body: Bytes) -> Result<(Scanned, Arc<Route>), Failed> {
+///
+/// For a virtual model, the result is the member that serves the request, and the scanned name is the member's.
+pub async fn find(
+    app: &App,
+    context: &RequestContext,
+    body: Bytes,
+) -> Result<(Scanned, Arc<Route>), Failed> {
     let scanned = app.reading.run(body.len(), || Scanned::read(body)).await;
     let mut scanned = scanned.map_err(|failure| (None, failure))?;
     if let Some(real) = real_name(app, &scanned.model) {
         scanned.model = real.to_owned();
     }
-    let route = model(app, user, &scanned.model).await?;
+    if let Some(route) = app.handle.route(&scanned.model) {
+        let allowed = admission::allowed(app, &context.user, &scanned.model, &route.entry);
+        allowed.map_err(|failure| (None, failure))?;
+        return Ok((scanned, route));
+    }
+    if let Some(named) = app.virtual_models.named(&app.config(), &scanned.model) {
+        // Boxed because few requests name a virtual model.
+        let chosen = Box::pin(member::choose(app, context, named, Some(&scanned.body)));
+        let (name, route) = chosen.await.map_err(|failure| (None, failure))?;
+        scanned.model = name;
+        return Ok((scanned, route));
+    }
+    let route = registered(app, &context.user, &scanned.model).await?;
     Ok((scanned, route))
 }
 
@@ -190,8 +212,12 @@ pub(crate) fn real_name<'a>(app: &App, name: &'a str) -> Option<&'a str> {
     if !is_tagged || app.handle.route(name).is_some() {
         return None;
     }
+    let is_known = || {
+        let virtual_model = || app.virtual_models.named(&app.config(), bare);
+        app.handle.route(bare).is_some() || virtual_model().is_some()
+    };
     // Names on the hub have no tags.
-    (app.handle.route(bare).is_some() || bare.contains('/')).then_some(bare)
+    (bare.contains('/') || is_known()).then_some(bare)
 }
 
 /// The model with this name, if it is in the catalogue and the user may use it.
@@ -203,17 +229,29 @@ pub fn known(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> 
     Ok(route)
 }
 
-/// The model with this name, if the user may use it. Registers it from the hub if allowed.
-pub async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
+/// The model with this name, if the user may use it: for a virtual model a member, chosen without the body. Registers a model from
+/// the hub if allowed.
+pub async fn model(app: &App, context: &RequestContext, name: &str) -> Result<Arc<Route>, Failed> {
     let early = |failure: Failure| (None, failure);
     let name = real_name(app, name).unwrap_or(name);
-    let route = match app.handle.route(name) {
-        Some(route) => route,
-        // Boxed because it is rare, and large within each request's future.
-        None => Box::pin(hub_registration::of_user(app, user, name))
-            .await
-            .map_err(early)?,
-    };
+    if let Some(route) = app.handle.route(name) {
+        admission::allowed(app, &context.user, name, &route.entry).map_err(early)?;
+        return Ok(route);
+    }
+    if let Some(named) = app.virtual_models.named(&app.config(), name) {
+        let chosen = Box::pin(member::choose(app, context, named, None));
+        let (_, route) = chosen.await.map_err(early)?;
+        return Ok(route);
+    }
+    registered(app, &context.user, name).await
+}
+
+/// Registers a model from the hub if allowed, or refuses its name.
+async fn registered(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
+    let early = |failure: Failure| (None, failure);
+    // Boxed because it is rare, and large within each request's future.
+    let route = Box::pin(hub_registration::of_user(app, user, name)).await;
+    let route = route.map_err(early)?;
     admission::allowed(app, user, name, &route.entry).map_err(early)?;
     Ok(route)
 }

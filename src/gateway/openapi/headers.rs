@@ -29,7 +29,7 @@ pub struct WaitHeaders {
 }
 
 /// Response headers: component name, header name and description.
-pub const ANSWERS: [(&str, &str, &str); 7] = [
+pub const ANSWERS: [(&str, &str, &str); 8] = [
     (
         "RequestId",
         "x-request-id",
@@ -64,6 +64,11 @@ pub const ANSWERS: [(&str, &str, &str); 7] = [
         "Class",
         "x-model-pool-class",
         "The class in which a chat or completion is served: flex, default or priority.",
+    ),
+    (
+        "Model",
+        "x-model-pool-model",
+        "The member that serves a request for a virtual model.",
     ),
 ];
 

@@ -15,7 +15,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 95] = [
+const ROUTES: [(&str, &str); 98] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -80,6 +80,9 @@ const ROUTES: [(&str, &str); 95] = [
     ("put", "/admin/models"),
     ("patch", "/admin/models"),
     ("delete", "/admin/models"),
+    ("get", "/admin/virtual_models"),
+    ("put", "/admin/virtual_models"),
+    ("delete", "/admin/virtual_models"),
     ("get", "/admin/nodes"),
     ("post", "/admin/nodes/tokens"),
     ("delete", "/admin/nodes/tokens"),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::inference::in_flight::{InFlightRequest, why};
 use crate::upstream::proxy::Incoming;
 use crate::upstream::remote;
+use crate::virtual_models::causes::PromptTooLong;
 use api_types::error::Failure;
 use dialect::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
 use dialect::overflow;
@@ -45,7 +46,12 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(json!({ "error": self.error }))).into_response()
+        let is_too_long = self.error["code"] == overflow::CODE;
+        let mut response = (self.status, Json(json!({ "error": self.error }))).into_response();
+        if is_too_long {
+            response.extensions_mut().insert(PromptTooLong);
+        }
+        response
     }
 }
 

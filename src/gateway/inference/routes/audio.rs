@@ -163,7 +163,7 @@ async fn speech_to_text(
         form.model = real.to_owned();
     }
     form.keeps(|file| share.charge(file));
-    let route = model(app, &context.user, &form.model).await?;
+    let route = model(app, context, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
@@ -204,7 +204,7 @@ async fn text_to_speech(
     request: Request<Body>,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, ExtraRoute::Speech).map_err(fail)?;

@@ -80,7 +80,7 @@ pub async fn vectors(
     body: Bytes,
     at_seat: impl FnOnce(&mut InFlightRequest),
 ) -> Result<Response, Failed> {
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, ExtraRoute::Embeddings).map_err(fail)?;

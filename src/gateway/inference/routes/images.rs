@@ -126,7 +126,7 @@ async fn made(
     request: Request<Body>,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, ExtraRoute::Images).map_err(fail)?;
@@ -174,7 +174,7 @@ async fn changed(
         form.model.clone_from(model);
     }
     form.keeps(|file| share.charge(file));
-    let route = model(app, &context.user, &form.model).await?;
+    let route = model(app, context, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;

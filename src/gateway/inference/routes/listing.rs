@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::auth::User;
 use crate::inference::adapters;
 use crate::inference::admission;
-use crate::inference::routes::model_objects;
+use crate::inference::routes::model_objects::{self, ModelObject};
 use crate::inference::understood::real_name;
 use crate::openapi::{ListingErrors, ModelErrors};
 use crate::path_params::Path;
@@ -81,6 +81,11 @@ pub async fn model(
 ) -> Result<Response, Failure> {
     let name = real_name(&app, &name).map_or_else(|| name.clone(), str::to_owned);
     let own = app.handle.route(&name).map(|route| (name.clone(), route));
+    if own.is_none()
+        && let Some(model) = model_objects::of_virtual_model(&app, &user, &name).await
+    {
+        return Ok(described(&app, &headers, &model));
+    }
     let (known, route) = own
         .or_else(|| rayllm_names::route(&app, &name))
         .filter(|(known, route)| user.sight.may_use(&route.entry, known))
@@ -88,11 +93,16 @@ pub async fn model(
     let entry = &route.entry;
     adapters::find(&app, &user, entry, &known).await?;
     let model = model_objects::one(&app, &user, entry, &known).await;
-    if anthropic::speaks(&headers) {
+    Ok(described(&app, &headers, &model))
+}
+
+/// The model in the form that the client reads.
+fn described(app: &App, headers: &HeaderMap, model: &ModelObject) -> Response {
+    if anthropic::speaks(headers) {
         let model = anthropic::model_info(&model.name, model.context, app.started_unix_seconds);
-        return Ok(Json(model).into_response());
+        return Json(model).into_response();
     }
-    Ok(Json(model.openai(&app)).into_response())
+    Json(model.openai(app)).into_response()
 }
 
 /// Parts of OpenAI's API that are not served, by the first path segment after `/v1/`.

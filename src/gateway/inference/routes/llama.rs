@@ -163,7 +163,7 @@ async fn completed(
     extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
@@ -200,7 +200,7 @@ async fn listed(
     query: Vec<(String, String)>,
 ) -> Result<Response, Failed> {
     let name = needed(query, "/v1/audio/voices?model=NAME").map_err(|failure| (None, failure))?;
-    let route = model(app, &context.user, &name).await?;
+    let route = model(app, context, &name).await?;
     let own = route.entry.name.clone();
     let fail = |failure: Failure| (Some(own.clone()), failure);
     check_has(&route, ExtraRoute::Voices).map_err(fail)?;

@@ -1,5 +1,6 @@
 //! The entries of `GET /v1/models`: names, aliases and adapters, with the limits that clients read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct ModelObject {
     root: Option<String>,
     /// The base model of an adapter.
     parent: Option<String>,
+    /// The members of a virtual model that the user may use.
+    members: Vec<String>,
 }
 
 impl ModelObject {
@@ -65,6 +68,25 @@ impl ModelObject {
         }
     }
 
+    /// A virtual model with these members.
+    fn of_members(name: &str, members: &[&ModelObject]) -> ModelObject {
+        let kinds = members.iter().map(|member| member.kind);
+        let mut kinds: Vec<Option<ModelKind>> = kinds.collect();
+        kinds.dedup();
+        ModelObject {
+            name: name.to_owned(),
+            // The length that each member accepts.
+            context: members.iter().map(|member| member.context).min().flatten(),
+            kind: kinds
+                .first()
+                .copied()
+                .flatten()
+                .filter(|_| kinds.len() == 1),
+            members: members.iter().map(|member| member.name.clone()).collect(),
+            ..ModelObject::default()
+        }
+    }
+
     /// The entry in OpenAI's form. The context length has the field names of vLLM, OpenRouter and llama.cpp. `created` is the start
     /// of the service, because the catalogue does not know the age of the weights.
     pub fn openai(&self, app: &App) -> Value {
@@ -84,11 +106,14 @@ impl ModelObject {
                 object[field] = json!(name);
             }
         }
+        if !self.members.is_empty() {
+            object["members"] = json!(self.members);
+        }
         rayllm_names::described(app, &self.name, object)
     }
 }
 
-/// The models that the user may use, each followed by its aliases and adapters.
+/// The models that the user may use, each followed by its aliases and adapters, and then the virtual models.
 pub(crate) async fn all(app: &App, user: &User) -> Vec<ModelObject> {
     let entries = app.handle.entries();
     let cards = cards(app, &entries, true).await;
@@ -108,7 +133,31 @@ pub(crate) async fn all(app: &App, user: &User) -> Vec<ModelObject> {
         let adapters = adapters.iter().filter(|name| user.sight.has(name));
         rows.extend(adapters.map(|name| model.adapter(name)));
     }
+    let table = app.virtual_models.table(&app.config());
+    let known: BTreeMap<&str, &ModelObject> =
+        rows.iter().map(|row| (row.name.as_str(), row)).collect();
+    let named = |name: &Arc<str>| known.get(&**name).copied();
+    let virtual_models = table.models.iter().filter_map(|(name, model)| {
+        let members = model
+            .members
+            .iter()
+            .filter_map(|member| named(&member.name));
+        let members: Vec<&ModelObject> = members.collect();
+        // A model of the same name takes precedence.
+        let is_listed = !members.is_empty() && app.handle.route(name).is_none();
+        is_listed.then(|| ModelObject::of_members(name, &members))
+    });
+    let virtual_models: Vec<ModelObject> = virtual_models.collect();
+    rows.extend(virtual_models);
     rows
+}
+
+/// The entry for a virtual model, if the user may use any of its members.
+pub(crate) async fn of_virtual_model(app: &App, user: &User, name: &str) -> Option<ModelObject> {
+    app.virtual_models.named(&app.config(), name)?;
+    let rows = all(app, user).await.into_iter();
+    let mut rows = rows.filter(|row| !row.members.is_empty());
+    rows.find(|row| row.name == name)
 }
 
 /// The entry for the name, alias or adapter `known`.

@@ -109,7 +109,7 @@ pub(crate) async fn compact(
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async {
         let body = read(&app, request.into_body()).await?;
-        let (_, route) = find(&app, &context.user, body).await?;
+        let (_, route) = find(&app, &context, body).await?;
         Err((Some(route.entry.name.clone()), not_compacted()))
     });
     context.end(&app, work).await

@@ -175,7 +175,7 @@ async fn tokens_of(
     body: Bytes,
     input: impl Fn(&Bytes) -> Result<TokenInput, Failure> + Send + 'static,
 ) -> Result<EngineResponse, Failed> {
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, ExtraRoute::Tokenize).map_err(fail)?;
@@ -242,7 +242,7 @@ async fn text(
     request: Request<Body>,
 ) -> Result<EngineResponse, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, ExtraRoute::Detokenize).map_err(fail)?;

@@ -101,7 +101,7 @@ async fn try_pass(
     extra: ExtraRoute,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &context.user, body).await?;
+    let (scanned, route) = find(app, context, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, extra).map_err(fail)?;

@@ -127,7 +127,7 @@ async fn begin(
     } = parsed.map_err(|failure| (None, failure))?;
     let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
     let Some(body) = body else {
-        let route = understood::model(app, &context.user, &model).await?;
+        let route = understood::model(app, context, &model).await?;
         let name = route.entry.name.clone();
         let fail = |failure: Failure| (Some(name.clone()), failure);
         check_has(&route, ExtraRoute::Embeddings).map_err(fail)?;

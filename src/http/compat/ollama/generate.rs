@@ -118,7 +118,7 @@ async fn begin(
         };
         return stages::respond(app, context, path, translated).await;
     }
-    let route = understood::model(app, &context.user, &model).await?;
+    let route = understood::model(app, context, &model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_generates(&route, "/api/generate").map_err(fail)?;
