@@ -396,6 +396,11 @@ impl Gate {
         in_flight(self.word.load(Ordering::Relaxed))
     }
 
+    /// Returns true if the gate admits requests, now or after others have left.
+    pub fn is_open(&self) -> bool {
+        mode(self.word.load(Ordering::Relaxed)) != CLOSED
+    }
+
     /// Returns true if a waiting request could be admitted.
     pub fn has_room(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);

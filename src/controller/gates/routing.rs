@@ -52,7 +52,8 @@ impl Route {
     /// without a ready replica.
     pub fn readiness(&self) -> Option<(bool, u64)> {
         let gates = self.gates.load();
-        let least = gates.iter().map(|gate| gate.load()).min()?;
+        let open = gates.iter().filter(|gate| gate.is_open());
+        let least = open.map(|gate| gate.load()).min()?;
         Some((gates.iter().any(|gate| gate.has_room()), least))
     }
 

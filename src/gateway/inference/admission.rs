@@ -14,7 +14,7 @@ use crate::inference::request::failed::{Failed, into_response};
 use crate::inference::request::service_class::ServiceWish;
 use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
 use crate::state::App;
-use crate::virtual_models::attempts::Attempts;
+use crate::virtual_models::attempts::RequestAttempts;
 use access::limits::Admission;
 use api_types::error::Failure;
 use catalog::Entry;
@@ -86,8 +86,7 @@ pub struct RequestContext {
     pub arrived_at: Time,
     deadlines: Result<Deadlines, Failure>,
     head: Mutex<ResponseHead>,
-    /// Set for a request that names a virtual model. Boxed because most do not.
-    attempts: Mutex<Option<Box<Attempts>>>,
+    pub(crate) attempts: RequestAttempts,
 }
 
 impl RequestContext {
@@ -98,7 +97,7 @@ impl RequestContext {
             arrived_at,
             deadlines: Deadlines::from_headers(headers, arrived_at),
             head: Mutex::default(),
-            attempts: Mutex::default(),
+            attempts: RequestAttempts::default(),
         }
     }
 
@@ -131,20 +130,10 @@ impl RequestContext {
     /// The client's deadlines, and the longest wait for this member of a virtual model.
     pub(crate) fn patience(&self) -> Deadlines {
         let mut deadlines = self.deadlines.as_ref().copied().unwrap_or_default();
-        if let Some(wait) = self.wait_for_member() {
+        if let Some(wait) = self.attempts.wait_max() {
             deadlines.seat = Some(deadlines.seat.map_or(wait, |own| own.min(wait)));
         }
         deadlines
-    }
-
-    /// The longest wait for the member of a virtual model that has another member for the request.
-    pub(crate) fn wait_for_member(&self) -> Option<Duration> {
-        self.attempts(|attempts| attempts.as_ref()?.wait_max())
-    }
-
-    /// Reads or changes the attempts of a request that names a virtual model.
-    pub(crate) fn attempts<T>(&self, work: impl FnOnce(&mut Option<Box<Attempts>>) -> T) -> T {
-        work(&mut locked(&self.attempts))
     }
 
     /// Forgets the seat of a failed attempt.

@@ -34,7 +34,10 @@ pub(crate) fn spare(
 ) -> Spare {
     let has_fallback = app.virtual_models.table(&app.config()).has_fallback;
     let may_repeat = has_fallback && context.user.batch.is_none();
-    may_repeat.then(|| Box::new(translated.clone()))
+    may_repeat.then(|| {
+        context.attempts.set_may_repeat();
+        Box::new(translated.clone())
+    })
 }
 
 /// Chooses the member for the request, and names it in the response. `body` is the request's, if it is JSON. Returns the member's
@@ -53,7 +56,9 @@ pub(crate) async fn choose(
         return Err(Failure::invalid("model".to_owned(), message));
     }
     // A reload between two attempts changes nothing for the request.
-    let earlier = context.attempts(|attempts| Some(Arc::clone(&attempts.as_ref()?.model)));
+    let earlier = context
+        .attempts
+        .with(|attempts| Some(Arc::clone(&attempts.as_ref()?.model)));
     let model = earlier.unwrap_or(model);
     let facts = match (&model.rule, body) {
         (Rule::Split(_) | Rule::By(_), Some(body)) => {
@@ -65,7 +70,7 @@ pub(crate) async fn choose(
     };
     let number = app.virtual_models.next_number();
     let (user, name) = (&context.user, Arc::clone(&model.name));
-    let chosen = context.attempts(|attempts| {
+    let chosen = context.attempts.with(|attempts| {
         // A second attempt continues with the members of the first.
         let mut next = attempts.take().unwrap_or_else(|| {
             Box::new(Attempts {
@@ -83,7 +88,10 @@ pub(crate) async fn choose(
             (&facts, number),
             has_tried,
         )?;
-        next.begin(selected.member, selected.others > 0);
+        next.begin(
+            selected.member,
+            selected.others > 0 && context.attempts.may_repeat(),
+        );
         *attempts = Some(next);
         Ok(selected)
     });
@@ -104,7 +112,7 @@ pub(crate) async fn choose(
 
 /// Returns true if another member may serve the request after a failure.
 pub(crate) fn may_fall_back(context: &RequestContext) -> bool {
-    context.attempts(|attempts| {
+    context.attempts.with(|attempts| {
         attempts
             .as_ref()
             .is_some_and(|attempts| attempts.may_fall_back())
@@ -117,7 +125,9 @@ pub(crate) fn cause_to_fall_back(
     context: &RequestContext,
     ended: &Result<Response, Failed>,
 ) -> Option<Cause> {
-    let attempts = context.attempts(|attempts| attempts.as_deref().cloned())?;
+    let attempts = context
+        .attempts
+        .with(|attempts| attempts.as_deref().cloned())?;
     if !attempts.may_fall_back() {
         return None;
     }

@@ -1,5 +1,5 @@
 //! The path of a chat or completion, in any API. Each stage runs once and hands its result to the next. The pool decides about
-//! loading and placement.
+//! loading and placement. One file because each stage hands its result to the next.
 //!
 //! ```text
 //!  received ──▶ understood ──▶ admitted ──▶ seated ──▶ answered
@@ -297,7 +297,7 @@ async fn seat(
             // For a short time an error can still set the status; then the stream begins.
             let every = app.config().server.keep_alive_comment.duration();
             // With another member left, the status must stay open until the wait for this one ends.
-            let begins = call.request.scanned.stream && context.wait_for_member().is_none();
+            let begins = call.request.scanned.stream && context.attempts.wait_max().is_none();
             let every = begins.then_some(every);
             let until = [every, deadlines.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);

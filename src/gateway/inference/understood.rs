@@ -69,7 +69,7 @@ pub(crate) async fn understand(
     let (scanned, route) = find(app, context, translated.body).await?;
     let model = Arc::clone(&route.name);
     let mut teller = translated.teller;
-    if context.attempts(|attempts| attempts.is_some()) {
+    if context.attempts.is_virtual() {
         // Other APIs would repeat the name in the request.
         teller.set_model(&scanned.model);
     }

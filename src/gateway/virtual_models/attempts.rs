@@ -1,6 +1,7 @@
 //! The members that a request for a virtual model has tried.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::table::{Rule, VirtualModel};
@@ -43,7 +44,43 @@ impl Attempts {
     }
 }
 
-/// Members beyond the 32 that the configuration allows count as tried together.
+/// The attempts of a request. There are some if it names a virtual model.
+#[derive(Debug, Default)]
+pub(crate) struct RequestAttempts {
+    /// Boxed because most requests name a model.
+    current: Mutex<Option<Box<Attempts>>>,
+    /// The request is kept, and can be sent to another model after a failure.
+    may_repeat: AtomicBool,
+}
+
+impl RequestAttempts {
+    /// Reads or changes the attempts.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Option<Box<Attempts>>) -> T) -> T {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut current)
+    }
+
+    /// Returns true if the request names a virtual model.
+    pub fn is_virtual(&self) -> bool {
+        self.with(|attempts| attempts.is_some())
+    }
+
+    /// The longest wait for the present member, if another one may follow.
+    pub fn wait_max(&self) -> Option<Duration> {
+        self.with(|attempts| attempts.as_ref()?.wait_max())
+    }
+
+    /// Notes that the request is kept for another model.
+    pub fn set_may_repeat(&self) {
+        self.may_repeat.store(true, Ordering::Relaxed);
+    }
+
+    pub fn may_repeat(&self) -> bool {
+        self.may_repeat.load(Ordering::Relaxed)
+    }
+}
+
+/// The configuration allows fewer members than the mask has bits.
 fn bit(member: usize) -> u32 {
     1 << member.min(31)
 }

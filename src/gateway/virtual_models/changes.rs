@@ -1,7 +1,7 @@
 //! Changes of virtual models by administrators: stored before they take effect (D1), and checked together with the configuration
 //! and the catalogue.
 
-use super::preview::check_catalogue;
+use super::preview::{check_members, check_name};
 use crate::state::App;
 use api_types::error::{ErrorKind, Failure};
 use api_types::paths::without_folders;
@@ -24,8 +24,9 @@ pub async fn change(
     let mut kept = before.clone();
     match model {
         Some(model) => {
+            check_name(&app.handle, name)?;
             check(&config.virtual_models, &before, (name, &model))?;
-            check_catalogue(&app.handle, name, &model)?;
+            check_members(&app.handle, &model)?;
             kept.insert(name.to_owned(), model);
         }
         None if kept.remove(name).is_none() => {

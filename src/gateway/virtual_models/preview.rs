@@ -118,19 +118,23 @@ fn catalogue_warnings_of(handle: &Handle, name: &str, model: &VirtualModel) -> V
     warnings
 }
 
-/// The error for a change by an administrator if the virtual model does not fit the catalogue.
-pub(crate) fn check_catalogue(
+/// Refuses the name of a model for a virtual model.
+pub(crate) fn check_name(handle: &Handle, name: &str) -> Result<(), Failure> {
+    let Some(route) = handle.route(name) else {
+        return Ok(());
+    };
+    let message = format!(
+        "the model {} has the name {name}; choose another name for the virtual model",
+        route.entry.name
+    );
+    Err(Failure::conflict("name_taken", message))
+}
+
+/// Refuses members that are not in the catalogue.
+pub(crate) fn check_members(
     handle: &Handle,
-    name: &str,
     model: &config::VirtualModelSection,
 ) -> Result<(), Failure> {
-    if let Some(route) = handle.route(name) {
-        let message = format!(
-            "the model {} has the name {name}; choose another name for the virtual model",
-            route.entry.name
-        );
-        return Err(Failure::conflict("name_taken", message));
-    }
     for (key, member) in model.members() {
         if handle.route(member).is_none() {
             let hint = match handle.closest(member).as_slice() {

@@ -1,4 +1,4 @@
-//! Tests that the document contains every route with a complete description.
+//! Tests that the document contains every route with a complete description. One file because all of them read the same document.
 
 mod fields;
 
