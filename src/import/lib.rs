@@ -13,6 +13,7 @@ mod notes;
 mod options;
 mod outcome;
 mod secrets;
+mod virtual_models;
 
 pub use files::{ImportedFiles, WriteError};
 pub use litellm::litellm;

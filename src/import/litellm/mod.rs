@@ -2,6 +2,7 @@
 //! variable; keys without a counterpart are reported.
 
 mod entry;
+mod fallbacks;
 mod providers;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use crate::fields::{Fields, scalar};
 use crate::names::Names;
 use crate::notes::{Notes, Problem};
 use crate::outcome::{Import, ImportError, ImportedModel, Translation};
+use crate::virtual_models::VirtualModels;
 
 /// # Errors
 /// [`ImportError`] if the file cannot be read at all. Entries that cannot be translated are listed in `left_out`.
@@ -27,6 +29,8 @@ pub fn litellm(
             models: Vec::new(),
             limits: Map::new(),
             first: BTreeMap::new(),
+            outside: BTreeMap::new(),
+            virtual_models: VirtualModels::default(),
             environment,
             notes,
         };
@@ -41,6 +45,9 @@ struct Reader<'a> {
     limits: Map<String, Value>,
     /// Maps LiteLLM's name to the first model imported for it.
     first: BTreeMap<String, usize>,
+    /// Maps LiteLLM's name to the first name here of a model that a virtual model replaces.
+    outside: BTreeMap<String, String>,
+    virtual_models: VirtualModels,
     /// The values for `os.environ/NAME`.
     environment: &'a BTreeMap<String, String>,
     notes: &'a mut Notes,
@@ -63,8 +70,12 @@ const WITHOUT: &[(&str, &str)] = &[
         "loads are retried, but requests are not: clients retry them",
     ),
     (
-        "litellm_settings.fallbacks litellm_settings.context_window_fallbacks litellm_settings.default_fallbacks router_settings.fallbacks",
-        "a request is served by the model that it names, or refused",
+        "litellm_settings.default_fallbacks router_settings.default_fallbacks",
+        "virtual_models names the next model for each model; list it in `fallback` there",
+    ),
+    (
+        "litellm_settings.content_policy_fallbacks router_settings.content_policy_fallbacks",
+        "a refusal by the model is a response, and leads to no other model",
     ),
     (
         "litellm_settings.cache litellm_settings.cache_params",
@@ -154,8 +165,10 @@ impl Reader<'_> {
             }
         }
         self.aliases(&root)?;
+        self.fallbacks(&root)?;
         self.others(&root)?;
         let mut settings = Map::new();
+        self.virtual_models.write(&mut settings);
         if !self.limits.is_empty() {
             settings.insert("limits".to_owned(), json!({"models": self.limits}));
         }
@@ -204,7 +217,8 @@ impl Reader<'_> {
                 continue;
             }
             let fields = Fields::from_path(section, root.get(section))?;
-            for key in fields.keys().filter(|key| *key != "model_group_alias") {
+            const READ: [&str; 3] = ["model_group_alias", "fallbacks", "context_window_fallbacks"];
+            for key in fields.keys().filter(|key| !READ.contains(key)) {
                 let path = fields.path(key);
                 self.notes.warn_without(&path, &path, WITHOUT, LEFT_OUT);
             }

@@ -5,8 +5,9 @@ mod groups;
 mod model;
 mod peers;
 mod pool_section;
+mod selectors;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -16,6 +17,7 @@ use crate::macros::Macros;
 use crate::names::Names;
 use crate::notes::{Notes, Problem};
 use crate::outcome::{Import, ImportContext, ImportError, ImportedModel, Translation};
+use crate::virtual_models::VirtualModels;
 
 /// Represents llama-swap's "never": the longest duration that the pool accepts.
 const NEVER: &str = "365days";
@@ -82,6 +84,7 @@ pub fn llama_swap(
             names: Names::default(),
             models: Vec::new(),
             settings: Map::new(),
+            virtual_models: VirtualModels::default(),
             notes,
         };
         reader.read(document)
@@ -93,6 +96,7 @@ struct Reader<'a> {
     names: Names,
     models: Vec<ImportedModel>,
     settings: Map<String, Value>,
+    virtual_models: VirtualModels,
     notes: &'a mut Notes,
 }
 
@@ -138,6 +142,7 @@ impl Reader<'_> {
         // Assign all names before any model's aliases.
         let names: Vec<(&str, String)> =
             models.keys().map(|id| (id, self.names.take(id))).collect();
+        let ids: BTreeMap<&str, String> = names.iter().cloned().collect();
         for (id, name) in names {
             let key = models.path(id);
             let Some(Value::Object(section)) = models.get(id) else {
@@ -152,11 +157,13 @@ impl Reader<'_> {
         }
         self.check_preload(&defaults, &models);
         self.peers(&root, &defaults.macros)?;
+        self.selectors(&root, &ids)?;
         self.settings(&root, defaults.ttl)?;
         if self.models.is_empty() && self.notes.left_out.is_empty() {
             let message = "there is no model in it; `models` or `peers` is expected";
             return Err(Problem::at("models", message));
         }
+        self.virtual_models.write(&mut self.settings);
         Ok((self.models, self.settings))
     }
 
@@ -212,7 +219,7 @@ impl Reader<'_> {
                 "there are none, so llama-swap serves every client that reaches it; the pool requires a key from other machines (auth.inference)",
             );
         }
-        const READ: [&str; 13] = [
+        const READ: [&str; 14] = [
             "macros",
             "models",
             "peers",
@@ -225,6 +232,7 @@ impl Reader<'_> {
             "groups",
             "matrix",
             "routing",
+            "selectors",
             "$schema",
         ];
         for key in root
