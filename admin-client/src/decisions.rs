@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::responses::NodeUseView;
+use crate::responses::{NodeUseView, VirtualChoice};
 
 /// The decision behind an event.
 #[derive(Debug, Default, Deserialize)]
@@ -21,6 +21,7 @@ pub struct DecisionReport {
     pub candidates: Vec<WhyCandidate>,
     pub memory: Vec<WhyMemory>,
     pub words: Vec<String>,
+    pub virtual_choice: Option<VirtualChoice>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -165,10 +165,21 @@ fn priority(plan: &Plan) -> String {
 }
 
 fn why(plan: &Plan, style: Style) -> String {
-    match plan.reason.as_deref().filter(|reason| !reason.is_empty()) {
-        Some(reason) => item("why", None, &clean(reason), style),
-        None => String::new(),
+    let mut text = String::new();
+    if let Some(choice) = &plan.virtual_choice {
+        let chosen = format!(
+            "{} ({}) takes {}: {}",
+            clean(&choice.name),
+            clean(&choice.kind),
+            clean(&choice.member),
+            clean(&choice.reason)
+        );
+        text.push_str(&item("member", None, &chosen, style));
     }
+    if let Some(reason) = plan.reason.as_deref().filter(|reason| !reason.is_empty()) {
+        text.push_str(&item("why", None, &clean(reason), style));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -24,8 +24,15 @@ pub fn why(why: &DecisionReport, clock: Clock, style: Style) -> String {
     let heading = format!("{what} {} (event {})", clean_line(model), why.event);
     let mut text = painted(&heading, &[(Tint::Warning, &what)], style);
     let decided = why.decided_by.map(|event| format!("event {event}"));
+    let member = why.virtual_choice.as_ref().map(|choice| {
+        format!(
+            "{} ({}) takes {} now: {}",
+            choice.name, choice.kind, choice.member, choice.reason
+        )
+    });
     text.push_str(&facts(
         &[
+            ("member", member),
             ("when", why.at.as_deref().map(|at| clock.stamp(at))),
             ("why", why.reason.clone()),
             ("asked by", why.asked_by.clone()),

@@ -19,6 +19,17 @@ pub struct Plan {
     pub cost: Option<Cost>,
     pub candidates: Vec<Candidate>,
     pub expected_seconds: Option<f64>,
+    pub virtual_choice: Option<VirtualChoice>,
+}
+
+/// The member that a virtual model takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VirtualChoice {
+    pub name: String,
+    pub kind: String,
+    pub member: String,
+    pub reason: String,
 }
 
 /// A load of the model that is already in progress.
