@@ -13,6 +13,7 @@ import { Menu } from '../parts/menu.js';
 import { Table } from '../parts/table.js';
 import { actionsOf, openBulkLoad, openPriority, openUnload } from '../parts/model-actions.js';
 import { openPlan } from '../parts/plan.js';
+import { VirtualModels } from '../parts/virtual-models.js';
 
 export const GROUPS = {
   all: ['All', () => true], ready: ['Ready', it => it.state === 'ready'], loading: ['Loading', it => ['loading', 'waiting', 'fetching'].includes(it.state)],
@@ -125,6 +126,7 @@ export function Models() {
       onClick=${() => replace('models', { ...query, state: name === 'all' ? '' : name })}>${word} <span class="figure">${counts[name]}</span></button>`)}</div>
     <${Table} label="Models" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} chosen=${may ? chosen : undefined} onChoose=${setChosen} onOpen=${it => openModel(it.model)} opened=${query.model}
       hold=${{ by: `${text} ${group} ${sort.by} ${sort.down} ${pins.join(' ')}`, find: name => byName.get(name) }} rowHeight=${innerWidth < 760 ? 60 : 44} empty=${html`<${Empty} icon="models" title=${models.length ? 'No matching model' : 'The catalogue is empty'}>${models.length ? 'Search for another part of the name, or remove the filter.' : 'Add a file to the folder of models, or register one.'}<//>`} />
+    <${VirtualModels} />
     ${list.length > 0 && html`<div class="bulk" role="region" aria-label="Chosen models"><span><b class="figure">${list.length}</b> chosen</span>
       <${Button} icon="up" disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openBulkLoad(list)}>Load…<//><${Button} icon="eject" disabled=${!may} onClick=${() => openUnload(list)}>Unload…<//><${Button} icon="bars" disabled=${!may} onClick=${() => openPriority(list)}>Priority…<//>
       <${Button} onClick=${() => setChosen(new Set())}>Clear selection<//></div>`}`;
