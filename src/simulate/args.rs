@@ -70,6 +70,10 @@ pub struct SimulateArgs {
     /// The priority of a model: `model=2`.
     #[arg(long, value_name = "MODEL=N", requires = "workload")]
     pub priority: Vec<String>,
+    /// Also replay the workload with a virtual model, `coder=org/a,org/b`: a request for any of the models takes a ready model of
+    /// them; print the loads that this saves. May be given several times.
+    #[arg(long = "virtual", value_name = "NAME=MODELS", requires = "workload", conflicts_with_all = ["json", "front"])]
+    pub virtual_models: Vec<String>,
     /// Override a key of the configuration: `pool.keep_hot=30m`. May be given several times.
     #[arg(long, value_name = "KEY=VALUE", requires = "pool")]
     pub set: Vec<String>,

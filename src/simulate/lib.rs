@@ -18,6 +18,7 @@ mod setup;
 mod shares;
 pub mod shipped;
 pub mod table;
+mod virtual_models;
 mod what_if;
 pub mod workload;
 
@@ -133,6 +134,14 @@ fn replay(spec: &str, args: &SimulateArgs, environment: &Environment<'_>) -> Res
             print!("{}", table::text(&setup, &reports));
         }
         None => print!("{}", table::text(&setup, &reports)),
+    }
+    if !args.virtual_models.is_empty() {
+        let own = reports.iter().find(|report| report.policy == "model-pool");
+        let own = own.ok_or("--virtual compares with the policy model-pool")?;
+        print!(
+            "{}",
+            virtual_models::compare(&setup, &args.virtual_models, own)?
+        );
     }
     if args.resample.is_some() {
         print!("{}", what_if::compare(spec, args, &setup, environment)?);

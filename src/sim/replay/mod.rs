@@ -9,6 +9,7 @@ mod bound;
 mod bound_tests;
 mod clients;
 mod engines;
+mod equals;
 mod evening;
 mod forecasts;
 mod report;

@@ -9,6 +9,7 @@ use core::cmp::Reverse;
 
 use super::accounts::Accounts;
 use super::clients::Response;
+use super::equals::{Standing, best};
 use super::forecasts::{First, Forecasts};
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
@@ -37,6 +38,8 @@ pub struct Options {
     pub forecast_every: u64,
     /// The pool sees the same key in all requests: among equal models and requests, the first to come is the first to be served.
     pub hides_keys: bool,
+    /// Sets of models of equal use: a request for any of them is served by the best of the set.
+    pub any_of: Vec<Vec<ModelId>>,
 }
 
 impl Default for Options {
@@ -48,6 +51,7 @@ impl Default for Options {
             check_every: 0,
             forecast_every: 0,
             hides_keys: false,
+            any_of: Vec::new(),
         }
     }
 }
@@ -136,6 +140,7 @@ pub(super) struct Play<'a> {
     forecast_every: u64,
     forecasts: Forecasts,
     hides_keys: bool,
+    any_of: Vec<Vec<ModelId>>,
     /// The response to each request as soon as its time is known, for clients that wait for it. `None` if no client waits.
     pub(super) responses: Option<Vec<Response>>,
 }
@@ -172,6 +177,7 @@ impl<'a> Play<'a> {
             forecast_every: options.forecast_every,
             forecasts: Forecasts::default(),
             hides_keys: options.hides_keys,
+            any_of: options.any_of.clone(),
             responses: None,
         };
         let mut events = Vec::new();
@@ -247,6 +253,7 @@ impl<'a> Play<'a> {
             key,
             service,
         } = arrival;
+        let model = self.member(model);
         let seats = self.scenario.models[model.0 as usize]
             .seats_per_replica
             .max(1);
@@ -283,6 +290,35 @@ impl<'a> Play<'a> {
         self.step(vec![Event::RequestArrived { ticket, model, key }]);
         if self.forecast_every > 0 && ticket.0.is_multiple_of(self.forecast_every) {
             self.foresee(ticket);
+        }
+    }
+
+    /// The model that serves a request for this one: the best of its set, if it has one.
+    fn member(&self, model: ModelId) -> ModelId {
+        let mut sets = self.any_of.iter();
+        let set = sets.find(|set| set.contains(&model));
+        let best = set.and_then(|set| best(set, |member| self.standing(member)));
+        best.unwrap_or(model)
+    }
+
+    fn standing(&self, model: ModelId) -> Standing {
+        let spec = &self.scenario.models[model.0 as usize];
+        let replicas = self.of_model[model.0 as usize].iter();
+        let live = replicas.map(|id| &self.live[id]);
+        let mut live = live.filter(|gate| !gate.closed && !gate.stopping);
+        let ready = live.clone().filter(|gate| gate.mode.is_some());
+        if let Some(least) = ready.map(|gate| gate.in_flight).min() {
+            return if least < spec.seats_per_replica.max(1) {
+                Standing::Free
+            } else {
+                Standing::Full(least)
+            };
+        }
+        let is_waited_for = || self.waiting.values().any(|request| request.model == model);
+        if live.next().is_some() || is_waited_for() {
+            Standing::Coming
+        } else {
+            Standing::Cold(spec.reload)
         }
     }
 
