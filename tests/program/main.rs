@@ -89,6 +89,7 @@ mod terminal;
 mod traces;
 mod usage;
 mod visible_gpus;
+mod virtual_models;
 mod votes;
 mod weights_transfer;
 mod what_if;
