@@ -94,6 +94,7 @@ pub enum Teller {
     Custom(Box<chat::CustomCalls>),
     Anthropic(Box<anthropic::Message>),
     Responses(Box<responses::Response>),
+    Compaction(Box<responses::Compaction>),
     Ollama(Box<ollama::Answer>),
 }
 
@@ -105,6 +106,7 @@ impl Teller {
             Teller::Custom(calls) => Ok(calls.respond(reply)),
             Teller::Anthropic(message) => message.respond(Chunk::of_response(&reply)),
             Teller::Responses(response) => response.respond(Chunk::of_response(&reply)),
+            Teller::Compaction(summary) => summary.respond(Chunk::of_response(&reply)),
             Teller::Ollama(output) => output.respond(Chunk::of_response(&reply)),
         }
     }
@@ -167,7 +169,7 @@ impl Teller {
         match self {
             Teller::Anthropic(_) => Some(anthropic::PING),
             Teller::Responses(_) => Some(": waiting for the model\n\n"),
-            Teller::Plain | Teller::Custom(_) | Teller::Ollama(_) => None,
+            Teller::Plain | Teller::Custom(_) | Teller::Ollama(_) | Teller::Compaction(_) => None,
         }
     }
 
@@ -181,7 +183,7 @@ impl Teller {
 
     fn translator(&mut self) -> Option<&mut dyn Tell> {
         match self {
-            Teller::Plain | Teller::Custom(_) => None,
+            Teller::Plain | Teller::Custom(_) | Teller::Compaction(_) => None,
             Teller::Anthropic(message) => Some(message.as_mut()),
             Teller::Responses(response) => Some(response.as_mut()),
             Teller::Ollama(output) => Some(output.as_mut()),

@@ -1,11 +1,14 @@
 //! Types shared by all dialects: a request in OpenAI's form, and the writer of its response.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::chunk::Chunk;
 use super::reasoning::ReasoningRequest;
 use super::seal::Sealer;
+use crate::responses::BackgroundRun;
 use crate::stored::Desk;
 use api_types::error::Failure;
 use controller::KeepHotOverride;
@@ -18,6 +21,8 @@ pub struct Reading {
     pub sealer: Sealer,
     /// Storage for responses, if enabled, with the items that the request refers to.
     pub desk: Option<Desk>,
+    /// The run, if the response is a background response.
+    pub background: Option<Arc<BackgroundRun>>,
 }
 
 /// Request properties that apply once the model's engine is known.

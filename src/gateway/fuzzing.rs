@@ -113,6 +113,7 @@ pub fn translated_bodies(bytes: &[u8]) {
         now_seconds: 1_790_000_000,
         sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
+        background: None,
     };
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
         let Ok(translated) = dialect.read(Bytes::copy_from_slice(request), &reading) else {

@@ -2,6 +2,7 @@
 //! decided by the pool.
 
 pub mod auth;
+pub mod background;
 pub(crate) mod batch_seat;
 pub mod batches;
 pub mod caller_group;
@@ -24,6 +25,7 @@ pub mod live;
 pub mod metrics;
 pub mod minute_counts;
 pub mod model_cards;
+pub mod open_background;
 pub mod open_batches;
 pub mod openapi;
 pub mod path_params;

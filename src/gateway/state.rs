@@ -15,6 +15,7 @@ use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::model_cards::Cards;
+use crate::open_background::Backgrounds;
 use crate::open_batches::Batches;
 use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
@@ -68,6 +69,8 @@ pub struct Parts {
     pub(crate) last_groups: LastGroups,
     /// Stored responses for later turns.
     pub responses: Arc<StoredResponses>,
+    /// Background responses that have not ended.
+    pub backgrounds: Arc<Backgrounds>,
     /// Files and batches.
     pub batches: Arc<Batches>,
     pub metrics: Metrics,
@@ -178,6 +181,7 @@ impl App {
             usages: Arc::new(usages),
             last_groups: LastGroups::default(),
             responses: Arc::new(responses),
+            backgrounds: Arc::default(),
             batches: Arc::new(batches),
             metrics,
             traces,

@@ -19,6 +19,7 @@ pub use edge::listener::{ListenError, Listener, SocketFile};
 pub use edge::record::in_request_span;
 pub use edge::trace::Traces;
 pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
+pub use gateway::background::run as run_background;
 pub use gateway::batches::run as run_batches;
 pub use gateway::credentials::keys::{Keys, KeysError};
 pub use gateway::key_usage::KeyUsages;

@@ -12,6 +12,7 @@ use gateway::credentials::sessions;
 use gateway::credentials::strangers::STRANGERS_A_MINUTE;
 use gateway::inference::response::slow_reader::STALLED_MAX;
 use gateway::model_cards::CARD_READERS;
+use gateway::open_background::BACKGROUND_MAX;
 use gateway::plan_turns::PLANS_MAX;
 
 /// A limit that callers share.
@@ -240,6 +241,18 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             others: NONE,
             code: &["src/dialect/stored/memory.rs"],
             tests: &["an_unwritten_response_is_found_only_by_its_holder_until_it_expires_or_is_evicted"],
+        },
+        SharedLimit {
+            bounds: "background responses that have not ended",
+            size: format!("{BACKGROUND_MAX}, and on disk `state.responses.size`; 512 run at a time"),
+            share: format!(
+                "a key or an address: `state.responses.background_per_key` ({}) and `per_key_size`, 64 run at a time",
+                defaults.state.responses.background_per_key
+            ),
+            eviction: "none: a further request is refused",
+            others: "holders take turns",
+            code: &["src/gateway/open_background/turns.rs"],
+            tests: &["b1_holders_take_turns_however_many_responses_one_of_them_has"],
         },
         SharedLimit {
             bounds: "simultaneous looks for programs of engines",

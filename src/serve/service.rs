@@ -111,7 +111,11 @@ impl Core {
         if let Err(fault) = app.batches.load().await {
             tracing::warn!(%fault, "the open batches cannot be read; trying again");
         }
-        let batching = task(http::run_batches(app.clone(), stop.clone()));
+        let batches = http::run_batches(app.clone(), stop.clone());
+        let background = http::run_background(app.clone(), stop.clone());
+        let batching = task(async move {
+            tokio::join!(batches, background);
+        });
         let server = start(Server::new(listener, app).serve(stop.clone()));
         tracing::info!("serving {address}/v1, Swagger UI at {address}{base}/docs");
         let serving = Serving {

@@ -32,7 +32,7 @@ const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 /// The parts of a running service. Without an orderly end, they are dropped in this order: the part started last comes first.
 pub(super) struct Serving {
     pub server: JoinHandle<()>,
-    /// Runs batches until `stop` fires.
+    /// Runs batches and background responses until `stop` fires.
     pub batching: AbortOnDropHandle<()>,
     pub storing: AbortOnDropHandle<()>,
     pub counting: AbortOnDropHandle<()>,

@@ -42,8 +42,9 @@ pub use orders::{
     NodePass, NodeToken, TokenRefusal,
 };
 pub use responses::{
-    ChainBounds, ItemPlace, MOST_PER_GAME, NewVote, Rating, ResponseBounds, START, StoredItem,
-    StoredLink, StoredResponse, VoteResult,
+    AddedItems, BackgroundBounds, BackgroundHead, BackgroundLimit, BackgroundResponse, ChainBounds,
+    ItemPage, ItemPlace, MOST_PER_GAME, NamedConversation, NewVote, Rating, ResponseBounds, START,
+    StoredItem, StoredLink, StoredResponse, VoteResult,
 };
 pub use sql::{DatabaseLocation, StoreError, WriteTrouble};
 pub use usage::{

@@ -305,7 +305,7 @@ fn each_refusal_has_the_error_format_of_its_route() {
     }
     for (more, param) in [
         (json!({"store": "yes"}), "store"),
-        (json!({"background": true}), "background"),
+        (json!({"background": "yes"}), "background"),
         (json!({"max_output_tokens": "many"}), "max_output_tokens"),
         (
             json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/"}]}]}),

@@ -57,8 +57,12 @@ pub struct ResponseRequest {
     /// Treatment of a conversation that is too long. It is always refused, as with `disabled`.
     #[schema(examples("disabled"))]
     pub truncation: Option<String>,
-    /// Only `false`: background responses are not supported.
+    /// Queue the response and return immediately. `GET /v1/responses/{id}` shows it. `store` must not be `false`.
     pub background: Option<bool>,
+    /// Id of the conversation that precedes `input` and gets the items of the response, or an object with its `id`. Not together with
+    /// `previous_response_id`.
+    #[schema(value_type = Option<Value>)]
+    pub conversation: Option<Value>,
     /// The class of the request: `flex` (served while no other request waits for the model), `default` or `priority` (within the
     /// reserved share of the group); `auto` is the default. The response names the class in which the request was served.
     #[schema(examples("auto"))]

@@ -15,7 +15,7 @@ pub struct ResponseObject {
     pub object: String,
     /// Unix time in seconds.
     pub created_at: i64,
-    /// `completed`, `incomplete`, `failed`, or in an event `in_progress`.
+    /// `completed`, `incomplete`, `failed`, `cancelled`, or before the end `queued` or `in_progress`.
     #[schema(examples("completed"))]
     pub status: String,
     /// The model's name.
@@ -33,6 +33,9 @@ pub struct ResponseObject {
     pub metadata: Option<BTreeMap<String, String>>,
     pub parallel_tool_calls: Option<bool>,
     pub previous_response_id: Option<String>,
+    /// The conversation of the request.
+    #[schema(value_type = Option<Object>)]
+    pub conversation: Option<Value>,
     pub background: Option<bool>,
     pub store: Option<bool>,
     pub temperature: Option<f64>,

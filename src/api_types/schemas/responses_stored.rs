@@ -3,6 +3,7 @@
 use utoipa::ToSchema;
 
 use super::responses_items::InputItem;
+use super::responses_response::ResponseUsage;
 
 /// A page of a response's input items.
 #[derive(ToSchema)]
@@ -35,4 +36,19 @@ pub struct ResponseTokens {
     #[schema(examples("response.input_tokens"))]
     pub object: String,
     pub input_tokens: u64,
+}
+
+/// A compacted conversation.
+#[derive(ToSchema)]
+pub struct CompactedResponse {
+    #[schema(examples("resp_0198f6"))]
+    pub id: String,
+    /// `response.compaction`.
+    #[schema(examples("response.compaction"))]
+    pub object: String,
+    /// Unix time in seconds.
+    pub created_at: i64,
+    /// The beginning of the next `input`.
+    pub output: Vec<InputItem>,
+    pub usage: ResponseUsage,
 }

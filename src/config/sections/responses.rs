@@ -21,6 +21,10 @@ pub struct ResponsesSection {
     pub per_key_size: Size,
     /// Maximum disk space in total; at least `per_key_size`.
     pub size: Size,
+    /// Maximum background responses per key that have not ended, 1 to 10000.
+    pub background_per_key: u32,
+    /// Time after which a background response fails if its model could not serve it; 1s or more.
+    pub background_wait: Length,
     /// Retention of a response whose request omits `store`, in memory only. `0s`: not kept.
     pub unasked: Length,
     /// Memory for such responses, and for responses not yet written to disk; 1MiB or more.
@@ -35,6 +39,8 @@ impl Default for ResponsesSection {
             per_key: 1000,
             per_key_size: Size(Bytes(64 * Bytes::MIB)),
             size: Size(Bytes(4 * Bytes::GIB)),
+            background_per_key: 500,
+            background_wait: Length::from_secs(24 * 3600),
             unasked: Length::from_secs(3600),
             memory: Size(Bytes(64 * Bytes::MIB)),
         }
@@ -43,6 +49,8 @@ impl Default for ResponsesSection {
 
 const KEEP_MIN: Length = Length(Span::from_secs(60));
 const PER_KEY_MAX: u32 = 100_000;
+const BACKGROUND_PER_KEY_MAX: u32 = 10_000;
+const BACKGROUND_WAIT_MIN: Length = Length(Span::from_secs(1));
 const SIZE_MIN: Bytes = Bytes(64 << 10);
 const MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
@@ -64,6 +72,19 @@ pub(crate) fn problems(section: &ResponsesSection) -> Vec<Problem> {
         (1..=PER_KEY_MAX).contains(&section.per_key),
         "per_key",
         format!("is {}; allowed: 1 to {PER_KEY_MAX}", section.per_key),
+    );
+    unless(
+        (1..=BACKGROUND_PER_KEY_MAX).contains(&section.background_per_key),
+        "background_per_key",
+        format!(
+            "is {}; allowed: 1 to {BACKGROUND_PER_KEY_MAX}",
+            section.background_per_key
+        ),
+    );
+    unless(
+        section.background_wait >= BACKGROUND_WAIT_MIN,
+        "background_wait",
+        format!("is {}; allowed: 1s and more", section.background_wait),
     );
     unless(
         section.per_key_size.0 >= SIZE_MIN,

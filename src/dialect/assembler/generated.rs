@@ -303,6 +303,7 @@ fn tellers() -> Vec<(&'static str, Teller)> {
         now_seconds: 1_790_000_000,
         sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
+        background: None,
     };
     let user = json!([{"role": "user", "content": "Hi"}]);
     let read = |dialect: Dialect, body: Value| {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::chunk::{CallPiece, Chunk, too_many_calls};
 use super::super::translation::{Tell, write_event};
 use super::Response;
+use super::background::RunFailure;
 use super::response::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, thought_part};
 use crate::damaged::CALLS_MAX;
 use crate::stored::Unwritten;
@@ -26,7 +27,10 @@ impl Response {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        for kind in ["response.created", "response.in_progress"] {
+        let run = self.background.as_ref();
+        let is_announced = run.is_some_and(|run| run.is_announced());
+        let kinds = ["response.created", "response.in_progress"];
+        for kind in kinds.into_iter().skip(usize::from(is_announced)) {
             let response = self.object(IN_PROGRESS, None);
             self.event(kind, json!({"response": response}), sse);
         }
@@ -327,8 +331,14 @@ impl Tell for Response {
             (_, "invalid_request_error" | "BadRequestError") => "invalid_prompt",
             _ => "server_error",
         };
-        let error = json!({"code": code, "message": text("message")});
-        let response = self.object("failed", Some(error));
+        let shown = json!({"code": code, "message": text("message")});
+        let response = self.object("failed", Some(shown));
+        if let Some(run) = &self.background {
+            run.set_failure(RunFailure {
+                error: error.clone(),
+                response: response.clone(),
+            });
+        }
         self.event("response.failed", json!({"response": response}), sse);
     }
 }

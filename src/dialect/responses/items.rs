@@ -1,5 +1,8 @@
 //! Translates the items of a request's `input` into chat messages: text, reasoning, tool calls and tool results.
 
+mod given;
+mod summaries;
+
 use serde_json::{Value, json};
 
 use super::super::custom;
@@ -9,6 +12,7 @@ use super::tools::ToolNames;
 use crate::fields::{RequestFields, wrong};
 use crate::stored::{Earlier, no_item, not_stored};
 use api_types::error::Failure;
+pub(super) use given::{add_request, check_items};
 use reading::IgnoredFields;
 
 /// Items left by server-side tools in an earlier conversation. They are not passed to the model.
@@ -43,12 +47,18 @@ pub(super) fn messages(
     if let Some(text) = instructions {
         chat.system(text);
     }
-    for item in earlier.iter().flat_map(|earlier| &earlier.conversation) {
-        chat.stored("previous_response_id".to_owned(), item)?;
+    if let Some(earlier) = earlier {
+        let field = match earlier.named {
+            Some(_) => "conversation",
+            None => "previous_response_id",
+        };
+        for item in &earlier.conversation {
+            chat.stored(field.to_owned(), item)?;
+        }
     }
     match input {
         Value::String(text) => chat.user(json!(text)),
-        Value::Array(items) if items.is_empty() => {
+        Value::Array(items) if items.is_empty() && chat.messages.is_empty() => {
             return Err(wrong("input", "a string or a list of at least one item"));
         }
         Value::Array(items) => {
@@ -167,6 +177,7 @@ impl Chat<'_> {
             }
             "function_call_output" | "custom_tool_call_output" => self.output(item),
             "reasoning" => self.reasoning(item),
+            "compaction" => self.compaction(item),
             "item_reference" => Err(item.missing("id")),
             other if OF_A_SERVER.contains(&other) => {
                 self.ignored.add(format!("input.{other}"));
@@ -254,42 +265,6 @@ impl Chat<'_> {
         item.drop_rest(self.ignored);
         self.messages
             .push(json!({"role": "tool", "tool_call_id": id, "content": text}));
-        Ok(())
-    }
-
-    /// Reads reasoning of an earlier turn: sealed by this pool for this key, or plain text. Other reasoning is unreadable and is
-    /// dropped.
-    fn reasoning(&mut self, mut item: RequestFields) -> Result<(), Failure> {
-        let summary = item.list("summary")?.unwrap_or_default();
-        let at = item.path("content");
-        let parts = item.list("content")?.unwrap_or_default();
-        let sealed = item.text("encrypted_content")?;
-        item.drop_rest(self.ignored);
-        let mut texts = Vec::new();
-        for (nth, part) in parts.into_iter().enumerate() {
-            let mut part = RequestFields::new(format!("{at}[{nth}]"), part)?;
-            part.text("type")?;
-            texts.push(part.need_text("text")?);
-            part.drop_rest(self.ignored);
-        }
-        let opened = sealed.as_deref().map(|sealed| self.sealer.open(sealed));
-        let text = match opened {
-            Some(Some(text)) => text,
-            Some(None) => {
-                self.ignored.add("input.reasoning.encrypted_content");
-                texts.join("\n")
-            }
-            None if texts.is_empty() && !summary.is_empty() => {
-                self.ignored.add("input.reasoning.summary");
-                String::new()
-            }
-            None => texts.join("\n"),
-        };
-        if !text.is_empty() {
-            let mut thought = json!(self.thought.take());
-            join(&mut thought, json!(text));
-            self.thought = thought.as_str().map(str::to_owned);
-        }
         Ok(())
     }
 }

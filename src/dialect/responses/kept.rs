@@ -6,10 +6,13 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use store::StoredItem;
 
+use super::super::seal::Sealer;
 use super::super::translation::new_id;
 use super::Response;
+use super::items::check_items;
 use super::response::Item;
 use crate::stored::{Earlier, Unwritten};
+use api_types::error::Failure;
 
 /// The items of `input`, with references replaced by the items they refer to.
 pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
@@ -33,6 +36,18 @@ pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
     }
 }
 
+/// The items of the `input` of a request's body, without references. Empty if the body cannot be read.
+pub fn input_items(body: &[u8]) -> Vec<StoredItem> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    items_of(&body["input"], &Earlier::default())
+}
+
+/// The items that a client adds to a conversation.
+pub fn given_items(items: &[Value], sealer: &Sealer) -> Result<Vec<StoredItem>, Failure> {
+    check_items(items, sealer)?;
+    Ok(items.iter().map(with_id).collect())
+}
+
 /// Completes an item as OpenAI returns it: with type, id, status, and its text as a part. Serializes it in one pass, since an input
 /// may have ten thousand items.
 fn with_id(item: &Value) -> StoredItem {
@@ -51,6 +66,7 @@ fn with_id(item: &Value) -> StoredItem {
         "custom_tool_call" => "ctc",
         "custom_tool_call_output" => "ctco",
         "reasoning" => "rs",
+        "compaction" => "cmp",
         _ => "item",
     };
     let id = text("id").filter(|id| !id.is_empty());

@@ -1,6 +1,9 @@
 //! OpenAI's Responses API: translates its requests, responses and events. Stored items that a request refers to are looked up
 //! before.
 
+mod background;
+mod compaction;
+mod continued;
 mod events;
 mod items;
 mod kept;
@@ -8,6 +11,8 @@ mod request;
 mod response;
 mod tools;
 
-pub use kept::shown;
+pub use background::{BackgroundRun, RunFailure, Settlement, announcement, ended, last_event};
+pub use compaction::{Compaction, compact};
+pub use kept::{given_items, input_items, shown};
 pub use request::{counted, read};
 pub use response::Response;

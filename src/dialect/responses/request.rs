@@ -7,18 +7,20 @@ use serde_json::{Map, Value, json};
 use super::super::reasoning::ReasoningRequest;
 use super::super::translation::{Hints, Reading, TranslatedRequest};
 use super::Response;
+use super::continued::{background, conversation, earlier};
 use super::items::messages;
 use super::kept::items_of;
 use super::response::Shows;
 use super::tools::Tools;
 use crate::fields::RequestFields;
-use crate::stored::{Desk, Earlier, Ticket, not_stored};
-use api_types::error::Failure;
+use crate::stored::Ticket;
+use api_types::error::{ErrorKind, Failure};
+use pool::Span;
 use reading::IgnoredFields;
 
-const NO_CONVERSATIONS: &str =
-    "only responses are stored here; name the last one in `previous_response_id`";
 const METADATA_MAX: usize = 16;
+/// `Retry-After` while responses cannot be stored.
+const RETRY: Span = Span::from_secs(10);
 /// Chat fields and their names in the client's request.
 const NAMES: [(&str, &str); 1] = [("verbosity", "text.verbosity")];
 /// Values of `include` for server-side tools and files, which never occur here.
@@ -54,11 +56,13 @@ pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Respons
     let mut tools = Tools::read(list, &mut ignored)?;
     let input = request.need("input")?;
     let store = request.flag("store")?;
+    let has_conversation = conversation(&mut request, store, reading, &mut echo)?;
+    let is_background = background(&mut request, store, reading, &mut echo)?;
     let earlier = earlier(&mut request, reading, &mut echo)?;
     let sealer = &reading.sealer;
     let kept = match (&reading.desk, store) {
         (None, _) | (_, Some(false)) => None,
-        (Some(desk), None) if !desk.keeps_unasked() => None,
+        (Some(desk), None) if !desk.keeps_unasked() && !has_conversation && !is_background => None,
         (Some(desk), _) => Some((desk, items_of(&input, desk.earlier()))),
     };
     let messages = messages(
@@ -91,10 +95,16 @@ pub fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Respons
         }
     }
     echo.insert("metadata".to_owned(), metadata(&mut request)?);
-    stream(&mut request, &mut chat, &mut ignored)?;
-    let is_requested = store == Some(true);
-    let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_requested));
+    stream(&mut request, is_background, &mut chat, &mut ignored)?;
+    let must_be_written = has_conversation || is_background;
+    let is_requested = store == Some(true) || must_be_written;
+    let background = reading.background.clone().filter(|_| is_background);
+    let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_requested, background));
     let is_written = ticket.as_ref().is_some_and(Ticket::is_written);
+    if must_be_written && !is_written {
+        let message = "the response cannot be stored now, because the memory or the disk for stored responses is full; try again later";
+        return Err(Failure::new(ErrorKind::Unavailable, "overloaded", message).again_in(RETRY));
+    }
     if is_requested && !is_written {
         ignored.add("store");
     }
@@ -123,7 +133,7 @@ pub fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Fa
     let mut ignored = IgnoredFields::default();
     let (mut chat, mut unused) = (Map::new(), Map::new());
     request.need_text("model")?;
-    request.refuse("conversation", &[], NO_CONVERSATIONS)?;
+    conversation(&mut request, None, reading, &mut unused)?;
     request.refuse(
         "prompt",
         &[],
@@ -158,34 +168,8 @@ pub fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Fa
     Ok(chat)
 }
 
-/// The stored items that the request continues. Uses only those looked up before.
-fn earlier<'a>(
-    request: &mut RequestFields,
-    reading: &'a Reading,
-    echo: &mut Map<String, Value>,
-) -> Result<Option<&'a Earlier>, Failure> {
-    const FIELD: &str = "previous_response_id";
-    let previous = request.text(FIELD)?;
-    let earlier = reading.desk.as_ref().map(Desk::earlier);
-    if previous.is_some() {
-        let found = earlier.ok_or_else(|| not_stored(FIELD))?;
-        if found.previous != previous {
-            return Err(request.wrong(FIELD, "one id of a stored response"));
-        }
-        echo.insert(FIELD.to_owned(), json!(previous));
-    }
-    Ok(earlier)
-}
-
 /// Refuses unsupported fields, except with values that request nothing.
 fn refused(request: &mut RequestFields) -> Result<(), Failure> {
-    let off = [json!(false)];
-    request.refuse("conversation", &[], NO_CONVERSATIONS)?;
-    request.refuse(
-        "background",
-        &off,
-        "an answer is given while its client is there; ask with `stream`",
-    )?;
     request.refuse(
         "prompt",
         &[],
@@ -314,13 +298,15 @@ fn choose(
     Ok(())
 }
 
+/// Reads `stream`. A background response always runs as a stream, which shows how far it is.
 fn stream(
     request: &mut RequestFields,
+    is_background: bool,
     chat: &mut Map<String, Value>,
     ignored: &mut IgnoredFields,
 ) -> Result<(), Failure> {
     let is_stream = request.flag("stream")? == Some(true);
-    if is_stream {
+    if is_stream || is_background {
         chat.insert("stream".to_owned(), json!(true));
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
@@ -397,4 +383,4 @@ fn metadata(request: &mut RequestFields) -> Result<Value, Failure> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,6 +10,7 @@ use super::super::chunk::{CallPiece, Chunk, Tokens};
 use super::super::custom::{InputText, input_of};
 use super::super::seal::Sealer;
 use super::super::translation::{Reading, new_id};
+use super::background::BackgroundRun;
 use super::tools::ToolNames;
 use crate::stored::Ticket;
 use api_types::error::Failure;
@@ -50,6 +51,7 @@ pub struct Response {
     pub(super) sequence: u64,
     pub(super) has_begun: bool,
     pub(super) is_over: bool,
+    pub(super) background: Option<Arc<BackgroundRun>>,
 }
 
 /// One output item.
@@ -89,6 +91,7 @@ pub(super) enum CallKind {
 }
 
 /// States of items and responses.
+pub(super) const QUEUED: &str = "queued";
 pub(super) const IN_PROGRESS: &str = "in_progress";
 pub(super) const COMPLETED: &str = "completed";
 pub(super) const INCOMPLETE: &str = "incomplete";
@@ -102,10 +105,12 @@ impl Response {
         ticket: Option<Ticket>,
         reading: &Reading,
     ) -> Response {
+        let background = reading.background.clone();
+        let run = background.as_ref();
         Response {
-            id: new_id("resp"),
+            id: run.map_or_else(|| new_id("resp"), |run| run.id.clone()),
             model,
-            created_seconds: reading.now_seconds,
+            created_seconds: run.map_or(reading.now_seconds, |run| run.created_seconds),
             echo: serde_json::to_string(echo).unwrap_or_default().into(),
             names,
             shows,
@@ -118,14 +123,20 @@ impl Response {
             usage: None,
             tier: Cow::Borrowed("default"),
             follows_engine: false,
-            sequence: 0,
+            sequence: run.map_or(0, |run| run.first_event()),
             has_begun: false,
             is_over: false,
+            background,
         }
     }
 
     pub fn set_model(&mut self, name: &str) {
         name.clone_into(&mut self.model);
+    }
+
+    /// The object of a response that waits for its run.
+    pub fn queued(&self) -> Value {
+        self.object(QUEUED, None)
     }
 
     pub fn set_tier(&mut self, tier: &'static str, follows_engine: bool) {
@@ -227,7 +238,7 @@ impl Response {
 
     /// The object in its current state. `error` holds `code` and `message` of a failed response.
     pub(super) fn object(&self, status: &str, error: Option<Value>) -> Value {
-        let has_ended = status != IN_PROGRESS;
+        let has_ended = ![QUEUED, IN_PROGRESS].contains(&status);
         let reason = match self.finish.as_deref() {
             Some("content_filter") => "content_filter",
             _ => "max_output_tokens",
@@ -250,16 +261,21 @@ impl Response {
             all.extend(echo);
         }
         if let Some(usage) = self.usage.filter(|_| has_ended) {
-            all["usage"] = json!({
-                "input_tokens": usage.prompt,
-                "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-                "output_tokens": usage.completion,
-                "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-                "total_tokens": usage.prompt.saturating_add(usage.completion),
-            });
+            all["usage"] = usage_object(usage);
         }
         all
     }
+}
+
+/// The usage of a response.
+pub(super) fn usage_object(usage: Tokens) -> Value {
+    json!({
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt.saturating_add(usage.completion),
+    })
 }
 
 impl Item {

@@ -6,8 +6,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::service::{Link, StoredResponses};
-use super::ticket::Ticket;
+use super::ticket::{Continued, Ticket};
 use super::wanted::{ITEMS_MAX, Wanted};
+use crate::responses::BackgroundRun;
 use api_types::error::{ErrorKind, Failure};
 use store::{ChainBounds, ItemPlace, StoreError, StoredItem};
 
@@ -30,6 +31,8 @@ pub struct Desk {
 #[derive(Debug, Default)]
 pub struct Earlier {
     pub previous: Option<String>,
+    /// The named conversation.
+    pub named: Option<String>,
     /// The items of the continued conversation, in order, as JSON.
     pub conversation: Vec<String>,
     /// Referenced items by id, as JSON.
@@ -71,14 +74,26 @@ impl Desk {
         let mut bytes: usize = links.iter().map(Link::bytes).sum();
         let named = desk.named(&wanted.items).await?;
         bytes += named.bytes(&wanted.items);
+        // A request with both is refused when it is read.
+        let by_name = wanted.conversation.filter(|_| wanted.previous.is_none());
+        if let Some(id) = &by_name {
+            let found = service.named(holder, id).await.map_err(unreadable)?;
+            bytes += found.ok_or_else(|| no_conversation(id))?.bytes;
+        }
         if bytes > bytes_max {
             return Err(too_large(bytes_max));
         }
         desk._memory = Some(Arc::new(claim(bytes).await?));
-        let conversation = desk.conversation(links).await.map_err(unreadable)?;
+        let mut conversation = desk.conversation(links).await.map_err(unreadable)?;
+        if let Some(id) = &by_name {
+            let items = service.items_of_named(holder, id).await;
+            let items = items.map_err(unreadable)?.into_iter();
+            conversation.extend(items.map(|item| item.item));
+        }
         let items = desk.items(named).await.map_err(unreadable)?;
         desk.earlier = Arc::new(Earlier {
             previous: wanted.previous,
+            named: by_name,
             conversation,
             items,
             bytes,
@@ -91,9 +106,18 @@ impl Desk {
     }
 
     /// A ticket for storing the response once it is complete. `is_requested`: the response must survive a restart.
-    pub fn ticket(&self, input: Vec<StoredItem>, is_requested: bool) -> Option<Ticket> {
-        let previous = self.earlier.previous.clone();
-        Ticket::new(&self.service, &self.holder, previous, input, is_requested)
+    pub fn ticket(
+        &self,
+        input: Vec<StoredItem>,
+        is_requested: bool,
+        background: Option<Arc<BackgroundRun>>,
+    ) -> Option<Ticket> {
+        let continued = Continued {
+            previous: self.earlier.previous.clone(),
+            conversation: self.earlier.named.clone(),
+        };
+        let (service, holder) = (&self.service, &self.holder);
+        Ticket::new(service, holder, continued, input, is_requested, background)
     }
 
     /// Returns true if responses are kept for requests without `store`.
@@ -243,6 +267,17 @@ pub fn no_item(id: &str) -> Failure {
     );
     let mut failure = Failure::not_found(message);
     failure.body.error.param = Some("input".to_owned());
+    failure
+}
+
+/// The error for a conversation that is not stored for this key.
+pub fn no_conversation(id: &str) -> Failure {
+    let message = format!(
+        "no conversation {} is stored for this key: it was deleted, is too old, or belongs to another key; create one with POST /v1/conversations",
+        shown(id)
+    );
+    let mut failure = Failure::new(ErrorKind::NotFound, "conversation_not_found", message);
+    failure.body.error.param = Some("conversation".to_owned());
     failure
 }
 

@@ -299,6 +299,7 @@ mod tests {
             id: id.to_owned(),
             holder: holder.to_owned(),
             previous: previous.map(str::to_owned),
+            conversation: None,
             response: "{}".to_owned(),
             input: Vec::new(),
             output: vec![StoredItem {

@@ -8,7 +8,7 @@ mod service;
 mod ticket;
 mod wanted;
 
-pub use earlier::{Desk, Earlier, no_item, not_stored, unreadable};
+pub use earlier::{Desk, Earlier, no_conversation, no_item, not_stored, unreadable};
 pub use service::StoredResponses;
 pub use ticket::{Ticket, Unwritten};
 pub use wanted::Wanted;

@@ -11,8 +11,8 @@ use config::LiveConfig;
 use controller::Clock;
 use pool::Time;
 use store::{
-    ChainBounds, ItemPlace, ResponseBounds, Store, StoreError, StoredItem, StoredLink,
-    StoredResponse,
+    ChainBounds, ItemPlace, NamedConversation, ResponseBounds, Store, StoreError, StoredItem,
+    StoredLink, StoredResponse,
 };
 
 /// Limits of a write, small enough to not delay an administrator's order that waits for the database.
@@ -252,6 +252,25 @@ impl StoredResponses {
         responses: &[&str],
     ) -> Result<Vec<StoredItem>, StoreError> {
         self.store.items_of(holder, responses).await
+    }
+
+    /// A conversation of this holder that a client created, once the responses that ended before are on disk.
+    pub(super) async fn named(
+        &self,
+        holder: &str,
+        id: &str,
+    ) -> Result<Option<NamedConversation>, StoreError> {
+        self.write_all().await;
+        self.store.named_conversation(holder, id).await
+    }
+
+    /// The items of a conversation of this holder that a client created.
+    pub(super) async fn items_of_named(
+        &self,
+        holder: &str,
+        id: &str,
+    ) -> Result<Vec<StoredItem>, StoreError> {
+        self.store.all_conversation_items(holder, id).await
     }
 
     pub(super) async fn places(

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::memory::weight;
 use super::service::StoredResponses;
+use crate::responses::BackgroundRun;
 use store::{StoredItem, StoredResponse};
 
 /// Memory reserved for a response in addition to its request, until its size is known.
@@ -39,12 +40,21 @@ impl fmt::Display for Unwritten {
     }
 }
 
+/// The response or the conversation that a response continues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Continued {
+    pub previous: Option<String>,
+    pub conversation: Option<String>,
+}
+
 /// Permission to store one response.
 #[derive(Debug)]
 pub struct Ticket {
     service: Arc<StoredResponses>,
     holder: Arc<str>,
-    previous: Option<String>,
+    continued: Continued,
+    /// The run, if the response is a background response.
+    background: Option<Arc<BackgroundRun>>,
     input: Mutex<Vec<StoredItem>>,
     reserved: AtomicUsize,
     is_written: bool,
@@ -57,9 +67,10 @@ impl Ticket {
     pub(super) fn new(
         service: &Arc<StoredResponses>,
         holder: &Arc<str>,
-        previous: Option<String>,
+        continued: Continued,
         input: Vec<StoredItem>,
         is_requested: bool,
+        background: Option<Arc<BackgroundRun>>,
     ) -> Option<Ticket> {
         let bytes: usize = input
             .iter()
@@ -73,7 +84,8 @@ impl Ticket {
         has_room.then(|| Ticket {
             service: Arc::clone(service),
             holder: Arc::clone(holder),
-            previous,
+            continued,
+            background,
             input: Mutex::new(input),
             reserved: AtomicUsize::new(bytes),
             is_written,
@@ -86,14 +98,18 @@ impl Ticket {
         self.is_written
     }
 
-    /// Stores the complete response. `response` is its JSON object with an empty output.
+    /// Stores the complete response, unless it was cancelled. `response` is its JSON object with an empty output.
     pub fn keep(&self, id: String, response: String, output: Vec<StoredItem>) {
         self.release();
+        if self.background.as_ref().is_some_and(|run| !run.claim()) {
+            return;
+        }
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let response = StoredResponse {
             id,
             holder: self.holder.to_string(),
-            previous: self.previous.clone(),
+            previous: self.continued.previous.clone(),
+            conversation: self.continued.conversation.clone(),
             response,
             input: std::mem::take(&mut input),
             output,

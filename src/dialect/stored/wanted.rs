@@ -14,6 +14,7 @@ pub(super) const ITEMS_MAX: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub previous: Option<String>,
+    pub conversation: Option<String>,
     /// Ids of referenced items, with repetitions.
     pub items: Vec<String>,
 }
@@ -23,7 +24,20 @@ struct Head<'a> {
     #[serde(borrow)]
     previous_response_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
+    conversation: Option<Conversation<'a>>,
+    #[serde(borrow)]
     input: Option<&'a RawValue>,
+}
+
+/// A conversation by its id. Other values are refused when the request is read.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Conversation<'a> {
+    Id(#[serde(borrow)] Cow<'a, str>),
+    Object {
+        #[serde(borrow)]
+        id: Cow<'a, str>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -39,7 +53,8 @@ impl Wanted {
     pub fn new(body: &[u8]) -> Wanted {
         let has = |word: &str| memmem::find(body, word.as_bytes()).is_some();
         let has_references = has("item_reference");
-        if !has_references && !has("previous_response_id") {
+        let has_previous = has("previous_response_id") || has("\"conversation\"");
+        if !has_references && !has_previous {
             return Wanted::default();
         }
         let Ok(head) = serde_json::from_slice::<Head<'_>>(body) else {
@@ -55,6 +70,9 @@ impl Wanted {
         });
         Wanted {
             previous: head.previous_response_id.map(Cow::into_owned),
+            conversation: head.conversation.map(|conversation| match conversation {
+                Conversation::Id(id) | Conversation::Object { id } => id.into_owned(),
+            }),
             items: items.take(ITEMS_MAX + 1).collect(),
         }
     }
@@ -76,8 +94,13 @@ mod tests {
             {"type": "item_reference", "id": "msg_1"}, {"type": "item_reference"}, 5]}));
         assert_eq!(found.previous.as_deref(), Some("resp_1"));
         assert_eq!(found.items, ["msg_1", "msg_1"]);
+        for named in [json!("conv_1"), json!({"id": "conv_1"})] {
+            let found = wanted(json!({"conversation": named, "input": "x"}));
+            assert_eq!(found.conversation.as_deref(), Some("conv_1"));
+        }
         for nothing in [
             json!({"input": "item_reference"}),
+            json!({"conversation": 5, "input": "x"}),
             json!({"previous_response_id": null, "input": "x"}),
             json!({"previous_response_id": 5, "input": []}),
             json!([]),

@@ -16,7 +16,7 @@ use telemetry::{Exporter, ExporterCounts, Ids, ParentContext, ratio_keeps};
 /// Prefixes of the routes of OpenAI, Ollama and older systems. `POST` requests to them are traced.
 const TRACED: [&str; 5] = ["/v1/", "/api/", "/query/", "/stream/", "/run"];
 /// Span names by route; the longest match counts. Other paths are named by their method alone, because clients may send any path.
-const ROUTES: [(&str, &str); 30] = [
+const ROUTES: [(&str, &str); 31] = [
     ("/v1/chat/completions", "POST /v1/chat/completions"),
     ("/v1/completions", "POST /v1/completions"),
     ("/v1/responses", "POST /v1/responses"),
@@ -25,6 +25,7 @@ const ROUTES: [(&str, &str); 30] = [
         "POST /v1/responses/input_tokens",
     ),
     ("/v1/responses/compact", "POST /v1/responses/compact"),
+    ("/v1/conversations", "POST /v1/conversations"),
     ("/v1/messages", "POST /v1/messages"),
     (
         "/v1/messages/count_tokens",

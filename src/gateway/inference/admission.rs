@@ -20,6 +20,7 @@ use api_types::error::Failure;
 use catalog::Entry;
 use config::{AtEnd, Length, Month};
 use controller::{Clock, Lease, Route, Seat, SeatUser};
+use dialect::responses::BackgroundRun;
 use dialect::{Reading, Sealer};
 use edge::record;
 use pool::{LoadOrder, ServiceClass, Span, Time, Tokens};
@@ -84,6 +85,8 @@ impl Deadlines {
 pub struct RequestContext {
     pub user: User,
     pub arrived_at: Time,
+    /// The run, if the response is a background response.
+    pub(crate) background: Option<Arc<BackgroundRun>>,
     deadlines: Result<Deadlines, Failure>,
     head: Mutex<ResponseHead>,
     pub(crate) attempts: RequestAttempts,
@@ -95,6 +98,7 @@ impl RequestContext {
         RequestContext {
             user,
             arrived_at,
+            background: None,
             deadlines: Deadlines::from_headers(headers, arrived_at),
             head: Mutex::default(),
             attempts: RequestAttempts::default(),
@@ -124,6 +128,7 @@ impl RequestContext {
             now_seconds: self.arrived_at.0 / 1000,
             sealer: Sealer::new(Arc::clone(&app.seal), self.user.key),
             desk: None,
+            background: self.background.clone(),
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn complete(
 }
 
 /// Like [`complete`], for a request whose body has been read.
-async fn complete_read(
+pub(crate) async fn complete_read(
     app: &App,
     context: &RequestContext,
     body: Bytes,

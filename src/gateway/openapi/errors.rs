@@ -340,6 +340,15 @@ impl IntoResponses for StoredErrors {
     }
 }
 
+/// Errors of routes that create and extend conversations.
+pub(crate) struct ConversationErrors;
+
+impl IntoResponses for ConversationErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only("", &["400", "401", "403", "404", "413", "503"])
+    }
+}
+
 /// Errors of the vote route, except for duplicate votes.
 pub struct VoteErrors;
 

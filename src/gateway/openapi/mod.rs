@@ -8,6 +8,7 @@ pub use errors::{
     error_responses,
 };
 pub(crate) use errors::{
-    BatchChangeErrors, BatchErrors, MessageBatchErrors, MessageErrors, StoredErrors, UploadErrors,
+    BatchChangeErrors, BatchErrors, ConversationErrors, MessageBatchErrors, MessageErrors,
+    StoredErrors, UploadErrors,
 };
 pub use headers::WaitHeaders;

@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 28] = files![
+const FILES: [(&str, &str); 29] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -47,6 +47,7 @@ const FILES: [(&str, &str); 28] = files![
     "0024_group_keys",
     "0025_batches",
     "0026_virtual_models",
+    "0027_background_responses",
     "0028_usage_of_batches",
     "0029_groups_in_audit",
 ];

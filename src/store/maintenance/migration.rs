@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 37] = [
+const TABLES: [(&str, &str); 40] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -48,6 +48,9 @@ const TABLES: [(&str, &str); 37] = [
     ("used_rays", "address, prefix"),
     ("files", "id"),
     ("batches", "id"),
+    ("background_responses", "id"),
+    ("named_conversations", "id"),
+    ("conversation_items", "nth"),
 ];
 
 /// Tables whose ids are never reused, even after their rows are gone.
@@ -62,9 +65,10 @@ const SEQUENCES: [&str; 7] = [
 ];
 
 /// Tables whose numbers may be reused, but only after the row is gone, and the columns of these numbers.
-const NUMBERED: [(&str, &str); 3] = [
+const NUMBERED: [(&str, &str); 4] = [
     ("conversations", "id"),
     ("responses", "nth"),
+    ("conversation_items", "nth"),
     ("ledger_names", "id"),
 ];
 

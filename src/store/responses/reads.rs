@@ -55,6 +55,7 @@ impl Store {
             id: id.to_owned(),
             holder: holder.to_owned(),
             previous: first.get("previous"),
+            conversation: None,
             response: first.get("response"),
             input: Vec::new(),
             output: Vec::new(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::named::{append, make_room_for_named};
 use crate::database::Store;
 use crate::history::FORGOTTEN_AT_ONCE;
 use crate::sql::integers::{from_integer, to_integer};
@@ -34,6 +35,8 @@ pub struct StoredResponse {
     pub holder: String,
     /// The response that it continues.
     pub previous: Option<String>,
+    /// The conversation to which its items are added. `None` in a response that was read.
+    pub conversation: Option<String>,
     /// The JSON object, with an empty output.
     pub response: String,
     pub input: Vec<StoredItem>,
@@ -97,6 +100,12 @@ impl Store {
             holders.dedup();
             for holder in holders {
                 make_room(connection, holder, bounds).await?;
+                if responses
+                    .iter()
+                    .any(|response| response.conversation.is_some())
+                {
+                    make_room_for_named(connection, holder, bounds).await?;
+                }
             }
             Ok(())
         })
@@ -147,19 +156,53 @@ impl Store {
         .bind(is_full)
         .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
         .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
+        let sum = "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM named_conversations";
+        let bytes: i64 = query(sum)
+            .fetch_value(&self.readers)
+            .await
+            .map_err(self.failed("read the size of the conversations"))?;
+        let is_full = from_integer(bytes) > bounds.bytes.0;
+        let old_named = query(
+            "DELETE FROM named_conversations WHERE id IN (
+                 SELECT id FROM named_conversations
+                 WHERE ?1 <> 0 OR used_at < ?2
+                 OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)
+                 ORDER BY used_at LIMIT ?3)",
+        )
+        .bind(is_full)
+        .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
+        .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
         self.write("delete old responses", async |connection| {
-            old.execute(connection).await
+            let deleted = old.execute(&mut *connection).await?;
+            Ok(deleted + old_named.execute(connection).await?)
         })
         .await
         .map(|deleted| deleted > 0)
     }
 }
 
-async fn insert(
+/// Inserts a response, unless one with its id exists, and deletes its row among the background responses.
+pub(super) async fn insert(
     connection: &mut Connection,
     response: &StoredResponse,
     now: Time,
 ) -> Result<(), sqlx::Error> {
+    query("DELETE FROM background_responses WHERE id = ?")
+        .bind(&response.id)
+        .execute(&mut *connection)
+        .await?;
+    let exists = query("SELECT 1 AS found FROM responses WHERE id = ?")
+        .bind(&response.id)
+        .fetch_optional(&mut *connection)
+        .await?;
+    if exists.is_some() {
+        return Ok(());
+    }
+    if let Some(id) = &response.conversation {
+        let conversation = (response.holder.as_str(), id.as_str());
+        append(connection, conversation, &response.input, now).await?;
+        append(connection, conversation, &response.output, now).await?;
+    }
     let now = to_integer(now.0);
     let continued = query(
         "UPDATE conversations SET used_at = CASE WHEN used_at < ?1 THEN ?1 ELSE used_at END
@@ -214,7 +257,7 @@ async fn insert(
 
 /// Deletes a holder's responses beyond the limits: complete conversations, and of the last remaining conversation the oldest
 /// responses that no other continues.
-async fn make_room(
+pub(super) async fn make_room(
     connection: &mut Connection,
     holder: &str,
     bounds: ResponseBounds,

@@ -42,6 +42,8 @@ const FILES: &str = r#"
     inventory:\n  provider: fixed\n | inventory.devices is empty | {name: gpu0, memory: 24GiB}
     state:\n  history:\n    keep: 90days\n    rows_max: 5\n | line 4 | state.history.rows_max is 5; allowed: 100 to 100000000
     state:\n  responses:\n    per_key: 0\n | line 3 | state.responses.per_key is 0; allowed: 1 to 100000
+    state:\n  responses:\n    background_per_key: 0\n | line 3 | state.responses.background_per_key is 0; allowed: 1 to 10000
+    state:\n  responses:\n    background_wait: 0s\n | line 3 | state.responses.background_wait is 0s; allowed: 1s and more
     state:\n  responses:\n    size: 1MiB\n | line 3 | less than state.responses.per_key_size (64MiB)
     groups:\n  lab:\n    weight: 0\n | line 3 | groups.lab.weight is 0; allowed: 1 to 1000
     groups:\n  a:\n    parent: b\n  b:\n    parent: a\n | line 3 | groups.a.parent | contain each other: a in b

@@ -104,9 +104,9 @@ const WRONG: &str = r#"
     /v1/messages | {"service_tier": {}} | service_tier | a string
     /v1/chat/completions | {"stream_options": {"include_usage": true}} | stream_options | `stream`
     /v1/responses | {"previous_response_id": 5} | previous_response_id | a string
-    /v1/responses | {"conversation": "conv_1"} | conversation | previous_response_id
+    /v1/responses | {"conversation": 5} | conversation | an id
     /v1/responses | {"input": [{"type": "item_reference"}]} | input[0].id | required
-    /v1/responses | {"background": true} | background | stream
+    /v1/responses | {"background": true, "store": false} | store | background
     /v1/responses | {"stop": ["x"]} | stop | unknown field
     /v1/messages | {"frequency_penalty": 1} | frequency_penalty | unknown field
 "#;

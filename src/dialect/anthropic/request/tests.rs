@@ -12,6 +12,7 @@ fn reading() -> Reading {
         now_seconds: 7,
         sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
+        background: None,
     }
 }
 

@@ -7,14 +7,18 @@ use super::*;
 use catalog::Effort;
 use pool::KeyId;
 
-fn translated(body: Value) -> Result<TranslatedRequest<Response>, Failure> {
+pub(in crate::responses) fn reading() -> Reading {
     let sealer = Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1));
-    let reading = Reading {
+    Reading {
         now_seconds: 7,
         sealer,
         desk: None,
-    };
-    read(&body.to_string().into(), &reading)
+        background: None,
+    }
+}
+
+fn translated(body: Value) -> Result<TranslatedRequest<Response>, Failure> {
+    read(&body.to_string().into(), &reading())
 }
 
 fn with(more: Value) -> Result<Value, Failure> {
@@ -142,4 +146,28 @@ fn responses_hints_are_passed_on_or_reported_and_never_refused() {
 fn responses_fields_from_other_apis_are_reported_as_unknown() {
     let body = json!({"model": "m", "input": "Hi", "stop": ["x"], "colour": null});
     assert_eq!(translated(body).unwrap().hints.unknown, ["stop"]);
+}
+
+#[test]
+fn background_and_conversation_need_storage_and_exclude_contradictory_fields() {
+    let refused = |more: Value| with(more).unwrap_err().body.error;
+    assert_eq!(
+        with(json!({"background": false})).unwrap()["messages"][0]["content"],
+        "Hi"
+    );
+    for (more, param) in [
+        (json!({"background": true}), "background"),
+        (json!({"background": "yes"}), "background"),
+        (json!({"conversation": "conv_1"}), "conversation"),
+        (json!({"conversation": {"id": 5}}), "conversation"),
+        (json!({"conversation": 5}), "conversation"),
+        (
+            json!({"conversation": "conv_1", "previous_response_id": "resp_1"}),
+            "previous_response_id",
+        ),
+        (json!({"conversation": "conv_1", "store": false}), "store"),
+    ] {
+        let error = refused(more.clone());
+        assert_eq!(error.param.as_deref(), Some(param), "{more}");
+    }
 }

@@ -20,6 +20,7 @@ pub fn response(echo: &Map<String, Value>, shows: Shows) -> Response {
         now_seconds: 7,
         sealer: sealer(),
         desk: None,
+        background: None,
     };
     Response::new("m".to_owned(), echo, tools.names, shows, None, &reading)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod audio;
 pub mod completions;
+pub(crate) mod conversations;
 pub mod embeddings;
 mod flowing;
 pub mod hot_models;
@@ -33,6 +34,15 @@ pub fn inference_routes() -> OpenApiRouter<App> {
         .routes(routes!(responses::compact))
         .routes(routes!(stored_responses::get, stored_responses::delete))
         .routes(routes!(stored_responses::items))
+        .routes(routes!(stored_responses::cancel))
+        .routes(routes!(conversations::create))
+        .routes(routes!(
+            conversations::get,
+            conversations::update,
+            conversations::delete
+        ))
+        .routes(routes!(conversations::items, conversations::add_items))
+        .routes(routes!(conversations::item, conversations::delete_item))
         .routes(routes!(messages::count_tokens))
         .routes(routes!(tokens::tokenize))
         .routes(routes!(tokens::detokenize))

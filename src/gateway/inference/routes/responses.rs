@@ -5,29 +5,29 @@ use std::pin::pin;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::Request;
+use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::User;
+use crate::background::accept;
 use crate::inference::admission::RequestContext;
 use crate::inference::request::receiving::read;
 use crate::inference::routes::tokens;
-use crate::inference::stages::complete;
-use crate::inference::understood::find;
+use crate::inference::stages::{complete_read, reading, respond};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::responses::ResponseRequest;
 use api_types::schemas::responses_events::ResponseEvent;
 use api_types::schemas::responses_response::ResponseObject;
-use api_types::schemas::responses_stored::ResponseTokens;
-use dialect::CHAT;
-use dialect::Dialect;
+use api_types::schemas::responses_stored::{CompactedResponse, ResponseTokens};
+use dialect::{CHAT, Dialect, Teller, responses};
+use edge::record;
 
 /// Create a response (OpenAI's Responses)
 ///
 /// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
 /// loaded, the pool loads it and the request waits. Unsupported fields are refused with a 400 that names them.
-/// docs/reference/api.md lists what is supported.
+/// docs/reference/api.md lists what is supported. With `background: true`, the response is queued and read later by its id.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -57,7 +57,17 @@ use dialect::Dialect;
     )
 )]
 pub async fn create(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    complete(app, user, request, CHAT, Dialect::Responses).await
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let context = RequestContext::taking(&app, user, headers);
+    let work = pin!(async {
+        let body = read(&app, body).await?;
+        if context.user.batch.is_none() && accept::is_requested(&body) {
+            // Boxed because it is rare, and large within each request's future.
+            return Box::pin(accept::accept(&app, &context, body)).await;
+        }
+        complete_read(&app, &context, body, CHAT, Dialect::Responses).await
+    });
+    context.end(&app, work).await
 }
 
 /// Count the tokens of a conversation (OpenAI's Responses)
@@ -89,17 +99,24 @@ pub(crate) async fn input_tokens(
 
 /// Compact a conversation (OpenAI's Responses)
 ///
-/// Not implemented: the pool returns 501. Clients such as Codex compact a conversation on their own: they request a summary from
-/// the model with `POST /v1/responses`.
+/// The model writes a summary of the conversation. The response has the latest messages of the user and an item `compaction` with
+/// the encrypted summary, to be sent as the beginning of the next `input`.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
     post, path = "/v1/responses/compact", tag = "chat", operation_id = "compact_response",
-    security(("user_key" = [])),
+    security(("user_key" = [])), params(WaitHeaders),
     request_body(content = ResponseRequest, example = json!({
         "model": "tiny-guide", "input": "What is a priority?"
     })),
-    responses(InferenceErrors)
+    responses(
+        (status = 200, description = "The shorter conversation", body = CompactedResponse, example = json!({
+            "id": "resp_0198f6", "object": "response.compaction", "created_at": 1764000000,
+            "output": [{"type": "compaction", "id": "cmp_0198f6", "encrypted_content": "mp1.AAAA"}],
+            "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
+        })),
+        InferenceErrors,
+    )
 )]
 pub(crate) async fn compact(
     State(app): State<App>,
@@ -109,13 +126,15 @@ pub(crate) async fn compact(
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async {
         let body = read(&app, request.into_body()).await?;
-        let (_, route) = find(&app, &context, body).await?;
-        Err((Some(route.entry.name.clone()), not_compacted()))
+        let reading = reading(&app, &context, &body, Dialect::Responses).await?;
+        let earlier = reading.desk.as_ref().map_or(0, |desk| desk.earlier().bytes);
+        let (bytes, share) = (body.len() + earlier, record::share());
+        let translate = move || responses::compact(&body, &reading);
+        let translated = app.reading.run(bytes, translate).await;
+        let mut translated = translated.map_err(|failure| (None, failure))?;
+        translated.body = share.charge(translated.body);
+        let translated = translated.with(|summary| Teller::Compaction(Box::new(summary)));
+        Box::pin(respond(&app, &context, CHAT, translated)).await
     });
     context.end(&app, work).await
-}
-
-fn not_compacted() -> Failure {
-    let message = "/v1/responses/compact is not supported: this server does not compact conversations. Request a summary from the model with POST /v1/responses and continue with it, or remove old items from `input`";
-    Failure::new(ErrorKind::NotImplemented, "not_implemented", message)
 }

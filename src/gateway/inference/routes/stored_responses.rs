@@ -1,20 +1,26 @@
-//! Stored responses of OpenAI's Responses API: shown, listed item by item, and deleted. Each is visible to its own key only.
+//! Stored and background responses of OpenAI's Responses API: shown, listed item by item, cancelled and deleted. Each is visible to
+//! its own key only.
 
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use crate::auth::User;
+use crate::background::accept::streamed;
+use crate::background::service::{self, Ended};
 use crate::openapi::{ModelErrors, StoredErrors};
 use crate::path_params::Path;
 use crate::state::App;
 use api_types::error::Failure;
+use api_types::schemas::responses_events::ResponseEvent;
 use api_types::schemas::responses_response::ResponseObject;
 use api_types::schemas::responses_stored::{DeletedResponse, ResponseItemList};
-use dialect::responses::shown;
+use dialect::responses::{last_event, shown};
 use dialect::stored::unreadable;
 use store::{StoredItem, StoredResponse};
 
@@ -29,8 +35,12 @@ pub(crate) struct ShowQuery {
     /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
     #[param(example = "reasoning.encrypted_content")]
     include: Option<String>,
-    /// Must be `false`: the events of a response are not stored.
+    /// `true`: the events of a background response created with `stream`, from the first or from `starting_after` on. After its end
+    /// only the last event.
     stream: Option<bool>,
+    /// Only events after the event with this sequence number.
+    #[param(minimum = 0, example = 12)]
+    starting_after: Option<u64>,
 }
 
 #[derive(Debug, Default, IntoParams)]
@@ -51,16 +61,16 @@ pub(crate) struct ItemsQuery {
 }
 
 /// The query. Clients repeat lists as `include=…` or `include[]=…`.
-type QueryPairs = Query<Vec<(String, String)>>;
+pub(super) type QueryPairs = Query<Vec<(String, String)>>;
 
-fn includes_sealed(query: &QueryPairs) -> bool {
+pub(super) fn includes_sealed(query: &QueryPairs) -> bool {
     let included = |(name, value): &(String, String)| {
         ["include", "include[]"].contains(&name.as_str()) && value == SEALED
     };
     query.0.iter().any(included)
 }
 
-fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
     let found = query.0.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }
@@ -68,45 +78,144 @@ fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
 /// Show a stored response (OpenAI's Responses)
 ///
 /// A response is stored if its request says `"store": true`, and for a short time if the request does not say `store`. Only the key
-/// that created it can see it. docs/guides/clients.md says how long it is kept.
+/// that created it can see it. docs/guides/clients.md says how long it is kept. A background response is shown while it waits and
+/// runs.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
     security(("user_key" = [])),
     params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ShowQuery),
-    responses((status = 200, description = "The response", body = ResponseObject, example = json!({
-        "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "completed", "store": true,
-        "model": "tiny-guide", "error": null, "incomplete_details": null, "previous_response_id": null,
-        "output": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "assistant",
-            "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
-        "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
-    })), StoredErrors))]
+    responses((status = 200, description = "The response, or with `stream=true` its events", content(
+        (ResponseObject = "application/json", example = json!({
+            "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "completed", "store": true,
+            "model": "tiny-guide", "error": null, "incomplete_details": null, "previous_response_id": null,
+            "output": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "assistant",
+                "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
+            "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
+        })),
+        (ResponseEvent = "text/event-stream"),
+    )), StoredErrors))]
 pub async fn get(
     State(app): State<App>,
     user: User,
     Path(id): Path<String>,
     query: QueryPairs,
-) -> Result<Json<Value>, Failure> {
-    let wrong = |message: &str| Err(Failure::invalid("stream".to_owned(), message));
-    match value(&query, "stream") {
-        None | Some("false") => {}
-        Some("true") => {
-            return wrong(
-                "`stream`: the events of a response are not stored; remove it to get the complete response",
-            );
+) -> Result<Response, Failure> {
+    let is_stream = match value(&query, "stream") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(invalid("stream", "`stream` must be true or false")),
+    };
+    let after = match value(&query, "starting_after") {
+        None => None,
+        Some(_) if !is_stream => {
+            let message = "`starting_after` needs `stream=true`";
+            return Err(invalid("starting_after", message));
         }
-        Some(_) => return wrong("`stream` must be true or false"),
+        Some(text) => Some(text.parse::<u64>().map_err(|_| {
+            let message = "`starting_after` must be the sequence number of an event";
+            invalid("starting_after", message)
+        })?),
+    };
+    let holder = user.account.id();
+    if is_stream {
+        return events(&app, &user, &id, after).await;
+    }
+    if app.backgrounds.has(&holder, &id)
+        && let Some(response) = service::find(&app, &holder, &id).await?
+    {
+        return Ok(Json(response).into_response());
+    }
+    let found = app.responses.find(&holder, &id).await;
+    let Some(found) = found.map_err(unreadable)? else {
+        // Another process has accepted it, or this one has not read it yet.
+        let response = service::find(&app, &holder, &id).await?;
+        let response = response.ok_or_else(|| not_found(&app, &id))?;
+        return Ok(Json(response).into_response());
+    };
+    let (bytes, is_sealed_shown) = (found.bytes(), includes_sealed(&query));
+    let shown_response = move || Ok(Json(object(&found, is_sealed_shown)).into_response());
+    app.reading.run(bytes, shown_response).await
+}
+
+fn object(found: &StoredResponse, is_sealed_shown: bool) -> Value {
+    let mut response: Value = serde_json::from_str(&found.response).unwrap_or_default();
+    let output = found.output.iter();
+    let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
+    response["output"] = json!(output);
+    response
+}
+
+fn invalid(field: &str, message: &str) -> Failure {
+    Failure::invalid(field.to_owned(), message)
+}
+
+/// The events of a background response that are kept while it runs, or the last event after its end.
+async fn events(app: &App, user: &User, id: &str, after: Option<u64>) -> Result<Response, Failure> {
+    let holder = user.account.id();
+    let not_kept = || {
+        let message = "`stream`: the events of this response are not kept, because it was not created with `background` and `stream`; remove it to get the complete response";
+        invalid("stream", message)
+    };
+    if let Some(kept) = app.backgrounds.events(&holder, id) {
+        let kept = kept.ok_or_else(not_kept)?;
+        let silence = app.config().server.keep_alive_comment.duration();
+        return Ok(streamed(kept.body(after, silence, app.ending.clone())));
+    }
+    let found = find(app, user, id).await?;
+    let bytes = found.bytes();
+    let last = move || {
+        let response = object(&found, false);
+        if response["background"] != json!(true) {
+            return Err(not_kept());
+        }
+        let number = after.map_or(0, |after| after.saturating_add(1));
+        Ok(streamed(Body::from(last_event(&response, number))))
+    };
+    app.reading.run(bytes, last).await
+}
+
+/// Cancel a background response (OpenAI's Responses)
+///
+/// The response ends with status `cancelled`. A second cancellation returns the same response. A response that has ended otherwise,
+/// or that does not run in the background, is refused with a 400.
+///
+/// Every key may call this.
+#[utoipa::path(post, path = "/v1/responses/{id}/cancel", tag = "chat", operation_id = "cancel_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01")),
+    responses((status = 200, description = "It is cancelled", body = ResponseObject, example = json!({
+        "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "cancelled", "store": true,
+        "model": "tiny-guide", "error": null, "incomplete_details": null, "background": true, "output": []
+    })), StoredErrors))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    if let Ended::Now(response) = service::cancel(&app, &user.account.id(), &id).await? {
+        return Ok(Json(response));
     }
     let found = find(&app, &user, &id).await?;
-    let (bytes, is_sealed_shown) = (found.bytes(), includes_sealed(&query));
-    let shown_response = move || {
-        let mut shown_response: Value = serde_json::from_str(&found.response).unwrap_or_default();
-        let output = found.output.iter();
-        let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
-        shown_response["output"] = json!(output);
-        Ok(Json(shown_response))
+    let bytes = found.bytes();
+    let ended = move || {
+        let response = object(&found, false);
+        if response["background"] != json!(true) {
+            let message = "only a response that was created with `background` can be cancelled; to end another one, close its connection";
+            return Err(invalid("id", message));
+        }
+        match response["status"].as_str() {
+            Some("cancelled") => Ok(Json(response)),
+            status => Err(invalid(
+                "id",
+                &format!(
+                    "the response cannot be cancelled: it is {}",
+                    status.unwrap_or("completed")
+                ),
+            )),
+        }
     };
-    app.reading.run(bytes, shown_response).await
+    app.reading.run(bytes, ended).await
 }
 
 /// List the input items of a stored response (OpenAI's Responses)
@@ -128,23 +237,11 @@ pub(crate) async fn items(
     Path(id): Path<String>,
     query: QueryPairs,
 ) -> Result<Json<Value>, Failure> {
-    let limit = match value(&query, "limit") {
-        None => LIMIT,
-        Some(text) => {
-            let limit = text.parse().ok();
-            let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
-            let allowed = format!("`limit` must be a whole number from 1 to {LIMIT_MAX}");
-            limit.ok_or_else(|| Failure::invalid("limit".to_owned(), allowed))?
-        }
-    };
-    let is_rising = match value(&query, "order") {
-        None | Some("desc") => false,
-        Some("asc") => true,
-        Some(_) => {
-            let message = "`order` must be asc or desc";
-            return Err(Failure::invalid("order".to_owned(), message));
-        }
-    };
+    let (limit, is_rising) = (limit(&query)?, order(&query)?);
+    if app.backgrounds.has(&user.account.id(), &id) {
+        let message = "the response has not ended; its items can be listed afterwards";
+        return Err(invalid("id", message));
+    }
     let found = find(&app, &user, &id).await?;
     let (after, is_sealed_shown) = (value(&query, "after"), includes_sealed(&query));
     let page = Page {
@@ -155,6 +252,29 @@ pub(crate) async fn items(
     };
     let bytes = found.bytes();
     app.reading.run(bytes, move || page.select(&found)).await
+}
+
+/// The largest number of items on the page.
+pub(super) fn limit(query: &QueryPairs) -> Result<usize, Failure> {
+    let Some(text) = value(query, "limit") else {
+        return Ok(LIMIT);
+    };
+    let limit = text.parse().ok();
+    let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
+    let allowed = format!("`limit` must be a whole number from 1 to {LIMIT_MAX}");
+    limit.ok_or_else(|| Failure::invalid("limit".to_owned(), allowed))
+}
+
+/// Returns true if the page begins with the first item.
+pub(super) fn order(query: &QueryPairs) -> Result<bool, Failure> {
+    match value(query, "order") {
+        None | Some("desc") => Ok(false),
+        Some("asc") => Ok(true),
+        Some(_) => {
+            let message = "`order` must be asc or desc";
+            Err(Failure::invalid("order".to_owned(), message))
+        }
+    }
 }
 
 /// The requested page of a response's items.
@@ -206,8 +326,10 @@ pub async fn delete(
     user: User,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let deleted = app.responses.delete(&user.account.id(), &id).await;
-    if deleted.map_err(unwritable)? {
+    let holder = user.account.id();
+    let was_waiting = service::delete(&app, &holder, &id).await?;
+    let deleted = app.responses.delete(&holder, &id).await;
+    if deleted.map_err(unwritable)? || was_waiting {
         Ok(Json(
             json!({"id": id, "object": "response", "deleted": true}),
         ))

@@ -86,6 +86,7 @@ fn reading() -> Reading {
         now_seconds: 0,
         sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
+        background: None,
     }
 }
 

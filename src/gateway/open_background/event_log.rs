@@ -1,0 +1,226 @@
+//! The events of a streamed background response, kept while it runs: clients read them from any number on.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use dialect::responses::announcement;
+
+/// Largest size of the events of a response. The oldest ones are dropped beyond it.
+const BYTES_MAX: usize = 4 << 20;
+const COMMENT: &str = ": waiting for the model\n\n";
+const LOST: &str =
+    ": the events after this one are no longer kept; get the response without `stream`\n\n";
+
+/// The events of a response.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    events: Mutex<Events>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    /// With their numbers, in order.
+    kept: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+    /// The number of the last event that was dropped.
+    dropped: Option<u64>,
+    is_over: bool,
+}
+
+/// The next event for a reader.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Event(u64, Bytes),
+    /// It does not exist yet.
+    Later,
+    /// It was dropped.
+    Lost,
+    Over,
+}
+
+impl Events {
+    fn push(&mut self, number: u64, event: Bytes) {
+        self.bytes += event.len();
+        self.kept.push_back((number, event));
+        while self.bytes > BYTES_MAX && self.kept.len() > 1 {
+            if let Some((number, dropped)) = self.kept.pop_front() {
+                self.bytes -= dropped.len();
+                self.dropped = Some(number);
+            }
+        }
+    }
+}
+
+impl EventLog {
+    fn locked(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the events of a response that waits for its first run, unless it has events.
+    pub fn announce(&self, queued: &Value) {
+        let mut events = self.locked();
+        if events.kept.is_empty() && events.dropped.is_none() {
+            for (number, event) in (0..).zip(announcement(queued)) {
+                events.push(number, event.into());
+            }
+        }
+        drop(events);
+        self.changed.notify_waiters();
+    }
+
+    /// Adds an event. Numbers rise.
+    pub fn push(&self, number: u64, event: Bytes) {
+        self.locked().push(number, event);
+        self.changed.notify_waiters();
+    }
+
+    /// The number of the next event.
+    pub fn next_number(&self) -> u64 {
+        let events = self.locked();
+        events.kept.back().map_or(0, |(number, _)| number + 1)
+    }
+
+    /// No more events follow.
+    pub fn end(&self) {
+        self.locked().is_over = true;
+        self.changed.notify_waiters();
+    }
+
+    fn after(&self, after: Option<u64>) -> Next {
+        let events = self.locked();
+        let is_lost = events
+            .dropped
+            .is_some_and(|dropped| after.is_none_or(|after| after < dropped));
+        if is_lost {
+            return Next::Lost;
+        }
+        let is_read = |(number, _): &(u64, Bytes)| after.is_some_and(|after| *number <= after);
+        let place = events.kept.partition_point(is_read);
+        match events.kept.get(place) {
+            Some((number, event)) => Next::Event(*number, event.clone()),
+            None if events.is_over => Next::Over,
+            None => Next::Later,
+        }
+    }
+
+    /// A body with the events after this number, until the last one or until `ending` fires. Writes a comment after each silence of
+    /// this length.
+    pub fn body(
+        self: Arc<EventLog>,
+        after: Option<u64>,
+        silence: Duration,
+        ending: CancellationToken,
+    ) -> Body {
+        let reader = (self, after, ending, false);
+        let pieces = stream::unfold(reader, move |(log, after, ending, is_lost)| async move {
+            if is_lost {
+                return None;
+            }
+            loop {
+                let mut changed = pin!(log.changed.notified());
+                // Registered before the look, which then overlooks no change.
+                changed.as_mut().enable();
+                match log.after(after) {
+                    Next::Event(number, event) => {
+                        let reader = (log.clone(), Some(number), ending, false);
+                        return Some((Ok::<Bytes, Infallible>(event), reader));
+                    }
+                    Next::Lost => {
+                        let reader = (log.clone(), after, ending, true);
+                        return Some((Ok(Bytes::from_static(LOST.as_bytes())), reader));
+                    }
+                    Next::Over => return None,
+                    Next::Later => {}
+                }
+                tokio::select! {
+                    () = &mut changed => {}
+                    () = ending.cancelled() => return None,
+                    () = tokio::time::sleep(silence) => {
+                        let reader = (log.clone(), after, ending, false);
+                        return Some((Ok(Bytes::from_static(COMMENT.as_bytes())), reader));
+                    }
+                }
+            }
+        });
+        Body::from_stream(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    async fn text(body: Body) -> String {
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("read");
+        String::from_utf8(bytes.to_vec()).expect("a text")
+    }
+
+    #[tokio::test]
+    async fn a_reader_gets_the_events_after_its_number_and_those_that_follow() {
+        let log = Arc::new(EventLog::default());
+        for number in 0..3 {
+            log.push(number, format!("{number};").into());
+        }
+        assert_eq!(log.next_number(), 3);
+        let ending = CancellationToken::new();
+        let reader = tokio::spawn(text(Arc::clone(&log).body(Some(0), LONG, ending.clone())));
+        tokio::task::yield_now().await;
+        log.push(7, "7;".into());
+        log.end();
+        assert_eq!(reader.await.expect("ended"), "1;2;7;");
+        let again = Arc::clone(&log).body(None, LONG, ending.clone());
+        assert_eq!(text(again).await, "0;1;2;7;");
+        assert_eq!(text(log.body(Some(9), LONG, ending)).await, "");
+    }
+
+    #[test]
+    fn a_response_is_announced_once() {
+        let log = EventLog::default();
+        let queued = serde_json::json!({"id": "resp_1", "status": "queued"});
+        log.announce(&queued);
+        log.push(2, "2;".into());
+        log.announce(&queued);
+        assert_eq!(log.next_number(), 3);
+        assert_eq!(log.after(Some(1)), Next::Event(2, "2;".into()));
+    }
+
+    #[tokio::test]
+    async fn dropped_events_end_a_reader_that_needs_them_with_a_comment() {
+        let log = Arc::new(EventLog::default());
+        let piece = Bytes::from(vec![b'x'; BYTES_MAX / 2]);
+        for number in 0..4 {
+            log.push(number, piece.clone());
+        }
+        log.end();
+        assert_eq!(log.after(None), Next::Lost);
+        assert_eq!(log.after(Some(0)), Next::Lost);
+        assert_eq!(log.after(Some(1)), Next::Event(2, piece));
+        let ending = CancellationToken::new();
+        assert_eq!(text(log.body(None, LONG, ending)).await, LOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_has_comments_and_the_end_of_the_process_ends_a_reader() {
+        let log = Arc::new(EventLog::default());
+        let ending = CancellationToken::new();
+        let body = log.body(None, Duration::from_secs(10), ending.clone());
+        let reader = tokio::spawn(text(body));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        tokio::task::yield_now().await;
+        ending.cancel();
+        let text = reader.await.expect("ended");
+        assert!(text.starts_with(COMMENT) || text.is_empty(), "{text}");
+    }
+}

@@ -1,0 +1,9 @@
+//! The background responses that have not ended, shared by the routes and the runner.
+
+mod entries;
+mod event_log;
+mod service;
+mod turns;
+
+pub(crate) use entries::{Entries, Entry};
+pub use service::{BACKGROUND_MAX, Backgrounds};

@@ -1,0 +1,47 @@
+//! The background responses of all holders, in this process.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::entries::{Entries, Entry};
+use super::event_log::EventLog;
+use store::BackgroundHead;
+
+/// Background responses of all holders that have not ended.
+pub const BACKGROUND_MAX: u64 = 20_000;
+
+/// The background responses that have not ended.
+#[derive(Debug, Default)]
+pub struct Backgrounds {
+    entries: Mutex<Entries>,
+    /// Wakes the runner after a change by a route.
+    pub(crate) changed: Notify,
+}
+
+impl Backgrounds {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Entries) -> T) -> T {
+        work(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn entry(&self, holder: &str, id: &str) -> Option<Entry> {
+        self.with(|entries| entries.find(holder, id).cloned())
+    }
+
+    /// Adds a response that is on disk. Returns its events, if they are kept.
+    pub(crate) fn add(&self, head: BackgroundHead) -> Option<Arc<EventLog>> {
+        let entry = self.with(|entries| entries.add(head));
+        self.changed.notify_one();
+        entry.events
+    }
+
+    /// The events of a response of this holder that has not ended; `Some(None)` if they are not kept.
+    pub(crate) fn events(&self, holder: &str, id: &str) -> Option<Option<Arc<EventLog>>> {
+        self.entry(holder, id).map(|entry| entry.events)
+    }
+
+    /// Returns true if this process knows the response.
+    pub(crate) fn has(&self, holder: &str, id: &str) -> bool {
+        self.with(|entries| entries.find(holder, id).is_some())
+    }
+}
