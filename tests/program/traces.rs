@@ -71,6 +71,8 @@ fn a_cold_request_is_a_single_trace_from_the_client_to_the_engine() {
     assert_eq!(root["traceState"], "lab=7");
     assert_eq!(attribute(root, "http.response.status_code"), "200");
     assert_eq!(attribute(root, "gen_ai.request.model"), "m");
+    assert_eq!(attribute(root, "gen_ai.operation.name"), "chat");
+    assert_eq!(attribute(root, "gen_ai.provider.name"), "model_pool");
     assert_eq!(attribute(root, "model_pool.request.id"), "mine-1");
     assert_eq!(root["status"], json!({}));
     for (name, parent) in [
@@ -101,6 +103,7 @@ fn a_cold_request_is_a_single_trace_from_the_client_to_the_engine() {
     let inference = spans.get("inference");
     assert_eq!(attribute(inference, "model_pool.replica.id"), replica);
     assert_eq!(attribute(inference, "gen_ai.usage.output_tokens"), "4");
+    assert_eq!(attribute(inference, "gen_ai.response.model"), "m");
     // The engine's own spans belong to the request to it.
     let span = inference["spanId"].as_str().unwrap();
     let sent = format!("traceparent: 00-{TRACE}-{span}-01\n");

@@ -38,6 +38,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("server.trusted_proxies", ByRestart),
     ("server.access_log", ByRestart),
     ("server.access_log_max", ByRestart),
+    ("server.vllm_metrics", AtOnce),
     ("server.connections_max", ByRestart),
     ("server.connections_per_address", ByRestart),
     ("server.idle_timeout", ByRestart),

@@ -44,6 +44,8 @@ pub struct ServerSection {
     pub access_log: AccessLog,
     /// The size at which that file is renamed to `….1`, replacing the previous one; 0B: never.
     pub access_log_max: Size,
+    /// Also write metrics under the names of vLLM (`vllm:num_requests_waiting` and others), with the label `model_name`.
+    pub vllm_metrics: bool,
     /// Maximum simultaneous connections, 1 to 1000000; further ones get 503 and are closed.
     pub connections_max: u32,
     /// The same limit per address, with IPv6 per `/64` network; an address never has more than half of what the others leave.
@@ -83,6 +85,7 @@ impl Default for ServerSection {
             trusted_proxies: Vec::new(),
             access_log: AccessLog::Off,
             access_log_max: Size(Bytes(Bytes::GIB)),
+            vllm_metrics: false,
             connections_max: 20_000,
             connections_per_address: None,
             idle_timeout: Length::from_secs(75),

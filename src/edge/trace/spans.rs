@@ -38,6 +38,31 @@ pub(super) struct Root {
     pub from: u64,
 }
 
+/// Parts of paths and the operations that OpenTelemetry's conventions name; the first match counts.
+const OPERATIONS: [(&str, &str); 7] = [
+    ("/chat", "chat"),
+    ("/messages", "chat"),
+    ("/responses", "chat"),
+    ("/completion", "text_completion"),
+    ("/infill", "text_completion"),
+    ("/generate", "text_completion"),
+    ("/embed", "embeddings"),
+];
+/// Identifies the pool, which serves models of many makers.
+const PROVIDER: &str = "model_pool";
+
+/// The attributes of a request in OpenTelemetry's conventions for generative AI. Other operations, such as ranking, have no name
+/// there.
+fn gen_ai(path: &str, model: &str) -> Vec<Attribute> {
+    let mut attributes = vec![
+        attribute("gen_ai.provider.name", PROVIDER),
+        attribute("gen_ai.request.model", model),
+    ];
+    let named = OPERATIONS.iter().find(|(part, _)| path.contains(part));
+    attributes.extend(named.map(|(_, name)| attribute("gen_ai.operation.name", *name)));
+    attributes
+}
+
 impl Tree<'_> {
     pub fn spans(&self, root: &Root, marks: &Marks, end: &TraceEnd) -> Vec<Span> {
         let mut spans = vec![self.root(root, marks, end)];
@@ -99,7 +124,7 @@ impl Tree<'_> {
             attributes.push(attribute(key, u64::from(status)));
         }
         if let Some(model) = &end.model {
-            attributes.push(attribute("gen_ai.request.model", model.as_str()));
+            attributes.extend(gen_ai(&end.path, model));
         }
         if let Some(key) = &end.key {
             attributes.push(attribute("model_pool.key.id", key.as_str()));
@@ -235,7 +260,8 @@ impl Tree<'_> {
             replica_attribute(attempt.replica),
         ];
         if let Some(model) = &end.model {
-            attributes.push(attribute("gen_ai.request.model", model.as_str()));
+            attributes.extend(gen_ai(&end.path, model));
+            attributes.push(attribute("gen_ai.response.model", model.as_str()));
         }
         if let Some(first) = attempt.first_token {
             let seconds = (first - attempt.from) as f64 / 1e9;

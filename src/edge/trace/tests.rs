@@ -128,6 +128,49 @@ fn spans_form_a_tree_of_nested_intervals() {
         .iter()
         .find(|attribute| attribute.key == "gen_ai.usage.output_tokens");
     assert_eq!(tokens.unwrap().value, Value::Integer(3));
+    for (span, key, expected) in [
+        (root, "gen_ai.operation.name", "chat"),
+        (root, "gen_ai.provider.name", "model_pool"),
+        (engine, "gen_ai.response.model", "m"),
+    ] {
+        let found = span
+            .attributes
+            .iter()
+            .find(|attribute| attribute.key == key);
+        let expected = Value::Text(expected.to_owned());
+        assert_eq!(
+            found.map(|attribute| &attribute.value),
+            Some(&expected),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn operations_are_named_by_the_route_in_the_conventions_of_opentelemetry() {
+    for (path, expected) in [
+        ("/v1/chat/completions", Some("chat")),
+        ("/v1/responses", Some("chat")),
+        ("/llm/v1/messages", Some("chat")),
+        ("/v1/completions", Some("text_completion")),
+        ("/api/generate", Some("text_completion")),
+        ("/v1/embeddings", Some("embeddings")),
+        ("/v1/rerank", None),
+    ] {
+        let parts = head("POST", path, &[]);
+        let trace = traces(1.0).begin(&parts).expect("a trace");
+        let spans = trace.spans(&TraceEnd {
+            path: path.to_owned(),
+            model: Some("m".to_owned()),
+            ..TraceEnd::default()
+        });
+        let attributes = &spans[0].attributes;
+        let found = attributes
+            .iter()
+            .find(|found| found.key == "gen_ai.operation.name");
+        let expected = expected.map(|name| Value::Text(name.to_owned()));
+        assert_eq!(found.map(|found| found.value.clone()), expected, "{path}");
+    }
 }
 
 #[test]

@@ -46,7 +46,9 @@ impl FromRequestParts<App> for Scraper {
 pub async fn metrics(State(app): State<App>) -> Response {
     let (groups, batches) = (groups_view::list(&app), app.batches.figures());
     let lists = (&*groups, &batches);
+    let has_vllm_names = app.config().server.vllm_metrics;
+    let (handle, traces) = (&app.handle, app.traces.as_deref());
     app.metrics
-        .render(&app.handle, &app.reading, app.traces.as_deref(), lists)
+        .render(handle, &app.reading, traces, lists, has_vllm_names)
         .await
 }

@@ -153,6 +153,11 @@ impl InFlightRequest {
     pub fn responded(&self, code: u16) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
             self.metrics.request(&self.model, code);
+            if code < 400 {
+                let took = self.clock.now().since(self.arrived_at);
+                self.metrics
+                    .lasted(&self.model, Duration::from_millis(took.0));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod groups;
 mod history;
 mod text;
 mod totals;
+mod vllm;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -59,6 +60,7 @@ struct Counts {
     by_code: BTreeMap<u16, u64>,
     waited: Histogram,
     first_token: Histogram,
+    lasted: Histogram,
     prompt: u64,
     completion: u64,
     adapter_loads: u64,
@@ -107,6 +109,11 @@ impl Metrics {
         self.count(model, |counts| {
             counts.first_token.observe(time.as_secs_f64())
         });
+    }
+
+    /// Records the time from the arrival of a request to the end of its response.
+    pub(crate) fn lasted(&self, model: &str, time: Duration) {
+        self.count(model, |counts| counts.lasted.observe(time.as_secs_f64()));
     }
 
     pub fn tokens(&self, model: &str, prompt: u64, completion: u64) {
@@ -164,25 +171,19 @@ impl Metrics {
         totals
     }
 
+    /// A copy of the counts of all models.
+    fn all(&self) -> Vec<(String, Counts)> {
+        let models = self.inner.models.read();
+        let models = models.unwrap_or_else(PoisonError::into_inner);
+        let copy = |(name, counts): (&String, &Arc<Mutex<Counts>>)| {
+            let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            (name.clone(), counts.clone())
+        };
+        models.iter().map(copy).collect()
+    }
+
     fn write_requests(&self, text: &mut Text) {
-        let models = self
-            .inner
-            .models
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<(String, Counts)> = models
-            .iter()
-            .map(|(name, counts)| {
-                (
-                    name.clone(),
-                    counts
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .clone(),
-                )
-            })
-            .collect();
-        drop(models);
+        let all = self.all();
         text.family(
             "requests_total",
             Kind::Counter,
@@ -279,6 +280,7 @@ impl Default for Counts {
             by_code: BTreeMap::new(),
             waited: Histogram::new(WAITS),
             first_token: Histogram::new(WAITS),
+            lasted: Histogram::new(WAITS),
             prompt: 0,
             completion: 0,
             adapter_loads: 0,
@@ -294,11 +296,15 @@ impl Metrics {
         reading: &Reading,
         traces: Option<&Traces>,
         (list, batches): (&GroupList, &BatchFigures),
+        has_vllm_names: bool,
     ) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
         gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
+        if has_vllm_names {
+            vllm::write(&handle.snapshot(), &self.all(), &mut text);
+        }
         write_targets(&handle.first_tokens(), &mut text);
         write_forecasts(&handle.compared_waits(), &mut text);
         groups::write(list, &mut text);

@@ -58,14 +58,19 @@ impl Histogram {
 #[derive(Debug, Default)]
 pub struct Text {
     page: String,
-    /// The current family, including the prefix.
+    /// The current family, including its prefix.
     family: String,
 }
 
 impl Text {
     /// Begins a family; all its samples must follow. `help` is a single line.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        self.family = format!("{PREFIX}{name}");
+        self.foreign_family(&format!("{PREFIX}{name}"), kind, help);
+    }
+
+    /// Begins a family with a name of another program.
+    pub fn foreign_family(&mut self, name: &str, kind: Kind, help: &str) {
+        name.clone_into(&mut self.family);
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",

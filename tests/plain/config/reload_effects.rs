@@ -81,6 +81,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("server.trusted_proxies", "[10.0.0.7]", ""),
     ("server.access_log", "stderr", ""),
     ("server.access_log_max", "1MiB", ""),
+    ("server.vllm_metrics", "true", ""),
     ("server.connections_max", "9", ""),
     ("server.connections_per_address", "9", ""),
     ("server.idle_timeout", "9s", ""),
