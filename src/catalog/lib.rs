@@ -54,6 +54,6 @@ pub use requests::{
 };
 pub use weights::{
     AdapterBucket, AdapterPlace, AdapterRoom, Bucket, BucketUri, CredentialsUrl, DynamicAdapters,
-    ExtraFiles, Fetch, GgufFiles, ListedFile, Manifest, ManifestFile, Origin, Scheme,
-    WeightsListing, complete_below,
+    ExtraFiles, Fetch, GgufFiles, ListedFile, Manifest, ManifestFile, OciReference, OciVersion,
+    Origin, Scheme, WeightsListing, complete_below,
 };

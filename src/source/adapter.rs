@@ -75,7 +75,7 @@ impl ListedAdapter {
 fn stem(bucket: &AdapterBucket, name: &str) -> String {
     let uri = match bucket.fetch(name).origin {
         Origin::Bucket(bucket) => bucket.uri.to_string(),
-        Origin::Hub { .. } => String::new(),
+        Origin::Hub { .. } | Origin::Oci(_) => String::new(),
     };
     let plain = |letter: char| match letter {
         letter if letter.is_ascii_alphanumeric() || "-_".contains(letter) => letter,

@@ -118,7 +118,7 @@ impl Layout {
         }
         let name = match &wanted.origin {
             Origin::Hub { revision } => revision.as_str(),
-            Origin::Bucket(_) => "main",
+            Origin::Bucket(_) | Origin::Oci(_) => "main",
         };
         let path = self.root.join("refs").join(name);
         let is_right = fs::read_to_string(&path).is_ok_and(|there| there == listing.commit);

@@ -1,11 +1,11 @@
-//! Fetches weights to this machine from the Hugging Face hub, S3, Google Cloud Storage or other machines of the pool, into the
-//! hub's own cache layout, where other programs find them too. Downloads run in parallel, resume after interruptions, are verified,
+//! Fetches weights to this machine from the Hugging Face hub, S3, Google Cloud Storage, OCI registries or other machines of the
+//! pool, into the hub's own cache layout, where other programs find them too. Downloads run in parallel, resume after interruptions, are verified,
 //! and become visible only when complete. The caller decides what to fetch and when.
 //!
 //! ```text
 //! fetch ─▶ list ─▶ select ─▶ room on the disk? ─▶ bring each file ─▶ publish: links, then the manifest
 //!           │hub               │                     │ lock, resume, retry, digest, rename
-//!           │bucket            └ refused with numbers└ <blob>.incomplete survives every failure
+//!           │bucket, registry  └ refused with numbers└ <blob>.incomplete survives every failure
 //! ```
 
 mod adapter;
@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod hub;
 mod listing;
 mod lock;
+mod oci;
 mod part;
 mod part_writer;
 mod peer;
@@ -57,7 +58,7 @@ use part::{CONNECT_MAX, Part, STALL_MAX};
 pub fn not_built(wanted: &Fetch) -> Option<SourceError> {
     let uri = match &wanted.origin {
         Origin::Bucket(bucket) => Some(&bucket.uri),
-        Origin::Hub { .. } => wanted.extra_files.first().map(|extra| &extra.uri),
+        Origin::Hub { .. } | Origin::Oci(_) => wanted.extra_files.first().map(|extra| &extra.uri),
     };
     let uri = uri.filter(|_| !cfg!(feature = "s3"))?.to_string();
     Some(SourceError::NotBuilt { uri })
@@ -258,6 +259,10 @@ impl Sources {
             Origin::Bucket(bucket) => {
                 let store = bucket::open(bucket, wanted, &self.http().await?).await?;
                 bucket::list(&store, &bucket.uri).await
+            }
+            Origin::Oci(reference) => {
+                let registry = oci::Registry::new(reference, wanted, self.http().await?);
+                Arc::new(registry).list().await
             }
         }
     }

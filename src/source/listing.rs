@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::bucket;
 use super::hub::Hub;
+use super::oci::Registry;
 use super::part::{OpenedPart, Part, PartProblem};
 use super::peer::PeerSource;
 
@@ -26,6 +27,7 @@ pub(super) enum Origins {
     },
     #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "no bucket opens"))]
     Bucket(bucket::Store),
+    Registry(Arc<Registry>),
     /// Another machine of the pool.
     Peer(Arc<PeerSource>),
 }
@@ -35,6 +37,7 @@ impl Origins {
         match self {
             Origins::Hub { hub, id, commit } => hub.open(id, commit, part, offset).await,
             Origins::Bucket(store) => store.open(part, offset).await,
+            Origins::Registry(registry) => registry.open(part, offset).await,
             Origins::Peer(peer) => peer.open(part, offset).await,
         }
     }
@@ -44,6 +47,7 @@ impl Origins {
         match self {
             Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),
             Origins::Bucket(store) => format!("{}/{}", store.uri, part.path),
+            Origins::Registry(registry) => format!("{}, {}", registry.shown(), part.path),
             Origins::Peer(peer) => format!("node {}, {}", peer.node(), part.path),
         }
     }
@@ -52,7 +56,7 @@ impl Origins {
     pub fn peer(&self) -> Option<&PeerSource> {
         match self {
             Origins::Peer(peer) => Some(peer),
-            Origins::Hub { .. } | Origins::Bucket(_) => None,
+            Origins::Hub { .. } | Origins::Bucket(_) | Origins::Registry(_) => None,
         }
     }
 }

@@ -259,6 +259,7 @@ fn where_of(listing: &Listing) -> String {
     match &listing.origins {
         Origins::Hub { hub, id, .. } => format!("{}/{id}", hub.shown()),
         Origins::Bucket(store) => store.uri.to_string(),
+        Origins::Registry(registry) => registry.shown(),
         Origins::Peer(_) => "the controller's list".to_owned(),
     }
 }

@@ -70,6 +70,9 @@ fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_check
 /// An engine | its keys | a part of the message
 const UNFETCHABLE: &str = r#"
     CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: s3://b}\n  gcs_mirror_config: {bucket_uri: gs://b} | both given
+    CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: s3://b}\n  oci_artifact: oci://r.org/m:1 | both given
+    CandleEngine | hf_model_id: lab/a\n  oci_artifact: r.org/m:1 | does not begin with oci://
+    CandleEngine | oci_artifact: oci://r.org/m:1 | is missing
     CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket_uri: gs://b} | must begin with s3://
     CandleEngine | hf_model_id: lab/a\n  gcs_mirror_config: {bucket_uri: "gs://b/../c"} | an invalid folder
     CandleEngine | hf_model_id: lab/a\n  s3_mirror_config: {bucket: s3://b} | bucket

@@ -143,6 +143,8 @@ optional_keys! {
         tokenizer_id: Option<Value>,
         s3_mirror_config: Option<Value>,
         gcs_mirror_config: Option<Value>,
+        /// The artifact in an OCI registry that has the weights: `oci://registry/repository:tag`.
+        oci_artifact: Option<String>,
         runtime_env: Option<RuntimeEnv>,
         /// Variables of the pool's environment to pass to the engine.
         env_vars_to_propogate: Option<Vec<String>>,

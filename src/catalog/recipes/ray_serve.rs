@@ -21,7 +21,7 @@ use crate::documents::{
 
 pub(crate) const RAY_SERVE: &str = "RayServeEngine";
 /// Keys for local programs and weights: the pool starts no program, and the weights are not on its machine.
-const KEYS_OF_ENGINES: &str = "url command listen program command_prefix revision fetch s3_mirror_config gcs_mirror_config \
+const KEYS_OF_ENGINES: &str = "url command listen program command_prefix revision fetch s3_mirror_config gcs_mirror_config oci_artifact \
     lora_adapters sleep_command wake_command ready_path working_dir";
 /// Simultaneous requests per replica, unless the file sets them.
 pub(crate) const RAY_SERVE_SEATS: u32 = 32;

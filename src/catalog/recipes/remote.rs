@@ -17,7 +17,7 @@ pub(crate) const REMOTE_SEATS: u32 = 20;
 const HEALTH_PATH: &str = "/models";
 /// Keys of engines on this machine.
 const KEYS_OF_ENGINES: &str = "hf_model_id model_path engine_kwargs env command listen program command_prefix revision fetch \
-    s3_mirror_config gcs_mirror_config lora_adapters sleep_command wake_command ready_path working_dir";
+    s3_mirror_config gcs_mirror_config oci_artifact lora_adapters sleep_command wake_command ready_path working_dir";
 /// Headers that the pool sets itself, or that concern a single connection.
 const HEADERS_OF_THE_POOL: [&str; 13] = [
     "authorization",

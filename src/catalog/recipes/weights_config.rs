@@ -1,4 +1,4 @@
-//! Reads the source of weights from `engine_config`: the hub, or a mirror in a bucket. Every
+//! Reads the source of weights from `engine_config`: the hub, a mirror in a bucket, or an OCI artifact. Every
 //! error names its key; no network access.
 //! One file because the keys exclude each other, and one function reads them all.
 
@@ -15,12 +15,13 @@ use super::adapters;
 use crate::documents::fields::fields_of;
 use crate::documents::{CatalogError, Diagnostics, EngineConfig, Fetcher, Secret};
 use crate::weights::{
-    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, ID, ID_MAX, Origin, Scheme,
-    hub_cache, hub_name,
+    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, ID, ID_MAX, OciReference,
+    Origin, Scheme, hub_cache, hub_name,
 };
 
 const S3: &str = "engine_config.s3_mirror_config";
 const GCS: &str = "engine_config.gcs_mirror_config";
+const OCI: &str = "engine_config.oci_artifact";
 
 /// An engine's options for getting weights.
 pub(crate) struct Engine {
@@ -102,7 +103,8 @@ pub(crate) fn read(
     notes: &mut Diagnostics,
 ) -> Result<Option<Fetch>, CatalogError> {
     let mirror = mirror(engine, config, notes)?;
-    let is_mirrored = mirror.is_some();
+    let artifact = artifact(engine, notes)?;
+    let is_mirrored = mirror.is_some() || artifact.is_some();
     if engine.model_path.is_some() {
         if engine.gguf_file.is_some() {
             notes.warn(
@@ -208,10 +210,17 @@ pub(crate) fn read(
             "has no effect: the mirror's `hash` file identifies its state",
         );
     }
+    if artifact.is_some() && engine.revision.is_some() {
+        notes.warn(
+            "engine_config.revision",
+            "has no effect: the tag or digest of oci_artifact identifies the weights",
+        );
+    }
     Ok(Some(Fetch {
-        origin: match bucket {
-            Some(bucket) => Origin::Bucket(bucket),
-            None => Origin::Hub { revision },
+        origin: match (bucket, artifact) {
+            (Some(bucket), _) => Origin::Bucket(bucket),
+            (None, Some(reference)) => Origin::Oci(reference),
+            (None, None) => Origin::Hub { revision },
         },
         id: id.to_owned(),
         cache,
@@ -272,10 +281,31 @@ fn gguf_files(
 }
 
 fn mirror_key(engine: &EngineConfig) -> &'static str {
-    match engine.s3_mirror_config {
-        Some(_) => S3,
-        None => GCS,
+    match (&engine.s3_mirror_config, &engine.gcs_mirror_config) {
+        (Some(_), _) => S3,
+        (None, Some(_)) => GCS,
+        (None, None) => OCI,
     }
+}
+
+/// The artifact in a registry that has the weights.
+fn artifact(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<Option<OciReference>, CatalogError> {
+    let Some(text) = &engine.oci_artifact else {
+        return Ok(None);
+    };
+    if engine.s3_mirror_config.is_some() || engine.gcs_mirror_config.is_some() {
+        return Err(notes.refuse(
+            OCI,
+            "and a mirror in a bucket are both given; weights come from one of them",
+        ));
+    }
+    let parsed = OciReference::parse(text);
+    parsed
+        .map(Some)
+        .map_err(|problem| notes.refuse(OCI, problem))
 }
 
 #[derive(Default)]

@@ -4,11 +4,13 @@ pub(crate) mod adapter_names;
 pub(crate) mod hub_cache;
 pub(crate) mod hub_name;
 mod listing;
+mod oci;
 pub(crate) mod source;
 
 pub use adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters};
 pub(crate) use hub_name::{ID, ID_MAX};
 pub use listing::{ListedFile, WeightsListing, complete_below};
+pub use oci::{OciReference, OciVersion};
 pub use source::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
     Origin, Scheme,

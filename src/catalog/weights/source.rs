@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::hub_cache;
+use super::oci::OciReference;
 use crate::documents::Secret;
 
 /// Maximum length of a readable name; file systems allow 255.
@@ -58,6 +59,8 @@ pub enum Origin {
         revision: String,
     },
     Bucket(Bucket),
+    /// An artifact in an OCI registry.
+    Oci(OciReference),
 }
 
 /// A bucket with its access settings.
@@ -252,6 +255,7 @@ impl Fetch {
                 format!("{}/{}", self.id, bucket.uri),
                 &*format!("{:?}", bucket.filters),
             ),
+            Origin::Oci(reference) => (format!("{}/{reference}", self.id), ""),
         };
         let (text, filters) = match &self.gguf {
             GgufFiles::Named(file) => (format!("{text}/{file}"), format!("{filters} {file}")),
@@ -295,6 +299,7 @@ impl Fetch {
         match &self.origin {
             Origin::Hub { revision } => format!("the hub's {}, revision {revision}", self.id),
             Origin::Bucket(bucket) => bucket.uri.to_string(),
+            Origin::Oci(reference) => reference.to_string(),
         }
     }
 

@@ -1,0 +1,336 @@
+//! Artifacts in OCI registries: CNCF's ModelPack, Docker's models, and files that `oras push` uploads. Reads the manifest, whose
+//! layers are the files of the model, and the files from an offset on. Every byte is verified by its SHA-256 digest.
+
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use sha1::Digest as _;
+
+use super::error::{SourceError, root_of};
+use super::listing::{Listing, Origins};
+use super::part::{OpenedPart, Part, PartProblem};
+use super::part_writer::hex;
+use catalog::{Fetch, OciReference, OciVersion};
+use manifest::{INDEX_TYPES, MANIFEST_TYPES, Manifest, ManifestError};
+
+const MANIFEST_BYTES_MAX: usize = 4 << 20;
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(60);
+/// The variables with the account at a registry.
+const USER: &str = "OCI_USERNAME";
+const PASSWORD: &str = "OCI_PASSWORD";
+const CHECK_REFERENCE: &str = "check engine_config.oci_artifact";
+
+/// A repository in a registry.
+pub(super) struct Registry {
+    http: reqwest::Client,
+    reference: OciReference,
+    account: Option<(String, String)>,
+    /// The bearer token that the registry's token server issued last.
+    token: Mutex<Option<String>>,
+}
+
+/// Omits the account and the token.
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("reference", &self.reference)
+            .field("has_account", &self.account.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct IssuedToken {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// The reason why a request failed.
+enum Failure {
+    Passing {
+        why: String,
+        after: Option<Duration>,
+    },
+    Lasting(SourceError),
+}
+
+impl Registry {
+    pub fn new(reference: &OciReference, wanted: &Fetch, http: reqwest::Client) -> Registry {
+        let account = wanted.variable(USER).zip(wanted.variable(PASSWORD));
+        Registry {
+            http,
+            reference: reference.clone(),
+            account,
+            token: Mutex::default(),
+        }
+    }
+
+    /// The reference, for display.
+    pub fn shown(&self) -> String {
+        self.reference.to_string()
+    }
+
+    fn problem(&self, why: impl Into<String>, advice: &'static str, lasting: bool) -> SourceError {
+        SourceError::Bucket {
+            uri: self.shown(),
+            why: why.into(),
+            advice,
+            lasting,
+        }
+    }
+
+    fn url(&self, kind: &str, name: &str) -> String {
+        let (address, repository) = (self.reference.address(), &self.reference.repository);
+        format!("{address}/v2/{repository}/{kind}/{name}")
+    }
+
+    fn token(&self) -> Option<String> {
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        token.clone()
+    }
+
+    /// Sends a request, and again with a token if the registry demands one.
+    async fn send(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, Failure> {
+        let passing = |error: reqwest::Error| Failure::Passing {
+            why: root_of(&error.without_url()),
+            after: None,
+        };
+        let with = |request: RequestBuilder, token: Option<&str>| match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let token = self.token();
+        let response = with(request(), token.as_deref()).send().await;
+        let response = response.map_err(passing)?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        let demand = response.headers().get(WWW_AUTHENTICATE);
+        let demand = demand
+            .and_then(|demand| demand.to_str().ok())
+            .unwrap_or_default();
+        if let Some(challenge) = demand.strip_prefix("Bearer ") {
+            let token = self
+                .issue_token(challenge)
+                .await
+                .map_err(|error| match error {
+                    SourceError::Bucket {
+                        why,
+                        lasting: false,
+                        ..
+                    } => Failure::Passing { why, after: None },
+                    error => Failure::Lasting(error),
+                })?;
+            let again = with(request(), Some(&token))
+                .send()
+                .await
+                .map_err(passing)?;
+            *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+            return Ok(again);
+        }
+        match &self.account {
+            Some((user, password)) => {
+                let again = request().basic_auth(user, Some(password)).send().await;
+                again.map_err(passing)
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// Requests a token from the server that the registry names.
+    async fn issue_token(&self, challenge: &str) -> Result<String, SourceError> {
+        const ADVICE: &str = "check OCI_USERNAME and OCI_PASSWORD";
+        let parameters = parameters(challenge);
+        let lasting = |why: String| self.problem(why, ADVICE, true);
+        let realm = parameters.get("realm");
+        let realm = realm.ok_or_else(|| lasting("it names no token server".to_owned()))?;
+        let mut url = Url::parse(realm)
+            .map_err(|error| lasting(format!("its token server is not a URL: {error}")))?;
+        // The account must not travel in the clear.
+        let is_plain = self.reference.address().starts_with("http://");
+        if url.scheme() != "https" && !is_plain {
+            return Err(lasting("its token server does not use https".to_owned()));
+        }
+        for name in ["service", "scope"] {
+            if let Some(value) = parameters.get(name) {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        let mut request = self.http.get(url).timeout(RESPONSE_TIME_MAX);
+        if let Some((user, password)) = &self.account {
+            request = request.basic_auth(user, Some(password));
+        }
+        let passing = |error: reqwest::Error| {
+            let why = format!("its token server: {}", root_of(&error.without_url()));
+            self.problem(why, ADVICE, false)
+        };
+        let response = request.send().await.map_err(passing)?;
+        let status = response.status();
+        if !status.is_success() {
+            let why = format!("its token server answers {}", status.as_u16());
+            return Err(self.problem(why, ADVICE, !status.is_server_error()));
+        }
+        let body = limited(response, TOKEN_BYTES_MAX).await;
+        let body = body.map_err(|why| self.problem(why, ADVICE, false))?;
+        // The response contains a token, so errors do not quote it.
+        let issued: Option<IssuedToken> = serde_json::from_slice(&body).ok();
+        issued
+            .and_then(|issued| issued.token.or(issued.access_token))
+            .ok_or_else(|| lasting("its token server sent no token".to_owned()))
+    }
+
+    /// Lists the files of the artifact.
+    pub async fn list(self: Arc<Registry>) -> Result<Listing, SourceError> {
+        let version = self.reference.version.clone();
+        let (mut digest, mut body, mut kind) = self.manifest(&version).await?;
+        let is_index =
+            |kind: &str, body: &[u8]| INDEX_TYPES.contains(&kind) || manifest::is_index(body);
+        if is_index(&kind, &body) {
+            let only = manifest::only_of_index(&body).map_err(|error| self.unusable(error))?;
+            (digest, body, kind) = self.manifest(&OciVersion::Digest(only)).await?;
+            if is_index(&kind, &body) {
+                return Err(self.unusable(ManifestError::NestedIndex));
+            }
+        }
+        let manifest = Manifest::parse(&body).map_err(|error| self.unusable(error))?;
+        let parts = manifest.parts().map_err(|error| self.unusable(error))?;
+        Ok(Listing {
+            commit: digest,
+            parts,
+            origins: Origins::Registry(self),
+        })
+    }
+
+    fn unusable(&self, error: ManifestError) -> SourceError {
+        self.problem(error.to_string(), CHECK_REFERENCE, true)
+    }
+
+    /// Returns the digest, the body and the type of a manifest.
+    async fn manifest(
+        &self,
+        version: &OciVersion,
+    ) -> Result<(String, Vec<u8>, String), SourceError> {
+        let url = self.url("manifests", &version.path());
+        let accepted = [MANIFEST_TYPES.as_slice(), &INDEX_TYPES]
+            .concat()
+            .join(", ");
+        let request = || {
+            let request = self.http.get(&url).timeout(RESPONSE_TIME_MAX);
+            request.header(ACCEPT, &accepted)
+        };
+        let network = "check the registry and this machine's network";
+        let response = self.send(request).await.map_err(|failure| match failure {
+            Failure::Passing { why, .. } => self.problem(why, network, false),
+            Failure::Lasting(error) => error,
+        })?;
+        if !response.status().is_success() {
+            return Err(self.refused(response.status()));
+        }
+        let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
+        let kind = kind
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
+        let body = limited(response, MANIFEST_BYTES_MAX).await;
+        let body = body.map_err(|why| self.problem(why, network, false))?;
+        let digest = hex(&sha2::Sha256::digest(&body));
+        match version {
+            OciVersion::Digest(expected) if *expected != digest => Err(self.problem(
+                format!("the manifest has the digest sha256:{digest}, not the requested one"),
+                CHECK_REFERENCE,
+                true,
+            )),
+            _ => Ok((digest, body, kind)),
+        }
+    }
+
+    fn refused(&self, status: StatusCode) -> SourceError {
+        let advice = match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.account.is_none() => {
+                "set OCI_USERNAME and OCI_PASSWORD in the pool's environment or in runtime_env.env_vars"
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                "check OCI_USERNAME and OCI_PASSWORD"
+            }
+            _ => CHECK_REFERENCE,
+        };
+        let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let why = format!("the registry answers {}", status.as_u16());
+        self.problem(why, advice, !is_passing)
+    }
+
+    pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
+        let url = self.url("blobs", &format!("sha256:{}", part.blob));
+        let request = || {
+            let request = self.http.get(&url).header(ACCEPT_ENCODING, "identity");
+            if offset > 0 {
+                request.header(RANGE, format!("bytes={offset}-"))
+            } else {
+                request
+            }
+        };
+        let response = self.send(request).await.map_err(|failure| match failure {
+            Failure::Passing { why, after } => PartProblem::Passing { why, after },
+            Failure::Lasting(error) => PartProblem::Lasting(error),
+        })?;
+        let offset = match response.status() {
+            StatusCode::PARTIAL_CONTENT => offset,
+            status if status.is_success() => 0,
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                let after = response.headers().get(RETRY_AFTER);
+                let after = after.and_then(|after| after.to_str().ok()?.parse().ok());
+                return Err(PartProblem::Passing {
+                    why: format!("the registry answers {}", status.as_u16()),
+                    after: after.map(Duration::from_secs),
+                });
+            }
+            status => return Err(PartProblem::Lasting(self.refused(status))),
+        };
+        let body = response.bytes_stream();
+        Ok(OpenedPart {
+            offset,
+            body: body
+                .map(|chunk| chunk.map_err(|error| root_of(&error.without_url())))
+                .boxed(),
+        })
+    }
+}
+
+/// Reads a body up to a limit.
+async fn limited(response: Response, most: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk.map_err(|error| root_of(&error.without_url()))?);
+        if body.len() > most {
+            return Err(format!("its response is longer than {most} bytes"));
+        }
+    }
+    Ok(body)
+}
+
+/// The parameters of a challenge: `realm="…",service="…"`.
+fn parameters(challenge: &str) -> BTreeMap<&str, &str> {
+    let mut parameters = BTreeMap::new();
+    let mut rest = challenge;
+    while let Some((name, more)) = rest.split_once("=\"") {
+        let Some((value, more)) = more.split_once('"') else {
+            break;
+        };
+        parameters.insert(name.trim_matches([',', ' ']), value);
+        rest = more;
+    }
+    parameters
+}
+
+#[cfg(test)]
+mod tests;
