@@ -232,6 +232,12 @@ fn prepare(
     check_tokens(&biased, vocabulary, "logit_bias")?;
     let stops: Vec<u32> = settings.ending.stop_tokens.concat();
     check_tokens(&stops, vocabulary, "stop_token_ids")?;
+    if !model.generator.is_paged && settings.strategy != Strategy::Sampling {
+        return Err(ApiError::field(
+            "decoding_strategy",
+            "`decoding_strategy` must be \"greedy\" or \"multinomial\" for this model: the engine computes its family one sequence at a time, without searches",
+        ));
+    }
     let is_search = matches!(settings.strategy, Strategy::Beams(_));
     // A single search finds all choices of its prompt.
     let (runs, responses) = if is_search {

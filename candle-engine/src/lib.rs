@@ -25,6 +25,7 @@ mod fields;
 mod files;
 mod grammar;
 mod kernels;
+mod library;
 mod loading;
 mod memory;
 mod model;

@@ -8,6 +8,7 @@ use crate::files::{LoadPlan, MappedFile, ModelFiles};
 use crate::grammar::Grammars;
 use crate::grammar::compiling::GrammarModel;
 use crate::kernels::Pool;
+use crate::library;
 use crate::model::{Decoder, Resources};
 use crate::options::{DeviceChoice, EngineOptions, ProductType, Quantization};
 use crate::progress::{CONFIG, Progress, TOKENIZER, WARM_UP, WEIGHTS_PERCENT};
@@ -49,7 +50,10 @@ pub(crate) fn open(
 ) -> Result<ModelFiles, EngineError> {
     progress.set(CONFIG, 0)?;
     let files = ModelFiles::open(&options.model_dir)?;
-    let most = files.spec()?.context_tokens;
+    let most = match files.library() {
+        Some(family) => library::check(&files, family, options)?,
+        None => files.spec()?.context_tokens,
+    };
     if options.context_tokens > most {
         return Err(EngineError::option(
             "context_tokens",
@@ -88,6 +92,29 @@ pub(crate) fn load(
     });
     let (tokenizer, template) = texts?;
     files.take(written.map_err(|_| EngineError::load("the thread that reads weights panicked"))??);
+    let generator = match files.library() {
+        Some(family) => library::load(files, family, options)?,
+        None => own_generator(files, options, progress)?,
+    };
+    progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
+    generator.warm_up()?;
+    progress.set(WARM_UP, 100)?;
+    Ok(LoadedModel {
+        tokenizer: Arc::new(tokenizer),
+        template,
+        generator,
+        files: files.mapped().to_vec(),
+        sampling_defaults: files.sampling_defaults().clone(),
+        grammars: Grammars::new(options.grammar_trial.clone()),
+    })
+}
+
+/// Loads a decoder that this crate's own network computes.
+fn own_generator(
+    files: &ModelFiles,
+    options: &EngineOptions,
+    progress: &Progress,
+) -> Result<Generator, EngineError> {
     let placement = device_setup::place(options, files)?;
     let resources = Resources {
         pages: page_count(options),
@@ -103,18 +130,7 @@ pub(crate) fn load(
             _ => 0,
         },
     };
-    progress.set(WARM_UP, WEIGHTS_PERCENT.end)?;
-    let generator = Generator::new(Box::new(decoder), options, weights);
-    generator.warm_up()?;
-    progress.set(WARM_UP, 100)?;
-    Ok(LoadedModel {
-        tokenizer: Arc::new(tokenizer),
-        template,
-        generator,
-        files: files.mapped().to_vec(),
-        sampling_defaults: files.sampling_defaults().clone(),
-        grammars: Grammars::new(options.grammar_trial.clone()),
-    })
+    Ok(Generator::new(Box::new(decoder), options, weights))
 }
 
 /// Loads the tokenizer, and the chat template if the model has one.

@@ -113,8 +113,8 @@ async fn a_broken_configuration_is_named() {
     for (name, value, said) in [
         (
             "architectures",
-            json!(["MambaForCausalLM"]),
-            "MambaForCausalLM; this engine supports LlamaForCausalLM",
+            json!(["XlstmForCausalLM"]),
+            "XlstmForCausalLM; this engine supports LlamaForCausalLM",
         ),
         ("architectures", json!(null), "architecture is none"),
         ("hidden_size", json!("wide"), "not a whole number"),

@@ -425,3 +425,190 @@ SHOWN = {
     "deepseek2-grouped": [{"topk_group": 3}, {"topk_method": "greedy"}],
     "deepseek3": [{"rope_scaling": None}, {"topk_group": 3}, {"norm_topk_prob": False}],
 }
+
+
+# The models below are smaller: the library computes them, and they show that its networks and their wrapping are right.
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+def small(architecture, model_type, **changes):
+    return {"architectures": [architecture], "model_type": model_type, **SMALL, **changes}
+
+
+def falcon(**changes):
+    return small(
+        "FalconForCausalLM",
+        "falcon",
+        **{
+            "alibi": False,
+            "bias": False,
+            "multi_query": True,
+            "new_decoder_architecture": False,
+            "parallel_attn": True,
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+            **changes,
+        },
+    )
+
+
+STARCODER2 = {
+    "intermediate_size": 40,
+    "num_key_value_heads": 1,
+    "hidden_act": "gelu_pytorch_tanh",
+    "max_position_embeddings": 512,
+    "norm_epsilon": 1e-5,
+    "rope_theta": 5000.0,
+    "use_bias": True,
+    "sliding_window": 256,
+    "tie_word_embeddings": True,
+}
+STABLELM = {
+    "intermediate_size": 40,
+    "num_key_value_heads": 1,
+    "hidden_act": "silu",
+    "max_position_embeddings": 512,
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+    "rope_theta": 5000.0,
+    "use_qkv_bias": True,
+    "use_parallel_residual": False,
+    "qk_layernorm": False,
+    "tie_word_embeddings": False,
+}
+PHI = {
+    "intermediate_size": 40,
+    "hidden_act": "gelu_new",
+    "max_position_embeddings": 512,
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+    "rope_theta": 5000.0,
+    "qk_layernorm": False,
+    "tie_word_embeddings": False,
+}
+OLMO = {
+    "intermediate_size": 40,
+    "num_key_value_heads": 1,
+    "hidden_act": "silu",
+    "max_position_embeddings": 512,
+    "rope_theta": 5000.0,
+    "attention_bias": False,
+    "clip_qkv": 1.5,
+    "pad_token_id": 1,
+    "tie_word_embeddings": False,
+}
+GLM4 = {
+    "intermediate_size": 40,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "hidden_act": "silu",
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+    "rope_theta": 5000.0,
+    "attention_bias": True,
+    "pad_token_id": 1,
+    "tie_word_embeddings": False,
+}
+LFM2 = {
+    "block_ff_dim": 48,
+    "block_auto_adjust_ff_dim": True,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 8,
+    "conv_L_cache": 3,
+    "conv_bias": False,
+    "layer_types": ["conv", "full_attention"],
+    "max_position_embeddings": 512,
+    "norm_eps": 1e-5,
+    "num_key_value_heads": 1,
+    "rope_theta": 5000.0,
+    "tie_embedding": True,
+    "tie_word_embeddings": True,
+}
+
+# As MODELS, computed through candle's library.
+LIBRARY = {
+    "falcon": (falcon(), "BF16", {}),
+    "falcon-grouped": (
+        falcon(new_decoder_architecture=True, num_attention_heads=4, num_kv_heads=2, bias=True),
+        "BF16",
+        {},
+    ),
+    "mpt": (
+        {
+            "architectures": ["MptForCausalLM"],
+            "model_type": "mpt",
+            "vocab_size": 64,
+            "d_model": 12,
+            "n_heads": 3,
+            "n_layers": 2,
+            "expansion_ratio": 4,
+            "max_seq_len": 512,
+            "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention", "clip_qkv": 1.5},
+            "no_bias": True,
+            "tie_word_embeddings": True,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+        "BF16",
+        {},
+    ),
+    "starcoder": (
+        {
+            **gpt("GPTBigCodeForCausalLM", "gpt_bigcode", multi_query=True, tie_word_embeddings=True),
+            "vocab_size": 64,
+            "n_embd": 16,
+            "n_head": 2,
+            "n_positions": 192,
+            "n_inner": 40,
+            "activation_function": "gelu_pytorch_tanh",
+        },
+        "BF16",
+        {"tokenizer": True},
+    ),
+    "starcoder2": (small("Starcoder2ForCausalLM", "starcoder2", **STARCODER2), "BF16", {}),
+    "stablelm": (small("StableLmForCausalLM", "stablelm", **STABLELM), "BF16", {}),
+    "phi": (small("PhiForCausalLM", "phi", **PHI), "F16", {}),
+    "olmo": (small("OlmoForCausalLM", "olmo", **OLMO), "BF16", {}),
+    "lfm2": (small("Lfm2ForCausalLM", "lfm2", **LFM2), "BF16", {}),
+    "glm4": (small("Glm4ForCausalLM", "glm4", **GLM4), "BF16", {}),
+    "mamba": (
+        {
+            "architectures": ["MambaForCausalLM"],
+            "model_type": "mamba",
+            "vocab_size": 64,
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "state_size": 16,
+            "conv_kernel": 4,
+            "expand": 2,
+            "time_step_rank": 1,
+            "use_bias": False,
+            "use_conv_bias": True,
+            "hidden_act": "silu",
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+        "BF16",
+        {},
+    ),
+}
+
+SHOWN |= {
+    "falcon": [{"rope_theta": 100.0}],
+    "mpt": [{"attn_config": {"alibi": True}}],
+    "starcoder": [{"activation_function": "silu"}],
+    "stablelm": [{"partial_rotary_factor": 1.0}],
+    "phi": [{"partial_rotary_factor": 1.0}],
+    "olmo": [{"clip_qkv": None}],
+    "glm4": [{"partial_rotary_factor": 1.0}],
+}

@@ -26,6 +26,7 @@ CONTRASTIVE_TOKENS = 48
 # Of scores between minus one and one.
 SMALLEST_CONTRAST = 2e-4
 SEEDS = 400
+EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight", "embeddings.weight")
 STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -40,9 +41,10 @@ def weight(name, shape, random, config):
     if name.endswith("bias"):
         return 0.2 * numbers
     if len(shape) == 1:
-        factor = 1.0 / small if name.endswith(("model.norm.weight", "ln_f.weight")) else 1.0
+        last = name.endswith(("model.norm.weight", "ln_f.weight", "norm_f.weight", "embedding_norm.weight"))
+        factor = 1.0 / small if last else 1.0
         return factor * (1.0 + 0.2 * numbers) - (1.0 if adds_one else 0.0)
-    if name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight")):
+    if name.endswith(EMBEDDINGS):
         return small * numbers * shape[-1] ** -0.5
     # GPT-2 keeps matrices of blocks with a row for each input.
     inputs = shape[0] if config["model_type"] == "gpt2" and ".c_" in name else shape[-1]
@@ -179,7 +181,8 @@ def differences_shown(folder, changes, tokens, logits):
 
 def prompt_of(name, vocabulary):
     random = numpy.random.default_rng(zlib.crc32(name.encode()))
-    return [int(token) for token in random.integers(3, vocabulary, PROMPT_TOKENS)]
+    tokens = min(PROMPT_TOKENS, vocabulary * 3 // 8)
+    return [int(token) for token in random.integers(3, vocabulary, tokens)]
 
 
 @torch.no_grad()
@@ -195,7 +198,8 @@ def make(name, model, shown, folder, scratch):
         write_weights(folder, without_prefix(made) if facts.get("bare") else made, facts.get("shards", 1))
         network = loaded(folder)
         continuation, margin = greedy(network, prompt)
-        if margin < SMALLEST_MARGIN or len(set(continuation)) < FEWEST_DIFFERENT_TOKENS:
+        fewest = min(FEWEST_DIFFERENT_TOKENS, config["vocab_size"] // 4)
+        if margin < SMALLEST_MARGIN or len(set(continuation)) < fewest:
             continue
         if not facts.get("contrastive"):
             break
@@ -207,11 +211,11 @@ def make(name, model, shown, folder, scratch):
         raise SystemExit(f"{name}: no seed below {SEEDS} gives a clear continuation")
     of_prompt = network(torch.tensor([prompt]), use_cache=False, output_hidden_states=True)
     whole = network(torch.tensor([prompt + continuation]), use_cache=False).logits[0]
-    again = whole[PROMPT_TOKENS - 1 : -1].argmax(-1).tolist()
+    again = whole[len(prompt) - 1 : -1].argmax(-1).tolist()
     assert again == continuation, f"{name}: with and without a cache the reference differs"
     for change, difference in zip(shown, differences_shown(folder, shown, prompt + continuation, whole)):
         assert difference > LEAST_DIFFERENCE, f"{name}: {change} changes logits by {difference} alone"
-    positions = list(range(PROMPT_TOKENS + KEPT_EVERY - 1, PROMPT_TOKENS + GREEDY_TOKENS, KEPT_EVERY))
+    positions = list(range(len(prompt) + KEPT_EVERY - 1, len(prompt) + GREEDY_TOKENS, KEPT_EVERY))
     kept = {"logits": of_prompt.logits[0].numpy(), "later_logits": whole[positions].numpy()}
     if facts.get("hidden"):
         kept["hidden"] = of_prompt.hidden_states[-1][0].numpy()
@@ -229,6 +233,7 @@ def make(name, model, shown, folder, scratch):
     if facts.get("contrastive"):
         text = "".join(word(token) for token in searched).replace("\u0120", " ")
         expected |= {"contrastive": searched, "contrastive_text": text, "penalty_alpha": 0.6, "top_k": 4}
+    if facts.get("contrastive") or facts.get("tokenizer"):
         write_tokenizer(folder, config["vocab_size"])
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in expected.items()]
     (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

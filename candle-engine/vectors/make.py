@@ -2,7 +2,7 @@
 it makes. See docs/internals/engine-correctness.md.
 
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
-    VENV/bin/python make.py [--check] [decoders|templates|tokenizers] [NAME...]
+    VENV/bin/python make.py [--check] [decoders|library|templates|tokenizers] [NAME...]
 """
 
 import argparse
@@ -18,17 +18,29 @@ KEPT = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 
 
 def decoders(check, names):
+    from decoder_models import MODELS
+
+    return made_decoders(check, names, MODELS, KEPT)
+
+
+def library(check, names):
+    from decoder_models import LIBRARY
+
+    return made_decoders(check, names, LIBRARY, KEPT / "library")
+
+
+def made_decoders(check, names, models, folder):
     import torch
     import transformers
 
     import decoders as making
-    from decoder_models import MODELS, SHOWN
+    from decoder_models import SHOWN
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     wrong = []
-    for name, model in MODELS.items():
+    for name, model in models.items():
         if names and name not in names:
             continue
         with tempfile.TemporaryDirectory() as scratch:
@@ -43,11 +55,11 @@ def decoders(check, names):
                 flush=True,
             )
             if check:
-                kept = KEPT / name
+                kept = folder / name
                 wrong += making.same(kept, made) if kept.exists() else [f"{name}: is not kept"]
             else:
-                shutil.rmtree(KEPT / name, ignore_errors=True)
-                shutil.copytree(made, KEPT / name)
+                shutil.rmtree(folder / name, ignore_errors=True)
+                shutil.copytree(made, folder / name)
     return wrong
 
 
@@ -82,7 +94,7 @@ def tokenizers(check, _names):
         ]
 
 
-PARTS = {"decoders": decoders, "templates": templates, "tokenizers": tokenizers}
+PARTS = {"decoders": decoders, "library": library, "templates": templates, "tokenizers": tokenizers}
 
 
 def main():

@@ -37,7 +37,7 @@ const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm cod
     falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
     gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid hunyuan_v1_dense hunyuan_v1_moe \
     internlm2 internlm3 jamba kimi_k2 kimi_k25 kimi_linear lfm2 llama llama4 llama4_text llava \
-    mamba mamba2 minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
+    RefinedWebModel mamba mamba2 minicpm minimax ministral mistral mistral3 mixtral mpt nemotron nemotron_h olmo olmo2 \
     olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_moe \
     qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe \
     qwen3_next qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm \
@@ -215,6 +215,8 @@ impl Keys {
         ];
         match self.number(&names)? {
             None if self.kind().starts_with("gemma3") => Ok(Some(131_072)),
+            // Falcon's files have no such key; the second name is that of its first files.
+            None if ["falcon", "RefinedWebModel"].contains(&self.kind()) => Ok(Some(2048)),
             context => Ok(context),
         }
     }

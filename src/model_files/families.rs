@@ -24,6 +24,23 @@ pub enum DecoderFamily {
     Gpt2,
 }
 
+/// A family of decoders that the embedded engine computes one sequence at a time, on the operations of candle's library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LibraryFamily {
+    Falcon,
+    Glm4,
+    /// StarCoder and SantaCoder.
+    GptBigCode,
+    Lfm2,
+    Mamba,
+    Mpt,
+    Olmo,
+    /// Phi 1, 1.5 and 2.
+    Phi,
+    StableLm,
+    Starcoder2,
+}
+
 /// A family of encoders, which determines the names of the tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncoderFamily {
@@ -74,6 +91,22 @@ pub const DECODERS: [(&str, DecoderFamily); 21] = [
     ("GPT2LMHeadModel", DecoderFamily::Gpt2),
 ];
 
+/// Decoder architectures that the library computes. They generate text; other tasks need the families in [`DECODERS`].
+pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 11] = [
+    ("FalconForCausalLM", LibraryFamily::Falcon),
+    // The name in Falcon's first files.
+    ("RWForCausalLM", LibraryFamily::Falcon),
+    ("Glm4ForCausalLM", LibraryFamily::Glm4),
+    ("GPTBigCodeForCausalLM", LibraryFamily::GptBigCode),
+    ("Lfm2ForCausalLM", LibraryFamily::Lfm2),
+    ("MambaForCausalLM", LibraryFamily::Mamba),
+    ("MptForCausalLM", LibraryFamily::Mpt),
+    ("OlmoForCausalLM", LibraryFamily::Olmo),
+    ("PhiForCausalLM", LibraryFamily::Phi),
+    ("StableLmForCausalLM", LibraryFamily::StableLm),
+    ("Starcoder2ForCausalLM", LibraryFamily::Starcoder2),
+];
+
 /// Encoder families, by the word before `Model`, `ForMaskedLM` or [`SCORING`].
 pub const ENCODERS: [(&str, EncoderFamily); 10] = [
     ("Bert", EncoderFamily::Bert),
@@ -122,6 +155,21 @@ pub fn decoder(architecture: &str) -> Option<(DecoderFamily, bool)> {
         .into_iter()
         .find_map(|head| known(&format!("{stem}{head}")))
         .map(|(_, family)| (*family, false))
+}
+
+/// Returns the family of a decoder that the library computes.
+pub fn library_decoder(architecture: &str) -> Option<LibraryFamily> {
+    let mut known = LIBRARY_DECODERS.iter();
+    known
+        .find(|(name, _)| *name == architecture)
+        .map(|(_, family)| *family)
+}
+
+/// The names of all decoder architectures, for a message.
+pub fn known_decoders() -> String {
+    let own = DECODERS.iter().map(|(name, _)| *name);
+    let library = LIBRARY_DECODERS.iter().map(|(name, _)| *name);
+    own.chain(library).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns an encoder's family, and whether it scores pairs of texts.
@@ -176,6 +224,10 @@ mod tests {
         assert_eq!(encoder("NomicBertForSequenceClassification"), None);
         for (word, _) in ENCODERS {
             assert_eq!(decoder(&format!("{word}Model")), None, "{word}");
+        }
+        for (name, family) in LIBRARY_DECODERS {
+            assert_eq!(library_decoder(name), Some(family));
+            assert_eq!(decoder(name), None, "{name} has two paths");
         }
         for (form, architecture) in GGUF_FORMS {
             assert!(

@@ -32,6 +32,7 @@ pub use damage::damage;
 pub use error::FileError;
 pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};
 pub use gguf::TensorSize;
+pub use layer_kinds::CONTEXT_OF_STATES;
 pub use parameters::{
     CONFIG_TOLERANCE_PER_CENT, Parameters, guesses_by_config, parameters_by_config,
     weights_by_config,

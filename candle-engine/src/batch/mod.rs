@@ -31,7 +31,7 @@ mod tests;
 mod work;
 mod write;
 
-pub(crate) use network::{Generator, Weights};
+pub(crate) use network::{Generator, Network, Weights};
 pub(crate) use queue::Batch;
 pub(crate) use request::{
     Ending, GenerationRequest, Outcome, ResponseEvent, Scores, StatesRequest,

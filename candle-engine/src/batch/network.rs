@@ -9,6 +9,7 @@ use crate::model::{AdapterTensors, Decoder, HiddenStates};
 use crate::options::{EngineOptions, TokenBudgets};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use candle_core::Result;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +32,13 @@ pub(crate) trait Network: Send {
     ) -> Result<()>;
     /// Makes `to` a copy of `from` in all layers.
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
+    /// Returns false if the network keeps the cache of each sequence as one, by its first page. Sequences then share no pages, do
+    /// not fork, and compute no proposed tokens.
+    fn is_paged(&self) -> bool {
+        true
+    }
+    /// Frees the caches of all sequences except those with these first pages. A paged network has nothing to free.
+    fn keep_sequences(&mut self, _first_pages: &BTreeSet<Page>) {}
     /// Size of one page over all layers, in bytes.
     fn page_bytes(&self) -> u64;
     /// Length of one row of logits.
@@ -91,6 +99,8 @@ impl Network for Decoder {
 pub(crate) struct Generator {
     network: Mutex<Option<Box<dyn Network>>>,
     pub gauges: Arc<Gauges>,
+    /// See [`Network::is_paged`].
+    pub is_paged: bool,
     pub page_bytes: u64,
     pub pages: usize,
     pub context_tokens: usize,
@@ -111,8 +121,10 @@ pub(crate) struct Weights {
 impl Generator {
     /// `network` must have as many pages as [`page_count`] returns.
     pub fn new(network: Box<dyn Network>, options: &EngineOptions, weights: Weights) -> Self {
+        let is_paged = network.is_paged();
         Self {
             page_bytes: network.page_bytes(),
+            is_paged,
             network: Mutex::new(Some(network)),
             gauges: Arc::default(),
             pages: page_count(options),
@@ -120,7 +132,11 @@ impl Generator {
             concurrency: options.concurrency,
             budgets: options.budgets,
             drafts: DraftLimits {
-                tokens: options.speculation.tokens_on(&options.devices),
+                tokens: if is_paged {
+                    options.speculation.tokens_on(&options.devices)
+                } else {
+                    0
+                },
                 lookup_max: options.speculation.lookup_max,
                 lookup_min: options.speculation.lookup_min,
             },

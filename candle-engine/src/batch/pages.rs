@@ -55,6 +55,8 @@ pub(crate) struct Pages {
     tree: BTreeMap<(Node, PageTokens), Page>,
     last_node: Node,
     releases: u64,
+    /// Full pages are registered, and other sequences may hold them.
+    shares: bool,
 }
 
 impl Pages {
@@ -66,6 +68,15 @@ impl Pages {
             tree: BTreeMap::new(),
             last_node: ROOT,
             releases: 0,
+            shares: true,
+        }
+    }
+
+    /// Creates pages that belong to one sequence each.
+    pub fn unshared(count: usize) -> Self {
+        Self {
+            shares: false,
+            ..Self::new(count)
         }
     }
 
@@ -159,6 +170,9 @@ impl Pages {
     /// Registers `page`, which follows `before`, as full of `tokens`. If another page has the same text, the caller holds that page
     /// from then on and no longer `page`. Returns the page that the caller now holds.
     pub fn fill(&mut self, before: impl Into<Predecessor>, page: Page, tokens: PageTokens) -> Page {
+        if !self.shares {
+            return page;
+        }
         let Some(parent) = self.node(before.into()) else {
             return page;
         };

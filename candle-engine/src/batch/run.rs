@@ -68,8 +68,12 @@ impl Loop {
             .build()
             .map_err(|error| EngineError::load(format!("cannot start threads ({error})")))?;
         Ok(Self {
+            schedule: if network.is_paged() {
+                Schedule::new(limits)
+            } else {
+                Schedule::unshared(limits)
+            },
             network,
-            schedule: Schedule::new(limits),
             writers: BTreeMap::new(),
             inbox,
             tokenizer: Arc::clone(tokenizer),
@@ -86,6 +90,9 @@ impl Loop {
             self.drop_unwanted();
             if let Some(plan) = self.schedule.plan() {
                 self.step(&plan);
+            }
+            if !self.network.is_paged() {
+                self.network.keep_sequences(&self.schedule.first_pages());
             }
             self.gauges.note(&self.schedule);
         }

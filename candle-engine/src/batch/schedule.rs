@@ -25,10 +25,10 @@ pub(crate) use draft::DraftLimits;
 pub(crate) use plan::{Arrival, Counts, Limits, Part, Plan, RequestId};
 
 use super::pages::Pages;
-use crate::step::Span;
+use crate::step::{Page, Span};
 use group::Group;
 use plan::{chunk, place, place_proposed};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The state of all requests and pages.
 #[derive(Debug)]
@@ -43,11 +43,14 @@ pub(crate) struct Schedule {
     /// Steps since a request last began.
     steps_without_new: u32,
     counts: Counts,
+    /// Sequences may share pages.
+    shares: bool,
 }
 
 impl Schedule {
     pub fn new(limits: Limits) -> Self {
         Self {
+            shares: true,
             pages: Pages::new(limits.pages),
             limits,
             groups: BTreeMap::new(),
@@ -57,6 +60,24 @@ impl Schedule {
             steps_without_new: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// Creates a schedule in which each page belongs to one sequence.
+    pub fn unshared(limits: Limits) -> Self {
+        Self {
+            shares: false,
+            pages: Pages::unshared(limits.pages),
+            ..Self::new(limits)
+        }
+    }
+
+    /// The first pages of all running sequences.
+    pub fn first_pages(&self) -> BTreeSet<Page> {
+        let running = self.running.iter().map(|request| &self.groups[request]);
+        let branches = running.flat_map(|group| &group.branches);
+        branches
+            .filter_map(|branch| branch.pages.first().copied())
+            .collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -75,7 +96,11 @@ impl Schedule {
     pub fn forget_pages(&mut self) -> bool {
         let is_idle = self.is_empty();
         if is_idle {
-            self.pages = Pages::new(self.limits.pages);
+            self.pages = if self.shares {
+                Pages::new(self.limits.pages)
+            } else {
+                Pages::unshared(self.limits.pages)
+            };
         }
         is_idle
     }

@@ -203,6 +203,9 @@ pub(crate) fn of_decoder(
     files: &ModelFiles,
     model: &Arc<LoadedModel>,
 ) -> Result<Option<Service>, EngineError> {
+    if matches!(purpose, Purpose::Texts) {
+        return Ok(None);
+    }
     let spec = files.spec()?;
     let includes_prompt = match &purpose {
         Purpose::Texts => return Ok(None),

@@ -23,7 +23,7 @@ pub(crate) mod tests;
 mod tokenizer_files;
 mod verify;
 
-pub(crate) use config::Kind;
+pub(crate) use config::{Fields as ConfigFields, Kind};
 pub(crate) use json::read_json;
 pub(crate) use legacy_names::LegacyNames;
 pub(crate) use load::LoadPlan;
@@ -39,6 +39,7 @@ use crate::stored_tensor::StoredTensor;
 use folder::{GGUF_POOLING, REMEDY};
 use generation::Generation;
 use gguf::{Gguf, GgufVocabulary};
+use model_files::families::LibraryFamily;
 use model_files::gguf_of;
 use model_files::safetensors::has_weights;
 use serde_json::Value;
@@ -55,8 +56,10 @@ pub(crate) struct ModelFiles {
     /// The file that describes the model and is named in errors: `config.json`, or the GGUF file.
     description: PathBuf,
     kind: Kind,
-    /// Present for decoders.
+    /// Present for decoders, except those in `library`.
     spec: Option<Spec>,
+    /// The family of a decoder that the library computes.
+    library: Option<LibraryFamily>,
     config: Value,
     table: Table,
     /// Converted tensors, which replace those in the files.
@@ -107,6 +110,7 @@ impl ModelFiles {
             description: folder.join("config.json"),
             kind: Kind::Encoder,
             spec: None,
+            library: None,
             config: Value::Null,
             table: safetensors::table(folder)?,
             replaced: BTreeMap::new(),
@@ -129,6 +133,7 @@ impl ModelFiles {
             description: file.to_owned(),
             kind: Kind::Decoder,
             spec: Some(spec),
+            library: None,
             config,
             table,
             replaced: BTreeMap::new(),
@@ -151,7 +156,9 @@ impl ModelFiles {
             )
         };
         let kind = Kind::new(&config::architectures(&config)).map_err(wrong)?;
+        let library = config::library(&config).map_err(wrong)?;
         let mut spec = match kind {
+            Kind::Decoder if library.is_some() => None,
             Kind::Decoder => Some(config::spec(&config).map_err(wrong)?),
             Kind::Encoder | Kind::CrossEncoder => None,
         };
@@ -171,6 +178,7 @@ impl ModelFiles {
             description,
             kind,
             spec,
+            library,
             config,
             table,
             replaced: BTreeMap::new(),
@@ -216,20 +224,30 @@ impl ModelFiles {
         self.description.parent().unwrap_or(Path::new("."))
     }
 
+    /// The family of a decoder that the library computes.
+    pub fn library(&self) -> Option<LibraryFamily> {
+        self.library
+    }
+
     /// The description of the decoder.
     ///
     /// # Errors
-    /// If the model is not a decoder.
+    /// If the model is not a decoder, or the library computes it.
     pub fn spec(&self) -> Result<&Spec, EngineError> {
-        self.spec.as_ref().ok_or_else(|| {
-            EngineError::model(
+        self.spec.as_ref().ok_or_else(|| match self.library {
+            Some(family) => EngineError::model(
+                &self.description,
+                format!("models of the family {family:?} only generate text in this engine"),
+                "serve it for completions, or another model for embeddings and scores",
+            ),
+            None => EngineError::model(
                 &self.description,
                 format!(
                     "the model is of kind {:?}, which does not generate text",
                     self.kind
                 ),
                 "use it for embeddings or scores, or serve a decoder",
-            )
+            ),
         })
     }
 

@@ -3,7 +3,7 @@
 //!
 //! There is one flow of a block ([`block`]); the differences between families are data ([`crate::spec`]). candle-transformers has a
 //! copy of the network for each family, for sequences of equal length with a cache per model; none of them takes rows of many
-//! sequences and pages. A test compares this network with its Llama.
+//! sequences and pages. A test compares this network with its Llama. [`crate::library`] computes further families with it.
 
 mod attention;
 mod block;
@@ -21,7 +21,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod vectors;
+pub(crate) mod vectors;
 mod weights;
 
 pub(crate) use low_rank::{AdapterTensors, LowRank};
@@ -54,6 +54,11 @@ pub(crate) struct HiddenStates {
 }
 
 impl HiddenStates {
+    /// Takes rows of `width` numbers, one after another.
+    pub fn new(numbers: Vec<f32>, width: usize) -> Self {
+        Self { numbers, width }
+    }
+
     pub fn len(&self) -> usize {
         self.numbers.len().checked_div(self.width).unwrap_or(0)
     }

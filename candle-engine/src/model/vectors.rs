@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Maximum difference of a logit, relative to the standard deviation of the logits.
-const TOLERANCE: f32 = 1e-4;
+pub(crate) const TOLERANCE: f32 = 1e-4;
 /// Maximum mean difference with quantised weights. The models' weights are random, including the routers': a rounded router may
 /// choose another expert.
 const TOLERANCE_Q8_0: f32 = 0.05;
@@ -28,16 +28,16 @@ const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
 const FAMILIES_AT_LEAST: usize = 32;
 
 /// The reference results of a model.
-struct ReferenceResults {
-    folder: PathBuf,
-    prompt: Vec<u32>,
-    greedy: Vec<u32>,
-    later_positions: Vec<usize>,
-    numbers: BTreeMap<String, Vec<f32>>,
+pub(crate) struct ReferenceResults {
+    pub folder: PathBuf,
+    pub prompt: Vec<u32>,
+    pub greedy: Vec<u32>,
+    pub later_positions: Vec<usize>,
+    pub numbers: BTreeMap<String, Vec<f32>>,
 }
 
 impl ReferenceResults {
-    fn read(folder: &Path) -> Self {
+    pub fn read(folder: &Path) -> Self {
         let text = std::fs::read_to_string(folder.join("expected.json")).expect("is kept");
         let json: Value = serde_json::from_str(&text).expect("JSON");
         let list = |name: &str| -> Vec<u32> {
@@ -64,13 +64,13 @@ impl ReferenceResults {
         }
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let name = self.folder.file_name().expect("a name");
         name.to_string_lossy().into_owned()
     }
 
     /// The standard deviation of the logits.
-    fn spread(&self) -> f32 {
+    pub fn spread(&self) -> f32 {
         let logits = &self.numbers["logits"];
         let count = logits.len() as f32;
         let mean = logits.iter().sum::<f32>() / count;
@@ -79,7 +79,7 @@ impl ReferenceResults {
     }
 
     /// The prompt and its continuation.
-    fn with_continuation(&self) -> Vec<u32> {
+    pub fn with_continuation(&self) -> Vec<u32> {
         [&self.prompt[..], &self.greedy].concat()
     }
 }
@@ -152,12 +152,12 @@ fn logits(decoder: &mut Decoder, step: &Step) -> Result<Vec<f32>, String> {
     run.map(|()| logits).map_err(|error| error.to_string())
 }
 
-fn best(logits: &[f32]) -> u32 {
+pub(crate) fn best(logits: &[f32]) -> u32 {
     let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.expect("a vocabulary").0 as u32
 }
 
-fn largest_difference(ours: &[f32], expected: &[f32]) -> f32 {
+pub(crate) fn largest_difference(ours: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(ours.len(), expected.len());
     let differences = ours.iter().zip(expected).map(|(a, b)| (a - b).abs());
     // `f32::max` would ignore NaN.

@@ -235,3 +235,41 @@ fn proposed_tokens_hold_pages_and_rejected_ones_release_them() {
     schedule.end(request);
     assert_eq!(schedule.held_pages(), 0);
 }
+
+#[test]
+fn without_sharing_equal_prompts_have_separate_pages() {
+    let mut schedule = Schedule::unshared(LIMITS);
+    let prompt = text(5, 5 * PAGE_TOKENS);
+    let requests = [
+        schedule.arrive(arrival(prompt.clone(), 20)),
+        schedule.arrive(arrival(prompt, 20)),
+    ];
+    let mut computed = BTreeMap::new();
+    while let Some(plan) = schedule.plan()
+        && computed.values().copied().sum::<usize>() < 2 * 5 * PAGE_TOKENS
+    {
+        assert!(plan.copies.is_empty());
+        schedule.computed(&plan);
+        for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
+            let sum: &mut usize = computed.entry(part.request).or_default();
+            assert_eq!(span.past, *sum, "a prefix was skipped");
+            *sum += span.count;
+            if part.decides {
+                schedule.advance(part.request, &[(0, 7)]);
+            }
+        }
+    }
+    assert_eq!(schedule.first_pages().len(), 2);
+    assert_eq!(schedule.counts().known_tokens, 0);
+    schedule.end(requests[0]);
+    assert_eq!(schedule.first_pages().len(), 1);
+    schedule.end(requests[1]);
+    assert_eq!(
+        (schedule.first_pages().len(), schedule.held_pages()),
+        (0, 0)
+    );
+    assert!(schedule.forget_pages());
+    schedule.arrive(arrival(text(5, 5 * PAGE_TOKENS), 20));
+    schedule.plan().expect("a step");
+    assert_eq!(schedule.counts().known_tokens, 0);
+}

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// An object of a `config.json`. Errors describe the problem without the file's name.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a>(&'a Value);
+pub(crate) struct Fields<'a>(&'a Value);
 
 /// Upper bound for counts; larger values are corrupt.
 const COUNT_MAX: usize = 1 << 28;

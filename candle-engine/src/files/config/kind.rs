@@ -22,7 +22,7 @@ impl Kind {
         architectures
             .iter()
             .find_map(|name| {
-                if families::decoder(name).is_some() {
+                if families::decoder(name).is_some() || families::library_decoder(name).is_some() {
                     Some(Self::Decoder)
                 } else {
                     families::encoder(name).map(|(_, ranks)| {
@@ -45,9 +45,9 @@ pub(super) fn unknown(found: &[&str]) -> String {
     } else {
         found.join(", ")
     };
-    let decoders = families::DECODERS.map(|(name, _)| name).join(", ");
     format!(
-        "its architecture is {found}; this engine supports {decoders}, for embeddings and scores {}, and for speech {}",
+        "its architecture is {found}; this engine supports {}, for embeddings and scores {}, and for speech {}",
+        families::known_decoders(),
         families::known_encoders(),
         families::WHISPER
     )

@@ -12,12 +12,12 @@ mod rope;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use fields::Fields;
 pub(crate) use kind::Kind;
 
 use crate::spec::{AttentionSpec, HeadNorm, Norm, Projections, Rope, Spec};
 use family::{Defaults, defaults};
-use fields::Fields;
-use model_files::families::{self, DecoderFamily as Family};
+use model_files::families::{self, DecoderFamily as Family, LibraryFamily};
 use rope::{RopeContext, RopeParameters};
 use serde_json::Value;
 
@@ -29,6 +29,22 @@ pub(super) fn architectures(json: &Value) -> Vec<&str> {
         .flatten()
         .filter_map(Value::as_str)
         .collect()
+}
+
+/// The family of a decoder that the library computes, unless the file names one with a description.
+///
+/// # Errors
+/// If its weights are quantised.
+pub(super) fn library(json: &Value) -> Result<Option<LibraryFamily>, String> {
+    let names = architectures(json);
+    if names.iter().any(|name| families::decoder(name).is_some()) {
+        return Ok(None);
+    }
+    let family = names.into_iter().find_map(families::library_decoder);
+    if family.is_some() {
+        refuse_quantised(json)?;
+    }
+    Ok(family)
 }
 
 /// Builds the description of a decoder from its `config.json`.

@@ -271,9 +271,9 @@ fn invalid_fields_are_reported_with_their_value() {
 
 #[test]
 fn an_unknown_architecture_is_refused_with_the_known_ones() {
-    let found = problem("MambaForCausalLM", json!({}));
+    let found = problem("XlstmForCausalLM", json!({}));
     for name in [
-        "MambaForCausalLM",
+        "XlstmForCausalLM",
         "LlamaForCausalLM",
         "DeepseekV3ForCausalLM",
         "BertModel",
