@@ -1,6 +1,7 @@
 //! Memory that the embedded engine uses while computing, in addition to weights and cache: the rows of a step and its logits, or an
 //! encoder's attention.
 
+use model_files::families::LibraryFamily;
 use model_files::{ModelFiles, Widths};
 
 use crate::documents::ComputeDevice;
@@ -50,6 +51,8 @@ pub(crate) fn activations(
         of_speech(recipe, widths)
     } else if files.architecture.layers.is_empty() {
         of_encoder(recipe, files, widths, context)
+    } else if let Some(family) = candle_models::library_family(&files.architecture.origin) {
+        of_library(recipe, files, widths, (family, context))
     } else {
         of_decoder(recipe, widths, context)
     };
@@ -103,6 +106,43 @@ fn of_speech(recipe: &CandleRecipe, widths: Widths) -> Activations {
             .saturating_add(widths.vocabulary_size.saturating_mul(4))
             .saturating_add(samples)
             .saturating_add(SPEECH_SCORES + SPECTROGRAM),
+    }
+}
+
+/// One sequence is computed at a time, with full matrices of scores. Tables of positions exist once per sequence.
+fn of_library(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    widths: Widths,
+    (family, context): (LibraryFamily, u64),
+) -> Activations {
+    let heads = files.architecture.attention_heads.unwrap_or(1).max(1);
+    let concurrency = u64::from(recipe.concurrency);
+    let rows = match family {
+        // Prompts are computed in one pass.
+        LibraryFamily::Lfm2 | LibraryFamily::Phi => context,
+        _ => context.min(STEP_ROWS),
+    };
+    let scores = rows.saturating_mul(heads).saturating_mul(context);
+    let tables = match family {
+        // A mask of one byte for each pair of positions.
+        LibraryFamily::GptBigCode => context.saturating_mul(context) / 4,
+        // Cosines and sines in each layer.
+        LibraryFamily::Phi => context
+            .saturating_mul(widths.queries / heads)
+            .saturating_mul(widths.blocks),
+        _ => context.saturating_mul(widths.queries / heads),
+    };
+    let logits = concurrency.saturating_mul(widths.vocabulary_size);
+    Activations {
+        rows,
+        wide: 3,
+        further: 0,
+        // Scores, their sum with the mask, and their exponentials.
+        beside: scores
+            .saturating_mul(3)
+            .saturating_add(tables.saturating_mul(concurrency))
+            .saturating_add(logits.saturating_mul(2)),
     }
 }
 
@@ -190,6 +230,36 @@ mod tests {
         assert_eq!(need(2001), (2001 * row + 4 * 1024 * token) * 4);
         let text = 8001_u64.next_multiple_of(16);
         assert_eq!(need(8001), (8001 * row + text * token) * 4, "it is alone");
+    }
+
+    #[test]
+    fn a_decoder_of_the_library_needs_the_scores_of_one_sequence() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let need = |name: &str, context| {
+            let origin = folder.path().join("config.json");
+            let config = format!(
+                r#"{{"architectures": ["{name}"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 96,
+                    "vocab_size": 1000, "n_inner": 200}}"#
+            );
+            std::fs::write(&origin, config).expect("written");
+            let files = ModelFiles {
+                weights: Weights::default(),
+                architecture: Architecture::of_config_json(&origin).expect("reads"),
+                tensors: Vec::new(),
+                by_config: false,
+            };
+            let widths = files.architecture.widths.expect("widths");
+            activations(&recipe(ComputeDevice::Cpu), &files, widths, context)
+        };
+        let row = 4 * 96 + 3 * 200 + 3 * 96;
+        let concurrency = u64::from(recipe(ComputeDevice::Cpu).concurrency);
+        let logits = 2 * concurrency * 1000;
+        let in_pieces = 512 * row + 3 * 512 * 4 * 2000 + concurrency * 2000 * 24 + logits;
+        assert_eq!(need("FalconForCausalLM", 2000), in_pieces * 4);
+        let at_once = 2000 * row + 3 * 2000 * 4 * 2000 + concurrency * 2000 * 24 * 2 + logits;
+        assert_eq!(need("PhiForCausalLM", 2000), at_once * 4);
+        let masked = 512 * row + 3 * 512 * 4 * 2000 + concurrency * 1_000_000 + logits;
+        assert_eq!(need("GPTBigCodeForCausalLM", 2000), masked * 4);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! weights       on the CPU as stored in their files, which stay mapped, or in the form they are converted to at
-//!               load; encoders in four bytes; on a GPU as wide as they are stored
+//!               load; encoders, and decoders that candle's library computes, in four bytes; on a GPU as wide as they are stored
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
 //!               the CPU, or two by `kv_cache_dtype`, of two on a GPU unless weights have four; no windows; latent attention
 //!               expanded for each head
@@ -43,9 +43,12 @@ pub(crate) fn need(
     devices: u32,
 ) -> Result<Bytes, EstimateError> {
     let architecture = &files.architecture;
-    let context = architecture.tokens(recipe.context.map(u64::from))?;
+    let wanted = recipe.context.map(u64::from);
+    let context = architecture.tokens(wanted.or(candle_models::context(architecture)))?;
+    let library = candle_models::library_family(&architecture.origin);
     let weights_of_four = files.weights.stored_bytes >= files.weights.held_in(4);
     let width = match recipe.device {
+        _ if library.is_some() => NumberWidth::FOUR_BYTES,
         ComputeDevice::Cuda | ComputeDevice::Metal if !weights_of_four => NumberWidth::TWO_BYTES,
         ComputeDevice::Cuda | ComputeDevice::Metal => NumberWidth::FOUR_BYTES,
         ComputeDevice::Cpu => match recipe.numbers.kv_cache {
@@ -70,7 +73,13 @@ pub(crate) fn need(
     };
     // Encoders process a text in one pass and have no cache; decoders have a cache whatever their task.
     let cache = architecture.cache_bytes_per_device(&load, Split::Heads, 1);
-    let divided = Bytes(weights(recipe, files)) + Bytes(cache);
+    let weights = match library {
+        // From config.json alone, the numbers are taken to have two bytes.
+        Some(_) if files.by_config => files.weights.stored_bytes.saturating_mul(2),
+        Some(_) => files.weights.held_in(4),
+        None => weights(recipe, files),
+    };
+    let divided = Bytes(weights) + Bytes(cache);
     let widths = architecture.widths;
     let layer = match devices {
         0 | 1 => Bytes::ZERO,
@@ -176,8 +185,11 @@ pub(super) fn by_sizes(recipe: &CandleRecipe, devices: u32) -> (Bytes, bool) {
     (share(sizes.unwrap_or(own), devices), sizes.is_some())
 }
 
-/// Number of layers that are divided over devices, at least one.
+/// Number of layers that are divided over devices, at least one. Models that the library computes are not divided.
 pub(crate) fn blocks(files: &ModelFiles) -> u32 {
+    if candle_models::library_family(&files.architecture.origin).is_some() {
+        return 1;
+    }
     let blocks = files.architecture.widths.map_or(1, |widths| widths.blocks);
     u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
 }
@@ -187,7 +199,10 @@ impl CandleRecipe {
     pub fn context_tokens(&self) -> Result<u64, EstimateError> {
         match self.context {
             Some(tokens) => Ok(u64::from(tokens)),
-            None => Ok(candle_models::architecture(&self.model_path)?.tokens(None)?),
+            None => {
+                let architecture = candle_models::architecture(&self.model_path)?;
+                Ok(architecture.tokens(candle_models::context(&architecture))?)
+            }
         }
     }
 }
@@ -265,6 +280,33 @@ mod tests {
             (cpu, weights(&gpu, &files)),
             (2_000_000, files.weights.held_in(4))
         );
+    }
+
+    #[test]
+    fn a_model_of_the_library_has_four_bytes_per_number_on_every_device() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let origin = folder.path().join("config.json");
+        std::fs::write(&origin, r#"{"architectures": ["MptForCausalLM"]}"#).expect("written");
+        let mut files = files(2);
+        let own = need(&recipe(ComputeDevice::Cpu), &files, 1).expect("a need");
+        files.architecture.origin = origin;
+        files.architecture.attention_heads = Some(4);
+        let library = |files: &ModelFiles, device| need(&recipe(device), files, 1).expect("a need");
+        assert_eq!(blocks(&files), 1);
+        // The context is the window of the layers, 16 tokens, unless the recipe sets it.
+        let on_cpu = library(&files, ComputeDevice::Cpu);
+        assert!(
+            on_cpu > own + Bytes(2_000_000 - 1),
+            "{on_cpu:?} and {own:?}"
+        );
+        let on_gpu = library(&files, ComputeDevice::Cuda);
+        assert_eq!(
+            on_gpu.0 - GPU_OVERHEAD.0,
+            on_cpu.0 - overhead(&recipe(ComputeDevice::Cpu)).0
+        );
+        files.by_config = true;
+        let by_config = library(&files, ComputeDevice::Cpu);
+        assert_eq!(by_config, on_cpu);
     }
 
     #[test]

@@ -52,6 +52,15 @@ pub(crate) fn quantization(
             ),
         ));
     }
+    if summary.is_some_and(|summary| summary.is_library) {
+        return Err(notes.refuse(
+            field,
+            format!(
+                "is {}, but the engine computes this architecture in wide numbers; remove it",
+                form.as_str()
+            ),
+        ));
+    }
     if candle_models::gguf_file(path).is_some() {
         notes.warn(
             field,
@@ -93,6 +102,32 @@ pub(crate) fn numbers(
             "engine_config.engine_kwargs.kv_cache_dtype",
             format!(
                 "is {kv_cache}, but speech models keep the text of one window in float32; remove it"
+            ),
+        ));
+    }
+    let is_library = summary.is_some_and(|summary| summary.is_library);
+    if is_library && numbers.kv_cache != CacheType::Auto {
+        return Err(notes.refuse(
+            "engine_config.engine_kwargs.kv_cache_dtype",
+            format!(
+                "is {kv_cache}, but the engine computes this architecture in wide numbers; remove it"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The library's networks have no place for adapters.
+pub(crate) fn adapters(
+    count: usize,
+    summary: Option<ModelSummary>,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    if count > 0 && summary.is_some_and(|summary| summary.is_library) {
+        return Err(notes.refuse(
+            "engine_config.lora_adapters",
+            format!(
+                "lists {count}, but the engine computes this architecture without adapters; remove them, or use VLLMEngine"
             ),
         ));
     }

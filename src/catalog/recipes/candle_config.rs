@@ -127,6 +127,8 @@ pub(crate) fn candle(
     };
     candle_checks::numbers(numbers, device, summary, notes)?;
     candle_checks::task(task, summary, notes)?;
+    let adapters = adapters::read(engine, notes)?;
+    candle_checks::adapters(adapters.len(), summary, notes)?;
     Ok(CandleRecipe {
         model_path,
         serves: task
@@ -145,7 +147,7 @@ pub(crate) fn candle(
         overflows: overflow.is_some(),
         device,
         sleep: around.sleep,
-        adapters: adapters::read(engine, notes)?,
+        adapters,
         adapter_room: around.adapter_room,
         env: engine.env.clone(),
     })

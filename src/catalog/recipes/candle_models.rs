@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::documents::Task;
 use model_files::config_json::Keys;
-use model_files::families::{self, EncoderFamily, GGUF_FORMS, SCORING, WHISPER};
+use model_files::families::{self, EncoderFamily, GGUF_FORMS, LibraryFamily, SCORING, WHISPER};
 use model_files::gguf::Gguf;
-use model_files::{Architecture, FileError};
+use model_files::{Architecture, FileError, LayerCache};
 
 /// A model's task, which determines the routes of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(crate) struct ModelSummary {
     pub serves: ModelTask,
     /// Encoders process a complete text in one pass, in wide numbers.
     pub is_encoder: bool,
+    /// The engine computes it one sequence at a time, in wide numbers.
+    pub is_library: bool,
     /// The model supports no other task.
     pub is_fixed: bool,
     /// Context that the model was trained for, in tokens, if its files say.
@@ -69,6 +71,9 @@ fn serves(architecture: &str) -> Option<ModelTask> {
             ModelTask::Embeddings
         });
     }
+    if families::library_decoder(architecture).is_some() {
+        return Some(ModelTask::Texts);
+    }
     let (_, has_head) = families::decoder(architecture)?;
     Some(if has_head {
         ModelTask::Texts
@@ -82,7 +87,7 @@ fn serves(architecture: &str) -> Option<ModelTask> {
 fn known() -> String {
     format!(
         "{}; for embeddings and ranks {}, and decoders with Model or {SCORING} in the place of ForCausalLM; for speech {WHISPER}",
-        families::DECODERS.map(|(name, _)| name).join(", "),
+        families::known_decoders(),
         families::known_encoders()
     )
 }
@@ -139,10 +144,12 @@ pub(crate) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
         is_encoder: architecture
             .as_ref()
             .is_some_and(|read| read.layers.is_empty()),
+        is_library: families::library_decoder(name).is_some(),
         is_fixed: serves == ModelTask::Speech
             || name.ends_with(SCORING)
-            || families::encoder(name).is_some(),
-        context: architecture.and_then(|read| read.context),
+            || families::encoder(name).is_some()
+            || families::library_decoder(name).is_some(),
+        context: architecture.and_then(|read| context(&read)),
     }))
 }
 
@@ -152,6 +159,27 @@ pub(crate) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
     let mut names = keys.list("architectures")?.iter().filter_map(Value::as_str);
     let (family, _) = names.find_map(families::encoder)?;
     Some(family)
+}
+
+/// The library's family of the decoder that this `config.json` describes.
+pub(crate) fn library_family(config: &Path) -> Option<LibraryFamily> {
+    let keys = Keys::read(config).ok()?;
+    let mut names = keys.list("architectures")?.iter().filter_map(Value::as_str);
+    names.find_map(families::library_decoder)
+}
+
+/// The longest sequence that the engine computes. The library computes no windows, so sequences stay within them.
+pub(crate) fn context(architecture: &Architecture) -> Option<u64> {
+    let windows = architecture.layers.iter().map(|group| match group.cache {
+        LayerCache::Heads { window, .. } => window,
+        LayerCache::Latent { .. } | LayerCache::State { .. } => None,
+    });
+    match windows.flatten().min() {
+        Some(window) if library_family(&architecture.origin).is_some() => {
+            Some(architecture.context.map_or(window, |most| most.min(window)))
+        }
+        _ => architecture.context,
+    }
 }
 
 /// The task of a decoder with a language-model head. Its files may mark it as a model for vectors or scores.
@@ -198,6 +226,7 @@ fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
             _ => ModelTask::Texts,
         },
         is_encoder: false,
+        is_library: false,
         is_fixed: false,
         context,
     }))
@@ -234,7 +263,10 @@ mod tests {
                 Some(ModelTask::Ranks),
             ),
             ("WhisperForConditionalGeneration", Some(ModelTask::Speech)),
-            ("MambaForCausalLM", None),
+            ("MambaForCausalLM", Some(ModelTask::Texts)),
+            ("GPTBigCodeForCausalLM", Some(ModelTask::Texts)),
+            ("XlstmForCausalLM", None),
+            ("FalconModel", None),
             ("LlamaForSequenceClassification", Some(ModelTask::Ranks)),
             ("MambaForSequenceClassification", None),
             ("ForCausalLM", None),
@@ -252,6 +284,7 @@ mod tests {
         let seen = |serves| ModelSummary {
             serves,
             is_encoder: false,
+            is_library: false,
             is_fixed: false,
             context: Some(77),
         };
@@ -292,15 +325,32 @@ mod tests {
     }
 
     #[test]
+    fn a_window_limits_the_context_of_a_model_that_the_library_computes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let context_of = |name: &str| {
+            let config = format!(
+                r#"{{"architectures": ["{name}"], "model_type": "starcoder2", "num_attention_heads": 4, "num_hidden_layers": 1,
+                    "hidden_size": 8, "max_position_embeddings": 77, "sliding_window": 50}}"#
+            );
+            std::fs::write(folder.path().join("config.json"), config).expect("written");
+            let seen = look(folder.path()).expect("it is known").expect("a model");
+            (seen.is_library, seen.context)
+        };
+        assert_eq!(context_of("Starcoder2ForCausalLM"), (true, Some(50)));
+        assert_eq!(context_of("MistralForCausalLM"), (false, Some(77)));
+    }
+
+    #[test]
     fn a_config_with_an_unknown_architecture_is_refused_with_the_known_ones() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(look(folder.path()), Ok(None), "nothing is there yet");
-        let config = r#"{"architectures": ["MambaForCausalLM"]}"#;
+        let config = r#"{"architectures": ["XlstmForCausalLM"]}"#;
         std::fs::write(folder.path().join("config.json"), config).expect("written");
         let problem = look(folder.path()).expect_err("it is not known");
         for word in [
             "config.json",
-            "MambaForCausalLM",
+            "XlstmForCausalLM",
+            "FalconForCausalLM",
             "Qwen3ForCausalLM",
             "ModernBert",
         ] {

@@ -185,13 +185,13 @@ fn with_config_json(text: &str) -> (tempfile::TempDir, Value) {
 
 #[test]
 fn a_model_the_embedded_engine_does_not_support_is_refused_before_it_is_loaded() {
-    let (_folder, document) = with_config_json(r#"{"architectures": ["MambaForCausalLM"]}"#);
+    let (_folder, document) = with_config_json(r#"{"architectures": ["XlstmForCausalLM"]}"#);
     let refused = read(&document).unwrap_err().to_string();
     assert_has(
         &refused,
         &[
             "engine_config.model_path",
-            "MambaForCausalLM",
+            "XlstmForCausalLM",
             "Qwen3MoeForCausalLM",
         ],
     );
