@@ -75,7 +75,7 @@ async fn respond(service: Service, app: App, request: Request) -> Response {
 /// The request with its caller and its complete body.
 async fn admitted(app: &App, request: Request) -> Result<Request, Failure> {
     let (mut parts, body) = request.into_parts();
-    cross_site::check(&parts, app)?;
+    cross_site::check(&parts, app).map_err(for_pages)?;
     let caller = Caller::new(&mut parts, app).await?;
     note_administrator(&parts, app).await;
     let bytes = read_body(Request::new(body), app).await?;
@@ -93,4 +93,13 @@ async fn admitted(app: &App, request: Request) -> Result<Request, Failure> {
         parts.headers.insert(header::ACCEPT, both);
     }
     Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+/// The check is for requests without a key, and a key does not help here.
+fn for_pages(mut failure: Failure) -> Failure {
+    if failure.body.error.code == Some("cross_site") {
+        "MCP refuses web pages of other sites, with and without a key; an administrator can list the page in server.cors, and a name of this machine in server.hosts"
+            .clone_into(&mut failure.body.error.message);
+    }
+    failure
 }

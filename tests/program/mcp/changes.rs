@@ -111,13 +111,13 @@ fn a_setting_is_applied_unless_another_came_first() {
     let (plan, token) = planned(&pool, &admin, "plan_set", &change);
     assert_eq!(plan["before"]["priority"], 0, "{plan}");
     assert!(plan["consequences"]["leaving"].is_array(), "{plan}");
-    assert_eq!(pool.set_priority("low", 3).0, 200);
+    assert_eq!(pool.set_priority("low", 0).0, 200);
     let (done, result) = apply(&pool, &admin, &token);
     assert!(!done, "{result}");
     assert_eq!(code(&result), "plan_changed", "{result}");
 
     let (plan, token) = planned(&pool, &admin, "plan_set", &change);
-    assert_eq!(plan["before"]["priority"], 3, "{plan}");
+    assert_eq!(plan["before"]["override"]["priority"], 0, "{plan}");
     let (done, result) = apply(&pool, &admin, &token);
     assert!(done, "{result}");
     assert_eq!(result["priority"], 1, "{result}");
