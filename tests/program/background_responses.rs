@@ -298,7 +298,8 @@ fn a_response_whose_key_is_revoked_ends() {
     wait_for("the response to run", || {
         get(&pool, Some(&user), &response)["status"] == "in_progress"
     });
-    let revoke = format!("/llm/admin/keys?id={}", made["id"]);
+    let id = made["id"].as_str().expect("an id");
+    let revoke = format!("/llm/admin/keys?id={id}");
     let (status, revoked) = pool.admin("DELETE", &revoke, &json!(null));
     assert_eq!(status, 200, "{revoked}");
     wait_for("the request to be gone", || {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::holder;
 use crate::inference::admission::RequestContext;
+use crate::inference::background_run;
 use crate::inference::stages::complete_read;
 use crate::open_background::Entry;
 use crate::state::App;
@@ -105,8 +106,7 @@ async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd
         found.runs,
         entry.settlement.clone(),
     ));
-    let mut context = RequestContext::new(app, user, &HeaderMap::new());
-    context.background = Some(Arc::clone(&run));
+    let context = RequestContext::new(app, user, &HeaderMap::new());
     let work = async {
         record::note(|facts| facts.key = Some(key));
         let Ok(share) = app.edge.more_memory(found.request.len()).await else {
@@ -122,6 +122,7 @@ async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd
             refused(status, response.into_body()).await
         }
     };
+    let work = background_run::within(Arc::clone(&run), work);
     // Boxed because it contains the future of a request.
     Box::pin(record::within(record, work)).await
 }

@@ -10,6 +10,7 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::auth::sight::Sight;
+use crate::inference::background_run;
 use crate::inference::request::failed::{Failed, into_response};
 use crate::inference::request::service_class::ServiceWish;
 use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
@@ -20,7 +21,6 @@ use api_types::error::Failure;
 use catalog::Entry;
 use config::{AtEnd, Length, Month};
 use controller::{Clock, Lease, Route, Seat, SeatUser};
-use dialect::responses::BackgroundRun;
 use dialect::{Reading, Sealer};
 use edge::record;
 use pool::{LoadOrder, ServiceClass, Span, Time, Tokens};
@@ -85,8 +85,6 @@ impl Deadlines {
 pub struct RequestContext {
     pub user: User,
     pub arrived_at: Time,
-    /// The run, if the response is a background response.
-    pub(crate) background: Option<Arc<BackgroundRun>>,
     deadlines: Result<Deadlines, Failure>,
     head: Mutex<ResponseHead>,
     pub(crate) attempts: RequestAttempts,
@@ -98,7 +96,6 @@ impl RequestContext {
         RequestContext {
             user,
             arrived_at,
-            background: None,
             deadlines: Deadlines::from_headers(headers, arrived_at),
             head: Mutex::default(),
             attempts: RequestAttempts::default(),
@@ -128,7 +125,7 @@ impl RequestContext {
             now_seconds: self.arrived_at.0 / 1000,
             sealer: Sealer::new(Arc::clone(&app.seal), self.user.key),
             desk: None,
-            background: self.background.clone(),
+            background: background_run::current(),
         }
     }
 

@@ -9,6 +9,7 @@ pub mod routes;
 
 mod adapters;
 pub mod admission;
+pub(crate) mod background_run;
 mod call;
 mod member;
 mod response_head;

@@ -227,6 +227,10 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
             () if place.contains("/batches") || place.contains("/v1/files") => {
                 &["400", "401", "403", "404", "503"]
             }
+            // Neither do conversations and cancellations.
+            () if place.contains("/conversations") || place.contains("/cancel") => {
+                &["400", "401", "403", "404", "503"]
+            }
             () if place.starts_with("post /v1/") => &[
                 "400", "401", "403", "404", "413", "415", "429", "501", "502", "503", "504",
             ],
@@ -379,7 +383,7 @@ fn the_document_has_its_server_url_a_glossary_and_security_schemes() {
 #[test]
 fn the_document_stays_below_its_size_limit() {
     let bytes = complete(true).to_string().len();
-    assert!(bytes < 400_000, "{bytes} bytes");
+    assert!(bytes < 420_000, "{bytes} bytes");
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(super) fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
                 "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
             "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
         })),
-        (ResponseEvent = "text/event-stream"),
+        (ResponseEvent = "text/event-stream", example = json!("event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":9}\n\n")),
     )), StoredErrors))]
 pub async fn get(
     State(app): State<App>,
