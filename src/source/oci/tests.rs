@@ -54,6 +54,10 @@ impl TestRegistry {
     }
 
     /// Serves until the runtime ends. Returns the port.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "ends with the runtime of its test"
+    )]
     async fn serve(self: &Arc<TestRegistry>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
