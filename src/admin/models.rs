@@ -22,6 +22,7 @@ use gateway::inference::request::hub_registration;
 use gateway::known_model::known;
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
+use gateway::virtual_models::preview;
 use pool::{Command, Outcome, OverrideChange, Priority, Span, Time};
 use reading::UniqueEntries;
 
@@ -288,6 +289,7 @@ pub(crate) async fn register(
     let mut view = view(&app, &name)?;
     view.warnings
         .extend(warnings.iter().map(ToString::to_string));
+    view.warnings.extend(preview::hidden_by(&app, &name));
     Ok(Json(view))
 }
 

@@ -115,9 +115,9 @@ fn a_fallback_uses_the_next_member_after_a_failure_before_the_first_token() {
     let good = stub("good", &["--model", "good", "--tokens", "3"]);
     let pool = Pool::with_models(&[broken, missing, good], config);
     for stream in [false, true] {
-        let mut asked: Value = serde_json::from_str(&body("safe", "Hello")).unwrap();
-        asked["stream"] = json!(stream);
-        let (status, response, member) = ask_with(&pool, &asked.to_string(), None);
+        let mut request: Value = serde_json::from_str(&body("safe", "Hello")).unwrap();
+        request["stream"] = json!(stream);
+        let (status, response, member) = ask_with(&pool, &request.to_string(), None);
         assert_eq!(status, 200, "{response}");
         assert_eq!(member, "good", "{response}");
         match response {

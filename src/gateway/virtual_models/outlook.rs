@@ -114,6 +114,9 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pool::{
+        DeviceId, DeviceReading, Event, KeyId, Limits, ModelSpec, Pool, ReplicaId, Ticket, Time,
+    };
 
     fn outlook(is_blocked: bool, needs_busy_memory: bool, wait: u64) -> Outlook {
         Outlook {
@@ -141,6 +144,53 @@ mod tests {
                 outlook(true, false, 0),
             ]
         );
+    }
+
+    /// A pool with one device of 10 GiB, and models of (GiB, seconds of load).
+    fn pool(models: &[(u64, u64)]) -> Pool {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let reading = DeviceReading {
+            name: "gpu0".to_owned(),
+            total: Bytes(10 * Bytes::GIB),
+            ..DeviceReading::default()
+        };
+        let device = DeviceId(0);
+        let mut events = vec![Event::DeviceRead { device, reading }];
+        for (nth, (gibibytes, seconds)) in models.iter().enumerate() {
+            let spec = ModelSpec {
+                name: format!("model-{nth}"),
+                bytes_per_device: Bytes(gibibytes * Bytes::GIB),
+                reload: Span::from_secs(*seconds),
+                ..ModelSpec::default()
+            };
+            let model = ModelId(u32::try_from(nth).unwrap());
+            events.push(Event::ModelSet { model, spec });
+        }
+        drop(pool.step_all(Time(0), events));
+        pool
+    }
+
+    #[test]
+    fn a_load_into_free_memory_takes_its_time_and_one_that_needs_memory_in_use_comes_last() {
+        let mut pool = pool(&[(8, 4), (8, 3), (1, 6)]);
+        let of = |pool: &Pool, model: u32| Outlook::new(&pool.view(Time(0)), ModelId(model));
+        for (model, seconds) in [(0, 4), (1, 3), (2, 6)] {
+            assert_eq!(of(&pool, model), outlook(false, false, seconds * 1_000));
+        }
+        let arrival = Event::RequestArrived {
+            ticket: Ticket(0),
+            model: ModelId(0),
+            key: KeyId(0),
+        };
+        drop(pool.step_all(Time(0), [arrival]));
+        let coming = of(&pool, 0);
+        assert!(
+            !coming.is_blocked && !coming.needs_busy_memory,
+            "{coming:?}"
+        );
+        assert!(of(&pool, 1).needs_busy_memory, "model 0 is loading there");
+        assert!(!of(&pool, 2).needs_busy_memory, "2 GiB are free");
+        assert!(coming < of(&pool, 1), "the model on its way comes first");
     }
 
     #[test]

@@ -118,6 +118,14 @@ fn catalogue_warnings_of(handle: &Handle, name: &str, model: &VirtualModel) -> V
     warnings
 }
 
+/// The warning about a model that takes the name of a virtual model.
+pub fn hidden_by(app: &App, model: &str) -> Option<String> {
+    app.virtual_models.named(&app.config(), model)?;
+    Some(format!(
+        "the virtual model {model} has no effect while a model has this name; rename one of them"
+    ))
+}
+
 /// Refuses the name of a model for a virtual model.
 pub(crate) fn check_name(handle: &Handle, name: &str) -> Result<(), Failure> {
     let Some(route) = handle.route(name) else {

@@ -174,6 +174,10 @@ fn rules_are_tried_in_order_and_skip_members_that_the_caller_may_not_use() {
 /// Far above the 2 µs of an optimized build: this build has no optimizations and shares its machine.
 const TIME_MAX: std::time::Duration = std::time::Duration::from_micros(100);
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measures the work; no decision depends on it"
+)]
 #[test]
 fn a_choice_among_the_largest_number_of_members_takes_microseconds() {
     let names: Vec<String> = (0..config::virtual_models::MEMBERS_MAX)
