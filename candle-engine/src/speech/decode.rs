@@ -189,7 +189,7 @@ fn choose(logits: &[f32], temperature: f32, random: &mut impl Rng) -> Option<u32
 
 /// The size of a text, divided by its compressed size.
 fn compression_ratio(text: &str) -> f64 {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     let compressed = encoder
         .write_all(text.as_bytes())
         .and_then(|()| encoder.finish());

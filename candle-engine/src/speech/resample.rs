@@ -139,26 +139,38 @@ mod tests {
         (0..count).map(|index| angle(index).sin() as f32).collect()
     }
 
+    /// The places where a signal rises through zero, between samples.
+    fn rises(samples: &[f32]) -> Vec<f64> {
+        let pairs = samples.windows(2).enumerate();
+        let rising = pairs.filter(|(_, pair)| pair[0] < 0.0 && pair[1] >= 0.0);
+        let place = |(index, pair): (usize, &[f32])| {
+            index as f64 + f64::from(-pair[0] / (pair[1] - pair[0]))
+        };
+        rising.map(place).collect()
+    }
+
     #[test]
-    fn a_sine_keeps_its_frequency_phase_and_length_at_every_rate() {
+    fn a_sine_keeps_its_frequency_place_height_and_length_at_every_rate() {
         for rate in [
             8_000, 11_025, 16_000, 22_050, 44_100, 44_101, 48_000, 96_000, 192_000,
         ] {
             let made = converted(rate, &sine(rate, 440.0, 0.7), 1000);
             let expected = sine(16_000, 440.0, 0.7);
-            assert!(
-                made.len().abs_diff(expected.len()) <= 1,
-                "{rate}: {}",
-                made.len()
-            );
+            let longer = made.len().abs_diff(expected.len());
+            assert!(longer <= 1, "{rate}: {}", made.len());
             // The filter's edges are left out.
-            let pairs = made.iter().zip(&expected).skip(2000).take(7000);
-            for (index, (ours, theirs)) in pairs.enumerate() {
-                assert!(
-                    (ours - theirs).abs() < 2e-3,
-                    "{rate} {index}: {ours} {theirs}"
-                );
+            let (ours, theirs) = (&made[2000..9000], &expected[2000..9000]);
+            let (ours_rise, theirs_rise) = (rises(ours), rises(theirs));
+            let pairs = ours_rise.iter().zip(&theirs_rise);
+            for (ours, theirs) in pairs {
+                assert!((ours - theirs).abs() < 1.0, "{rate}: {ours} {theirs}");
             }
+            let first_and_last = |rises: &[f64]| rises[rises.len() - 1] - rises[0];
+            let periods = (ours_rise.len() - 1) as f64;
+            let hertz = 16_000.0 * periods / first_and_last(&ours_rise);
+            assert!((hertz - 440.0).abs() < 0.1, "{rate}: {hertz}");
+            let highest = ours.iter().fold(0.0f32, |most, sample| most.max(*sample));
+            assert!((highest - 1.0).abs() < 5e-3, "{rate}: {highest}");
         }
     }
 

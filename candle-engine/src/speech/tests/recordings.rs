@@ -229,7 +229,7 @@ fn every_compressed_format_decodes_to_the_same_tone() {
 
 #[test]
 fn a_file_with_a_length_in_its_head_that_is_too_large_is_read_as_far_as_it_goes() {
-    for name in ["tone.mp3", "tone.flac", "tone.ogg"] {
+    for name in ["tone.mp3", "tone.flac"] {
         let whole = kept(name);
         let samples = decoded(whole[..whole.len() * 6 / 10].to_vec());
         assert!(
