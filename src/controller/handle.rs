@@ -21,8 +21,8 @@ use crate::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{
-    BatchDemand, Command, GroupId, Groups, KeyId, LoadOrder, OrderEffect, OrderId, Outcome, Plan,
-    Pool, Priority, Refusal, Span, Ticket, Time,
+    BatchDemand, BatchHour, BatchOutlook, BatchWork, Command, GroupId, Groups, KeyId, LoadOrder,
+    ModelId, OrderEffect, OrderId, Outcome, Plan, Pool, Priority, Refusal, Span, Ticket, Time,
 };
 use store::{NodePass, Store, StoredRecord};
 
@@ -224,6 +224,26 @@ impl Handle {
         self.inbox
             .send(Message::Batches(demands))
             .map_err(|_| ControllerBusy)
+    }
+
+    /// Notes in the history that a batch is expected to miss its deadline.
+    pub fn warn_of_batch(&self, model: ModelId, message: String) -> Result<(), ControllerBusy> {
+        self.inbox
+            .send(Message::BatchWarned { model, message })
+            .map_err(|_| ControllerBusy)
+    }
+
+    /// The forecasts of batches, made on a copy of the pool. `works` is in the order in which the batches of a model run; `hours`
+    /// begins with the present.
+    pub async fn batch_outlook(
+        &self,
+        works: Vec<BatchWork>,
+        hours: Vec<BatchHour>,
+        deadline_evicts: bool,
+    ) -> Result<BatchOutlook, ControllerBusy> {
+        let clock = self.clock;
+        self.in_copy(move |pool| pool.batch_outlook(clock.now(), &works, &hours, deadline_evicts))
+            .await
     }
 
     /// Looks for an adapter that the model's file does not list, below the model's adapter path.

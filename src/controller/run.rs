@@ -246,6 +246,9 @@ impl Control {
                 self.turn(Event::RequestLeft { ticket });
             }
             Message::Batches(demands) => self.turn(Event::BatchesSet { demands }),
+            Message::BatchWarned { model, message } => {
+                self.turn(Event::BatchWarned { model, message });
+            }
             Message::Groups(groups) => self.turn(Event::GroupsSet { groups }),
             Message::Member { key, group } => self.turn(Event::MemberSet { key, group }),
             Message::Gate(GateReport::Measured { replica }) => {

@@ -19,6 +19,7 @@
 #[macro_use]
 extern crate alloc;
 
+mod batch_forecast;
 mod commit;
 mod facts;
 mod forecast;
@@ -38,7 +39,7 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
-pub use types::batch::BatchDemand;
+pub use types::batch::{BatchDemand, BatchEnd, BatchHour, BatchOutlook, BatchWork};
 pub use types::decision::{Candidate, NodePlan, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,

@@ -32,6 +32,7 @@ impl Pool {
     ) -> (Answer, Option<Decision>) {
         self.now = self.now.max(now);
         let mut actions = Actions::default();
+        self.read_rooms();
         self.time_passes();
         self.record_sums(&mut actions);
         for event in events {

@@ -74,11 +74,14 @@ pub struct BatchProgress {
     /// Requests that run now.
     #[schema(example = 8)]
     pub in_flight: u64,
-    /// The expected rest of the time, from the speed of the last requests; null if it is unknown.
+    /// The expected rest of the time, from speeds and use that were measured; null if it is unknown.
     #[schema(example = 1200)]
     pub expected_seconds: Option<u64>,
-    /// The batch is expected to end within its completion window; null if that is unknown.
+    /// True if the batch very probably ends within its completion window; null if that is unknown.
     pub will_hold: Option<bool>,
+    /// Set once a miss of the window is expected.
+    #[schema(example = "700 requests are left, which are expected to take 3 h 20 min")]
+    pub warning: Option<String>,
 }
 
 /// A batch of requests.

@@ -120,6 +120,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("virtual_models", AtOnce),
     ("batch.hours", AtOnce),
     ("batch.hours_for", AtOnce),
+    ("batch.deadline_evicts", AtOnce),
     ("batch.files_max", AtOnce),
     ("batch.requests_max", AtOnce),
     ("batch.request_max", AtOnce),

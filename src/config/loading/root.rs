@@ -73,6 +73,18 @@ impl Config {
             .is_within_hours(utc.unwrap_or_default(), self.zone())
     }
 
+    /// The times from which idle models may leave for a batch, or no longer, from `at` on.
+    pub fn batch_hours_ahead(&self, at: Time) -> Vec<(Time, bool)> {
+        let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
+        let utc = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(moment);
+        let changes = self.batch.hours_ahead(utc.unwrap_or_default(), self.zone());
+        let millis = |at: chrono::DateTime<chrono::Utc>| {
+            Time(u64::try_from(at.timestamp_millis()).unwrap_or_default())
+        };
+        let changes = changes.into_iter();
+        changes.map(|(at, may)| (millis(at), may)).collect()
+    }
+
     /// The number of the day since 1970 of a time, in [`Config::zone`].
     pub fn day(&self, at: Time) -> i64 {
         let moment = i64::try_from(at.0).unwrap_or(i64::MAX);

@@ -17,6 +17,9 @@ pub struct BatchSection {
     pub hours: BatchHours,
     /// Duration of the time that a cron expression of `hours` starts; 1m to 7 days.
     pub hours_for: Length,
+    /// If true, the load of a model for a batch may also have an idle model of priority 0 leave at other times, once the deadline
+    /// requires the load.
+    pub deadline_evicts: bool,
     /// Largest size of an uploaded file, uncompressed; 1KiB or more.
     pub files_max: Size,
     /// Largest number of requests of a file, 1 to 10000000.
@@ -36,6 +39,7 @@ impl Default for BatchSection {
         BatchSection {
             hours: BatchHours::Always,
             hours_for: Length::from_secs(8 * 3600),
+            deadline_evicts: false,
             files_max: Size(Bytes(2 * Bytes::GIB)),
             requests_max: 1_000_000,
             request_max: Size(Bytes(20 * Bytes::MIB)),
@@ -50,6 +54,9 @@ const HOURS_FOR: (Length, Length) = (
     Length(Span::from_secs(60)),
     Length(Span::from_secs(7 * 24 * 3600)),
 );
+/// The days and the occurrences of `hours` that a forecast looks ahead.
+const DAYS_AHEAD: i64 = 31;
+const CHANGES_MAX: usize = 128;
 const KEEP_MIN: Length = Length(Span::from_secs(3600));
 const SIZE_MIN: Bytes = Bytes(1 << 10);
 const REQUESTS_MAX: u32 = 10_000_000;
@@ -67,6 +74,35 @@ impl BatchSection {
                 cron.next_after(since, zone).is_some_and(|at| at <= now)
             }
         }
+    }
+
+    /// The times from which idle models may leave for a batch, or no longer: at `now`, then at each change, as far ahead as forecasts
+    /// look. The number of changes is limited.
+    pub fn hours_ahead(
+        &self,
+        now: DateTime<Utc>,
+        zone: chrono_tz::Tz,
+    ) -> Vec<(DateTime<Utc>, bool)> {
+        let mut changes = vec![(now, self.is_within_hours(now, zone))];
+        let BatchHours::From(cron) = &self.hours else {
+            return changes;
+        };
+        let long = TimeDelta::milliseconds(i64::try_from(self.hours_for.0.0).unwrap_or(i64::MAX));
+        let (mut at, end) = (now - long, now + TimeDelta::days(DAYS_AHEAD));
+        for _ in 0..CHANGES_MAX {
+            let Some(begins) = cron.next_after(at, zone).filter(|begins| *begins <= end) else {
+                break;
+            };
+            at = begins;
+            // Times that overlap are one.
+            changes.retain(|(change, may_evict)| *may_evict || *change < begins);
+            let is_within = changes.last().is_some_and(|(_, may_evict)| *may_evict);
+            if begins > now && !is_within {
+                changes.push((begins, true));
+            }
+            changes.push((begins + long, false));
+        }
+        changes
     }
 
     /// All problems of this section.
@@ -138,6 +174,21 @@ mod tests {
         }
         assert!(section("always").is_within_hours(at(3), zone));
         assert!(!section("never").is_within_hours(at(3), zone));
+        let ahead = |text: &str, hour| {
+            let changes = section(text).hours_ahead(at(hour), zone);
+            let hours = changes.into_iter().take(4);
+            let hours = hours.map(|(change, may)| ((change - at(0)).num_hours(), may));
+            hours.collect::<Vec<_>>()
+        };
+        let night = "0 0 21 * * *";
+        let evenings = [(20, false), (21, true), (29, false), (45, true)];
+        assert_eq!(ahead(night, 20), evenings);
+        let within = [(22, true), (29, false), (45, true), (53, false)];
+        assert_eq!(ahead(night, 22), within);
+        assert_eq!(ahead("always", 3), [(3, true)]);
+        // Each occurrence continues the one before.
+        let hourly = section("0 0 * * * *").hours_ahead(at(3), zone);
+        assert_eq!(hourly.len(), 2, "{hourly:?}");
         let wrong = "sometimes".parse::<BatchHours>().unwrap_err().to_string();
         assert!(wrong.contains("\"always\" or \"never\""), "{wrong}");
     }

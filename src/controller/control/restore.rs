@@ -101,18 +101,23 @@ impl Control {
         }
     }
 
-    /// The same for a model whose replicas on nodes have changed: the next controller must know where they are (N8).
+    /// The same for a model whose replicas on nodes, or for batches, have changed: the next controller must know them (N8, B5).
     pub(super) fn remember_places(&mut self, record: &Record) {
         let has_changed = matches!(
             record.kind,
             RecordKind::Ready | RecordKind::Adopt | RecordKind::Gone | RecordKind::Crash
         );
-        if has_changed && !self.nodes.is_empty() {
-            let name = record.model.as_deref();
-            let model = name.and_then(|name| self.models.find(name));
-            model
-                .into_iter()
-                .for_each(|model| self.remember_model(model));
+        if !has_changed {
+            return;
+        }
+        let name = record.model.as_deref();
+        let model = name.and_then(|name| self.models.find(name));
+        let has_nodes = !self.nodes.is_empty();
+        let model = model.filter(|model| has_nodes || self.pool.has_batch_replicas(*model));
+        if let Some(model) = model {
+            self.remember_model(model);
+        }
+        if has_nodes {
             self.remember_shapes();
         }
     }

@@ -46,6 +46,11 @@ pub(crate) enum Message {
     },
     /// The batch requests that wait, by model, which replace the earlier ones.
     Batches(Vec<BatchDemand>),
+    /// A batch is expected to miss its deadline.
+    BatchWarned {
+        model: ModelId,
+        message: String,
+    },
     /// The groups of callers with their members, which replace the earlier ones.
     Groups(Groups),
     /// The group of a person who has just signed on.

@@ -156,6 +156,7 @@ impl Sight {
             StopReason::Preempted { by, .. }
             | StopReason::TurnEnded { by, .. }
             | StopReason::Yielded { by, .. }
+            | StopReason::BatchYielded { by }
             | StopReason::Forced { by, .. }
             | StopReason::HostFor { by }
             | StopReason::SleeperDropped { by },
@@ -322,6 +323,7 @@ mod tests {
                 own,
                 priority,
             },
+            StopReason::BatchYielded { by: by() },
             StopReason::Forced {
                 by: by(),
                 order,

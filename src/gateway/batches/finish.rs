@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use super::job::Job;
 use super::owner;
 use super::runner::Runner;
-use crate::open_batches::{ApiForm, BatchRecord, MESSAGES, OpenBatch, Outcome, Running, Status};
+use crate::inference::understood::real_name;
+use crate::open_batches::{
+    ApiForm, BatchRecord, LearnedSpeed, MESSAGES, OpenBatch, Outcome, Status,
+};
 use crate::state::App;
 use api_types::dto::RequestCounts;
 use batch::{RequestLine, ResultError, ResultKind, ResultLine};
@@ -24,6 +27,8 @@ const CANCELLED: ResultError<'_> = ResultError {
     code: "batch_cancelled",
     message: "the batch was cancelled before the request ran",
 };
+/// Speeds that are stored with a batch.
+const SPEEDS_KEPT: usize = 64;
 /// Deletions of expired files in one turn.
 const DELETED_PER_TURN: u32 = 128;
 /// Expired files that are read together.
@@ -116,29 +121,15 @@ pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: S
 
 /// Shows the figures of the running batches.
 fn show(runner: &Runner) {
-    let mut before: Vec<&Job> = Vec::new();
-    let mut figures = BTreeMap::new();
-    let active = runner.active.iter();
-    for job in active.filter_map(|batch| runner.jobs.get(&batch.id)) {
-        let running = Running {
-            in_flight: job.in_flight,
-            expected_seconds: runner.speeds.expected_seconds(&before, job),
-            result_bytes: job.result_bytes,
-        };
-        figures.insert(job.id.clone(), running);
-        before.push(job);
-    }
     runner.app.batches.with_open(|open| {
         for (id, batch) in open {
             let job = runner.jobs.get(id);
+            batch.running.in_flight = job.map_or(0, |job| job.in_flight);
             // The results stay on disk while the files of the batch are closed.
-            let known = batch.running.result_bytes;
-            let running = figures.get(id).copied();
-            batch.running = running.unwrap_or(Running {
-                in_flight: job.map_or(0, |job| job.in_flight),
-                expected_seconds: None,
-                result_bytes: job.map_or(known, |job| job.result_bytes),
-            });
+            if let Some(job) = job {
+                batch.running.result_bytes = job.result_bytes;
+                batch.left = job.models.iter().map(|work| work.left).collect();
+            }
         }
     });
 }
@@ -244,6 +235,7 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         let results = runner.jobs[&record.id].results();
         (results.completed(), results.failed())
     };
+    let speeds = learned(&runner.app, &record);
     let before = record.state.status;
     let changed = runner.app.batches.change(&record.id, |record| {
         // The holder may have cancelled it in the same turn; the next turn ends it then.
@@ -253,6 +245,7 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         (record.state.output_file, record.state.error_file) = files.clone();
         record.state.counts.completed = completed;
         record.state.counts.failed = failed;
+        record.state.speeds.clone_from(&speeds);
         if status == Status::Completed {
             record.state.becomes(Status::Finalizing, now);
         }
@@ -284,6 +277,17 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
             tracing::warn!(batch = record.id, %fault, "the end of a batch cannot be stored; trying again");
         }
     }
+}
+
+/// The present speeds of the batch's models.
+fn learned(app: &App, record: &BatchRecord) -> BTreeMap<String, LearnedSpeed> {
+    let known = app.batches.speeds();
+    let models = record.state.models.iter();
+    let speeds = models.filter_map(|model| {
+        let name = real_name(app, &model.name).unwrap_or(&model.name);
+        Some((name.to_owned(), known.get(name)?.clone()))
+    });
+    speeds.take(SPEEDS_KEPT).collect()
 }
 
 /// Gives some of the requests without a result an error. Returns true if there may be more.

@@ -9,6 +9,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::file_routes::no_file;
+use super::outlook;
 use super::owner::{holder, person, user_of};
 use super::upload::EXPIRY;
 use crate::auth::User;
@@ -129,7 +130,7 @@ fn expires_after(fields: &mut Fields) -> Result<Option<ExpiresAfter>, Failure> {
         "created_at": 1764000000_u64, "in_progress_at": 1764000000_u64,
         "expires_at": 1764086400_u64,
         "request_counts": {"total": 1000, "completed": 0, "failed": 0},
-        "model_pool": {"paused": false, "in_flight": 0}
+        "model_pool": {"paused": false, "in_flight": 0, "expected_seconds": 4800, "will_hold": true}
     })), UploadErrors))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -183,8 +184,13 @@ pub(crate) async fn create(
         created: now,
         state,
     };
-    let response = record.shown(Running::default(), now);
-    batches.add(record).await.map_err(store_failed)?;
+    let forecast = outlook::of_new(&app, &record).await;
+    let running = Running {
+        in_flight: 0,
+        forecast,
+    };
+    let response = record.shown(running, now);
+    batches.add(record, running).await.map_err(store_failed)?;
     Ok(Json(response))
 }
 
@@ -252,6 +258,8 @@ pub(super) fn new_state(summary: RequestFileSummary, number: Uuid, now: Time) ->
         run: None,
         error: None,
         person: None,
+        warning: None,
+        speeds: BTreeMap::new(),
     };
     state.becomes(Status::InProgress, now);
     state

@@ -17,7 +17,7 @@ use super::upload::{self, SILENT_MAX};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{
-    ApiForm, BatchPerson, BatchRecord, BatchState, MESSAGES, read, store_failed,
+    ApiForm, BatchPerson, BatchRecord, BatchState, MESSAGES, Running, read, store_failed,
 };
 use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
@@ -137,7 +137,7 @@ async fn created(
     let response = record.shown_as_messages(app.base());
     let stored = async {
         batches.store.add_file(&file).await?;
-        batches.add(record).await
+        batches.add(record, Running::default()).await
     };
     if let Err(fault) = stored.await {
         // A record without a batch would count for its holder.

@@ -16,6 +16,7 @@ mod message_results;
 mod message_routes;
 mod message_upload;
 mod opening;
+mod outlook;
 mod owner;
 mod runner;
 mod speed;

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::finish;
 use super::job::Job;
 use super::line::LineEnd;
+use super::outlook::Outlook;
 use super::speed::Speeds;
 use crate::inference::understood::real_name;
-use crate::open_batches::{BatchPerson, BatchRecord, Outcome, Status};
+use crate::open_batches::{BatchPerson, BatchRecord, LearnedSpeed, Outcome, Status};
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
 use pool::{BatchDemand, ModelId, Time};
@@ -69,6 +70,11 @@ pub(super) struct Runner {
     pub resting: BTreeMap<String, Time>,
     pub speeds: Speeds,
     demands: Vec<BatchDemand>,
+    /// The times by which loads have to begin for deadlines (B7).
+    pub must_begin: BTreeMap<ModelId, Time>,
+    /// The forecasts that are being made, and the time of the last ones.
+    pub outlook: Option<JoinHandle<Option<Outlook>>>,
+    pub looked_at: Option<Time>,
     /// Requests that run without a seat.
     pub seatless: u64,
     /// The last time at which expired files were looked for.
@@ -147,6 +153,9 @@ impl Runner {
             resting: BTreeMap::new(),
             speeds: Speeds::default(),
             demands: Vec::new(),
+            must_begin: BTreeMap::new(),
+            outlook: None,
+            looked_at: None,
             seatless: 0,
             forgot_at: Time::default(),
         }
@@ -186,6 +195,7 @@ impl Runner {
             .filter(|record| self.jobs.contains_key(&record.id))
             .map(ActiveBatch::new)
             .collect();
+        self.look_ahead().await;
         self.report_demand();
     }
 
@@ -299,12 +309,27 @@ impl Runner {
             }
         }
         for (name, in_flight) in names {
-            self.speeds.of_model(name).tick(now, in_flight);
+            let route = self.app.handle.route(name);
+            let engine = route.map_or("", |route| route.entry.recipe.engine());
+            let mut learned = self.app.batches.speeds();
+            let speed = self.speeds.of_model(name);
+            if let Some(known) = learned.get(name).filter(|known| known.engine == engine) {
+                speed.begin_with(known.rate);
+            }
+            speed.tick(now, in_flight);
+            if let Some(rate) = speed.rate() {
+                let engine = engine.to_owned();
+                learned.insert(name.to_owned(), LearnedSpeed { engine, rate });
+            }
         }
+        let must_begin = &self.must_begin;
+        let deadline_evicts = self.app.config().batch.deadline_evicts;
         let demand = |(model, lines)| BatchDemand {
             model,
             lines: rounded(lines),
             may_evict,
+            must_begin: must_begin.get(&model).copied(),
+            deadline_evicts,
         };
         let demands: Vec<BatchDemand> = lines.into_iter().map(demand).collect();
         if demands != self.demands && self.app.handle.set_batches(demands.clone()).is_ok() {

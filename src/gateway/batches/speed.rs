@@ -1,8 +1,7 @@
-//! The speeds at which the models run batch requests, and the forecasts that follow from them.
+//! The speeds at which the models run batch requests.
 
 use std::collections::BTreeMap;
 
-use super::job::Job;
 use pool::Time;
 
 /// The shortest time of a measurement, in milliseconds.
@@ -26,21 +25,21 @@ impl Speeds {
     pub fn of_model(&mut self, name: &str) -> &mut Speed {
         self.0.entry(name.to_owned()).or_default()
     }
-
-    /// The expected rest of the time of a batch after the batches `before`, if the speeds of all its models are known.
-    pub fn expected_seconds(&self, before: &[&Job], job: &Job) -> Option<u64> {
-        let seconds = job.models.iter().filter(|work| work.left > 0).map(|work| {
-            let rate = self.0.get(&work.name)?.rate;
-            let earlier = before.iter().flat_map(|job| &job.models);
-            let earlier = earlier.filter(|other| other.name == work.name);
-            let left = earlier.map(|other| other.left).sum::<u64>() + work.left;
-            (left * 1_000).checked_div(rate)
-        });
-        seconds.sum()
-    }
 }
 
 impl Speed {
+    /// Requests per 1,000 seconds, once it was measured.
+    pub fn rate(&self) -> Option<u64> {
+        (self.rate > 0).then_some(self.rate)
+    }
+
+    /// Begins with the speed that an earlier process has measured.
+    pub fn begin_with(&mut self, rate: u64) {
+        if self.rate == 0 {
+            self.rate = rate;
+        }
+    }
+
     /// A request has ended.
     pub fn ended(&mut self) {
         self.ended += 1;

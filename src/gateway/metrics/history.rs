@@ -173,6 +173,7 @@ fn reason(reason_text: &str) -> &'static str {
         ("preempted by ", "preempted"),
         ("its turn ", "turn"),
         ("yields after ", "yielded"),
+        ("serves only batches", "batch_yielded"),
         ("forced out ", "forced"),
     ];
     rules
@@ -227,6 +228,8 @@ mod tests {
             priority: Priority(0),
         };
         assert_eq!(reason(&yielded.to_string()), "yielded");
+        let batch = StopReason::BatchYielded { by: by() };
+        assert_eq!(reason(&batch.to_string()), "batch_yielded");
         assert_eq!(
             reason(
                 &StopReason::Forced {

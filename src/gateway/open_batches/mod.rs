@@ -10,7 +10,7 @@ mod service;
 pub(crate) use counts::Outcome;
 pub(crate) use figures::{BatchFigures, OpenState};
 pub(crate) use record::{
-    ApiForm, BatchPerson, BatchRecord, BatchState, MESSAGES, Running, Status, Times,
+    ApiForm, BatchPerson, BatchRecord, BatchState, LearnedSpeed, MESSAGES, Running, Status, Times,
 };
 pub use service::Batches;
 pub(crate) use service::{OpenBatch, UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};

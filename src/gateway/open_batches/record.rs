@@ -10,7 +10,7 @@ use api_types::dto::{
     RequestCounts, at,
 };
 use batch::ModelCount;
-use pool::Time;
+use pool::{BatchEnd, Time};
 use store::StoredBatch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +136,20 @@ pub(crate) struct BatchState {
     /// The holder, if it is not a key or an address.
     #[serde(default)]
     pub person: Option<BatchPerson>,
+    /// Set once, when a miss of the window is expected.
+    #[serde(default)]
+    pub warning: Option<String>,
+    /// The speeds of its models when it ended, for later batches.
+    #[serde(default)]
+    pub speeds: BTreeMap<String, LearnedSpeed>,
+}
+
+/// The speed at which an engine has run the requests of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LearnedSpeed {
+    pub engine: String,
+    /// Requests per 1,000 seconds.
+    pub rate: u64,
 }
 
 impl BatchState {
@@ -181,7 +195,7 @@ pub(crate) struct BatchRecord {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Running {
     pub in_flight: u64,
-    pub expected_seconds: Option<u64>,
+    pub forecast: Option<BatchEnd>,
     /// The size of its results so far.
     pub result_bytes: u64,
 }
@@ -222,7 +236,10 @@ impl BatchRecord {
                 param: None,
             }],
         });
-        let left_seconds = state.deadline.saturating_sub(now.0) / 1_000;
+        let expected = match running.forecast {
+            Some(BatchEnd::At { expected, .. }) => Some(expected),
+            _ => None,
+        };
         let times = &state.times;
         BatchObject {
             id: self.id.clone(),
@@ -248,10 +265,11 @@ impl BatchRecord {
             model_pool: BatchProgress {
                 paused: state.is_paused,
                 in_flight: running.in_flight,
-                expected_seconds: running.expected_seconds,
+                expected_seconds: expected.map(|at| at.since(now).secs_up()),
                 will_hold: running
-                    .expected_seconds
-                    .map(|expected| expected <= left_seconds),
+                    .forecast
+                    .and_then(|end| end.will_hold(Time(state.deadline))),
+                warning: state.warning.clone(),
             },
         }
     }

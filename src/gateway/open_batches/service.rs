@@ -8,16 +8,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::counts::BatchCounts;
-use super::record::{BatchRecord, Running, Status};
+use super::record::{BatchRecord, LearnedSpeed, Running, Status};
 use api_types::error::{ErrorKind, Failure};
 use config::LiveConfig;
 use controller::Clock;
-use store::{Store, StoreError, StoredFile};
+use store::{BatchPage, Store, StoreError, StoredFile};
 
 /// The folder of files, in `state.dir`.
 const FOLDER: &str = "files";
 /// The time after which a silent upload has ended.
 const UNFINISHED_FOR: Duration = Duration::from_secs(3_600);
+/// The number of batches from which speeds are learned after a start.
+const SPEEDS_FROM: u32 = 100;
 /// Uploads of one holder at the same time.
 pub(crate) const UPLOADS_PER_HOLDER: u32 = 4;
 
@@ -29,6 +31,10 @@ pub struct Batches {
     pub(crate) clock: Clock,
     open: Mutex<BTreeMap<String, OpenBatch>>,
     uploads: Mutex<BTreeMap<String, u32>>,
+    /// The speeds of models, by name, as the runner has measured them last.
+    speeds: Mutex<BTreeMap<String, LearnedSpeed>>,
+    /// Held while forecasts are made, each of which copies the pool.
+    pub(crate) looking: tokio::sync::Mutex<()>,
     /// Held while a changed state is stored, because the last state on disk must be the present one.
     changing: tokio::sync::Mutex<()>,
     /// For `/metrics`.
@@ -42,6 +48,23 @@ pub struct Batches {
 pub(crate) struct OpenBatch {
     pub record: BatchRecord,
     pub running: Running,
+    /// The requests without a result, in the order of the record's models, once the runner knows them.
+    pub left: Vec<u64>,
+}
+
+impl OpenBatch {
+    pub fn new(record: BatchRecord, running: Running) -> OpenBatch {
+        OpenBatch {
+            left: record
+                .state
+                .models
+                .iter()
+                .map(|model| model.requests)
+                .collect(),
+            record,
+            running,
+        }
+    }
 }
 
 /// An upload of a holder, until it is dropped.
@@ -80,6 +103,8 @@ impl Batches {
             clock,
             open: Mutex::default(),
             uploads: Mutex::default(),
+            speeds: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             counts: BatchCounts::default(),
             changed: Notify::new(),
@@ -193,9 +218,13 @@ impl Batches {
     ///
     /// # Errors
     /// The store cannot be written. The batch does not exist then.
-    pub(crate) async fn add(&self, record: BatchRecord) -> Result<(), StoreError> {
+    pub(crate) async fn add(
+        &self,
+        record: BatchRecord,
+        running: Running,
+    ) -> Result<(), StoreError> {
         self.store.save_batch(&record.to_stored()).await?;
-        self.insert(record);
+        self.insert(record, running);
         Ok(())
     }
 
@@ -235,15 +264,35 @@ impl Batches {
             ..Running::default()
         };
         self.with_open(|open| {
-            open.entry(id).or_insert(OpenBatch { record, running });
+            open.entry(id).or_insert(OpenBatch::new(record, running));
         });
     }
 
-    /// Reads the open batches from the store, before requests arrive.
+    pub(crate) fn speeds(&self) -> MutexGuard<'_, BTreeMap<String, LearnedSpeed>> {
+        locked(&self.speeds)
+    }
+
+    /// Reads the open batches from the store, before requests arrive, and the speeds that the last batches have shown.
     ///
     /// # Errors
     /// The store cannot be read. The runner tries again.
     pub async fn load(&self) -> Result<(), StoreError> {
+        let last = BatchPage {
+            holder: None,
+            id_prefix: None,
+            after: None,
+            limit: SPEEDS_FROM,
+        };
+        let last = self.store.batches(last).await?;
+        let mut speeds = BTreeMap::new();
+        for record in last.into_iter().filter_map(read) {
+            for (name, speed) in record.state.speeds {
+                speeds.entry(name).or_insert(speed);
+            }
+        }
+        for (name, speed) in speeds {
+            self.speeds().entry(name).or_insert(speed);
+        }
         let stored = self.store.open_batches().await?;
         let dir = self.dir.clone();
         let sizes = tokio::task::spawn_blocking(move || result_sizes(&dir)).await;
@@ -255,9 +304,9 @@ impl Batches {
         Ok(())
     }
 
-    pub(crate) fn insert(&self, record: BatchRecord) {
-        let (id, running) = (record.id.clone(), Running::default());
-        self.with_open(|open| open.insert(id, OpenBatch { record, running }));
+    pub(crate) fn insert(&self, record: BatchRecord, running: Running) {
+        let id = record.id.clone();
+        self.with_open(|open| open.insert(id, OpenBatch::new(record, running)));
         self.changed.notify_one();
     }
 

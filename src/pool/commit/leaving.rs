@@ -124,6 +124,7 @@ impl Pool {
             StopReason::Preempted { .. }
             | StopReason::TurnEnded { .. }
             | StopReason::Yielded { .. }
+            | StopReason::BatchYielded { .. }
             | StopReason::Forced { .. } => RecordKind::Evict,
             StopReason::Unload { .. } => RecordKind::Unload,
             _ => RecordKind::Drain,

@@ -65,10 +65,12 @@ impl Pool {
                 continue;
             }
             let (own, priority, lease) = (victim.priority, plan.priority, victim.lease);
-            let yields = forced.is_none() && own >= priority && !victim.busy;
+            let is_below = own < priority && !victim.only_batches;
+            let yields = forced.is_none() && !is_below && !victim.busy;
             let ready = self.replicas[&victim.replica].ready_since();
             let (reason, deadline) = match forced {
                 Some(order) => (StopReason::Forced { by, order, lease }, deadline),
+                None if yields && victim.only_batches => (StopReason::BatchYielded { by }, None),
                 None if yields => {
                     let reason = StopReason::Yielded {
                         by,
@@ -104,6 +106,15 @@ impl Pool {
             }
             if forced.is_some() && self.models.hot().contains(&victim.model) {
                 self.keep_away(victim.model, actions);
+            }
+            if matches!(
+                self.replicas[&victim.replica].phase,
+                Phase::Launching { .. }
+            ) {
+                let record = self.exit_record(victim.replica, &reason);
+                self.stop(victim.replica, reason, actions);
+                actions.record(record);
+                continue;
             }
             if victim.serves_on {
                 let drain = deadline.map(|deadline| deadline.since(self.now));

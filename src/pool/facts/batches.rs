@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::types::batch::{BatchDemand, BatchRoom};
-use crate::types::ids::{ModelId, Time};
+use crate::types::ids::{ModelId, ReplicaId, Time};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batches {
@@ -14,14 +14,40 @@ pub(crate) struct Batches {
     ended: BTreeMap<ModelId, Time>,
     /// Models with work that an administrator has unloaded. They are not loaded for it.
     kept_away: BTreeSet<ModelId>,
+    /// Replicas of an earlier controller that served only batches, with the open requests when they were loaded.
+    before: BTreeMap<ReplicaId, u64>,
 }
 
 /// The batch work of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lines {
     pub count: u64,
-    pub room: BatchRoom,
     pub since: Time,
+    may_evict: bool,
+    must_begin: Option<Time>,
+    deadline_evicts: bool,
+}
+
+impl Lines {
+    /// The time by which the load had to begin for a deadline, if that time has come (B7).
+    pub fn due(&self, now: Time) -> Option<Time> {
+        self.must_begin.filter(|at| *at <= now)
+    }
+
+    /// The memory that the load may take.
+    pub fn room(&self, now: Time) -> BatchRoom {
+        let for_deadline = self.deadline_evicts && self.due(now).is_some();
+        if self.may_evict || for_deadline {
+            BatchRoom::LongIdle
+        } else {
+            BatchRoom::Free
+        }
+    }
+
+    /// The deadline alone allows the load to evict.
+    pub fn evicts_for_deadline(&self, now: Time) -> bool {
+        !self.may_evict && self.room(now) == BatchRoom::LongIdle
+    }
 }
 
 impl Batches {
@@ -35,6 +61,12 @@ impl Batches {
 
     pub fn get(&self, model: ModelId) -> Option<Lines> {
         self.of_model.get(&model).copied()
+    }
+
+    /// The models whose load will be due for a deadline, each with the time.
+    pub fn due_later(&self, now: Time) -> impl Iterator<Item = (ModelId, Time)> {
+        let all = self.of_model.iter();
+        all.filter_map(move |(id, lines)| Some((*id, lines.must_begin.filter(|at| *at > now)?)))
     }
 
     pub fn ended_at(&self, model: ModelId) -> Option<Time> {
@@ -52,13 +84,16 @@ impl Batches {
             let known = self.of_model.get(&demand.model);
             let lines = new.entry(demand.model).or_insert(Lines {
                 count: 0,
-                room: BatchRoom::Free,
                 since: known.map_or(now, |known| known.since),
+                may_evict: false,
+                must_begin: None,
+                deadline_evicts: false,
             });
             lines.count = lines.count.saturating_add(demand.lines);
-            if demand.may_evict {
-                lines.room = BatchRoom::LongIdle;
-            }
+            lines.may_evict |= demand.may_evict;
+            lines.deadline_evicts |= demand.deadline_evicts;
+            let times = lines.must_begin.into_iter().chain(demand.must_begin);
+            lines.must_begin = times.min();
         }
         let old = core::mem::replace(&mut self.of_model, new);
         let all: BTreeSet<ModelId> = old.keys().chain(self.of_model.keys()).copied().collect();
@@ -83,6 +118,16 @@ impl Batches {
         if self.has(model) {
             self.kept_away.insert(model);
         }
+    }
+
+    /// An earlier controller had a replica that served only batches.
+    pub fn remember(&mut self, replica: ReplicaId, lines: u64) {
+        self.before.insert(replica, lines);
+    }
+
+    /// The open requests for which an earlier controller loaded the replica, if it served only batches.
+    pub fn take_remembered(&mut self, replica: ReplicaId) -> Option<u64> {
+        self.before.remove(&replica)
     }
 
     /// The model was loaded.

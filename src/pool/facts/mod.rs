@@ -22,6 +22,7 @@ pub(crate) mod orders;
 pub(crate) mod queues;
 pub(crate) mod record;
 pub(crate) mod replicas;
+pub(crate) mod room_hours;
 pub(crate) mod service;
 pub(crate) mod shadow_sample;
 pub(crate) mod shadows;

@@ -17,6 +17,7 @@ use crate::facts::nodes::Nodes;
 use crate::facts::orders::Orders;
 use crate::facts::queues::{Queues, Waiting};
 use crate::facts::replicas::Replicas;
+use crate::facts::room_hours::RoomHours;
 use crate::facts::service::Service;
 use crate::facts::shadows::Shadows;
 use crate::facts::shares::{Charging, Lane, Shares};
@@ -46,6 +47,7 @@ pub struct Pool {
     pub(crate) queues: Queues,
     /// The batch work by model (B4).
     pub(crate) batches: Batches,
+    pub(crate) room_hours: RoomHours,
     /// The service that groups and keys have had (F1, P9).
     pub(crate) shares: Shares,
     pub(crate) orders: Orders,
@@ -78,6 +80,7 @@ impl Pool {
             load_estimates: LoadEstimates::default(),
             queues: Queues::default(),
             batches: Batches::default(),
+            room_hours: RoomHours::default(),
             shares: Shares::default(),
             orders: Orders::default(),
             scalers: BTreeMap::new(),

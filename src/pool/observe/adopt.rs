@@ -97,11 +97,20 @@ impl Pool {
             });
         }
         let gang = self.gang_of(&shares);
+        let lines = self.batches.take_remembered(id);
+        let is_unused = found.in_flight == 0 && found.last_end.is_none();
+        let why = match lines.filter(|_| is_unused) {
+            Some(lines) => LoadReason::Batch {
+                lines,
+                for_deadline: false,
+            },
+            None => LoadReason::Adopted,
+        };
         let replica = Replica {
             model: found.model,
             shares,
             phase,
-            why: LoadReason::Adopted,
+            why,
             // A replica that was started with other settings is not adopted.
             started_with,
             launched: since,

@@ -1,7 +1,10 @@
 //! Turns the list of batch work into facts (B4). Makes no choices.
 
+use alloc::vec::Vec;
+
 use crate::facts::state::Pool;
 use crate::types::batch::BatchDemand;
+use crate::types::ids::{ModelId, Time};
 
 impl Pool {
     pub(crate) fn batches_set(&mut self, demands: &[BatchDemand]) {
@@ -13,6 +16,10 @@ impl Pool {
             } else {
                 self.demand_index.touch(model);
             }
+        }
+        let due: Vec<(ModelId, Time)> = self.batches.due_later(self.now).collect();
+        for (model, at) in due {
+            self.look_again(at, model);
         }
     }
 }

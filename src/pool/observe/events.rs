@@ -52,6 +52,11 @@ impl Pool {
                 }
             }
             Event::BatchesSet { demands } => self.batches_set(&demands),
+            Event::BatchWarned { model, message } => {
+                let known = self.models.contains_key(&model).then_some(model);
+                let record = self.record(RecordKind::BatchWarned, known, message);
+                actions.record(record);
+            }
             Event::KeptAlive { replica, keep } => self.kept_alive(replica, keep),
             Event::ReplicaReady { replica } => self.replica_ready(replica, actions),
             Event::ReplicaLost { replica } => self.replica_lost(replica),

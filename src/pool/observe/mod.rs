@@ -15,6 +15,7 @@ pub(crate) mod node_drains;
 pub(crate) mod node_times;
 pub(crate) mod nodes;
 pub(crate) mod remembered;
+pub(crate) mod room_hours;
 pub(crate) mod scaling;
 pub(crate) mod shadow_policies;
 pub(crate) mod sleep;

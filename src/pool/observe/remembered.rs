@@ -1,5 +1,5 @@
-//! The facts that survive a restart in addition to wishes: how often models were used, how long their loads took, and which nodes
-//! hold them (N8). They are plain numbers that only this file interprets. The shell stores them and returns them.
+//! The facts that survive a restart in addition to wishes: how often models were used, how long their loads took, which nodes
+//! hold them (N8), and which replicas serve only batches (B5). They are plain numbers that only this file interprets. The shell stores them and returns them.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,9 @@ use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::orders::REPLICAS_MAX;
 use crate::types::demand::Demand;
-use crate::types::ids::{ModelId, NodeId, ShapeId};
+use crate::types::ids::{ModelId, NodeId, ReplicaId, ShapeId};
 use crate::types::load_times::LoadTimes;
+use crate::types::reason::LoadReason;
 use crate::types::replica::{Phase, Replica};
 
 /// The first number of the data. Data of another version has another layout and is ignored.
@@ -36,7 +37,28 @@ impl Pool {
         section(model.load_times.numbers().collect());
         section(model.last_used.map(|at| at.0).into_iter().collect());
         section(self.places_of(model));
+        section(self.batch_replicas_of(model));
         Some(numbers)
+    }
+
+    /// Returns true if a replica of the model serves only batches, which the next controller must know (B5).
+    pub fn has_batch_replicas(&self, id: ModelId) -> bool {
+        let model = self.models.get(&id);
+        model.is_some_and(|model| !self.batch_replicas_of(model).is_empty())
+    }
+
+    /// The replicas that serve only batches: the id of each, and the open requests when it was loaded.
+    fn batch_replicas_of(&self, model: &Model) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for id in &model.replicas {
+            let replica = &self.replicas[id];
+            if let LoadReason::Batch { lines, .. } = replica.why
+                && replica.is_unserved()
+            {
+                numbers.extend([id.0, lines]);
+            }
+        }
+        numbers
     }
 
     /// The nodes on which the model has ready replicas, one number for each replica and node.
@@ -65,7 +87,11 @@ impl Pool {
         };
         let mut sections = Sections(rest);
         let (demand, times, used) = (sections.next(), sections.next(), sections.next());
-        let places = sections.next();
+        let (places, for_batches) = (sections.next(), sections.next());
+        let for_batches = for_batches.unwrap_or_default().as_chunks().0;
+        for &[replica, lines] in for_batches.iter().take(REPLICAS_MAX as usize) {
+            self.batches.remember(ReplicaId(replica), lines);
+        }
         let Some(model) = self.models.get_mut(&id) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! Decides which models are loaded for batches, the memory that these loads take (B4), and the memory that they give up for all
-//! others (B5). Read-only.
+//! others (B5). A load that a deadline requires goes before other loads for batches (B7). Read-only.
 
+use crate::facts::batches::Lines;
 use crate::facts::models::Model;
 use crate::facts::state::Pool;
 use crate::plan::yields::yields_after;
@@ -29,7 +30,7 @@ impl Pool {
         let lines = self.batches.get(id)?;
         self.batches_call_for(id).then(|| Requirements {
             priority: Priority(0),
-            batch: Some(lines.room),
+            batch: Some(lines.room(self.now)),
             ..Requirements::new(self, id, lines.since)
         })
     }
@@ -69,9 +70,17 @@ impl Pool {
     }
 }
 
-/// The `due` time of a demand for batches. The earliest one goes first, so more lines mean an earlier time.
-pub(crate) fn due(lines: u64) -> Time {
-    Time(u64::MAX - lines)
+/// The `due` time of a demand for batches. The earliest one goes first: loads that are due for a deadline (B7), then the longest list.
+pub(crate) fn due(lines: Option<Lines>, now: Time) -> Time {
+    let count = lines.map_or(0, |lines| lines.count);
+    let due = lines.and_then(|lines| lines.due(now));
+    due.unwrap_or(Time(u64::MAX - count))
+}
+
+/// Returns true if the replica may leave for batches, in the hours in which they may evict.
+pub(crate) fn may_leave_for_batches(pool: &Pool, replica: &Replica, model: &Model) -> bool {
+    replica.ready_since().is_some()
+        && protection(pool, BatchRoom::LongIdle, replica, model).is_none()
 }
 
 /// The rule that protects a ready replica from a load for batches, if any.
@@ -82,6 +91,10 @@ pub(crate) fn protection(
     model: &Model,
 ) -> Option<Protection> {
     let always = Some(Protection::Batch { left: None });
+    // It was loaded for batches that have ended, and keeps no request waiting.
+    if pool.serves_only_batches(replica, model) && !pool.batches.has(replica.model) {
+        return None;
+    }
     let own = model.priority();
     if pool.protects(own) {
         return Some(Protection::AlwaysHot);

@@ -147,7 +147,7 @@ fn pending_of(
     let place = match class {
         Class::Request => pool.load_place(id, requirements.since),
         Class::Batch => LoadPlace {
-            due: batches::due(pool.batches.get(id).map_or(0, |lines| lines.count)),
+            due: batches::due(pool.batches.get(id), pool.now),
             ..LoadPlace::first_come(requirements.since)
         },
         Class::Order | Class::Standing | Class::Growth => LoadPlace::first_come(requirements.since),
@@ -188,9 +188,15 @@ pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -
         (Class::Standing, _) => LoadReason::AlwaysHot {
             priority: model.priority(),
         },
-        (Class::Batch, _) => LoadReason::Batch {
-            lines: pool.batches.get(rank.model).map_or(0, |lines| lines.count),
-        },
+        (Class::Batch, _) => {
+            let lines = pool.batches.get(rank.model);
+            let for_deadline = lines.is_some_and(|lines| lines.evicts_for_deadline(pool.now));
+            let lines = lines.map_or(0, |lines| lines.count);
+            LoadReason::Batch {
+                lines,
+                for_deadline,
+            }
+        }
         (Class::Growth, _) => LoadReason::Growth {
             wanted: u32::try_from(pool.scaled_to(rank.model)).unwrap_or(u32::MAX),
         },

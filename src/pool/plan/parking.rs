@@ -293,6 +293,7 @@ impl StopReason {
                 | StopReason::Preempted { .. }
                 | StopReason::TurnEnded { .. }
                 | StopReason::Yielded { .. }
+                | StopReason::BatchYielded { .. }
                 | StopReason::Forced { .. }
         )
     }

@@ -300,6 +300,9 @@ impl Evictable {
             planned: self.planned,
             lease: pool.models[&self.model].lease_left(pool.wall()),
             serves_on: false,
+            only_batches: pool.replicas.get(&self.replica).is_some_and(|replica| {
+                pool.serves_only_batches(replica, &pool.models[&replica.model])
+            }),
         }
     }
 }

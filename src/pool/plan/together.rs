@@ -30,6 +30,10 @@ pub(crate) fn may_wait(pool: &Pool, plan: &Plan, victim: &Victim, is_forced: boo
     let Some(replica) = pool.replicas.get(&victim.replica) else {
         return false;
     };
+    // A load for batches ends now (B5).
+    if matches!(replica.phase, Phase::Launching { .. }) {
+        return false;
+    }
     let needs = leaves_in(pool, replica);
     let others = plan.victims.iter().filter(|other| {
         let is_other = other.replica != victim.replica;

@@ -223,6 +223,12 @@ fn protection(
         }
         _ if replica.model == requirements.model => return Some(Protection::Same),
         Phase::Asleep { .. } => return None,
+        // Nothing but batches waits for its load.
+        Phase::Launching { .. }
+            if requirements.batch.is_none() && pool.serves_only_batches(replica, model) =>
+        {
+            return None;
+        }
         Phase::Launching { .. } => return Some(loading(pool, claim, replica.model)),
         Phase::Ready { since } => since,
     };

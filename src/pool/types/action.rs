@@ -296,6 +296,7 @@ pub enum RecordKind {
     NodeEnds,
     NodeEmptied,
     NodeReleased,
+    BatchWarned,
 }
 
 impl RecordKind {
@@ -334,6 +335,7 @@ impl RecordKind {
             RecordKind::NodeEnds => "node_ends",
             RecordKind::NodeEmptied => "node_emptied",
             RecordKind::NodeReleased => "node_released",
+            RecordKind::BatchWarned => "batch_warned",
         }
     }
 }

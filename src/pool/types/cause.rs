@@ -26,6 +26,7 @@ impl StopReason {
             StopReason::Preempted { .. } => "preempted",
             StopReason::TurnEnded { .. } => "turn_ended",
             StopReason::Yielded { .. } => "yielded",
+            StopReason::BatchYielded { .. } => "batch_yielded",
             StopReason::Forced { .. } => "forced",
             StopReason::Unload { .. } => "unload",
             StopReason::Cleanup { .. } => "cleanup",

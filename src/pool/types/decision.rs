@@ -81,6 +81,8 @@ pub struct Victim {
     pub lease: Option<Span>,
     /// It serves until the slower victims of the plan have nearly ended (P8).
     pub serves_on: bool,
+    /// It was loaded for batches, and nothing else has used it (B5).
+    pub only_batches: bool,
 }
 
 /// The maximum number of candidates in a record of the history: the chosen one, and the first of the others.

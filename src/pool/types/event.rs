@@ -90,6 +90,11 @@ pub enum Event {
     BatchesSet {
         demands: Vec<BatchDemand>,
     },
+    /// A batch is expected to miss its deadline. Only for the history.
+    BatchWarned {
+        model: ModelId,
+        message: String,
+    },
     /// A request with `keep_alive` has ended. The gates have been read since.
     KeptAlive {
         replica: ReplicaId,

@@ -4,7 +4,7 @@ use crate::types::action::RecordKind;
 
 impl RecordKind {
     /// In the order of a replica's life, then kinds that concern devices and nodes.
-    pub const ALL: [RecordKind; 33] = [
+    pub const ALL: [RecordKind; 34] = [
         RecordKind::Fetch,
         RecordKind::Fetched,
         RecordKind::FetchEnded,
@@ -38,6 +38,7 @@ impl RecordKind {
         RecordKind::NodeEnds,
         RecordKind::NodeEmptied,
         RecordKind::NodeReleased,
+        RecordKind::BatchWarned,
     ];
 
     pub fn meaning(self) -> &'static str {
@@ -60,7 +61,7 @@ impl RecordKind {
                 "A replica takes no new requests and finishes those in flight, because of keep-hot, the cleanup, a cordon, a change of the model or the end of the service. `took` is how long it had been ready."
             }
             RecordKind::Evict => {
-                "A replica leaves because another model needs its memory (P2, P3, P6). `took` is how long it had been ready."
+                "A replica leaves because another model needs its memory (P2, P3, P6, B5). `took` is how long it had been ready."
             }
             RecordKind::Stay => {
                 "A victim of a load stays after all: the load began without its memory, or was dropped."
@@ -105,6 +106,9 @@ impl RecordKind {
                 "A cheaper place is free for the models of a requested node: they move there, and the node is given back (S3). Or the node serves again; the reason says why."
             }
             RecordKind::NodeReleased => "A node was given back to its cluster.",
+            RecordKind::BatchWarned => {
+                "A batch is expected to take longer than its window; once for each batch."
+            }
         }
     }
 }
@@ -145,6 +149,10 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     (
         "yielded",
         "It was idle, and a model of equal (P3) or lower priority (P6) needed the memory.",
+    ),
+    (
+        "batch_yielded",
+        "It served only batches, and another load needed the memory (B5).",
     ),
     ("forced", "An administrator forced another load (P4)."),
     ("unload", "An administrator unloaded it."),

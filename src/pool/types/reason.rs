@@ -44,6 +44,8 @@ pub enum LoadReason {
     /// Batch requests wait for it, and nothing else does (B4).
     Batch {
         lines: u64,
+        /// Only a deadline allows the load to evict (B7).
+        for_deadline: bool,
     },
 }
 
@@ -74,6 +76,10 @@ pub enum StopReason {
         idle: Span,
         own: Priority,
         priority: Priority,
+    },
+    /// It serves only batches, and any other load goes first (B5).
+    BatchYielded {
+        by: String,
     },
     /// An administrator forced a load (P4).
     Forced {
@@ -318,8 +324,13 @@ impl fmt::Display for LoadReason {
                     "moves: a cheaper place than its node {node} is free (S3)"
                 )
             }
-            LoadReason::Batch { lines } => {
-                write!(f, "batch requests wait for it ({lines} lines)")
+            LoadReason::Batch {
+                lines,
+                for_deadline,
+            } => {
+                write!(f, "batch requests wait for it ({lines} lines)")?;
+                let deadline = ", and their deadline requires the load now (B7)";
+                f.write_str(if *for_deadline { deadline } else { "" })
             }
         }
     }
@@ -366,6 +377,9 @@ impl fmt::Display for StopReason {
                 f,
                 "yields after {idle} idle: {by} waits, priority {priority} under {own} (P6)"
             ),
+            StopReason::BatchYielded { by } => {
+                write!(f, "serves only batches, and {by} needs its memory (B5)")
+            }
             StopReason::Forced { by, order, lease } => {
                 write!(f, "forced out by {by}, order {order} (P4)")?;
                 lease.map_or(Ok(()), |left| lease_broken(f, left))

@@ -401,6 +401,10 @@ impl Referee {
                     wrong("it yields to an unknown model".to_owned());
                 }
             }
+            // Storms have no batches, and a request may have used it.
+            StopReason::BatchYielded { .. } if in_flight > 0 => {
+                wrong(format!("B5: {in_flight} requests use it"));
+            }
             StopReason::Preempted { priority, own, .. } => {
                 let drained = seen.closed.map_or(Span::ZERO, |closed| now.since(closed));
                 if own >= priority {

@@ -120,7 +120,8 @@ impl Watch<'_> {
         });
         let created: Batch = client.create("v1/batches", &body).await?.read()?;
         self.id = Some(created.id.clone());
-        self.say(&format!("created {}", created.id));
+        let forecast = created.forecast();
+        self.say(&format!("created {}{forecast}", created.id));
         Ok(created.id)
     }
 
@@ -132,6 +133,7 @@ impl Watch<'_> {
         let mut speed = Speed::default();
         let first = ticks.tick().await;
         let (mut at, mut reached, mut printed) = (first, first, None::<Instant>);
+        let mut is_warned = false;
         loop {
             let text = match self.client.client().get(&path, &[]).await {
                 Ok(response) => {
@@ -141,6 +143,10 @@ impl Watch<'_> {
                     }
                     reached = at;
                     speed.add(at - first, batch.done());
+                    if let Some(warning) = batch.warning().filter(|_| !is_warned) {
+                        is_warned = true;
+                        self.say(&format!("warning: {warning}"));
+                    }
                     batch.progress(&speed)
                 }
                 Err(failure) if may_recover(&failure) && at - reached < UNREACHABLE_MAX => {

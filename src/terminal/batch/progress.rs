@@ -44,13 +44,14 @@ pub struct BatchProblem {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Figures {
     pub paused: bool,
     pub in_flight: u64,
     pub expected_seconds: Option<u64>,
     pub will_hold: Option<bool>,
+    pub warning: Option<String>,
 }
 
 impl Batch {
@@ -105,10 +106,29 @@ impl Batch {
             let left = seconds(Duration::from_secs(left));
             text.push_str(&format!(", {left} left"));
         }
-        if figures.will_hold == Some(false) {
-            text.push_str(", longer than its window");
+        match (figures.will_hold, &figures.warning) {
+            (Some(false), Some(_)) => text.push_str(", longer than its window"),
+            (Some(false), None) => text.push_str(", perhaps longer than its window"),
+            _ => {}
         }
         text
+    }
+
+    /// The server's forecast of a new batch, such as `, which is expected to take 40 min`.
+    pub fn forecast(&self) -> String {
+        let figures = &self.model_pool;
+        let takes = figures.expected_seconds.map(Duration::from_secs);
+        let takes = takes.map(|takes| format!(", which is expected to take {}", seconds(takes)));
+        let window = match figures.will_hold {
+            Some(false) => ", perhaps longer than its window",
+            _ => "",
+        };
+        format!("{}{window}", takes.unwrap_or_default())
+    }
+
+    /// The warning that a miss of the window is expected.
+    pub fn warning(&self) -> Option<String> {
+        self.model_pool.warning.as_deref().map(line)
     }
 }
 
@@ -186,10 +206,17 @@ mod tests {
         );
         let known = json!({"model_pool": {"expected_seconds": 7200, "will_hold": false}});
         let known = batch(known).progress(&speed);
-        assert!(
-            known.ends_with("2 h left, longer than its window"),
-            "{known}"
-        );
+        let expected = "2 h left, perhaps longer than its window";
+        assert!(known.ends_with(expected), "{known}");
+        let new = batch(json!({"model_pool": {"expected_seconds": 7200, "will_hold": false}}));
+        let forecast = ", which is expected to take 2 h, perhaps longer than its window";
+        assert_eq!(new.forecast(), forecast);
+        assert_eq!(batch(json!({})).forecast(), "");
+        let warned = json!({"model_pool": {"will_hold": false, "warning": "9 are\nleft"}});
+        let warned = batch(warned);
+        let shown = warned.progress(&speed);
+        assert!(shown.ends_with("left, longer than its window"), "{shown}");
+        assert_eq!(warned.warning().as_deref(), Some("9 are left"));
         let ending = batch(json!({"status": "cancel\u{1b}ling"})).progress(&speed);
         assert!(ending.ends_with("cancel␛ling"), "{ending}");
     }

@@ -224,6 +224,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("virtual_models", "", ""),
     ("batch.hours", "never", ""),
     ("batch.hours_for", "2h", ""),
+    ("batch.deadline_evicts", "true", ""),
     ("batch.files_max", "1GiB", ""),
     ("batch.requests_max", "9", ""),
     ("batch.request_max", "1MiB", ""),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use support::service::{Pool, wait_for};
 
-use super::{CHAT, created, ended, line, lines, model, shown};
+use super::{BATCHES, CHAT, created, ended, line, lines, model, shown, upload};
 
 fn chat(model: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "Now."}]})
@@ -93,4 +93,44 @@ fn a_paused_batch_starts_no_requests_until_it_is_resumed() {
     let (status, _) = pool.admin("PATCH", &path, &json!({"paused": false}));
     assert_eq!(status, 200);
     ended(&pool, &id, "completed");
+}
+
+/// Creates a batch of a request for this model, and returns its forecast.
+fn forecast_of_new(pool: &Pool, model: &str) -> Value {
+    let (status, file) = upload(pool, &lines([line("1", model)]));
+    assert_eq!(status, 200, "{file}");
+    let body = json!({"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"});
+    let (status, batch) = pool.call(None, "POST", BATCHES, &body);
+    assert_eq!(status, 200, "{batch}");
+    batch["model_pool"].clone()
+}
+
+#[test]
+fn a_batch_has_a_forecast_from_its_creation_on_and_one_warning_before_it_misses_its_window() {
+    let flags = ["--tokens", "100", "--token-ms", "20"];
+    let pool = Pool::with_models(&[model("writer", 1, 1, &flags)], "");
+    let first = forecast_of_new(&pool, "writer");
+    assert_eq!(first["will_hold"], Value::Null, "nothing is known: {first}");
+    let (status, response) = pool.call(None, "POST", CHAT, &chat("writer"));
+    assert_eq!(status, 200, "{response}");
+    wait_for("a forecast", || {
+        let forecast = forecast_of_new(&pool, "writer");
+        forecast["will_hold"] == true && forecast["expected_seconds"].is_u64()
+    });
+    // 400 s of requests.
+    let requests = (0..200).map(|nth| line(&nth.to_string(), "writer"));
+    let id = created(&pool, &lines(requests), "2m");
+    let warning = || shown(&pool, &id)["model_pool"]["warning"].clone();
+    wait_for("a warning", || warning().is_string());
+    let text = warning().as_str().expect("a text").to_owned();
+    assert!(text.contains("requests are left"), "{text}");
+    let batch = shown(&pool, &id);
+    assert_eq!(batch["model_pool"]["will_hold"], false, "{batch}");
+    let (status, cancelled) = pool.call(
+        None,
+        "POST",
+        &format!("{BATCHES}/{id}/cancel"),
+        &json!(null),
+    );
+    assert_eq!(status, 200, "{cancelled}");
 }

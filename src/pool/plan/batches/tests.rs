@@ -8,6 +8,8 @@ use crate::{
     Protection, ReplicaId, ShapeId, Span,
 };
 
+mod deadlines;
+mod groups;
 mod leaving;
 mod random;
 mod run;
@@ -167,6 +169,8 @@ fn b4_every_request_goes_before_batches_whatever_their_priority() {
         model: ModelId(1),
         lines: u64::MAX,
         may_evict: true,
+        must_begin: None,
+        deadline_evicts: false,
     };
     let demands = [lines].to_vec();
     let arrival = run.arrival(0);
@@ -310,7 +314,13 @@ fn b4_the_evening_cleanup_ends_before_batches_are_loaded_again() {
 #[test]
 fn the_texts_name_the_rule() {
     let texts = [
-        alloc::format!("{}", crate::LoadReason::Batch { lines: 7 }),
+        alloc::format!(
+            "{}",
+            crate::LoadReason::Batch {
+                lines: 7,
+                for_deadline: false
+            }
+        ),
         alloc::format!("{}", Protection::Batch { left: None }),
         alloc::format!("{}", Protection::Batch { left: Some(SHORT) }),
     ];

@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use super::run::{Run, load, spec};
 use super::{HOUR, set};
-use crate::{Loader, LoaderId, ModelId, ModelSpec, Span};
+use crate::{
+    Action, DeviceId, Event, Loader, LoaderId, ModelId, ModelSpec, ReplicaId, Share, Span, Time,
+};
 
 #[test]
 fn b5_a_replica_for_batches_leaves_immediately_for_any_other_demand() {
@@ -35,6 +37,40 @@ fn b5_a_replica_for_batches_leaves_immediately_for_any_other_demand() {
             }
         }
     }
+}
+
+#[test]
+fn b5_a_load_for_batches_that_has_begun_ends_for_any_other_demand() {
+    type Demand = fn(&mut Run);
+    let demands: [(&str, Demand); 3] = [
+        ("a request", |run| run.arrives(0)),
+        ("an order", |run| run.orders(load(0))),
+        ("an always-hot model", |run| {
+            set(run, Some(2), None, None);
+        }),
+    ];
+    for (name, demand) in demands {
+        for priority in [0, 1] {
+            let mut run = Run::new(1, &[spec(8, 0), spec(8, priority)]);
+            run.batches(&[(1, 7, false)]);
+            let loading = run.launching.clone();
+            demand(&mut run);
+            assert_eq!(run.stopping, loading, "{name} {priority}");
+            run.settle();
+            assert!(run.is_loaded(0), "{name} {priority}");
+            let failures = run.pool.models[&ModelId(1)].failures;
+            assert_eq!(failures, 0, "{name} {priority}");
+        }
+    }
+}
+
+#[test]
+fn b5_a_load_for_batches_goes_on_once_a_request_waits_for_it() {
+    let mut run = Run::new(1, &[spec(8, 0), spec(8, 0)]);
+    run.batches(&[(1, 7, false)]);
+    run.arrives(1);
+    run.arrives(0);
+    assert!(run.stopping.is_empty(), "the first request waits for it");
 }
 
 #[test]
@@ -126,4 +162,65 @@ fn b6_a_request_after_the_batches_keeps_the_model_for_its_own_time() {
     assert!(run.is_loaded(0));
     run.after(Span::from_secs(2));
     assert!(!run.is_loaded(0));
+}
+
+/// The next controller of a pool whose model 1 was loaded for batches, and perhaps used by a request since.
+fn restarted(is_used: bool, last_end: Option<Time>) -> Run {
+    let mut run = Run::new(1, &[spec(8, 0), spec(8, 1)]);
+    run.batches(&[(1, 7, false)]);
+    run.settle();
+    if is_used {
+        let replica = run.replica(1).expect("loaded");
+        run.enters(replica);
+        run.request_ends(replica);
+    }
+    let numbers = run.pool.remembered(ModelId(1)).expect("it was loaded");
+    let mut next = Run::new(1, &[spec(8, 0), spec(8, 1)]);
+    let model = ModelId(1);
+    let bytes = crate::Bytes(8);
+    let device = DeviceId(0);
+    next.step([
+        Event::Remembered { model, numbers },
+        Event::ReplicaAdopted {
+            replica: ReplicaId(1),
+            model,
+            placement: [Share { device, bytes }].to_vec(),
+            ready_for: Span::ZERO,
+            in_flight: 0,
+            last_end,
+        },
+    ]);
+    next
+}
+
+#[test]
+fn b5_a_replica_for_batches_leaves_immediately_after_a_restart_too() {
+    let mut run = restarted(false, None);
+    run.arrives(0);
+    assert_eq!(run.stopping, [ReplicaId(1)]);
+    let used = restarted(false, Some(Time(1_000_000)));
+    for (name, mut run) in [("before", restarted(true, None)), ("last", used)] {
+        run.arrives(0);
+        let stops = &run.stopping;
+        assert!(stops.is_empty(), "a request has used it {name}: {stops:?}");
+    }
+}
+
+#[test]
+fn b5_the_history_names_the_rule_of_the_eviction() {
+    for priority in [0, 1] {
+        let mut run = Run::new(1, &[spec(8, priority), spec(8, 0)]);
+        run.batches(&[(1, 7, false)]);
+        run.settle();
+        run.arrives(0);
+        let causes: Vec<&str> = run.causes().collect();
+        assert!(causes.contains(&"batch_yielded"), "{priority}: {causes:?}");
+        let reasons = run.actions.iter().filter_map(|action| match action {
+            Action::Stop { reason, .. } => Some(alloc::format!("{reason}")),
+            _ => None,
+        });
+        let reasons: Vec<_> = reasons.collect();
+        let expected = "serves only batches, and 8 bytes needs its memory (B5)";
+        assert_eq!(reasons, [expected], "{priority}");
+    }
 }

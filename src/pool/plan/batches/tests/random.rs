@@ -133,7 +133,10 @@ fn random_batches_keep_all_invariants_and_evict_only_idle_models_of_priority_0()
                 evicting += u32::from(!planned.victims.is_empty());
                 for victim in planned.victims.iter().map(|id| &run.pool.replicas[id]) {
                     let priority = run.pool.priority(victim.model);
-                    let is_right = priority == Priority(0) && victim.in_flight == 0;
+                    let model = &run.pool.models[&victim.model];
+                    let is_below =
+                        priority == Priority(0) || run.pool.serves_only_batches(victim, model);
+                    let is_right = is_below && victim.in_flight == 0;
                     assert!(is_right, "seed {seed}, step {step}: {victim:?}");
                 }
             }

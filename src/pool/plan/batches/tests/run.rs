@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::{
     Action, BatchDemand, Bytes, Command, DeviceId, DeviceReading, Event, Exit, GateReading,
     HostReading, KeyId, Limits, LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
-    ReplicaId, Span, Ticket, Time,
+    RecordKind, ReplicaId, Span, Ticket, Time,
 };
 
 /// The memory of each device.
@@ -31,6 +31,8 @@ pub struct Run {
     pub actions: Vec<Action>,
     /// The number of requests for nodes.
     pub nodes_requested: u32,
+    /// The requests in the order of their seats.
+    pub granted: Vec<Ticket>,
     gates: BTreeMap<ReplicaId, Gate>,
     pub launching: Vec<ReplicaId>,
     pub stopping: Vec<ReplicaId>,
@@ -77,6 +79,7 @@ impl Run {
             launched: Vec::new(),
             actions: Vec::new(),
             nodes_requested: 0,
+            granted: Vec::new(),
             gates: BTreeMap::new(),
             launching: Vec::new(),
             stopping: Vec::new(),
@@ -124,7 +127,8 @@ impl Run {
 
     fn act(&mut self, action: &Action) -> Option<Event> {
         match *action {
-            Action::Grant { replica, .. } => {
+            Action::Grant { ticket, replica } => {
+                self.granted.push(ticket);
                 let gate = self.gates.entry(replica).or_default();
                 gate.in_flight += 1;
                 gate.entered += 1;
@@ -194,6 +198,21 @@ impl Run {
             model: ModelId(nth),
             lines,
             may_evict,
+            must_begin: None,
+            deadline_evicts: false,
+        });
+        let demands = demands.collect();
+        self.step([Event::BatchesSet { demands }]);
+    }
+
+    /// Lists outside of the hours, each with the time by which its load has to begin.
+    pub fn batches_by(&mut self, demands: &[(u32, u64, Time)], deadline_evicts: bool) {
+        let demands = demands.iter().map(|&(nth, lines, by)| BatchDemand {
+            model: ModelId(nth),
+            lines,
+            may_evict: false,
+            must_begin: Some(by),
+            deadline_evicts,
         });
         let demands = demands.collect();
         self.step([Event::BatchesSet { demands }]);
@@ -206,6 +225,15 @@ impl Run {
             model: ModelId(nth),
             key: KeyId(0),
         }
+    }
+
+    /// A request of this key, with the number of its ticket.
+    pub fn arrives_from(&mut self, nth: u32, key: u64) -> Ticket {
+        self.given += 1;
+        let ticket = Ticket(self.given);
+        let (model, key) = (ModelId(nth), KeyId(key));
+        self.step([Event::RequestArrived { ticket, model, key }]);
+        ticket
     }
 
     pub fn arrives(&mut self, nth: u32) {
@@ -265,6 +293,14 @@ impl Run {
             .iter()
             .find(live)
             .copied()
+    }
+
+    /// The reasons of the evictions of the last step.
+    pub fn causes(&self) -> impl Iterator<Item = &'static str> {
+        self.actions.iter().filter_map(|action| match action {
+            Action::Record(record) if record.kind == RecordKind::Evict => record.cause,
+            _ => None,
+        })
     }
 
     pub fn is_loaded(&self, nth: u32) -> bool {
