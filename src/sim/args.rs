@@ -13,8 +13,18 @@ pub(super) struct Options<'a> {
     pub(super) times: Option<u32>,
 }
 
-const FLAGS: [&str; 9] = [
-    "force", "nowait", "now", "idle", "measured", "fixed", "absent", "guessed", "loopback",
+const FLAGS: [&str; 11] = [
+    "force",
+    "nowait",
+    "now",
+    "idle",
+    "measured",
+    "fixed",
+    "absent",
+    "guessed",
+    "loopback",
+    "evict",
+    "deadline_evicts",
 ];
 
 impl<'a> Options<'a> {

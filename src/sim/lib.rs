@@ -7,6 +7,8 @@
 extern crate alloc;
 
 mod args;
+mod batch_lines;
+mod batch_world;
 mod gang_storm;
 mod gate_keys;
 mod group_lines;
@@ -28,6 +30,7 @@ mod story_setup;
 mod timeline;
 mod world;
 
+pub use batch_world::{BatchTotals, BatchWorld};
 pub use gang_storm::{GangFault, GangStorm, GangStormReport};
 pub use group_storm::{GroupFault, GroupStorm, GroupStormReport};
 pub use key_storm::{KeyClients, KeyStorm, KeyStormReport};

@@ -32,6 +32,7 @@
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] [most 2] / pending 1000 [waits] WORDS / refuses 1000 WORDS / closed 1 [room 2] WORDS / leased 3 1 1000    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [nodes 2] [gpu_hours 8] [cents 500] [consolidate no] [policy lru] [objective reload] [yields never] [targets 0=30s,1=10s]    the configuration was read again
+//! 0s   batches NAME 100 [evict] [by 2h] [deadline_evicts]     the open requests of batches for a model
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -47,10 +48,10 @@ use super::group_lines::StoryGroups;
 use super::narration::shares;
 use super::world::World;
 use pool::{
-    Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
-    IdleYields, KeyId, Limits, Link, LoadOrder, ModelId, NodeAmounts, NodeBudget, NodeId,
-    NodeShape, Objective, OrderId, Override, OverrideChange, Policy, Pool, Priority, Remedy,
-    ReplicaId, Span, Ticket, Tier, Time, check,
+    Action, BatchDemand, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation,
+    HostReading, IdleYields, KeyId, Limits, Link, LoadOrder, ModelId, NodeAmounts, NodeBudget,
+    NodeId, NodeShape, Objective, OrderId, Override, OverrideChange, Policy, Pool, Priority,
+    Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// An invalid line of a story.
@@ -106,6 +107,7 @@ pub(super) struct StoryRunner {
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
     pub(super) shapes: Vec<NodeShape>,
     pub(super) groups: StoryGroups,
+    pub(super) batches: BTreeMap<ModelId, BatchDemand>,
     order_next: u64,
     /// The transcript also shows what the store is ordered to write.
     pub(super) tells_store: bool,
@@ -124,6 +126,7 @@ impl StoryRunner {
             hosts: BTreeMap::new(),
             shapes: Vec::new(),
             groups: StoryGroups::default(),
+            batches: BTreeMap::new(),
             order_next: 1,
             tells_store: false,
             explained: BTreeMap::new(),
@@ -265,6 +268,7 @@ impl StoryRunner {
                 }
             }
             "ungroup" => self.ungroup(rest)?,
+            "batches" => self.batches(rest)?,
             "costs" => self.token_costs(rest)?,
             "takes" => self.takes(rest)?,
             "exits" => Event::ReplicaExited {

@@ -133,6 +133,14 @@ pub struct SimulateArgs {
     /// turn and by groups, instead of the table.
     #[arg(long, requires = "bench", conflicts_with_all = ["ablation", "forecasts"])]
     pub shares: bool,
+    /// Play random worlds with batches, and compare their forecasts with their ends. With --bench: the batches of eight models next to
+    /// every trace, instead of the table.
+    #[arg(long, conflicts_with_all = ["story", "workload", "labs", "ablation", "forecasts", "shares"])]
+    pub batches: bool,
+    /// A batch next to the workload: `MODEL=100000,2s,24h`, with its requests, the time of each and the completion window, and
+    /// perhaps the time of its creation, such as `MODEL=100000,2s,24h,1h`. May be given several times.
+    #[arg(long, value_name = "BATCH", requires = "workload", conflicts_with_all = ["front", "resample"])]
+    pub batch: Vec<String>,
     /// The seed of the workload, or of the first random world.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,

@@ -3,6 +3,7 @@
 
 mod ablation;
 mod args;
+mod batches;
 pub mod bench;
 pub mod compare;
 mod environment;
@@ -25,6 +26,8 @@ pub mod workload;
 pub use self::args::{SimulateArgs, UnknownModels};
 pub use self::environment::{Environment, Evenings, FindDevices, FindEvenings, MachineDevices};
 
+use std::path::Path;
+
 use progress::{clear_progress, progress};
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
@@ -33,6 +36,7 @@ const WHAT_TO_SIMULATE: &str = "\
 name what to simulate, for example:
   model-pool simulate --workload data/model-pool.db --pool config/model-pool.yaml --gpus +2
   model-pool simulate --workload bursty:requests=50000,days=3,models=40 --capacity 25% --compare lru
+  model-pool simulate --batches --count 1000   # forecasts of batches in random worlds
   model-pool simulate --count 100     # random worlds with faults, in which every rule is checked";
 
 /// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
@@ -57,6 +61,9 @@ pub fn run(args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), Str
         if args.forecasts {
             return forecasts::run(folder, args.seed);
         }
+        if args.batches {
+            return batches::traces(folder, args.seed);
+        }
         shipped::run(folder, args.seed, seeds, environment.evenings)?;
         return bench::run(folder, args.seed, seeds);
     }
@@ -70,6 +77,9 @@ pub fn run(args: &SimulateArgs, environment: &Environment<'_>) -> Result<(), Str
     }
     if let Some(spec) = &args.workload {
         return replay(spec, args, environment);
+    }
+    if args.batches {
+        return batches::worlds(args.seed, args.count.unwrap_or(100));
     }
     match (args.count, args.seed) {
         (None, 0) => Err(WHAT_TO_SIMULATE.to_owned()),
@@ -142,6 +152,9 @@ fn replay(spec: &str, args: &SimulateArgs, environment: &Environment<'_>) -> Res
             "{}",
             virtual_models::compare(&setup, &args.virtual_models, own)?
         );
+    }
+    if args.json.as_deref() != Some(Path::new("-")) {
+        print!("{}", batches::text(&setup.scenario, &reports[0]));
     }
     if args.resample.is_some() {
         print!("{}", what_if::compare(spec, args, &setup, environment)?);

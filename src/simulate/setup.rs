@@ -1,5 +1,6 @@
 //! The input of a replay: the workload's requests, the pool's configuration, and the what-if flags over both.
 
+mod batches;
 mod devices;
 pub(crate) mod evening;
 mod hosts;
@@ -128,6 +129,11 @@ pub fn prepare(
     scenario.limits = config.limits();
     scenario.stop_takes = stop_takes.unwrap_or(scenario.stop_takes);
     scenario.park_times = park_times;
+    scenario.batches = batches::parse(&args.batch, &scenario, length)?;
+    if !scenario.batches.is_empty() {
+        scenario.batch_times = batches::times(&config, &mut notices);
+    }
+    scenario.deadline_evicts = config.batch.deadline_evicts;
     if args.pool.is_some() {
         let find = environment.evenings;
         evening::add(&mut scenario, &config, &workload, find, &mut notices)?;

@@ -87,6 +87,7 @@ impl Play<'_> {
         if cut > 0 {
             live.stay.idle(self.now);
         }
+        self.batch_room_changes(model);
         self.accounts.cut(u64::from(cut));
         self.accounts.evicted(model, reason.name());
         let own = self.pool.priority(model);

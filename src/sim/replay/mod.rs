@@ -4,6 +4,10 @@
 mod accounts;
 mod baseline;
 mod baselines;
+mod batch_rules;
+#[cfg(test)]
+mod batch_tests;
+mod batches;
 mod bound;
 #[cfg(test)]
 mod bound_tests;
@@ -31,7 +35,9 @@ pub use baselines::{
 };
 pub use bound::{Bound, bound};
 pub use clients::{Clients, Response, run_clients};
-pub use report::{Attainment, ForecastReport, Holding, KEYS_MAX, Report, Tally, Waits};
+pub use report::{
+    Attainment, BatchReport, BatchResult, ForecastReport, Holding, KEYS_MAX, Report, Tally, Waits,
+};
 pub use rule::{Facts, Queued, Resident, Rule, Wish};
 pub use run::{Options, run};
-pub use scenario::{Arrival, Scenario};
+pub use scenario::{Arrival, BatchArrival, BatchTimes, Scenario};

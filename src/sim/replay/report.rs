@@ -4,7 +4,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, DeviceId, KeyId, ModelId, Priority, Record, ShadowCosts, Span, Time};
+use super::scenario::BatchArrival;
+use pool::{BatchEnd, Bytes, DeviceId, KeyId, ModelId, Priority, Record, ShadowCosts, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,44 @@ pub struct ForecastReport {
     pub ratio_p90: u32,
 }
 
+/// A batch and its forecasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchResult {
+    pub arrival: BatchArrival,
+    /// The end of its last request; `None` if some expired.
+    pub ended: Option<Time>,
+    /// The requests that have not run.
+    pub left: u64,
+    /// The forecast when it was created.
+    pub forecast: BatchEnd,
+    /// The time at which a miss was first expected.
+    pub warned: Option<Time>,
+}
+
+impl BatchResult {
+    pub fn deadline(&self) -> Time {
+        self.arrival.at + self.arrival.window
+    }
+
+    /// The forecast at its creation says that it holds its window.
+    pub fn will_hold(&self) -> Option<bool> {
+        self.forecast.will_hold(self.deadline())
+    }
+}
+
+/// The batches of a replay, and the loads for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchReport {
+    pub batches: Vec<BatchResult>,
+    /// Loads for batches.
+    pub loads: u64,
+    /// The loads that no order of batches avoids: the first load of each model with open requests, and another for each
+    /// replica that left for something other than batches before they had ended.
+    pub forced: u64,
+    /// Evictions of replicas that served only batches.
+    pub evicted: u64,
+}
+
 /// The complete result of a policy on a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -123,6 +162,8 @@ pub struct Report {
     pub shadows: Option<ShadowCosts>,
     /// The forecasts of waits; `None` unless requested.
     pub forecasts: Option<ForecastReport>,
+    /// The batches; `None` without any.
+    pub batches: Option<BatchReport>,
     /// Findings of the invariant checker, if it ran; empty if all is well.
     pub broken: Vec<String>,
     /// The number of devices.

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::accounts::Accounts;
+use super::batches::{BatchDue, Batches};
 use super::clients::Response;
 use super::equals::{Standing, best};
 use super::forecasts::{First, Forecasts};
@@ -86,6 +87,7 @@ pub(super) enum Due {
     Evening,
     Morning,
     Set(usize),
+    Batch(BatchDue),
 }
 
 /// A replica's gate and its process.
@@ -94,7 +96,7 @@ pub(super) struct Live {
     pub(super) mode: Option<GateMode>,
     pub(super) closed: bool,
     pub(super) in_flight: u32,
-    entered: u64,
+    pub(super) entered: u64,
     last_end: Option<Time>,
     idle_before: Option<Span>,
     /// The gate has changed since the core last read it.
@@ -124,7 +126,7 @@ pub(super) struct Play<'a> {
     heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
     sequence: u64,
     pub(super) live: BTreeMap<ReplicaId, Live>,
-    of_model: Vec<Vec<ReplicaId>>,
+    pub(super) of_model: Vec<Vec<ReplicaId>>,
     /// The nodes whose host memory sleepers hold, and how much of it.
     pub(super) sleepers: BTreeMap<ReplicaId, (NodeId, Bytes)>,
     changed: Vec<ReplicaId>,
@@ -141,6 +143,7 @@ pub(super) struct Play<'a> {
     forecasts: Forecasts,
     hides_keys: bool,
     any_of: Vec<Vec<ModelId>>,
+    pub(super) batches: Batches,
     /// The response to each request as soon as its time is known, for clients that wait for it. `None` if no client waits.
     pub(super) responses: Option<Vec<Response>>,
 }
@@ -178,6 +181,7 @@ impl<'a> Play<'a> {
             forecasts: Forecasts::default(),
             hides_keys: options.hides_keys,
             any_of: options.any_of.clone(),
+            batches: Batches::default(),
             responses: None,
         };
         let mut events = Vec::new();
@@ -207,6 +211,7 @@ impl<'a> Play<'a> {
         for (nth, (at, ..)) in scenario.sets.iter().enumerate() {
             play.push(*at, Due::Set(nth));
         }
+        play.begin_batches();
         play
     }
 
@@ -344,8 +349,10 @@ impl<'a> Play<'a> {
         if !core::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
+        let model = gate.model;
         self.push(now + service, Due::Ended(id, key, now));
         self.responded(key, service);
+        self.batch_room_changes(model);
     }
 
     fn responded(&mut self, key: KeyId, service: Span) {
@@ -393,6 +400,7 @@ impl<'a> Play<'a> {
                 events.extend(self.leaves_host(id));
                 self.step(events);
             }
+            Due::Batch(due) => self.batch_happens(due),
             Due::Evening => self.cleans_up(),
             Due::Morning => {
                 let order = self.next_order();
@@ -436,6 +444,7 @@ impl<'a> Play<'a> {
         if !core::mem::replace(&mut gate.changed, true) {
             self.changed.push(id);
         }
+        let model = gate.model;
         if gate.closed && gate.in_flight == 0 {
             self.step(vec![Event::Drained { replica: id }]);
         } else if !gate.closed
@@ -443,6 +452,7 @@ impl<'a> Play<'a> {
         {
             self.step(vec![Event::TimerFired]);
         }
+        self.batch_room_changes(model);
     }
 
     fn readings(&mut self) -> Vec<GateReading> {
@@ -456,7 +466,7 @@ impl<'a> Play<'a> {
     }
 
     /// Runs a step of the core, including everything that its actions answer immediately.
-    fn step(&mut self, events: Vec<Event>) {
+    pub(super) fn step(&mut self, events: Vec<Event>) {
         self.stepped = self.now;
         let mut news = vec![
             Event::GatesRead {
@@ -480,6 +490,7 @@ impl<'a> Play<'a> {
                 None => break,
             }
         }
+        self.batch_step_ends();
         self.steps += 1;
         if self.check_every > 0 && self.steps.is_multiple_of(self.check_every) {
             for violation in check(&self.pool) {
@@ -521,6 +532,7 @@ impl<'a> Play<'a> {
                 placement,
                 ..
             } => {
+                self.batch_load_begins(replica, model);
                 let devices = placement.iter().map(|share| share.device).collect();
                 let bytes = placement[0].bytes;
                 self.accounts.load_began(model);
@@ -549,6 +561,8 @@ impl<'a> Play<'a> {
             Action::SetGate { replica, gate } => {
                 let live = self.live.get_mut(&replica)?;
                 (live.mode, live.closed) = (Some(gate), false);
+                let model = live.model;
+                self.batch_room_changes(model);
                 None
             }
             Action::CloseGate {
@@ -562,6 +576,8 @@ impl<'a> Play<'a> {
                     return Some(Event::GateBusy { reading });
                 }
                 gate.closed = true;
+                let model = gate.model;
+                self.batch_room_changes(model);
                 Some(Event::GateClosed { replica, in_flight })
             }
             Action::Stop {
@@ -572,6 +588,7 @@ impl<'a> Play<'a> {
             }
             Action::Save { order, .. } => Some(Event::Saved { order }),
             Action::Record(record) => {
+                self.batch_recorded(&record);
                 if self.keeps_records {
                     self.accounts.recorded(record);
                 }
@@ -584,7 +601,7 @@ impl<'a> Play<'a> {
 
     /// Answers all waiting requests, then counts what is still held.
     pub(super) fn finish(mut self) -> Report {
-        while !self.waiting.is_empty() {
+        while !self.waiting.is_empty() || self.batches.is_any_open() {
             let Some(next) = self.next() else { break };
             self.until(next);
         }
@@ -601,6 +618,7 @@ impl<'a> Play<'a> {
         Report {
             shadows: Some(self.pool.shadow_costs()),
             forecasts: (self.forecast_every > 0).then(|| self.forecasts.report()),
+            batches: self.batches.report(),
             ..self.accounts.close()
         }
     }

@@ -20,6 +20,32 @@ pub struct Arrival {
     pub service: Span,
 }
 
+/// A batch of equal requests for one model, below all individual requests (B4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchArrival {
+    /// Never earlier than the batch before it.
+    pub at: Time,
+    pub model: ModelId,
+    pub lines: u64,
+    /// The time each request occupies a seat.
+    pub service: Span,
+    /// The completion window.
+    pub window: Span,
+}
+
+/// The times at which loads for batches may evict idle models of priority 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchTimes {
+    #[default]
+    Always,
+    Never,
+    /// Each day from this time after midnight, for this time.
+    Daily {
+        from: Span,
+        length: Span,
+    },
+}
+
 /// Everything except the requests. Load times are `ModelSpec::reload`: a load takes exactly the expected time in a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Scenario {
@@ -45,4 +71,8 @@ pub struct Scenario {
     pub mornings: Vec<Time>,
     /// Changes of priority at a time.
     pub sets: Vec<(Time, ModelId, Priority)>,
+    pub batches: Vec<BatchArrival>,
+    pub batch_times: BatchTimes,
+    /// Outside of these times, loads evict before a deadline that requires it (B7).
+    pub deadline_evicts: bool,
 }
