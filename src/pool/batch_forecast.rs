@@ -281,7 +281,7 @@ impl Course<'_> {
             let next = self.next_time().min(end);
             self.advance(next, &mut ends);
         }
-        // Those that wait for an unknown time are unknown, too.
+        // A model with an unknown wait ahead of it is unknown, too.
         let is_cut = self.running.iter().any(|list| !list.is_unknown) && self.now < end;
         if is_cut || self.running.iter().any(|list| list.is_unknown) {
             unknown.extend(self.waiting.iter().flat_map(keys));
@@ -322,7 +322,7 @@ impl Course<'_> {
         by_hours.is_some_and(|hour| hour.may_evict) || for_deadline
     }
 
-    /// Loads all waiting models for which there is room, those that are due first (B7).
+    /// Loads all waiting models for which there is room, in the order of their deadlines (B7).
     fn place_waiting(&mut self, begins: Time) {
         let now = self.now;
         if !self.has_room {
@@ -353,7 +353,7 @@ impl Course<'_> {
         }
     }
 
-    /// The devices for a model, and the time until their memory is free: those of one node that are free first.
+    /// The devices for a model, and the time until their memory is free: the earliest on one node.
     fn place_for(&self, list: &List, begins: Time) -> Option<(Vec<DeviceId>, Span)> {
         let may_evict = self.may_evict(list, self.now);
         let allowed = self.pool.models[&list.model].spec.allowed.as_ref();
@@ -367,7 +367,7 @@ impl Course<'_> {
             let used = self.used.get(id).copied().unwrap_or_default();
             let taken = kept + used + device.foreign;
             if device.capacity().saturating_sub(taken) >= list.bytes {
-                // What holds the memory now says nothing about later times.
+                // The present use of the memory says nothing about later times.
                 let wait = if self.now == begins { wait } else { Span::ZERO };
                 by_node.entry(device.node).or_default().push((wait, *id));
             }
@@ -486,7 +486,7 @@ fn scaled(value: u64, permille: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// The forecast of a batch from those of two of its models.
+/// The forecast of a batch from the forecasts of two of its models.
 fn later(one: BatchEnd, other: BatchEnd) -> BatchEnd {
     match (one, other) {
         (BatchEnd::Never, _) | (_, BatchEnd::Never) => BatchEnd::Never,

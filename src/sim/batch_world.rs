@@ -153,7 +153,7 @@ fn batches(models: u64, random: &mut Random) -> Vec<BatchArrival> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchTotals {
     pub batches: u64,
-    /// Forecasts "will hold" at the creation, and those that did.
+    /// Forecasts "will hold" at the creation, and the number that came true.
     pub promised: u64,
     pub kept: u64,
     /// Batches that held their windows, and those without a forecast.

@@ -22,7 +22,7 @@ const LINES: u64 = 2_000;
 const SERVICE: Span = Span::from_secs(5);
 const WINDOW: Span = Span::from_secs(24 * 3_600);
 const DEVICES: [u32; 2] = [1, 4];
-/// Invariants are checked in one of this many worlds.
+/// One world out of this number has its invariants checked.
 const CHECKED: u64 = 10;
 
 /// Plays random worlds and prints how many forecasts were right.

@@ -186,8 +186,8 @@ pub(crate) async fn create(
     };
     let forecast = outlook::of_new(&app, &record).await;
     let running = Running {
-        in_flight: 0,
         forecast,
+        ..Running::default()
     };
     let response = record.shown(running, now);
     batches.add(record, running).await.map_err(store_failed)?;

@@ -12,7 +12,7 @@ use pool::{BatchEnd, BatchHour, BatchWork, ModelId, Span, Time};
 
 /// The time between two forecasts of all batches.
 const LOOK_EVERY: Span = Span::from_secs(30);
-/// A new batch gets its forecast later if those of others take longer than this.
+/// A new batch gets its forecast later if the forecasts of others take longer than this.
 const NEW_WITHIN: Duration = Duration::from_secs(1);
 /// The milliseconds of a thousand requests at a rate of one in 1,000 seconds.
 const THOUSAND_AT_RATE_1: u64 = 1_000_000_000;

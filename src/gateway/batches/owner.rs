@@ -76,7 +76,8 @@ fn user_of_person(
     let identity = oidc.remembered(subject, name, groups);
     let identity = identity.map_err(|error| error.to_string())?;
     let person = Person::of_batch(identity, endpoint);
-    let user = User::of_signed_on(person, false, app).map_err(|failure| failure.body.error.message)?;
+    let user =
+        User::of_signed_on(person, false, app).map_err(|failure| failure.body.error.message)?;
     // The same subject at another issuer is another person.
     if user.account.id() == holder {
         Ok(user)

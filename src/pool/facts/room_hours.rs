@@ -27,7 +27,7 @@ struct DeviceHour {
     nth: u64,
     all: [u16; PARTS + 1],
     firmly: [u16; PARTS + 1],
-    /// How often others began to hold more than each number of parts.
+    /// Number of times that others began to hold more than each number of parts.
     taken_all: [u16; PARTS],
     taken_firmly: [u16; PARTS],
 }
@@ -56,7 +56,7 @@ pub(crate) struct RoomHours {
 pub(crate) struct RoomShare {
     /// The part of the time with enough memory, in thousandths.
     pub permille: u64,
-    /// How often others took memory in an hour, in thousandths.
+    /// Number of times per hour that others took memory, in thousandths.
     pub taken: u64,
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::run::Live;
 use pool::{BatchDemand, ModelId, Priority, Record, RecordKind, ReplicaId, Time};
 
-/// What allows an eviction for batches now.
+/// The present permission to evict for batches.
 pub(super) struct Terms<'a> {
     pub now: Time,
     pub may_evict: bool,

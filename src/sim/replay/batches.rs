@@ -72,7 +72,7 @@ pub(super) struct Batches {
     fresh: Vec<usize>,
     is_looking: bool,
     planned: BTreeSet<ReplicaId>,
-    /// Whether the last load of a model, by its name, was for batches.
+    /// True if the last load of a model, by its name, was for batches.
     for_batches: BTreeMap<String, bool>,
     /// Models with open requests of which a replica leaves, each with the model that takes its place, if it is known.
     leaving: Vec<(ModelId, Option<String>)>,
