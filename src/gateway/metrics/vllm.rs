@@ -1,8 +1,8 @@
 //! Metrics under the names of vLLM, for dashboards, routers and autoscalers that know them (`server.vllm_metrics`). The label is the
 //! model's name in the catalogue; a model counts with all its replicas, whatever engine they have.
 
-use super::Counts;
 use super::text::{Kind, Text};
+use super::{Counts, Histogram};
 use controller::Snapshot;
 
 /// Writes the state of the models and the counts of their requests.
@@ -22,8 +22,11 @@ pub(super) fn write(snapshot: &Snapshot, counts: &[(String, Counts)], text: &mut
     write_counts(counts, text);
 }
 
+/// A family of vLLM's: its name, its help and its value for a model.
+type Family<T> = (&'static str, &'static str, T);
+
 fn write_counts(counts: &[(String, Counts)], text: &mut Text) {
-    let histograms: [(&str, &str, fn(&Counts) -> &super::Histogram); 3] = [
+    let histograms: [Family<fn(&Counts) -> &Histogram>; 3] = [
         (
             "vllm:time_to_first_token_seconds",
             "Time from the arrival of a request to the first token of its response, for responses that the engine streams.",
@@ -46,7 +49,7 @@ fn write_counts(counts: &[(String, Counts)], text: &mut Text) {
             text.histogram(&[("model_name", model)], histogram(counts));
         }
     }
-    let totals: [(&str, &str, fn(&Counts) -> u64); 2] = [
+    let totals: [Family<fn(&Counts) -> u64>; 2] = [
         ("vllm:prompt_tokens_total", "Tokens of prompts.", |counts| {
             counts.prompt
         }),
