@@ -37,6 +37,8 @@ struct Care {
     /// The same without a measurement.
     guessed_work: u64,
     load: u64,
+    /// The time until an idle model leaves, in addition to each load after a time without room.
+    yields: u64,
     /// The time without room, in thousandths of what it was on the last day.
     without_room: u64,
     unread: u64,
@@ -46,14 +48,16 @@ const EXPECTED: Care = Care {
     work: PERMILLE,
     guessed_work: PERMILLE,
     load: PERMILLE,
+    yields: 0,
     without_room: PERMILLE,
     unread: UNREAD_PERMILLE.0,
 };
 const CAREFUL: Care = Care {
-    work: 1_400,
+    work: 1_500,
     guessed_work: 4_000,
     load: 1_500,
-    without_room: 1_500,
+    yields: PERMILLE,
+    without_room: 1_600,
     unread: UNREAD_PERMILLE.1,
 };
 
@@ -452,7 +456,9 @@ impl Course<'_> {
             let share = self.pool.room_hours.of_device(*id, hour, parts, may_evict);
             let share = share.filter(|_| read_for >= READ_FOR)?;
             // After each time without room, the model is loaded again.
-            let loads = scaled(list.load.0, share.taken) * PERMILLE / HOUR.0;
+            let yields = scaled(list.yields.0, self.care.yields);
+            let again = list.load.0.saturating_add(yields);
+            let loads = scaled(again, share.taken).saturating_mul(PERMILLE) / HOUR.0;
             Some(share.permille.saturating_sub(loads))
         });
         let free = shares.map(|share| share.unwrap_or(self.care.unread)).min();
