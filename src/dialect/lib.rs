@@ -129,7 +129,7 @@ impl Teller {
     /// Sets the model's name in the response of an API that repeats the name of the request.
     pub fn set_model(&mut self, name: &str) {
         match self {
-            Teller::Plain | Teller::Custom(_) => {}
+            Teller::Plain | Teller::Custom(_) | Teller::Compaction(_) => {}
             Teller::Anthropic(message) => message.set_model(name),
             Teller::Responses(response) => response.set_model(name),
             Teller::Ollama(output) => output.set_model(name),

@@ -1,6 +1,6 @@
 //! Conversations of OpenAI's API with the real program: their items, their owners, and compaction.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::background_responses::{RESPONSES, key, pool};
 use support::service::Pool;

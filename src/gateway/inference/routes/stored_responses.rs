@@ -38,8 +38,8 @@ pub(crate) struct ShowQuery {
     /// `true`: the events of a background response created with `stream`, from the first or from `starting_after` on. After its end
     /// only the last event.
     stream: Option<bool>,
-    /// Only events after the event with this sequence number.
-    #[param(minimum = 0, example = 12)]
+    /// With `stream=true`, only events after the event with this sequence number.
+    #[param(minimum = 0)]
     starting_after: Option<u64>,
 }
 
