@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::chunk::Chunk;
 use super::reasoning::ReasoningRequest;
 use super::seal::Sealer;
-use crate::responses::BackgroundRun;
+use crate::background_run::BackgroundRun;
 use crate::stored::Desk;
 use api_types::error::Failure;
 use controller::KeepHotOverride;
@@ -109,11 +109,6 @@ pub fn error_in(text: &str) -> Value {
 /// Writes a named event.
 pub(crate) fn write_event(output: &mut String, name: &str, data: &Value) {
     output.push_str(&format!("event: {name}\ndata: {data}\n\n"));
-}
-
-/// A random id, such as `msg_0198…`.
-pub(crate) fn new_id(prefix: &str) -> String {
-    format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
 /// Checks for an image embedded in the request; the pool does not fetch images.

@@ -2,10 +2,10 @@
 //! decided by the pool.
 
 pub mod auth;
-pub mod background;
 pub(crate) mod batch_seat;
 pub mod batches;
 pub mod caller_group;
+pub(crate) mod conversation;
 pub mod credentials;
 pub mod deployments;
 pub mod fields;
@@ -37,3 +37,6 @@ pub mod routes;
 pub mod state;
 mod upstream;
 pub mod virtual_models;
+pub mod virtual_table;
+
+pub use inference::background;

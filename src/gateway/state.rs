@@ -21,7 +21,7 @@ use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
 use crate::request_ids::SharedIds;
 use crate::upstream::proxy::Upstream;
-use crate::virtual_models::kept::VirtualModels;
+use crate::virtual_table::kept::VirtualModels;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use api_types::reload::Reload;

@@ -1,5 +1,5 @@
 //! Computes the memory that a model keeps per token and per sequence: its layers, grouped by their cache, and the resulting bytes
-//! on one device. `config_json` and `gguf_architecture` read the layers; this file only does the arithmetic.
+//! on one device. `config_architecture` and `gguf_architecture` read the layers; this file only does the arithmetic.
 
 use std::path::{Path, PathBuf};
 

@@ -5,6 +5,7 @@
 pub mod adapter;
 mod architecture;
 mod chat_template;
+mod config_architecture;
 pub mod config_json;
 mod damage;
 mod error;

@@ -10,7 +10,7 @@ use super::layer_parameters::{
 };
 use super::quantisation::{Quantisation, quantisation};
 
-/// Maximum deviation of `weights_by_config` in per cent of the true size, for architectures that `config_json` knows. Other
+/// Maximum deviation of `weights_by_config` in per cent of the true size, for architectures that `config_architecture` knows. Other
 /// architectures may deviate more.
 pub const CONFIG_TOLERANCE_PER_CENT: u64 = 5;
 

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::random::Random;
 use super::world::World;
 use pool::{
-    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderEffect, OrderId, Outcome, Plan,
-    Priority, Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
+    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderId, Outcome, Plan, Priority,
+    Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
 };
 
 /// The number of steps between two comparisons.
@@ -94,19 +94,7 @@ impl PlansCompared {
         let waits = load.waits;
         let command = Command::Load(load);
         let order = ORDER;
-        let actions = copy.feed(
-            now,
-            match OrderEffect::from_preview(&plan) {
-                None => Event::OrderReceived { order, command },
-                // Nothing has changed since the plan, so the order is not refused for that.
-                Some(effect) => Event::PlannedOrderReceived {
-                    order,
-                    command,
-                    priority_max: None,
-                    effect,
-                },
-            },
-        );
+        let actions = copy.feed(now, Event::OrderReceived { order, command });
         let done = Done::new(&actions);
         let difference = match done.refusal() {
             Some(refusal) => {

@@ -18,8 +18,7 @@ use wildmatch::WildMatch;
 
 use super::credentials;
 use super::error::{SourceError, root_of};
-use super::listing::{Listing, Origins};
-use super::part::{CONNECT_MAX, Check, OpenedPart, Part, PartProblem, STALL_MAX};
+use super::part::{CONNECT_MAX, Check, ListedParts, OpenedPart, Part, PartProblem, STALL_MAX};
 use super::part_writer::hex;
 use catalog::{Bucket, BucketUri, Fetch, Scheme};
 
@@ -162,7 +161,7 @@ pub(super) async fn open(
 }
 
 /// Lists the objects under the address. A file named `hash` contains the state's name, as in RayLLM's mirrors.
-pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceError> {
+pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<ListedParts, SourceError> {
     let wrong = |error: Error| source_error(&error, uri);
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
     let mut objects = store.objects.list(Some(&prefix));
@@ -208,11 +207,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
     } else {
         NO_HASH.to_owned()
     };
-    Ok(Listing {
-        commit,
-        parts,
-        origins: Origins::Bucket(store.clone()),
-    })
+    Ok(ListedParts { commit, parts })
 }
 
 impl Store {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::hub::Hub;
+use super::listing::Listing;
 use super::select::select;
 use catalog::{Fetch, Manifest};
 
@@ -22,9 +23,10 @@ pub fn listing(body: &[u8], wanted: &Fetch) {
         token: None,
         cache: PathBuf::new(),
     };
-    let Ok(listing) = hub.listing("lab/model", body) else {
+    let Ok(listed) = hub.listing("lab/model", body) else {
         return;
     };
+    let listing = Listing::of_hub(hub, "lab/model", listed);
     if let Ok(chosen) = select(listing, wanted) {
         let plain = |path: &Path| {
             path.components()

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -12,8 +11,7 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use super::error::{SourceError, root_of};
-use super::listing::{Listing, Origins};
-use super::part::{Check, OpenedPart, Part, PartProblem};
+use super::part::{Check, ListedParts, OpenedPart, Part, PartProblem};
 
 /// A listing usually takes a few hundred kilobytes.
 const LISTING_MAX: usize = 64 << 20;
@@ -81,7 +79,7 @@ impl Hub {
         }
     }
 
-    pub async fn list(&self, id: &str, revision: &str) -> Result<Listing, SourceError> {
+    pub async fn list(&self, id: &str, revision: &str) -> Result<ListedParts, SourceError> {
         let url = format!(
             "{}/api/models/{id}/revision/{}?blobs=true",
             self.endpoint,
@@ -110,7 +108,7 @@ impl Hub {
     }
 
     /// Parses a listing in the hub's format.
-    pub fn listing(&self, id: &str, body: &[u8]) -> Result<Listing, SourceError> {
+    pub fn listing(&self, id: &str, body: &[u8]) -> Result<ListedParts, SourceError> {
         let no_hub = |why: String| self.no_hub(id, why);
         let read: Repository =
             serde_json::from_slice(body).map_err(|error| no_hub(error.to_string()))?;
@@ -122,13 +120,8 @@ impl Hub {
         let parts = read.siblings.into_iter().map(|file| {
             part(file).map_err(|name| no_hub(format!("it has no size or digest for {name}")))
         });
-        Ok(Listing {
+        Ok(ListedParts {
             parts: parts.collect::<Result<_, _>>()?,
-            origins: Origins::Hub {
-                hub: Arc::new(self.clone()),
-                id: id.to_owned(),
-                commit: read.sha.clone(),
-            },
             commit: read.sha,
         })
     }

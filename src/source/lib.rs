@@ -254,15 +254,19 @@ impl Sources {
             Origin::Hub { revision } => {
                 let pinned = wanted.pinned();
                 let revision = pinned.as_ref().unwrap_or(revision);
-                self.hub(wanted).await?.list(&wanted.id, revision).await
+                let hub = self.hub(wanted).await?;
+                let listed = hub.list(&wanted.id, revision).await?;
+                Ok(Listing::of_hub(hub, &wanted.id, listed))
             }
             Origin::Bucket(bucket) => {
                 let store = bucket::open(bucket, wanted, &self.http().await?).await?;
-                bucket::list(&store, &bucket.uri).await
+                let listed = bucket::list(&store, &bucket.uri).await?;
+                Ok(Listing::new(listed, Origins::Bucket(store)))
             }
             Origin::Oci(reference) => {
                 let registry = oci::Registry::new(reference, wanted, self.http().await?);
-                Arc::new(registry).list().await
+                let listed = registry.list().await?;
+                Ok(Listing::new(listed, Origins::Registry(Arc::new(registry))))
             }
         }
     }
@@ -274,7 +278,8 @@ impl Sources {
             ..by.unwrap_or_else(|| Bucket::at(extra.uri.clone()))
         };
         let store = bucket::open(&bucket, wanted, &self.http().await?).await?;
-        bucket::list(&store, &extra.uri).await
+        let listed = bucket::list(&store, &extra.uri).await?;
+        Ok(Listing::new(listed, Origins::Bucket(store)))
     }
 
     /// Downloads every file of every listing into the model's blobs.

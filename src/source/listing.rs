@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bucket;
 use super::hub::Hub;
 use super::oci::Registry;
-use super::part::{OpenedPart, Part, PartProblem};
+use super::part::{ListedParts, OpenedPart, Part, PartProblem};
 use super::peer::PeerSource;
 
 /// All files of a model at one revision.
@@ -17,6 +17,27 @@ pub(super) struct Listing {
     pub origins: Origins,
 }
 
+impl Listing {
+    pub fn new(listed: ListedParts, origins: Origins) -> Listing {
+        let ListedParts { commit, parts } = listed;
+        Listing {
+            commit,
+            parts,
+            origins,
+        }
+    }
+
+    /// The files of the repository `id` on a hub.
+    pub fn of_hub(hub: Hub, id: &str, listed: ListedParts) -> Listing {
+        let origins = Origins::Hub {
+            hub: Arc::new(hub),
+            id: id.to_owned(),
+            commit: listed.commit.clone(),
+        };
+        Listing::new(listed, origins)
+    }
+}
+
 /// The source of the files.
 #[derive(Clone, Debug)]
 pub(super) enum Origins {
@@ -25,7 +46,6 @@ pub(super) enum Origins {
         id: String,
         commit: String,
     },
-    #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "no bucket opens"))]
     Bucket(bucket::Store),
     Registry(Arc<Registry>),
     /// Another machine of the pool.

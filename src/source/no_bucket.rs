@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 
 use super::error::SourceError;
-use super::listing::Listing;
-use super::part::{OpenedPart, Part, PartProblem};
+use super::part::{ListedParts, OpenedPart, Part, PartProblem};
 use catalog::{Bucket, BucketUri, Fetch};
 
 /// A store that cannot exist.
@@ -24,7 +23,7 @@ pub(super) async fn open(
     })
 }
 
-pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<Listing, SourceError> {
+pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<ListedParts, SourceError> {
     match store.none {}
 }
 

@@ -5,7 +5,7 @@ mod manifest;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -15,8 +15,7 @@ use serde::Deserialize;
 use sha1::Digest as _;
 
 use super::error::{SourceError, root_of};
-use super::listing::{Listing, Origins};
-use super::part::{OpenedPart, Part, PartProblem};
+use super::part::{ListedParts, OpenedPart, Part, PartProblem};
 use super::part_writer::hex;
 use catalog::{Fetch, OciReference, OciVersion};
 use manifest::{INDEX_TYPES, MANIFEST_TYPES, Manifest, ManifestError};
@@ -189,7 +188,7 @@ impl Registry {
     }
 
     /// Lists the files of the artifact.
-    pub async fn list(self: Arc<Registry>) -> Result<Listing, SourceError> {
+    pub async fn list(&self) -> Result<ListedParts, SourceError> {
         let version = self.reference.version.clone();
         let (mut digest, mut body, mut kind) = self.manifest(&version).await?;
         let is_index =
@@ -203,10 +202,9 @@ impl Registry {
         }
         let manifest = Manifest::parse(&body).map_err(|error| self.unusable(error))?;
         let parts = manifest.parts().map_err(|error| self.unusable(error))?;
-        Ok(Listing {
+        Ok(ListedParts {
             commit: digest,
             parts,
-            origins: Origins::Registry(self),
         })
     }
 

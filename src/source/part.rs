@@ -27,6 +27,14 @@ pub(super) struct Part {
     pub etag: Option<String>,
 }
 
+/// The files of a model at one revision, as their source lists them.
+#[derive(Clone, Debug)]
+pub(super) struct ListedParts {
+    /// The revision: the hub's commit, or the content of the bucket's `hash` file.
+    pub commit: String,
+    pub parts: Vec<Part>,
+}
+
 /// The digest that the content must have, in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Check {

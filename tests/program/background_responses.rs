@@ -77,10 +77,7 @@ fn a_background_response_is_queued_runs_and_is_stored_with_its_items() {
     let first = queued(&pool, None, json!({}));
     let done = ended(&pool, None, &first);
     assert_eq!(done["status"], "completed", "{done}");
-    assert_eq!(
-        done["output"][0]["content"][0]["text"],
-        "stub-0 stub-1 stub-2"
-    );
+    assert_eq!(done["output"][0]["content"][0]["text"], "Hello from writer");
     assert_eq!(
         (&done["id"], &done["created_at"]),
         (&first["id"], &first["created_at"])
@@ -267,7 +264,10 @@ fn contradictory_fields_and_ids_of_other_keys_are_refused() {
 #[test]
 fn a_key_has_a_limited_number_of_background_responses_and_others_still_run() {
     let env = [("MODEL_POOL__STATE__RESPONSES", "{background_per_key: 20}")];
-    let files = [model(&["--tokens", "4000", "--token-ms", "50"])];
+    // A seat for each request: shares cut none that runs.
+    let flags = ["--tokens", "4000", "--token-ms", "50"];
+    let settings = "memory_gib: 1, max_requests: 32";
+    let files = [support::stub::model("writer", &flags, settings)];
     let pool = Pool::with_env(&files, "auth: {inference: key}\n", &env);
     let ((one, _), (other, _)) = (key(&pool, "one"), key(&pool, "other"));
     for _ in 0..20 {

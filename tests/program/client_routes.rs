@@ -298,18 +298,16 @@ fn metrics_have_the_names_of_vllm_only_if_configured() {
         json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": true});
     let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
     assert_eq!(status, 200, "{text}");
-    wait_for("the request in the metrics", || {
-        let (_, text, _) = pool.request("GET", "/metrics", "", None);
-        text.contains("vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1\n")
-    });
-    let (_, text, _) = pool.request("GET", "/metrics", "", None);
-    for line in [
+    let lines = [
+        "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1\n",
         "vllm:num_requests_running{model_name=\"m\"} 0\n",
         "vllm:num_requests_waiting{model_name=\"m\"} 0\n",
         "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1\n",
-    ] {
-        assert!(text.contains(line), "{line} is not in\n{text}");
-    }
+    ];
+    wait_for("the request in the metrics", || {
+        let (_, text, _) = pool.request("GET", "/metrics", "", None);
+        lines.iter().all(|line| text.contains(line))
+    });
     let plain = Pool::with_models(&[model("m", &[], "memory_gib: 1")], "");
     let (_, text, _) = plain.request("GET", "/metrics", "", None);
     assert!(!text.contains("vllm:"), "{text}");

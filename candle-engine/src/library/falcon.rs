@@ -3,7 +3,7 @@
 
 use super::attention::{Cache, Rotation, mask};
 use super::fields::{full_rope, maybe, one_of, only, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Embedding, LayerNorm, Linear, VarBuilder, embedding, layer_norm, linear_b};

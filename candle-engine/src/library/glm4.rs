@@ -1,7 +1,7 @@
 //! GLM-4 from version 0414 on (`Glm4ForCausalLM`).
 
 use super::fields::{key_value_heads, needed, one_of, parsed, rope, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

@@ -1,7 +1,7 @@
 //! StarCoder and SantaCoder (GPT-BigCode).
 
 use super::fields::{needed, one_of, only, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

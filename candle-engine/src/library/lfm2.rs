@@ -1,7 +1,7 @@
 //! LFM2: layers with attention and layers with short convolutions.
 
 use super::fields::{full_rope_or, key_value_heads, needed, only, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;

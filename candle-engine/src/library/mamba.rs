@@ -1,7 +1,7 @@
 //! Mamba, the first version. A state of constant size replaces the cache, and tokens are computed one after another.
 
 use super::fields::{needed, only, only_count};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;

@@ -19,6 +19,7 @@ mod fields;
 mod glm4;
 mod gpt_big_code;
 mod lfm2;
+mod library_model;
 mod loading;
 mod mamba;
 mod mpt;
@@ -32,68 +33,3 @@ mod tests;
 mod weights;
 
 pub(crate) use loading::{check, load};
-
-use crate::files::ConfigFields;
-use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
-
-/// The dimensions of a model that the batch and the memory report need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sizes {
-    /// Length of one row of logits.
-    vocabulary: usize,
-    /// Maximum number of positions the model computes correctly.
-    context_tokens: usize,
-    /// Numbers that one token adds to the cache, over all layers.
-    cache_numbers: usize,
-}
-
-/// A model of one family, with the cache of one sequence.
-trait LibraryModel: Sized + Send + 'static {
-    /// The checked configuration.
-    type Config: Send + 'static;
-    /// Several tokens may follow computed ones in one pass. Otherwise a prompt is computed in a single pass.
-    const CONTINUES: bool = true;
-
-    /// Reads `config.json` for sequences of at most `context` tokens.
-    ///
-    /// # Errors
-    /// The problem, without the file's name, if a field is missing, wrong, or requires something the model does not compute.
-    fn describe(
-        config: ConfigFields<'_>,
-        context: usize,
-    ) -> std::result::Result<(Self::Config, Sizes), String>;
-
-    /// Creates an instance for a new sequence. Tensors are shared with other instances.
-    ///
-    /// # Errors
-    /// If a tensor is missing or its shape contradicts the configuration.
-    fn load(config: &Self::Config, weights: VarBuilder<'_>) -> Result<Self>;
-
-    /// Computes `tokens`, of shape (1, n), which follow the `past` computed ones, and returns the logits of the last one.
-    ///
-    /// # Errors
-    /// If the device fails.
-    fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor>;
-
-    /// Forgets the sequence, for reuse by another one. Returns false if the model cannot; the instance is dropped then.
-    fn reset(&mut self) -> bool {
-        false
-    }
-}
-
-/// An instance of any family.
-trait Sequence: Send {
-    fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor>;
-    fn reset(&mut self) -> bool;
-}
-
-impl<M: LibraryModel> Sequence for M {
-    fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor> {
-        LibraryModel::forward(self, tokens, past)
-    }
-
-    fn reset(&mut self) -> bool {
-        LibraryModel::reset(self)
-    }
-}

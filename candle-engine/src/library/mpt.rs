@@ -3,7 +3,7 @@
 
 use super::attention::{Cache, mask};
 use super::fields::{needed, only, only_count, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::{Embedding, LayerNorm, Linear, VarBuilder, embedding, linear_no_bias};

@@ -1,7 +1,7 @@
 //! Computes steps with one instance of the model per sequence.
 
-use super::Sequence;
 use super::families::Description;
+use super::library_model::Sequence;
 use super::weights::SharedWeights;
 use crate::batch::Network;
 use crate::model::{AdapterTensors, HiddenStates};

@@ -1,7 +1,7 @@
 //! OLMo, the first version. [`crate::model`] computes OLMo 2.
 
 use super::fields::{full_rope, key_value_heads, needed, one_of, only, parsed, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

@@ -1,7 +1,7 @@
 //! Phi 1, 1.5 and 2.
 
 use super::fields::{key_value_heads, needed, one_of, only, parsed, rope, shape};
-use super::{LibraryModel, Sizes};
+use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

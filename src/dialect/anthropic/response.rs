@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::super::chunk::{CallPiece, Chunk, Tokens, too_many_calls};
+use super::super::ids::new_id;
 use super::super::seal::Sealer;
-use super::super::translation::{Tell, new_id, write_event};
+use super::super::translation::{Tell, write_event};
 use super::errors::error_of;
 use crate::damaged::CALLS_MAX;
 use api_types::error::Failure;

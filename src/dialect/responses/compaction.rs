@@ -5,8 +5,9 @@ use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::super::chunk::Chunk;
+use super::super::ids::new_id;
 use super::super::seal::Sealer;
-use super::super::translation::{Hints, Reading, TranslatedRequest, new_id};
+use super::super::translation::{Hints, Reading, TranslatedRequest};
 use super::continued::{conversation, earlier};
 use super::items::{add_request, messages};
 use super::kept::items_of;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::chunk::{CallPiece, Chunk, too_many_calls};
 use super::super::translation::{Tell, write_event};
 use super::Response;
-use super::background::RunFailure;
 use super::response::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, thought_part};
+use crate::background_run::RunFailure;
 use crate::damaged::CALLS_MAX;
 use crate::stored::Unwritten;
 

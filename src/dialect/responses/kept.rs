@@ -6,8 +6,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use store::StoredItem;
 
+use super::super::ids::new_id;
 use super::super::seal::Sealer;
-use super::super::translation::new_id;
 use super::Response;
 use super::items::check_items;
 use super::response::Item;

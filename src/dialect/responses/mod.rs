@@ -11,7 +11,8 @@ mod request;
 mod response;
 mod tools;
 
-pub use background::{BackgroundRun, RunFailure, Settlement, announcement, ended, last_event};
+pub use super::background_run::{BackgroundRun, RunFailure, Settlement};
+pub use background::{announcement, ended, last_event};
 pub use compaction::{Compaction, compact};
 pub use kept::{given_items, input_items, shown};
 pub use request::{counted, read};

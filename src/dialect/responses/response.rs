@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::chunk::{CallPiece, Chunk, Tokens};
 use super::super::custom::{InputText, input_of};
+use super::super::ids::new_id;
 use super::super::seal::Sealer;
-use super::super::translation::{Reading, new_id};
-use super::background::BackgroundRun;
+use super::super::translation::Reading;
 use super::tools::ToolNames;
+use crate::background_run::BackgroundRun;
 use crate::stored::Ticket;
 use api_types::error::Failure;
 

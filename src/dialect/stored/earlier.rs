@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::service::{Link, StoredResponses};
 use super::ticket::{Continued, Ticket};
 use super::wanted::{ITEMS_MAX, Wanted};
-use crate::responses::BackgroundRun;
+use crate::background_run::BackgroundRun;
 use api_types::error::{ErrorKind, Failure};
 use store::{ChainBounds, ItemPlace, StoreError, StoredItem};
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::memory::weight;
 use super::service::StoredResponses;
-use crate::responses::BackgroundRun;
+use crate::background_run::BackgroundRun;
 use store::{StoredItem, StoredResponse};
 
 /// Memory reserved for a response in addition to its request, until its size is known.

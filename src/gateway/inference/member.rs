@@ -13,7 +13,7 @@ use crate::virtual_models::attempts::Attempts;
 use crate::virtual_models::causes::{Cause, cause};
 use crate::virtual_models::request_facts::RequestFacts;
 use crate::virtual_models::selection::{SelectionError, select};
-use crate::virtual_models::table::{Rule, VirtualModel};
+use crate::virtual_table::table::{Rule, VirtualModel};
 use api_types::error::Failure;
 use catalog::Recipe;
 use controller::Route;

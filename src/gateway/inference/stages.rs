@@ -1,5 +1,5 @@
 //! The path of a chat or completion, in any API. Each stage runs once and hands its result to the next. The pool decides about
-//! loading and placement. One file because each stage hands its result to the next.
+//! loading and placement.
 //!
 //! ```text
 //!  received ──▶ understood ──▶ admitted ──▶ seated ──▶ answered
@@ -22,6 +22,7 @@ use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::call::Call;
 use crate::inference::member::{self, Spare};
+use crate::inference::received::receive;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{mended, read};
@@ -34,8 +35,7 @@ use api_types::dto::class_name;
 use api_types::error::{ENGINE_CRASHED, Failure};
 use catalog::Recipe;
 use controller::{Lease, Seat};
-use dialect::stored::{Desk, Wanted};
-use dialect::{CHAT, COMPLETIONS, Dialect, Reading, Teller, TranslatedRequest};
+use dialect::{CHAT, COMPLETIONS, Dialect, Teller, TranslatedRequest};
 use edge::PlainBody;
 use edge::record::{self, Record};
 use pool::Span;
@@ -166,62 +166,6 @@ async fn attempt(
     }
 }
 
-/// The first stage: translates the body, already read within its size limit, from its API into OpenAI's form.
-async fn receive(
-    app: &App,
-    context: &RequestContext,
-    body: Bytes,
-    dialect: Dialect,
-) -> Result<TranslatedRequest<Teller>, Failed> {
-    if !dialect.reads(&body) {
-        // Keeps the share: nothing has been allocated in addition to the body.
-        return Ok(TranslatedRequest::plain(body, Teller::Plain));
-    }
-    let reading = match dialect {
-        // Boxed because it is rare, and large within each request's future.
-        Dialect::Responses => Box::pin(reading(app, context, &body, dialect)).await?,
-        Dialect::OpenAi | Dialect::Anthropic => context.reading(app),
-    };
-    let earlier = reading.desk.as_ref().map_or(0, |desk| desk.earlier().bytes);
-    let (bytes, share) = (body.len() + earlier, record::share());
-    let early = |failure: Failure| (None, failure);
-    let translate = move || dialect.read(body, &reading);
-    let translated = app.reading.run(bytes, translate).await;
-    let mut translated = translated.map_err(early)?;
-    translated.body = share.charge(translated.body);
-    Ok(translated)
-}
-
-/// Collects the input that the dialect needs in addition to the body.
-pub(crate) async fn reading(
-    app: &App,
-    context: &RequestContext,
-    body: &Bytes,
-    dialect: Dialect,
-) -> Result<Reading, Failed> {
-    let mut reading = context.reading(app);
-    if dialect == Dialect::Responses && app.responses.is_on() {
-        let desk = desk(app, context, body).await;
-        reading.desk = Some(desk.map_err(|failure| (None, failure))?);
-    }
-    Ok(reading)
-}
-
-/// The store for the response, with the stored responses that the request refers to.
-async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
-    let (bytes, copy) = (body.len(), body.clone());
-    let wanted = app
-        .reading
-        .run(bytes, move || Ok(Wanted::new(&copy)))
-        .await?;
-    let most = app.config().server.body_limit.0.0;
-    let holder = context.user.account.id();
-    Desk::open(&app.responses, &holder, wanted, most, |bytes| {
-        app.edge.more_memory(bytes)
-    })
-    .await
-}
-
 /// The result of taking a seat.
 #[expect(
     clippy::large_enum_variant,
@@ -264,12 +208,15 @@ async fn seat(
                 .seat_now(&route, &user, request.conversation, adapter)
             {
                 Some(lease) => Ok(Seat::Now(lease)),
-                None => return Err(fail(admission::not_ready(app, sight, &route).await)),
+                None => {
+                    let refusal = Box::pin(admission::not_ready(app, sight, &route));
+                    return Err(fail(refusal.await));
+                }
             }
         }
         (None, _) => {
             if !was_ready {
-                app.handle.look_for_program(&route).await;
+                Box::pin(app.handle.look_for_program(&route)).await;
             }
             let gives_up = deadlines.gives_up(now);
             let conversation = request.conversation;
@@ -301,13 +248,16 @@ async fn seat(
             let every = begins.then_some(every);
             let until = [every, deadlines.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
-            match tokio::time::timeout(until, waiting.seat()).await {
+            // Boxed, like the errors here, to keep the future of a request small.
+            match tokio::time::timeout(until, Box::pin(waiting.seat())).await {
                 Ok(seat) => seat.map_err(|refusal| {
                     app.refused_after_waiting(&model);
                     fail(Failure::refused(&model, &sight.refusal(refusal)))
                 })?,
                 Err(_) if deadlines.seat == Some(until) => {
-                    return Err(fail(admission::not_ready(app, sight, &route).await));
+                    return Err(fail(
+                        Box::pin(admission::not_ready(app, sight, &route)).await,
+                    ));
                 }
                 Err(_) => {
                     let ignored = call.request.outgoing.ignored.clone();

@@ -8,10 +8,10 @@ use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 
 use crate::auth::User;
+use crate::conversation;
 use crate::inference::adapters;
 use crate::inference::admission::{self, RequestContext};
 use crate::inference::member;
-use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::hub_registration;

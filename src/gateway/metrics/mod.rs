@@ -36,12 +36,6 @@ pub(crate) const WAITS: &[f64] = &[
     120.0, 300.0, 900.0,
 ];
 
-/// Buckets for work before an engine receives a request: from a tenth of a millisecond.
-pub(crate) const WORK: &[f64] = &[
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    5.0, 10.0,
-];
-
 /// Cheap to clone; all clones share their counts.
 #[derive(Clone, Debug)]
 pub struct Metrics {

@@ -4,6 +4,7 @@
 mod admin;
 mod counts;
 mod figures;
+mod folder;
 mod record;
 mod service;
 

@@ -1,13 +1,13 @@
 //! The batches that are not complete, shared by the routes and the runner, and the folder of all files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::counts::BatchCounts;
+use super::folder;
 use super::record::{BatchRecord, LearnedSpeed, Running, Status};
 use api_types::error::{ErrorKind, Failure};
 use config::LiveConfig;
@@ -16,8 +16,6 @@ use store::{BatchPage, Store, StoreError, StoredFile};
 
 /// The folder of files, in `state.dir`.
 const FOLDER: &str = "files";
-/// The time after which a silent upload has ended.
-const UNFINISHED_FOR: Duration = Duration::from_secs(3_600);
 /// The number of batches from which speeds are learned after a start.
 const SPEEDS_FROM: u32 = 100;
 /// Uploads of one holder at the same time.
@@ -132,7 +130,7 @@ impl Batches {
         let open: Vec<String> = self.with_open(|open| open.keys().cloned().collect());
         let dir = self.dir.clone();
         let removed =
-            tokio::task::spawn_blocking(move || remove_orphans(&dir, &known, &open)).await;
+            tokio::task::spawn_blocking(move || folder::remove_orphans(&dir, &known, &open)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "files without a record cannot be removed");
         }
@@ -295,7 +293,7 @@ impl Batches {
         }
         let stored = self.store.open_batches().await?;
         let dir = self.dir.clone();
-        let sizes = tokio::task::spawn_blocking(move || result_sizes(&dir)).await;
+        let sizes = tokio::task::spawn_blocking(move || folder::result_sizes(&dir)).await;
         let sizes = sizes.unwrap_or_default();
         for record in stored.into_iter().filter_map(read) {
             let result_bytes = sizes.get(&record.id).copied().unwrap_or(0);
@@ -339,42 +337,6 @@ impl Batches {
     }
 }
 
-/// The sizes of the results in this folder, by batch. A folder that cannot be read has none.
-fn result_sizes(dir: &Path) -> BTreeMap<String, u64> {
-    let mut sizes = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let kinds = [".output.jsonl", ".errors.jsonl"];
-        let batch = kinds.iter().find_map(|kind| name.strip_suffix(kind));
-        if let (Some(batch), Ok(found)) = (batch, entry.metadata()) {
-            *sizes.entry(batch.to_owned()).or_default() += found.len();
-        }
-    }
-    sizes
-}
-
-/// Removes old files that neither `known` nor an open batch names.
-fn remove_orphans(dir: &Path, known: &BTreeSet<String>, open: &[String]) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_part = name.ends_with(".part");
-        let stem = name
-            .strip_suffix(".jsonl")
-            .or_else(|| name.strip_suffix(".index"));
-        let is_named = stem.is_none_or(|stem| {
-            let batch = stem.rsplit_once('.').map(|(batch, _)| batch);
-            known.contains(stem) || open.iter().any(|id| batch == Some(id.as_str()))
-        });
-        let age = entry.metadata()?.modified()?.elapsed();
-        // Uploads of this process may be in progress; a silent client is refused after a minute.
-        if (is_part || !is_named) && age.is_ok_and(|age| age > UNFINISHED_FOR) {
-            std::fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// The error for a client when the store fails.
 pub(crate) fn store_failed(fault: StoreError) -> Failure {
     if !fault.is_logged_by_the_store() {
@@ -399,6 +361,3 @@ pub(crate) fn read(stored: store::StoredBatch) -> Option<BatchRecord> {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

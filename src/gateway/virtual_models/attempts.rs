@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::table::{Rule, VirtualModel};
+use crate::virtual_table::table::{Rule, VirtualModel};
 
 /// The virtual model of a request, and its attempts.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::outlook::Outlook;
 use super::request_facts::RequestFacts;
-use super::table::{Rule, VirtualModel};
+use crate::virtual_table::table::{Rule, VirtualModel};
 use pool::Span;
 
 /// A member that the caller may use and that exists.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::request_facts::RequestFacts;
 use super::selection::select;
-use super::table::{Rule, VirtualModel};
 use crate::auth::sight::Sight;
 use crate::state::App;
+use crate::virtual_table::table::{Rule, Table, VirtualModel};
 use api_types::dto::{VirtualChoice, VirtualMember, VirtualModelList, VirtualModelView};
 use api_types::error::Failure;
 use config::VirtualModelsSection;
@@ -88,7 +88,7 @@ pub fn view(app: &App, model: &VirtualModel, source: &'static str) -> VirtualMod
 
 /// Warnings about virtual models of a configuration that do not fit the catalogue.
 pub fn catalogue_warnings(section: &VirtualModelsSection, handle: &Handle) -> Vec<String> {
-    let (table, _) = super::table::Table::new(section, &VirtualModelsSection::new());
+    let (table, _) = Table::new(section, &VirtualModelsSection::new());
     let models = table.models.iter();
     let warnings = models.flat_map(|(name, model)| catalogue_warnings_of(handle, name, model));
     warnings.collect()

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::inference::request::conversation;
+use crate::conversation;
 
 /// Average for English text.
 const BYTES_PER_TOKEN: u64 = 4;

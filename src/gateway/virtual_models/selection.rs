@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::choice::{Candidate, Readiness, Reason, choose};
 use super::outlook::Outlook;
 use super::request_facts::RequestFacts;
-use super::table::{Rule, VirtualModel};
 use crate::auth::sight::Sight;
+use crate::virtual_table::table::{Rule, VirtualModel};
 use api_types::error::{ErrorKind, Failure};
 use controller::{Handle, Route};
 

@@ -1,9 +1,11 @@
 //! Tests of the forecasts of batches, on a pool of one or two devices whose hours are known.
 
+use super::course::MODELS_MAX;
 use super::*;
+use crate::facts::room_hours::HOUR;
 use crate::{
-    BatchDemand, DeviceReading, Event, GateReading, HostReading, KeyId, Limits, ModelSpec,
-    Priority, Ticket,
+    BatchDemand, DeviceReading, Event, GateReading, HostReading, KeyId, Limits, ModelSpec, NodeId,
+    Priority, ReplicaId, Ticket,
 };
 
 const MINUTE: Span = Span::from_secs(60);

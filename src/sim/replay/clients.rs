@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::report::Report;
-use super::run::{Options, Play};
+use super::run::{Options, Play, Response};
 use super::scenario::{Arrival, Scenario};
 use pool::{KeyId, ModelId, Span, Time};
 
@@ -25,15 +25,6 @@ pub struct Clients {
     pub think: Span,
     /// `(n, delay)`: every n-th request of the key is late by the delay, as on a busy machine. 0 disables delays.
     pub late: (u64, Span),
-}
-
-/// The response to a request. A refused request has no service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response {
-    pub key: KeyId,
-    /// The time of the seat or of the refusal.
-    pub seated: Time,
-    pub service: Span,
 }
 
 /// Lets clients send requests to the production core until a time, then answers the waiting ones. A client whose request is cut

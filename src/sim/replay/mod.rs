@@ -34,10 +34,10 @@ pub use baselines::{
     BASELINES, Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama,
 };
 pub use bound::{Bound, bound};
-pub use clients::{Clients, Response, run_clients};
+pub use clients::{Clients, run_clients};
 pub use report::{
     Attainment, BatchReport, BatchResult, ForecastReport, Holding, KEYS_MAX, Report, Tally, Waits,
 };
 pub use rule::{Facts, Queued, Resident, Rule, Wish};
-pub use run::{Options, run};
+pub use run::{Options, Response, run};
 pub use scenario::{Arrival, BatchArrival, BatchTimes, Scenario};

@@ -9,7 +9,6 @@ use core::cmp::Reverse;
 
 use super::accounts::Accounts;
 use super::batches::{BatchDue, Batches};
-use super::clients::Response;
 use super::equals::{Standing, best};
 use super::forecasts::{First, Forecasts};
 use super::report::Report;
@@ -55,6 +54,15 @@ impl Default for Options {
             any_of: Vec::new(),
         }
     }
+}
+
+/// The response to a request. A refused request has no service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub key: KeyId,
+    /// The time of the seat or of the refusal.
+    pub seated: Time,
+    pub service: Span,
 }
 
 /// Replays the requests to the end. `progress` is called every 4096 requests.

@@ -1,3 +1,5 @@
+//! Tests of the section of virtual models: each rule is read, and problems name their model and field.
+
 use super::*;
 
 fn section(text: &str) -> VirtualModelsSection {

@@ -10,7 +10,7 @@ use api_types::error::Failure;
 use reading::IgnoredFields;
 
 /// Checks items as they are added to a conversation, named `items` in messages.
-pub(in crate::responses) fn check_items(items: &[Value], sealer: &Sealer) -> Result<(), Failure> {
+pub fn check_items(items: &[Value], sealer: &Sealer) -> Result<(), Failure> {
     let mut chat = Chat {
         messages: Vec::new(),
         thought: None,
@@ -31,7 +31,7 @@ pub(in crate::responses) fn check_items(items: &[Value], sealer: &Sealer) -> Res
 }
 
 /// Adds a request of the user at the end of a conversation.
-pub(in crate::responses) fn add_request(messages: &mut Vec<Value>, text: &str) {
+pub fn add_request(messages: &mut Vec<Value>, text: &str) {
     match messages.last_mut() {
         Some(last) if last["role"] == "user" => join(&mut last["content"], json!(text)),
         _ => messages.push(json!({"role": "user", "content": text})),

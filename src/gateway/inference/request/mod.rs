@@ -1,6 +1,5 @@
 //! Requests from clients: reading within a size limit, validation, and rewriting for the engine.
 
-pub(crate) mod conversation;
 pub mod engine_routes;
 pub mod failed;
 pub mod form;

@@ -62,7 +62,7 @@ const SPEECH_FIELDS: [&str; 7] = [
         (status = 200, description = "The text, in the format of `response_format`", content(
             (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
             (String = "text/plain", example = json!("The model is loaded.")),
-            (String = "text/event-stream"),
+            (String = "text/event-stream", example = json!("event: transcript.text.delta\ndata: {\"type\":\"transcript.text.delta\",\"delta\":\"The model is loaded.\"}\n\n")),
         )),
         InferenceErrors,
     )

@@ -9,11 +9,12 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::User;
-use crate::background::accept;
 use crate::inference::admission::RequestContext;
+use crate::inference::background::accept;
+use crate::inference::received::reading;
 use crate::inference::request::receiving::read;
 use crate::inference::routes::tokens;
-use crate::inference::stages::{complete_read, reading, respond};
+use crate::inference::stages::{complete_read, respond};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use api_types::schemas::responses::ResponseRequest;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use crate::auth::User;
-use crate::background::accept::streamed;
-use crate::background::service::{self, Ended};
+use crate::inference::background::accept::streamed;
+use crate::inference::background::service::{self, Ended};
 use crate::openapi::{ModelErrors, StoredErrors};
 use crate::path_params::Path;
 use crate::state::App;

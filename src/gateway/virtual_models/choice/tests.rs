@@ -1,5 +1,7 @@
+//! Tests of `choice.rs`: the member that each rule chooses, and the reason.
+
 use super::*;
-use crate::virtual_models::table::tests::model;
+use crate::virtual_table::table::tests::model;
 
 /// Members without a ready replica, all of them candidates.
 fn cold(count: usize) -> Vec<Candidate> {

@@ -1,4 +1,4 @@
-//! Tests of `service.rs`: files that no record names.
+//! Tests of `folder.rs`: files that no record names, and the sizes of results.
 
 use std::fs::File;
 use std::time::SystemTime;
