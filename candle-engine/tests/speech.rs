@@ -13,7 +13,7 @@ const TRANSLATIONS: &str = "/v1/audio/translations";
 const RATE: usize = 16_000;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/speech")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/speech/whisper")
 }
 
 async fn start_model(model: &Path) -> Engine {

@@ -35,7 +35,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-KEPT = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "speech"
+KEPT = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "speech" / "whisper"
 RATE = 16000
 WINDOW = 30 * RATE
 LANGUAGES = ["en", "de", "fr", "es", "ru", "ja", "zh", "yue"]

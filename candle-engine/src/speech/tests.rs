@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The folder of the tiny model.
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/speech")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/speech/whisper")
 }
 
 /// The tokens of the tiny model.
