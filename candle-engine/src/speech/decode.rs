@@ -131,7 +131,7 @@ fn attempt(
     let text = vocabulary.text(&tokens);
     Ok(Some(WindowText {
         mean_logprob: sum / (tokens.len() + 1) as f64,
-        compression_ratio: compression_ratio(text.trim()),
+        compression_ratio: compression_ratio(stripped(&text)),
         tokens,
         temperature,
         no_speech,
@@ -187,6 +187,12 @@ fn choose(logits: &[f32], temperature: f32, random: &mut impl Rng) -> Option<u32
     Some(likeliest as u32)
 }
 
+/// The text without white space at its ends, as Python's `strip` removes it: the separators U+001C to U+001F count as white space.
+pub(super) fn stripped(text: &str) -> &str {
+    let is_space = |c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c);
+    text.trim_matches(is_space)
+}
+
 /// The size of a text, divided by its compressed size.
 fn compression_ratio(text: &str) -> f64 {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
@@ -229,6 +235,13 @@ mod tests {
         let sentence = "The pool keeps many models on a few devices.";
         assert!(compression_ratio(sentence) < COMPRESSION_MAX);
         assert!(compression_ratio("").abs() < 1e-9);
+    }
+
+    #[test]
+    fn separators_are_white_space_at_the_ends_of_a_text() {
+        assert_eq!(stripped(" \u{1e}a\u{1c} b\u{1f}\u{3000}"), "a\u{1c} b");
+        assert_eq!(stripped("\u{1b}\u{1d}"), "\u{1b}");
+        assert_eq!(stripped("\u{1e}\u{1e}"), "");
     }
 
     #[test]

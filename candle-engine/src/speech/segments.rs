@@ -1,6 +1,6 @@
 //! Splits a window's text at its timestamps into segments, and decides where the next window begins, as OpenAI's `transcribe.py`.
 
-use super::decode::WindowText;
+use super::decode::{WindowText, stripped};
 use super::vocabulary::Vocabulary;
 
 /// Frames per step of a timestamp.
@@ -35,7 +35,7 @@ pub(super) fn split(
     let frame_of = |token: u32| vocabulary.steps_of(token) * STEP_FRAMES;
     let segment = |start: usize, end: usize, tokens: &[u32]| {
         let text = vocabulary.text(tokens);
-        let is_kept = start != end && !text.trim().is_empty();
+        let is_kept = start != end && !stripped(&text).is_empty();
         is_kept.then(|| Segment {
             seek,
             start: seek + start as u64,
@@ -149,5 +149,8 @@ mod tests {
         let tokens = [time(0), 40, time(1), time(1), time(1), 41];
         let (segments, advance) = split_tokens(&tokens);
         assert_eq!((segments.len(), advance), (1, ADVANCE_MIN));
+        let separator = vocabulary().encode("\u{1e}").expect("encodes")[0];
+        let tokens = [time(0), separator, time(100), time(100), 41, time(300)];
+        assert_eq!(split_tokens(&tokens), (vec![(1200, 1600, 3)], 3000));
     }
 }
