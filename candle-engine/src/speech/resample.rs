@@ -46,7 +46,10 @@ impl Converter {
             let fft = Fft::new(rate as usize, SAMPLE_RATE, CHUNK, 1, FixedSync::Input);
             let fft = fft.map_err(|error| error.to_string())?;
             converter.output = vec![0.0; fft.output_frames_max()];
-            converter.delay_left = fft.output_delay();
+            // The filter's middle is a sample of the input: half a sample before the middle that `output_delay` assumes, if the
+            // size is odd.
+            let (input, output) = (fft.fft_size_in(), fft.fft_size_out());
+            converter.delay_left = (input / 2 * output + input / 2) / input;
             converter.fft = Some(fft);
         }
         Ok(converter)
@@ -158,12 +161,14 @@ mod tests {
             let expected = sine(16_000, 440.0, 0.7);
             let longer = made.len().abs_diff(expected.len());
             assert!(longer <= 1, "{rate}: {}", made.len());
-            // The filter's edges are left out.
-            let (ours, theirs) = (&made[2000..9000], &expected[2000..9000]);
+            // The filter's edges are left out. The first sample is far from a rise, which a rounded sample may pass: 55 periods
+            // are 2,000 samples.
+            let (ours, theirs) = (&made[2018..9018], &expected[2018..9018]);
             let (ours_rise, theirs_rise) = (rises(ours), rises(theirs));
+            assert_eq!(ours_rise.len(), theirs_rise.len(), "{rate}");
             let pairs = ours_rise.iter().zip(&theirs_rise);
             for (ours, theirs) in pairs {
-                assert!((ours - theirs).abs() < 1.0, "{rate}: {ours} {theirs}");
+                assert!((ours - theirs).abs() < 0.51, "{rate}: {ours} {theirs}");
             }
             let first_and_last = |rises: &[f64]| rises[rises.len() - 1] - rises[0];
             let periods = (ours_rise.len() - 1) as f64;
