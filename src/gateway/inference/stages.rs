@@ -118,10 +118,10 @@ pub async fn respond(
     app: &App,
     context: &RequestContext,
     path: &'static str,
-    translated: TranslatedRequest<Teller>,
+    mut translated: TranslatedRequest<Teller>,
 ) -> Result<Response, Failed> {
     let mut spare = member::spare(app, context, &translated);
-    let ended = attempt(app, context, path, translated, &mut spare).await;
+    let ended = attempt(app, context, path, &mut translated, &mut spare).await;
     match spare {
         None => ended,
         // Boxed because few requests may fall back.
@@ -138,18 +138,20 @@ async fn fall_back(
     mut ended: Result<Response, Failed>,
 ) -> Result<Response, Failed> {
     while member::cause_to_fall_back(app, context, &ended).is_some() {
-        ended = attempt(app, context, path, spare.clone(), &mut None).await;
+        let mut translated = spare.clone();
+        ended = attempt(app, context, path, &mut translated, &mut None).await;
     }
     ended
 }
 
-/// Serves the request with the model that it names, or with a member of its virtual model. Drops `spare` if no other member may
+/// Serves the request with the model that it names, or with a member of its virtual model. Takes the request out of `translated`,
+/// which is lent because each function that takes it by value adds its size to the future. Drops `spare` if no other member may
 /// serve it.
 async fn attempt(
     app: &App,
     context: &RequestContext,
     path: &'static str,
-    translated: TranslatedRequest<Teller>,
+    translated: &mut TranslatedRequest<Teller>,
     spare: &mut Spare,
 ) -> Result<Response, Failed> {
     let understood = understand(app, context, path, translated).await;

@@ -59,16 +59,18 @@ pub(crate) struct Understood {
     pub wish: ServiceWish,
 }
 
+/// The second stage: finds the model and checks the request. Takes the request out of `translated`.
 pub(crate) async fn understand(
     app: &App,
     context: &RequestContext,
     path: &'static str,
-    translated: TranslatedRequest<Teller>,
+    translated: &mut TranslatedRequest<Teller>,
 ) -> Result<Understood, Failed> {
     let share = record::share();
-    let (scanned, route) = find(app, context, translated.body).await?;
+    let body = std::mem::take(&mut translated.body);
+    let (scanned, route) = find(app, context, body).await?;
     let model = Arc::clone(&route.name);
-    let mut teller = translated.teller;
+    let mut teller = std::mem::replace(&mut translated.teller, Teller::Plain);
     if context.attempts.is_virtual() {
         // Other APIs would repeat the name in the request.
         teller.set_model(&scanned.model);
@@ -82,7 +84,7 @@ pub(crate) async fn understand(
         reasoning,
         unknown,
         names,
-    } = *translated.hints;
+    } = std::mem::take(&mut *translated.hints);
     if route.entry.unknown_fields == UnknownFields::Refuse {
         refuse_unknown(&unknown).map_err(fail)?;
     }
@@ -154,7 +156,7 @@ pub(crate) async fn understand(
             *field = (*own).to_owned();
         }
     }
-    outgoing.ignored.extend(translated.ignored);
+    outgoing.ignored.append(&mut translated.ignored);
     outgoing.ignored.extend(unknown);
     // Takes over the memory share of the client's body, which has been dropped.
     let body = share.charge(std::mem::take(&mut outgoing.body));

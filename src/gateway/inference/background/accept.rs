@@ -68,7 +68,7 @@ pub(crate) async fn accept(
     };
     let ignored = translated.ignored.clone();
     // Refuses what the model cannot serve. The run checks it again with the rights of its time.
-    drop(understand(app, context, CHAT, translated).await?);
+    drop(understand(app, context, CHAT, &mut translated).await?);
     let stream = serde_json::from_slice::<StreamHead>(&body).ok();
     let is_streamed = stream.and_then(|head| head.stream) == Some(true);
     let request = String::from_utf8(body.to_vec())
