@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     /// Keeps the future small: it is moved several times and lives in the connection's task.
-    const FUTURE_BYTES_MAX: usize = 8 << 10;
+    const FUTURE_BYTES_MAX: usize = 8_448;
 
     fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
         size_of::<F>()
