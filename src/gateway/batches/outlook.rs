@@ -119,9 +119,7 @@ fn works(app: &App, open: &[OpenBatch], from_wall: impl Fn(Time) -> Time) -> Vec
 impl Runner {
     /// Takes new forecasts, and has the next ones made when they are due.
     pub async fn look_ahead(&mut self) {
-        if let Some(made) = self.outlook.take_if(|made| made.is_finished())
-            && let Ok(Some(outlook)) = made.await
-        {
+        if let Some(Ok(Some(outlook))) = self.outlook.try_join_next() {
             self.take_outlook(outlook).await;
         }
         let now = self.app.handle.clock().now();
@@ -130,14 +128,14 @@ impl Runner {
             .is_none_or(|last| now.since(last) >= LOOK_EVERY);
         if self.active.is_empty() {
             self.must_begin.clear();
-        } else if is_due && self.outlook.is_none() {
+        } else if is_due && self.outlook.is_empty() {
             self.looked_at = Some(now);
             let app = self.app.clone();
-            self.outlook = Some(tokio::spawn(async move {
+            self.outlook.spawn(async move {
                 let _turn = app.batches.looking.lock().await;
                 let open = open_batches(&app, None);
                 make(&app, &open).await
-            }));
+            });
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +73,7 @@ pub(super) struct Runner {
     /// The times by which loads have to begin for deadlines (B7).
     pub must_begin: BTreeMap<ModelId, Time>,
     /// The forecasts that are being made, and the time of the last ones.
-    pub outlook: Option<JoinHandle<Option<Outlook>>>,
+    pub outlook: JoinSet<Option<Outlook>>,
     pub looked_at: Option<Time>,
     /// Requests that run without a seat.
     pub seatless: u64,
@@ -154,7 +154,7 @@ impl Runner {
             speeds: Speeds::default(),
             demands: Vec::new(),
             must_begin: BTreeMap::new(),
-            outlook: None,
+            outlook: JoinSet::new(),
             looked_at: None,
             seatless: 0,
             forgot_at: Time::default(),

@@ -22,11 +22,14 @@ pub(super) fn write(snapshot: &Snapshot, counts: &[(String, Counts)], text: &mut
     write_counts(counts, text);
 }
 
+type HistogramOf = fn(&Counts) -> &Histogram;
+type TotalOf = fn(&Counts) -> u64;
+
 /// A family of vLLM's: its name, its help and its value for a model.
 type Family<T> = (&'static str, &'static str, T);
 
 fn write_counts(counts: &[(String, Counts)], text: &mut Text) {
-    let histograms: [Family<fn(&Counts) -> &Histogram>; 3] = [
+    let histograms: [Family<HistogramOf>; 3] = [
         (
             "vllm:time_to_first_token_seconds",
             "Time from the arrival of a request to the first token of its response, for responses that the engine streams.",
@@ -49,7 +52,7 @@ fn write_counts(counts: &[(String, Counts)], text: &mut Text) {
             text.histogram(&[("model_name", model)], histogram(counts));
         }
     }
-    let totals: [Family<fn(&Counts) -> u64>; 2] = [
+    let totals: [Family<TotalOf>; 2] = [
         ("vllm:prompt_tokens_total", "Tokens of prompts.", |counts| {
             counts.prompt
         }),

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use support::service::Pool;
 
 fn pool() -> Pool {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("candle-engine/tests/vectors/speech/whisper");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("candle-engine/tests/vectors/speech/whisper");
     assert!(path.is_dir(), "{} is there", path.display());
     let text = format!(
         "engine_config:\n  model_id: hearer\n  type: CandleEngine\n  model_path: {path:?}\n"
