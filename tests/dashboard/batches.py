@@ -27,15 +27,15 @@ def choose(page, batch, item):
 
 @check
 def an_administrator_sees_all_batches_and_confirms_every_change(browser):
-    first, second, third = (paused_batch("steady", 20) for _ in range(3))
+    first, second, third = (paused_batch("steady", 60) for _ in range(3))
     api("PATCH", "batches", {"rank": 7}, f"?id={first}")
     api("PATCH", "batches", {"rank": 5}, f"?id={second}")
     it = tab(browser, ADMIN)
     page = it.go("batches")
     expect(page.get_by_role("heading", name="Batches", level=1)).to_be_visible()
-    for words in ("a user", "steady", "of 20", "Paused", "until"):
+    for words in ("a user", "steady", "of 60", "Paused", "until"):
         expect(row(page, first)).to_contain_text(words)
-    assert row(page, first).get_by_role("img").get_attribute("aria-label").endswith("failed of 20")
+    assert row(page, first).get_by_role("img").get_attribute("aria-label").endswith("failed of 60")
     order = [one.get_attribute("title") for one in page.locator(".table-body .stack > b").all()]
     assert order[:3] == [first, second, third], order
     # The ends of the list have no neighbour.
@@ -52,7 +52,7 @@ def an_administrator_sees_all_batches_and_confirms_every_change(browser):
     assert state_of(first)["model_pool"]["paused"], "a look at the effect changed it"
     dialog.get_by_role("button", name="Resume", exact=True).click()
     expect(row(page, first)).to_contain_text("Completed", timeout=PATIENCE_MS)
-    expect(row(page, first)).to_contain_text("20 of 20")
+    expect(row(page, first)).to_contain_text("60 of 60")
     dialog = choose(page, second, "Cancel…")
     dialog.get_by_role("button", name="Cancel the batch").click()
     expect(row(page, second)).to_contain_text("Cancelled", timeout=PATIENCE_MS)
@@ -67,7 +67,7 @@ def an_administrator_sees_all_batches_and_confirms_every_change(browser):
 
 @check
 def a_viewer_changes_no_batch_and_a_user_sees_and_cancels_own_batches(browser):
-    own = paused_batch("steady", 20)
+    own = paused_batch("steady", 60)
     it = tab(browser, VIEWER)
     page = it.go("batches")
     for item in menu(page, own).get_by_role("menuitem").all():
