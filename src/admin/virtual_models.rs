@@ -23,9 +23,9 @@ use gateway::virtual_models::{changes, preview};
     responses(
         (status = 200, description = "The virtual models", body = VirtualModelList, example = json!({
             "virtual_models": [{"name": "coder", "kind": "any_of",
-                "members": [{"model": "tiny-code", "state": "ready"}, {"model": "tiny-chat", "state": "cold"}],
-                "rule": {"any_of": ["tiny-code", "tiny-chat"]}, "source": "configuration",
-                "next": {"name": "coder", "kind": "any_of", "member": "tiny-code", "reason": "it is the first ready member with a free seat"},
+                "members": [{"model": "tiny-guide", "state": "ready"}, {"model": "tiny-chat", "state": "cold"}],
+                "rule": {"any_of": ["tiny-guide", "tiny-chat"]}, "source": "configuration",
+                "next": {"name": "coder", "kind": "any_of", "member": "tiny-guide", "reason": "it is the first ready member with a free seat"},
                 "warnings": []}]
         })),
         AdminErrors,
@@ -49,13 +49,13 @@ pub(crate) async fn list(
     put, path = "/admin/virtual_models", tag = "admin: models", operation_id = "set_virtual_model", security(("admin_key" = [])),
     params(("model" = String, Query, min_length = 1, description = "Its name.", example = "coder")),
     request_body(content = Option<Object>, description = "A virtual model, in the form of the section `virtual_models` of the configuration",
-        example = json!({"any_of": ["tiny-code", "tiny-chat"]})),
+        example = json!({"any_of": ["tiny-guide", "tiny-chat"]})),
     responses(
         (status = 200, description = "The virtual model is in force", body = VirtualModelView, example = json!({
             "name": "coder", "kind": "any_of",
-            "members": [{"model": "tiny-code", "state": "ready"}, {"model": "tiny-chat", "state": "cold"}],
-            "rule": {"any_of": ["tiny-code", "tiny-chat"]}, "source": "api",
-            "next": {"name": "coder", "kind": "any_of", "member": "tiny-code", "reason": "it is the first ready member with a free seat"},
+            "members": [{"model": "tiny-guide", "state": "ready"}, {"model": "tiny-chat", "state": "cold"}],
+            "rule": {"any_of": ["tiny-guide", "tiny-chat"]}, "source": "api",
+            "next": {"name": "coder", "kind": "any_of", "member": "tiny-guide", "reason": "it is the first ready member with a free seat"},
             "warnings": []
         })),
         AdminErrors,
