@@ -34,6 +34,7 @@ pub mod rayllm_names;
 mod reading;
 pub mod request_ids;
 pub mod routes;
+pub(crate) mod runner_lock;
 pub mod state;
 mod upstream;
 pub mod virtual_models;

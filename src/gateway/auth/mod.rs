@@ -6,6 +6,7 @@ pub mod credential;
 pub mod cross_site;
 pub mod identity;
 pub(crate) mod manager;
+pub(crate) mod present_rights;
 pub mod scraper;
 pub mod sight;
 pub(crate) mod sign_on;

@@ -1,15 +1,9 @@
 //! The holder of files and batches, and its present rights.
 
-use std::net::IpAddr;
-
-use crate::auth::User;
-use crate::auth::sight::matches_any;
 use crate::auth::sign_on::Person;
+use crate::auth::{User, present_rights};
 use crate::open_batches::BatchPerson;
 use crate::state::App;
-use config::InferenceAuth;
-use pool::KeyId;
-use store::Role;
 
 /// The holder's id.
 pub(super) fn holder(user: &User) -> String {
@@ -35,29 +29,7 @@ pub(super) fn user_of(
     if let Some(person) = person {
         return user_of_person(holder, person, endpoint, app);
     }
-    if let Some(id) = holder.strip_prefix("key:") {
-        let id = id.parse().map(KeyId).map_err(|_| unknown(holder))?;
-        let key = app.keys.find_id(id);
-        let key = key.filter(|key| key.role != Role::Viewer);
-        let key = key.ok_or("the key of this batch was revoked or has expired")?;
-        let routes = &key.allowed.routes;
-        if !routes.is_empty() && !matches_any(routes, endpoint) {
-            return Err(format!("the key of this batch may not use {endpoint}"));
-        }
-        return Ok(User::of_key(key, app));
-    }
-    let address = holder.strip_prefix("address:");
-    let address: Option<IpAddr> = address.and_then(|text| text.parse().ok());
-    let is_allowed = match app.config().auth.inference {
-        InferenceAuth::Open => true,
-        InferenceAuth::Loopback => address.is_some_and(|address| address.is_loopback()),
-        InferenceAuth::Key => false,
-    };
-    if is_allowed {
-        Ok(User::at(address, app))
-    } else {
-        Err("requests without a key are no longer accepted (auth.inference)".to_owned())
-    }
+    present_rights::user_of(holder, endpoint, "batch", app)
 }
 
 fn user_of_person(
@@ -82,10 +54,6 @@ fn user_of_person(
     if user.account.id() == holder {
         Ok(user)
     } else {
-        Err(unknown(holder))
+        Err(format!("the holder {holder} is unknown"))
     }
-}
-
-fn unknown(holder: &str) -> String {
-    format!("the holder {holder} is unknown")
 }

@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::outlook::Outlook;
 use super::speed::Speeds;
 use crate::inference::understood::real_name;
 use crate::open_batches::{BatchPerson, BatchRecord, LearnedSpeed, Outcome, Status};
+use crate::runner_lock;
 use crate::state::App;
 use batch::{Response, ResultError, ResultKind, ResultLine};
 use pool::{BatchDemand, ModelId, Time};
@@ -85,7 +85,7 @@ pub(super) struct Runner {
 pub async fn run(app: App, ending: CancellationToken) {
     // Held until the task ends.
     let _locked = tokio::select! {
-        locked = lock(&app) => locked,
+        locked = runner_lock::take(&app, "runner.lock", "batches", TURN_EVERY) => locked,
         () = ending.cancelled() => return,
     };
     let batches = Arc::clone(&app.batches);
@@ -115,31 +115,6 @@ pub async fn run(app: App, ending: CancellationToken) {
     // The next process runs the requests again that have not ended.
     runner.lines.shutdown().await;
     runner.jobs.values().for_each(Job::sync);
-}
-
-/// Waits for the lock of the folder. An earlier process may still write results.
-async fn lock(app: &App) -> File {
-    let mut is_logged = false;
-    loop {
-        let file = app.batches.dir().and_then(|dir| {
-            let mut options = OpenOptions::new();
-            options.create(true).truncate(false).write(true);
-            options.open(dir.join("runner.lock"))
-        });
-        let problem = match file {
-            Ok(file) => match file.try_lock() {
-                Ok(()) => return file,
-                Err(TryLockError::WouldBlock) => "another process runs the batches".to_owned(),
-                Err(TryLockError::Error(error)) => error.to_string(),
-            },
-            Err(error) => error.to_string(),
-        };
-        if !is_logged {
-            tracing::info!(problem, "batches wait");
-            is_logged = true;
-        }
-        tokio::time::sleep(TURN_EVERY).await;
-    }
 }
 
 impl Runner {

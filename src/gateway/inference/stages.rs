@@ -162,10 +162,12 @@ async fn attempt(
     let model = Arc::clone(&request.model);
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
-    match seat(app, context, request, admitted.map_err(fail)?).await? {
-        Seated::Now(call, lease) => send(app, context, call, lease).await,
-        Seated::Streaming(response) => Ok(response),
-    }
+    // Separate from the call of `send`: the future keeps a matched value until the end of the match.
+    let (call, lease) = match seat(app, context, request, admitted.map_err(fail)?).await? {
+        Seated::Now(call, lease) => (call, lease),
+        Seated::Streaming(response) => return Ok(response),
+    };
+    send(app, context, call, lease).await
 }
 
 /// The result of taking a seat.
@@ -210,15 +212,12 @@ async fn seat(
                 .seat_now(&route, &user, request.conversation, adapter)
             {
                 Some(lease) => Ok(Seat::Now(lease)),
-                None => {
-                    let refusal = Box::pin(admission::not_ready(app, sight, &route));
-                    return Err(fail(refusal.await));
-                }
+                None => return Err(fail(admission::not_ready(app, sight, &route).await)),
             }
         }
         (None, _) => {
             if !was_ready {
-                Box::pin(app.handle.look_for_program(&route)).await;
+                app.handle.look_for_program(&route).await;
             }
             let gives_up = deadlines.gives_up(now);
             let conversation = request.conversation;
@@ -250,16 +249,13 @@ async fn seat(
             let every = begins.then_some(every);
             let until = [every, deadlines.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
-            // Boxed, like the errors here, to keep the future of a request small.
-            match tokio::time::timeout(until, Box::pin(waiting.seat())).await {
+            match tokio::time::timeout(until, waiting.seat()).await {
                 Ok(seat) => seat.map_err(|refusal| {
                     app.refused_after_waiting(&model);
                     fail(Failure::refused(&model, &sight.refusal(refusal)))
                 })?,
                 Err(_) if deadlines.seat == Some(until) => {
-                    return Err(fail(
-                        Box::pin(admission::not_ready(app, sight, &route)).await,
-                    ));
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
                 }
                 Err(_) => {
                     let ignored = call.request.outgoing.ignored.clone();
@@ -338,7 +334,7 @@ mod tests {
     use super::*;
 
     /// Keeps the future small: it is moved several times and lives in the connection's task.
-    const FUTURE_BYTES_MAX: usize = 8_448;
+    const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
         size_of::<F>()

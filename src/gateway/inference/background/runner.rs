@@ -1,6 +1,5 @@
 //! The task that runs background responses. Only one process at a time runs the responses of a folder.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use super::holder;
 use super::run::{RunEnd, run as run_once};
 use super::service::end;
 use crate::open_background::{Entries, Entry};
+use crate::runner_lock;
 use crate::state::App;
 use dialect::responses::ended;
 use edge::record::Record;
@@ -32,7 +32,7 @@ const RUNS_MAX: u32 = 3;
 pub async fn run(app: App, ending: CancellationToken) {
     // Held until the task ends.
     let _locked = tokio::select! {
-        locked = lock(&app) => locked,
+        locked = runner_lock::take(&app, "background.lock", "background responses", CHECK_EVERY) => locked,
         () = ending.cancelled() => return,
     };
     tokio::select! {
@@ -58,31 +58,6 @@ pub async fn run(app: App, ending: CancellationToken) {
         }
     }
     runs.shutdown().await;
-}
-
-/// Waits for the lock of the folder. An earlier process may still run responses.
-async fn lock(app: &App) -> File {
-    let mut is_logged = false;
-    loop {
-        let file = app.batches.dir().and_then(|dir| {
-            let mut options = OpenOptions::new();
-            options.create(true).truncate(false).write(true);
-            options.open(dir.join("background.lock"))
-        });
-        let problem = match file {
-            Ok(file) => match file.try_lock() {
-                Ok(()) => return file,
-                Err(TryLockError::WouldBlock) => "another process runs them".to_owned(),
-                Err(TryLockError::Error(error)) => error.to_string(),
-            },
-            Err(error) => error.to_string(),
-        };
-        if !is_logged {
-            tracing::info!(problem, "background responses wait");
-            is_logged = true;
-        }
-        tokio::time::sleep(CHECK_EVERY).await;
-    }
 }
 
 /// Adds the responses that an earlier process has accepted.
