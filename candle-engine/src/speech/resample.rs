@@ -7,6 +7,9 @@ use rubato::{Fft, FixedSync, Resampler};
 /// Rates that recordings may have.
 pub(super) const RATES: std::ops::RangeInclusive<u32> = 2_000..=768_000;
 
+/// The largest transform of a conversion, in samples: rates that share few factors with [`SAMPLE_RATE`] need large ones.
+const TRANSFORM_MAX: usize = 50_000;
+
 /// Frames of the input that are converted together.
 const CHUNK: usize = 4096;
 
@@ -31,6 +34,12 @@ impl Converter {
                 "its sample rate is {rate} Hz; recordings may have {} to {} Hz",
                 RATES.start(),
                 RATES.end()
+            ));
+        }
+        let transform = rate as usize / greatest_common_divisor(rate as usize, SAMPLE_RATE);
+        if transform > TRANSFORM_MAX {
+            return Err(format!(
+                "its sample rate is {rate} Hz, whose conversion to {SAMPLE_RATE} Hz takes {transform} samples at a time; at most {TRANSFORM_MAX} are allowed: convert it to 48000 Hz"
             ));
         }
         let mut converter = Self {
@@ -121,6 +130,14 @@ impl Converter {
     }
 }
 
+fn greatest_common_divisor(one: usize, other: usize) -> usize {
+    if other == 0 {
+        one
+    } else {
+        greatest_common_divisor(other, one % other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +151,17 @@ mod tests {
         }
         converter.finish(&mut converted).expect("ends");
         converted
+    }
+
+    #[test]
+    fn a_rate_whose_conversion_needs_a_large_transform_is_refused_before_it_is_made() {
+        for rate in [44_101, 48_000, 96_000, 192_000, 768_000] {
+            assert!(Converter::new(rate).is_ok(), "{rate}");
+        }
+        for rate in [96_001, 191_999, 767_999] {
+            let error = Converter::new(rate).err().expect("refused");
+            assert!(error.contains("48000 Hz"), "{error}");
+        }
     }
 
     fn sine(rate: u32, hertz: f64, seconds: f64) -> Vec<f32> {
