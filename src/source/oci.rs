@@ -26,6 +26,8 @@ const RESPONSE_TIME_MAX: Duration = Duration::from_secs(60);
 /// The variables with the account at a registry.
 const USER: &str = "OCI_USERNAME";
 const PASSWORD: &str = "OCI_PASSWORD";
+/// The registry for which the account in the pool's environment is meant.
+const REGISTRY: &str = "OCI_REGISTRY";
 const CHECK_REFERENCE: &str = "check engine_config.oci_artifact";
 
 /// A repository in a registry.
@@ -62,9 +64,25 @@ enum Failure {
     Lasting(SourceError),
 }
 
+/// The account in the pool's environment, if it is meant for this registry: another one must not receive it.
+fn shared_account(
+    shared: Option<(String, String)>,
+    meant: Option<&str>,
+    registry: &str,
+) -> Option<(String, String)> {
+    shared.filter(|_| meant == Some(registry))
+}
+
 impl Registry {
     pub fn new(reference: &OciReference, wanted: &Fetch, http: reqwest::Client) -> Registry {
-        let account = wanted.variable(USER).zip(wanted.variable(PASSWORD));
+        let own = wanted.own_variable(USER).zip(wanted.own_variable(PASSWORD));
+        let shared = wanted.variable(USER).zip(wanted.variable(PASSWORD));
+        let meant = wanted.variable(REGISTRY);
+        let account = own.or(shared_account(
+            shared,
+            meant.as_deref(),
+            &reference.registry,
+        ));
         Registry {
             http,
             reference: reference.clone(),
@@ -254,7 +272,7 @@ impl Registry {
     fn refused(&self, status: StatusCode) -> SourceError {
         let advice = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.account.is_none() => {
-                "set OCI_USERNAME and OCI_PASSWORD in the pool's environment or in runtime_env.env_vars"
+                "set OCI_USERNAME and OCI_PASSWORD in runtime_env.env_vars, or with OCI_REGISTRY in the pool's environment"
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 "check OCI_USERNAME and OCI_PASSWORD"

@@ -377,6 +377,12 @@ impl Fetch {
             .filter(|value| !value.trim().is_empty())
     }
 
+    /// A variable of the engine alone; empty values count as unset.
+    pub fn own_variable(&self, name: &str) -> Option<String> {
+        let own = self.env.get(name).map(|value| value.0.clone());
+        own.filter(|value| !value.trim().is_empty())
+    }
+
     /// The folder where `huggingface-cli login` stores its token.
     pub fn hub_home(&self) -> Option<PathBuf> {
         hub_cache::home(&|name| self.variable(name).map(PathBuf::from))

@@ -41,6 +41,8 @@ pub(super) enum ManifestError {
     Digest(String),
     #[error("it has more than {LAYERS_MAX} layers")]
     TooManyLayers,
+    #[error("the sizes of its layers add up to more than 2^63 bytes")]
+    TooLarge,
     #[error("it has no layer with a file of a model")]
     NoFiles,
 }
@@ -76,13 +78,11 @@ pub(super) fn only_of_index(body: &[u8]) -> Result<String, ManifestError> {
     let malformed = |error: serde_json::Error| ManifestError::Malformed(error.to_string());
     let index: Index = serde_json::from_slice(body).map_err(malformed)?;
     match index.manifests.as_slice() {
+        [] => Err(ManifestError::NoFiles),
         [only] => digest_of(only),
         several => {
-            let digests: Vec<&str> = several
-                .iter()
-                .take(8)
-                .map(|manifest| manifest.digest.as_str())
-                .collect();
+            let shown = several.iter().take(8);
+            let digests: Vec<String> = shown.map(|manifest| cut(&manifest.digest)).collect();
             Err(ManifestError::SeveralManifests(digests.join(", ")))
         }
     }
@@ -91,11 +91,13 @@ pub(super) fn only_of_index(body: &[u8]) -> Result<String, ManifestError> {
 fn digest_of(descriptor: &Descriptor) -> Result<String, ManifestError> {
     match Check::parse(&descriptor.digest) {
         Some(Check::Sha256(digest)) => Ok(digest),
-        _ => {
-            let shown = descriptor.digest.chars().take(100).collect();
-            Err(ManifestError::Digest(shown))
-        }
+        _ => Err(ManifestError::Digest(cut(&descriptor.digest))),
     }
+}
+
+/// The beginning of a text of the registry, for a message.
+fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
 }
 
 impl Manifest {
@@ -108,6 +110,11 @@ impl Manifest {
     pub fn parts(self) -> Result<Vec<Part>, ManifestError> {
         if self.layers.len() > LAYERS_MAX {
             return Err(ManifestError::TooManyLayers);
+        }
+        let mut sizes = self.layers.iter().map(|layer| layer.size);
+        let total = sizes.try_fold(0_u64, |total, size| total.checked_add(size));
+        if total.is_none_or(|total| total > i64::MAX as u64) {
+            return Err(ManifestError::TooLarge);
         }
         let mut parts: Vec<Part> = Vec::new();
         let mut unnamed: BTreeMap<&str, Vec<(String, u64)>> = BTreeMap::new();
@@ -124,7 +131,7 @@ impl Manifest {
                 .iter()
                 .find(|(kind, _)| layer.media_type.starts_with(kind));
             match (path, named) {
-                (Some(path), _) if is_archive => return Err(ManifestError::Archive(path)),
+                (Some(path), _) if is_archive => return Err(ManifestError::Archive(cut(&path))),
                 (Some(path), _) => parts.push(part(path, digest, layer.size)),
                 (None, Some((_, name))) => {
                     unnamed.entry(name).or_default().push((digest, layer.size));
@@ -220,6 +227,24 @@ mod tests {
             two.unwrap(),
             ["model-00001-of-00002.gguf", "model-00002-of-00002.gguf"]
         );
+    }
+
+    #[test]
+    fn sizes_that_overflow_and_texts_of_any_length_are_refused_in_short_messages() {
+        let digest = format!("sha256:{}", "1".repeat(64));
+        let path = json!({"org.cncf.model.filepath": "weights"});
+        let layer =
+            json!({"mediaType": "a", "digest": digest, "size": u64::MAX, "annotations": path});
+        for layers in [json!([layer]), json!([layer, layer])] {
+            assert!(matches!(parts(layers), Err(ManifestError::TooLarge)));
+        }
+        let long = "x".repeat(1 << 20);
+        let entry = json!({"digest": long, "size": 1});
+        let index = json!({"manifests": [entry, entry]}).to_string();
+        let error = only_of_index(index.as_bytes()).expect_err("several");
+        assert!(error.to_string().len() < 2_000);
+        let none = only_of_index(br#"{"manifests": []}"#);
+        assert!(matches!(none, Err(ManifestError::NoFiles)));
     }
 
     #[test]

@@ -251,6 +251,28 @@ async fn a_digest_names_its_manifest_and_refusals_say_what_to_do() {
 }
 
 #[test]
+fn only_the_registry_for_which_it_is_meant_receives_the_account_of_the_pool() {
+    let account = || Some(("me".to_owned(), "secret".to_owned()));
+    let registry = "registry.example.org:5000";
+    assert_eq!(
+        shared_account(account(), Some(registry), registry),
+        account()
+    );
+    for meant in [
+        None,
+        Some("registry.example.org"),
+        Some("other.example.org:5000"),
+    ] {
+        assert_eq!(
+            shared_account(account(), meant, registry),
+            None,
+            "{meant:?}"
+        );
+    }
+    assert_eq!(shared_account(None, Some(registry), registry), None);
+}
+
+#[test]
 fn the_parameters_of_a_challenge_are_read_in_any_order() {
     let found = parameters(r#"realm="https://a/t",scope="repository:m:pull,push", service="r""#);
     assert_eq!(found["realm"], "https://a/t");
