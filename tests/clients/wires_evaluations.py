@@ -11,7 +11,14 @@ import tempfile
 
 import openai
 import outlines
-from inspect_ai.model import ChatMessageUser, ContentReasoning, GenerateConfig, ResponseSchema, get_model
+from inspect_ai.model import (
+    BatchConfig,
+    ChatMessageUser,
+    ContentReasoning,
+    GenerateConfig,
+    ResponseSchema,
+    get_model,
+)
 from inspect_ai.tool import tool
 from inspect_ai.util import json_schema
 from outlines.inputs import Chat
@@ -126,6 +133,26 @@ def inspect_row(client: str, wire: str, provider: str, **more):
         fails(openai.NotFoundError, lambda: ask("How warm is it?", of=model(UNKNOWN)))
 
 
+def inspect_batch_row(wire: str, responses_api: bool):
+    """Its batch mode: the requests of an evaluation are one file, which is a batch of the pool."""
+    row = Row("inspect-ai, batch", wire)
+
+    def ask(name, count):
+        batch = BatchConfig(size=count, send_delay=0.2, tick=0.2)
+        config = GenerateConfig(max_retries=0, batch=batch)
+        settings = {"base_url": f"{URL}/v1", "api_key": KEY, "config": config, "responses_api": responses_api}
+        model = get_model(f"openai/{name}", memoize=False, **settings)
+
+        async def all_responses():
+            return await asyncio.gather(*[model.generate(f"How warm is it in town {town}?") for town in range(count)])
+
+        return [response.completion for response in asyncio.run(all_responses())]
+
+    @row("chat")
+    def _():
+        assert ask(MODEL, 5) == [PLAIN] * 5
+
+
 TASK = """\
 task: greeting
 dataset_path: json
@@ -172,6 +199,8 @@ def lm_eval_row(wire: str, kind: str, route: str, *options: str):
 outlines_row()
 inspect_row("inspect-ai, openai", "responses", "openai", responses_api=True)
 inspect_row("inspect-ai, openai-api", "chat", "openai-api/pool")
+inspect_batch_row("responses", True)
+inspect_batch_row("chat", False)
 lm_eval_row("chat", "local-chat-completions", "chat/completions")
 lm_eval_row("completions", "local-completions", "completions", "tokenizer_backend=None")
 run_all()

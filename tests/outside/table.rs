@@ -22,7 +22,7 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// All rows produced by tests, in the order of the table.
-const ROWS: [(&str, &str); 34] = [
+const ROWS: [(&str, &str); 36] = [
     ("Codex CLI", "responses"),
     ("Codex CLI, --oss", "responses"),
     ("Claude Code", "messages"),
@@ -53,6 +53,8 @@ const ROWS: [(&str, &str); 34] = [
     ("outlines", "chat"),
     ("inspect-ai, openai", "responses"),
     ("inspect-ai, openai-api", "chat"),
+    ("inspect-ai, batch", "responses"),
+    ("inspect-ai, batch", "chat"),
     ("lm-eval", "chat"),
     ("lm-eval", "completions"),
     ("aiperf", "chat"),
