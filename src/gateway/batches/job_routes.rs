@@ -189,7 +189,7 @@ pub(crate) async fn create(
         forecast,
         ..Running::default()
     };
-    let response = record.shown(running, now);
+    let response = record.shown(running.clone(), now);
     batches.add(record, running).await.map_err(store_failed)?;
     Ok(Json(response))
 }

@@ -192,10 +192,12 @@ pub(crate) struct BatchRecord {
 }
 
 /// Figures of a batch that only the runner knows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Running {
     pub in_flight: u64,
     pub forecast: Option<BatchEnd>,
+    /// The failure of a load for which its requests wait.
+    pub load_failure: Option<String>,
     /// The size of its results so far.
     pub result_bytes: u64,
 }
@@ -269,7 +271,7 @@ impl BatchRecord {
                 will_hold: running
                     .forecast
                     .and_then(|end| end.will_hold(Time(state.deadline))),
-                warning: state.warning.clone(),
+                warning: running.load_failure.or_else(|| state.warning.clone()),
             },
         }
     }

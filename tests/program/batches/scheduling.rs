@@ -134,3 +134,15 @@ fn a_batch_has_a_forecast_from_its_creation_on_and_one_warning_before_it_misses_
     );
     assert_eq!(status, 200, "{cancelled}");
 }
+
+#[test]
+fn a_batch_names_the_failure_of_a_model_that_does_not_load() {
+    let flags = ["--fail-load", "the weights are unreadable"];
+    let pool = Pool::with_models(&[model("broken", 1, 1, &flags)], "");
+    let id = created(&pool, &lines([line("1", "broken")]), "24h");
+    let warning = || shown(&pool, &id)["model_pool"]["warning"].clone();
+    wait_for("a warning", || warning().is_string());
+    let text = warning().as_str().expect("a text").to_owned();
+    assert!(text.contains("broken does not load"), "{text}");
+    assert!(text.contains("the weights are unreadable"), "{text}");
+}
