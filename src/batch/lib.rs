@@ -15,5 +15,6 @@ pub use results::{
     RecoveredResults, Response, ResultError, ResultKind, ResultLine, Results, anthropic_line,
 };
 pub use upload::{
-    BAD_LINES_MAX, BadLine, ModelCount, RequestFileSummary, Upload, UploadError, UploadLimits,
+    BAD_LINES_MAX, BadLine, GZIP_MAGIC, ModelCount, RequestFileSummary, Upload, UploadError,
+    UploadLimits,
 };

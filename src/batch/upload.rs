@@ -24,7 +24,8 @@ use request_writer::RequestWriter;
 use splitter::{Cut, Splitter};
 use summary::RequestTally;
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// The first bytes of a compressed upload.
+pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 #[derive(Debug, Clone, Copy)]
 pub struct UploadLimits {

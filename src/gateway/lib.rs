@@ -36,6 +36,7 @@ pub mod request_ids;
 pub mod routes;
 pub(crate) mod runner_lock;
 pub mod state;
+pub mod to_its_end;
 mod upstream;
 pub mod virtual_models;
 pub mod virtual_table;

@@ -4,6 +4,7 @@
 mod accounts;
 mod commands;
 mod forms;
+mod parallel;
 mod scheduling;
 
 use std::collections::BTreeMap;

@@ -11,13 +11,14 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::owner::holder;
-use super::upload;
+use super::upload::{self, Begun};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
-use crate::open_batches::{MESSAGES, store_failed};
+use crate::open_batches::{HolderTotals, MESSAGES, SpaceError, store_failed};
 use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
+use crate::to_its_end::to_its_end;
 use api_types::dto::{DeletedFile, FileList, FileObject, UploadForm};
 use api_types::error::Failure;
 use pool::Bytes;
@@ -103,13 +104,19 @@ pub(crate) async fn create(
     request: Request<Body>,
 ) -> Result<Json<FileObject>, Failure> {
     let holder = holder(&user);
-    let (slot, room) = upload::begin(&app, &holder).await?;
-    upload::to_its_end(async move {
-        let _slot = slot;
+    let file = HolderTotals {
+        files: 1,
+        ..HolderTotals::default()
+    };
+    let begun = upload::begin(&app, &holder, file, SpaceError::for_upload).await?;
+    to_its_end("an upload", async move {
+        let Begun {
+            slot: _slot,
+            mut space,
+        } = begun;
         let batches = &app.batches;
         let id = format!("file-{}", uuid::Uuid::new_v4().simple());
-        let limits = upload::limits(&app, room);
-        let received = upload::receive(batches, &id, request, limits).await?;
+        let received = upload::receive(&app, &id, request, &mut space).await?;
         let now = app.handle.clock().wall();
         let keep = app.config().batch.keep.0;
         let file = StoredFile {
@@ -124,7 +131,7 @@ pub(crate) async fn create(
             // Plain data with text keys is always valid JSON.
             summary: serde_json::to_string(&received.summary).ok(),
         };
-        if let Err(fault) = batches.store.add_file(&file).await {
+        if let Err(fault) = space.store(batches.store.add_file(&file)).await {
             batches.remove(&file.stored_as).await;
             return Err(store_failed(fault));
         }

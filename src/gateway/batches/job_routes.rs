@@ -1,6 +1,7 @@
 //! OpenAI's routes for batches: created from an uploaded file, shown, listed and cancelled. Each is visible to its own key only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
@@ -15,13 +16,15 @@ use super::upload::EXPIRY;
 use crate::auth::User;
 use crate::fields::{Body, Fields, Params, Strict};
 use crate::open_batches::{
-    ApiForm, BatchRecord, BatchState, Running, Status, Times, read, store_failed,
+    ApiForm, BatchRecord, BatchState, FILES_OF_BATCH, HolderTotals, Reservation, Running,
+    SpaceError, Status, Times, read, store_failed,
 };
 use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
+use crate::to_its_end::to_its_end;
 use api_types::dto::{BatchList, BatchObject, BatchRequest, ExpiresAfter, RequestCounts};
-use api_types::error::{ErrorKind, Failure};
+use api_types::error::Failure;
 use batch::{Endpoint, RequestFileSummary};
 use config::Length;
 use pool::{Span, Time};
@@ -29,10 +32,6 @@ use store::BatchPage;
 
 const LIMIT: u32 = 20;
 const LIMIT_MAX: u32 = 100;
-/// Batches of one holder that are not complete.
-const OPEN_MAX: usize = 10_000;
-/// Models of the batches of one holder that are not complete.
-const OPEN_MODELS_MAX: usize = 20_000;
 const METADATA_MAX: usize = 16;
 const METADATA_NAME_MAX: usize = 64;
 const METADATA_VALUE_MAX: usize = 512;
@@ -138,8 +137,7 @@ pub(crate) async fn create(
     Body(request): Body<BatchRequest>,
 ) -> Result<Json<BatchObject>, Failure> {
     let holder = holder(&user);
-    let batches = &app.batches;
-    check_open(&app, &holder).await?;
+    let batches = Arc::clone(&app.batches);
     let wrong = |field: &str, message: String| Failure::invalid(field.to_owned(), message);
     let endpoint = Endpoint::parse(&request.endpoint).ok_or_else(|| {
         let message = "`endpoint` must be /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses or /v1/messages";
@@ -155,12 +153,21 @@ pub(crate) async fn create(
     let file = batches.store.file(&holder, &request.input_file_id).await;
     let file = file.map_err(store_failed)?;
     let file = file.ok_or_else(|| no_file(&request.input_file_id))?;
-    let summary = file.summary.as_deref().map(serde_json::from_str);
+    let summary = file.summary.as_deref();
+    let summary = summary.map(serde_json::from_str::<RequestFileSummary>);
     let Some(Ok(summary)) = summary else {
         let message = format!("`input_file_id`: the purpose of {} is not batch", file.id);
         return Err(wrong("input_file_id", message));
     };
     check_endpoint(&summary, endpoint)?;
+    let space = HolderTotals {
+        files: FILES_OF_BATCH,
+        open_batches: 1,
+        open_models: summary.models.len(),
+        ..HolderTotals::default()
+    };
+    let space = Reservation::new(&batches, &holder, space).await;
+    let space = space.map_err(SpaceError::for_batch)?;
     let person = person(&user);
     user_of(&holder, person.as_ref(), endpoint.path(), &app)
         .map_err(|why| Failure::forbidden("route_not_allowed", why))?;
@@ -190,46 +197,12 @@ pub(crate) async fn create(
         ..Running::default()
     };
     let response = record.shown(running.clone(), now);
-    batches.add(record, running).await.map_err(store_failed)?;
-    Ok(Json(response))
-}
-
-/// Refuses another batch of a holder with too many batches, models or files, each of which takes memory or disk space.
-pub(super) async fn check_open(app: &App, holder: &str) -> Result<(), Failure> {
-    let batches = &app.batches;
-    let totals = batches.totals(holder).await.map_err(store_failed)?;
-    let (open, models) = (totals.open_batches, totals.open_models);
-    let (files, bytes) = (totals.files, totals.bytes);
-    let section = &app.config().batch;
-    let (count, most, what) = if open >= OPEN_MAX {
-        (open as u64, OPEN_MAX as u64, "batches that have not ended")
-    } else if models >= OPEN_MODELS_MAX {
-        let most = OPEN_MODELS_MAX as u64;
-        (models as u64, most, "models in batches that have not ended")
-    } else if files >= u64::from(section.per_key) {
-        (
-            files,
-            u64::from(section.per_key),
-            "files, with those of its batches (batch.per_key)",
-        )
-    } else if bytes >= section.per_key_size.0 {
-        let most = section.per_key_size.0.0;
-        (
-            bytes.0,
-            most,
-            "bytes of files, with the results of its batches (batch.per_key_size)",
-        )
-    } else {
-        return Ok(());
-    };
-    let message = format!(
-        "this key has {count} {what}; allowed: {most}; wait for batches to end, or delete files"
-    );
-    Err(Failure::new(
-        ErrorKind::TooMany,
-        "too_many_batches",
-        message,
-    ))
+    to_its_end("a new batch", async move {
+        let added = space.store(batches.add(record, running)).await;
+        added.map_err(store_failed)?;
+        Ok(Json(response))
+    })
+    .await
 }
 
 /// The state of a new batch of these requests. The caller sets its input and its window.

@@ -10,18 +10,20 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::job_routes::{check_open, new_state};
+use super::job_routes::new_state;
 use super::message_upload::{self, BodyRefusal};
 use super::owner::{holder, person, user_of};
-use super::upload::{self, SILENT_MAX};
+use super::upload::{self, Begun, SILENT_MAX};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{
-    ApiForm, BatchPerson, BatchRecord, BatchState, MESSAGES, Running, read, store_failed,
+    ApiForm, BatchPerson, BatchRecord, BatchState, FILES_OF_BATCH, HolderTotals, MESSAGES,
+    Reservation, Running, SpaceError, read, store_failed,
 };
 use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
 use crate::state::App;
+use crate::to_its_end::to_its_end;
 use api_types::dto::{DeletedMessageBatch, MessageBatch, MessageBatchList, MessageBatchRequest};
 use api_types::error::Failure;
 use batch::{Endpoint, RequestFileSummary, Upload, UploadError};
@@ -76,14 +78,18 @@ pub(crate) async fn create(
     request: Request<Body>,
 ) -> Result<Json<MessageBatch>, Failure> {
     let holder = holder(&user);
-    check_open(&app, &holder).await?;
     let person = person(&user);
     user_of(&holder, person.as_ref(), Endpoint::Messages.path(), &app)
         .map_err(|why| Failure::forbidden("route_not_allowed", why))?;
-    let (slot, room) = upload::begin(&app, &holder).await?;
-    upload::to_its_end(async move {
-        let _slot = slot;
-        created(&app, (holder, person), request.into_body(), room).await
+    let space = HolderTotals {
+        files: 1 + FILES_OF_BATCH,
+        open_batches: 1,
+        ..HolderTotals::default()
+    };
+    let begun = upload::begin(&app, &holder, space, SpaceError::for_batch).await?;
+    to_its_end("an upload", async move {
+        let Begun { slot: _slot, space } = begun;
+        created(&app, (holder, person), request, space).await
     })
     .await
 }
@@ -91,15 +97,25 @@ pub(crate) async fn create(
 async fn created(
     app: &App,
     (holder, person): (String, Option<BatchPerson>),
-    body: Body,
-    room: ByteCount,
+    request: Request<Body>,
+    mut space: Reservation,
 ) -> Result<Json<MessageBatch>, Failure> {
     let batches = &app.batches;
     let number = uuid::Uuid::new_v4();
     let id = format!("{}{}", ApiForm::Anthropic.id_prefix(), number.simple());
     // The name of the requests on disk differs from the names of the results.
     let stored_as = format!("{id}-requests");
-    let summary = match receive(app, &stored_as, body, room).await {
+    let received = async {
+        let summary = receive(app, &stored_as, request, &mut space).await?;
+        let models = HolderTotals {
+            open_models: summary.models.len(),
+            ..HolderTotals::default()
+        };
+        let grown = space.grow(models).await;
+        grown.map_err(SpaceError::for_batch)?;
+        Ok(summary)
+    };
+    let summary = match received.await {
         Ok(summary) => summary,
         Err(failure) => {
             batches.remove(&stored_as).await;
@@ -139,7 +155,7 @@ async fn created(
         batches.store.add_file(&file).await?;
         batches.add(record, Running::default()).await
     };
-    if let Err(fault) = stored.await {
+    if let Err(fault) = space.store(stored).await {
         // A record without a batch would count for its holder.
         let _ = batches.delete(&file).await;
         return Err(store_failed(fault));
@@ -151,10 +167,13 @@ async fn created(
 async fn receive(
     app: &App,
     stored_as: &str,
-    mut body: Body,
-    room: ByteCount,
+    request: Request<Body>,
+    space: &mut Reservation,
 ) -> Result<RequestFileSummary, Failure> {
-    let limits = upload::limits(app, room);
+    // A line has the route in addition to its request, which is longer.
+    let bytes_max = upload::announced(request.headers()).map(|bytes| bytes.saturating_mul(2));
+    let limits = upload::limits(app, space, bytes_max).await?;
+    let mut body = request.into_body();
     let (pieces, received) = mpsc::channel::<Bytes>(PIECES_MAX);
     let (batches, name) = (Arc::clone(&app.batches), stored_as.to_owned());
     let written = tokio::task::spawn_blocking(move || {

@@ -7,14 +7,16 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
-use axum::http::Request;
+use axum::http::{HeaderMap, Request, header};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
-use crate::open_batches::{Batches, UPLOADS_PER_HOLDER, UploadSlot, store_failed};
+use crate::open_batches::{
+    HolderTotals, Reservation, SpaceError, UPLOADS_PER_HOLDER, UploadSlot, store_failed,
+};
 use crate::state::App;
 use api_types::error::{ErrorKind, Failure};
-use batch::{RequestFileSummary, Upload, UploadError, UploadLimits};
+use batch::{GZIP_MAGIC, RequestFileSummary, Upload, UploadError, UploadLimits};
 use pool::{Bytes as ByteCount, Span};
 
 /// Pieces between the network and the disk.
@@ -47,56 +49,61 @@ struct Form {
     file: Option<(String, RequestFileSummary)>,
 }
 
-/// Begins an upload of this holder, and returns what is left of its space.
+/// An upload that has begun.
+pub(super) struct Begun {
+    /// Counts the uploads in progress.
+    pub slot: UploadSlot,
+    pub space: Reservation,
+}
+
+/// Begins an upload of this holder that needs this space, in addition to the bytes of its file.
 ///
 /// # Errors
-/// The holder has too many uploads or files, or the store cannot be read.
-pub(super) async fn begin(app: &App, holder: &str) -> Result<(UploadSlot, ByteCount), Failure> {
-    let (batches, section) = (&app.batches, &app.config().batch);
+/// The holder has too many uploads, or a limit of the holder leaves less space. `full` makes the error for the client.
+pub(super) async fn begin(
+    app: &App,
+    holder: &str,
+    space: HolderTotals,
+    full: impl FnOnce(SpaceError) -> Failure,
+) -> Result<Begun, Failure> {
+    let batches = &app.batches;
     let slot = batches.begin_upload(holder).ok_or_else(|| {
         let message = format!(
             "this key has {UPLOADS_PER_HOLDER} uploads in progress, the limit; wait until one has ended"
         );
         Failure::new(ErrorKind::TooMany, "too_many_uploads", message)
     })?;
-    let totals = batches.totals(holder).await.map_err(store_failed)?;
-    let count = totals.files;
-    if count >= u64::from(section.per_key) {
-        let message = format!(
-            "this key has {count} files, with the results of its batches; allowed: {} (batch.per_key); delete some with DELETE /v1/files/ID, or wait for batches to end",
-            section.per_key
-        );
-        return Err(Failure::new(ErrorKind::TooMany, "too_many_files", message));
-    }
-    let room = section.per_key_size.0.0.saturating_sub(totals.bytes.0);
-    Ok((slot, ByteCount(room)))
+    let space = Reservation::new(batches, holder, space).await;
+    let space = space.map_err(full)?;
+    Ok(Begun { slot, space })
 }
 
-/// Runs an upload to its end even if the client leaves, because bytes on disk need a record.
-pub(super) async fn to_its_end<T: Send + 'static>(
-    upload: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the request awaits it; without a client its body ends it"
-    )]
-    let ended = tokio::spawn(upload).await;
-    ended.unwrap_or_else(|error| {
-        tracing::error!(%error, "an upload could not be completed");
-        let message = "the upload could not be completed; see the server log";
-        Err(Failure::internal(message))
-    })
-}
-
-/// The limits of an upload with this space.
-pub(super) fn limits(app: &App, room: ByteCount) -> UploadLimits {
-    let section = &app.config().batch;
-    UploadLimits {
-        bytes_max: section.files_max.0.0.min(room.0),
+/// The limits of an upload, whose bytes are reserved. `bytes_max`: the most bytes that the file can have, if that is known.
+///
+/// # Errors
+/// The store cannot be read.
+pub(super) async fn limits(
+    app: &App,
+    space: &mut Reservation,
+    bytes_max: Option<u64>,
+) -> Result<UploadLimits, Failure> {
+    let config = app.config();
+    let section = &config.batch;
+    let most = section.files_max.0.0.min(bytes_max.unwrap_or(u64::MAX));
+    // The last line gets its end when it is stored.
+    let reserved = space.reserve_bytes(ByteCount(most.saturating_add(1))).await;
+    Ok(UploadLimits {
+        bytes_max: reserved.map_err(store_failed)?.0.saturating_sub(1),
         line_bytes_max: usize::try_from(section.request_max.0.0).unwrap_or(usize::MAX),
         lines_max: u64::from(section.requests_max),
         models_max: MODELS_MAX,
-    }
+    })
+}
+
+/// The announced length of a body.
+pub(super) fn announced(headers: &HeaderMap) -> Option<u64> {
+    let length = headers.get(header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
 }
 
 /// The error for a client that sends nothing.
@@ -105,16 +112,29 @@ pub(super) fn too_slow() -> Failure {
     Failure::new(ErrorKind::TooSlow, "body_too_slow", message)
 }
 
-/// Reads an upload and stores its file under this id.
+/// An upload while it arrives.
+struct Arriving<'a> {
+    app: &'a App,
+    /// The id of the file.
+    id: &'a str,
+    /// The announced length of the form.
+    announced: Option<u64>,
+    /// Bytes since the last complete field or piece of the file.
+    since: &'a AtomicUsize,
+    space: &'a mut Reservation,
+}
+
+/// Reads an upload and stores its file under this id. Reserves the bytes of the file.
 ///
 /// # Errors
 /// The form or a line of the file is wrong, the file is too large, or the disk refuses it. Nothing is left on disk then.
 pub(super) async fn receive(
-    batches: &Arc<Batches>,
+    app: &App,
     id: &str,
     mut request: Request<Body>,
-    limits: UploadLimits,
+    space: &mut Reservation,
 ) -> Result<Received, Failure> {
+    let announced = announced(request.headers());
     let since = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&since);
     // The form's reader keeps everything up to the next boundary in memory.
@@ -136,6 +156,13 @@ pub(super) async fn receive(
         let message = "the body must be a form, multipart/form-data with its boundary";
         return Err(Failure::invalid(None, message));
     };
+    let mut arriving = Arriving {
+        app,
+        id,
+        announced,
+        since: &since,
+        space,
+    };
     let (mut fields, mut count) = (Form::default(), 0);
     let read = async {
         while let Some(field) = within(form.next_field(), &since).await? {
@@ -144,25 +171,20 @@ pub(super) async fn receive(
                 let message = format!("the form has more than {FIELDS_MAX} fields");
                 return Err(Failure::invalid(None, message));
             }
-            fields.read(batches, id, field, (limits, &since)).await?;
+            fields.read(&mut arriving, field).await?;
         }
         fields.finish()
     };
     let received = read.await;
     if received.is_err() {
-        batches.remove(id).await;
+        app.batches.remove(id).await;
     }
     received
 }
 
 impl Form {
-    async fn read(
-        &mut self,
-        batches: &Arc<Batches>,
-        id: &str,
-        field: Field<'_>,
-        (limits, since): (UploadLimits, &AtomicUsize),
-    ) -> Result<(), Failure> {
+    async fn read(&mut self, arriving: &mut Arriving<'_>, field: Field<'_>) -> Result<(), Failure> {
+        let since = arriving.since;
         let name: String = field.name().unwrap_or_default().chars().take(64).collect();
         match name.as_str() {
             "file" if self.file.is_some() => {
@@ -171,7 +193,7 @@ impl Form {
             "file" => {
                 let file_name = field.file_name().unwrap_or("file");
                 let file_name: String = file_name.chars().take(NAME_MAX).collect();
-                let summary = store(batches, id, field, (limits, since)).await?;
+                let summary = store(arriving, field).await?;
                 self.file = Some((file_name, summary));
                 Ok(())
             }
@@ -277,13 +299,25 @@ async fn text(mut field: Field<'_>, name: &str, since: &AtomicUsize) -> Result<S
 
 /// Writes the file to disk while it arrives.
 async fn store(
-    batches: &Arc<Batches>,
-    id: &str,
+    arriving: &mut Arriving<'_>,
     mut field: Field<'_>,
-    (limits, since): (UploadLimits, &AtomicUsize),
 ) -> Result<RequestFileSummary, Failure> {
+    let since = arriving.since;
+    // The first bytes tell whether the file grows when it is decompressed.
+    let (mut start, mut first) = (Vec::<u8>::new(), Vec::new());
+    while start.len() < GZIP_MAGIC.len() {
+        let Some(piece) = within(field.chunk(), since).await? else {
+            break;
+        };
+        start.extend(piece.iter().take(GZIP_MAGIC.len() - start.len()));
+        if !piece.is_empty() {
+            first.push(piece);
+        }
+    }
+    let bytes_max = arriving.announced.filter(|_| start != GZIP_MAGIC);
+    let limits = limits(arriving.app, arriving.space, bytes_max).await?;
     let (pieces, mut received) = mpsc::channel::<Bytes>(PIECES_MAX);
-    let (writer, id) = (Arc::clone(batches), id.to_owned());
+    let (writer, id) = (Arc::clone(&arriving.app.batches), arriving.id.to_owned());
     let written = tokio::task::spawn_blocking(move || {
         let dir = writer.dir().map_err(UploadError::Io)?;
         let mut upload = Upload::create(dir, &id, limits).map_err(UploadError::Io)?;
@@ -303,6 +337,12 @@ async fn store(
         }
     });
     let sent = async {
+        for piece in first {
+            // The writer has ended with an error.
+            if pieces.send(piece).await.is_err() {
+                break;
+            }
+        }
         while let Some(piece) = within(field.chunk(), since).await? {
             // The writer has ended with an error.
             if !piece.is_empty() && pieces.send(piece).await.is_err() {
@@ -339,7 +379,7 @@ pub(super) fn refusal(error: &UploadError, limits: UploadLimits, field: &str) ->
         }
         UploadError::TooLarge { limit_bytes } => {
             let message = format!(
-                "the file is larger than {limit_bytes} bytes, the limit for a file or what is left of the key's space (batch.files_max, batch.per_key_size)"
+                "the file is larger than {limit_bytes} bytes, the limit for a file or what is left of the key's space, with its other uploads in progress (batch.files_max, batch.per_key_size)"
             );
             Failure::new(ErrorKind::TooLarge, "file_too_large", message)
         }

@@ -8,7 +8,7 @@ use pool::Bytes;
 use store::StoreError;
 
 /// The files with results of a batch: the output and the errors.
-const FILES_OF_BATCH: u64 = 2;
+pub(crate) const FILES_OF_BATCH: u64 = 2;
 
 /// The state of an open batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) struct BatchFigures {
 }
 
 /// The space of the files of a holder and of the results of its open batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HolderTotals {
     /// Each open batch may have two files with results.
     pub files: u64,
@@ -75,6 +75,26 @@ pub(crate) struct HolderTotals {
     pub open_batches: usize,
     /// The models of the open batches.
     pub open_models: usize,
+}
+
+impl HolderTotals {
+    pub fn plus(&self, other: &HolderTotals) -> HolderTotals {
+        HolderTotals {
+            files: self.files.saturating_add(other.files),
+            bytes: Bytes(self.bytes.0.saturating_add(other.bytes.0)),
+            open_batches: self.open_batches.saturating_add(other.open_batches),
+            open_models: self.open_models.saturating_add(other.open_models),
+        }
+    }
+
+    pub fn minus(&self, other: &HolderTotals) -> HolderTotals {
+        HolderTotals {
+            files: self.files.saturating_sub(other.files),
+            bytes: Bytes(self.bytes.0.saturating_sub(other.bytes.0)),
+            open_batches: self.open_batches.saturating_sub(other.open_batches),
+            open_models: self.open_models.saturating_sub(other.open_models),
+        }
+    }
 }
 
 impl Batches {
@@ -98,18 +118,13 @@ impl Batches {
         figures
     }
 
-    /// The files of a holder, with the results of its open batches.
+    /// The files of a holder, with the results of its open batches. A batch that ends during the read may count twice, and never less.
     ///
     /// # Errors
     /// The store cannot be read.
     pub(crate) async fn totals(&self, holder: &str) -> Result<HolderTotals, StoreError> {
-        let (files, bytes) = self.store.file_totals(holder).await?;
-        let mut totals = HolderTotals {
-            files,
-            bytes,
-            open_batches: 0,
-            open_models: 0,
-        };
+        let mut totals = HolderTotals::default();
+        // First, because the files of a batch that ends are stored before it leaves.
         self.with_open(|open| {
             let own = open.values().filter(|batch| batch.record.holder == holder);
             for batch in own {
@@ -119,6 +134,9 @@ impl Batches {
                 totals.open_models += batch.record.state.models.len();
             }
         });
+        let (files, bytes) = self.store.file_totals(holder).await?;
+        totals.files += files;
+        totals.bytes.0 = totals.bytes.0.saturating_add(bytes.0);
         Ok(totals)
     }
 }

@@ -6,12 +6,14 @@ mod counts;
 mod figures;
 mod folder;
 mod record;
+mod reservations;
 mod service;
 
 pub(crate) use counts::Outcome;
-pub(crate) use figures::{BatchFigures, OpenState};
+pub(crate) use figures::{BatchFigures, FILES_OF_BATCH, HolderTotals, OpenState};
 pub(crate) use record::{
     ApiForm, BatchPerson, BatchRecord, BatchState, LearnedSpeed, MESSAGES, Running, Status, Times,
 };
+pub(crate) use reservations::{Reservation, SpaceError};
 pub use service::Batches;
 pub(crate) use service::{OpenBatch, UPLOADS_PER_HOLDER, UploadSlot, read, store_failed};

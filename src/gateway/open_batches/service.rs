@@ -1,6 +1,6 @@
 //! The batches that are not complete, shared by the routes and the runner, and the folder of all files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::counts::BatchCounts;
 use super::folder;
 use super::record::{BatchRecord, LearnedSpeed, Running, Status};
+use super::reservations::Reservations;
 use api_types::error::{ErrorKind, Failure};
 use config::LiveConfig;
 use controller::Clock;
@@ -29,6 +30,7 @@ pub struct Batches {
     pub(crate) clock: Clock,
     open: Mutex<BTreeMap<String, OpenBatch>>,
     uploads: Mutex<BTreeMap<String, u32>>,
+    pub(super) reservations: Reservations,
     /// The speeds of models, by name, as the runner has measured them last.
     speeds: Mutex<BTreeMap<String, LearnedSpeed>>,
     /// Held while forecasts are made, each of which copies the pool.
@@ -101,6 +103,7 @@ impl Batches {
             clock,
             open: Mutex::default(),
             uploads: Mutex::default(),
+            reservations: Reservations::default(),
             speeds: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -127,7 +130,7 @@ impl Batches {
                 return;
             }
         };
-        let open: Vec<String> = self.with_open(|open| open.keys().cloned().collect());
+        let open: BTreeSet<String> = self.with_open(|open| open.keys().cloned().collect());
         let dir = self.dir.clone();
         let removed =
             tokio::task::spawn_blocking(move || folder::remove_orphans(&dir, &known, &open)).await;

@@ -28,10 +28,36 @@ fn old_files_without_a_record_are_removed_and_all_others_stay() {
         }
     }
     let known = BTreeSet::from(["file-1".to_owned()]);
-    remove_orphans(dir.path(), &known, &["batch_1".to_owned()]).expect("removed");
+    let open = BTreeSet::from(["batch_1".to_owned()]);
+    remove_orphans(dir.path(), &known, &open).expect("removed");
     for (name, _, stays) in names {
         assert_eq!(dir.path().join(name).exists(), stays, "{name}");
     }
+}
+
+#[test]
+fn a_file_that_vanishes_or_cannot_be_removed_does_not_keep_the_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let old = SystemTime::now() - UNFINISHED_FOR - Duration::from_secs(60);
+    let path = |name: &str| dir.path().join(name);
+    std::fs::create_dir(path("folder.jsonl")).expect("created");
+    for name in ["folder.jsonl", "orphan.jsonl"] {
+        let file = if name == "folder.jsonl" {
+            File::open(path(name)).expect("opened")
+        } else {
+            File::create(path(name)).expect("created")
+        };
+        file.set_modified(old).expect("set");
+    }
+    let names = ["vanished.jsonl", "folder.jsonl", "orphan.jsonl"];
+    let none = BTreeSet::new();
+    let error = remove_orphans_of(names.iter().map(|name| Ok(path(name))), &none, &none)
+        .expect_err("a folder is not a file");
+    assert_ne!(error.kind(), io::ErrorKind::NotFound);
+    assert!(!path("orphan.jsonl").exists(), "the last one is removed");
+    assert!(path("folder.jsonl").exists());
+    let vanished = [Ok(path("vanished.jsonl"))];
+    remove_orphans_of(vanished.into_iter(), &none, &none).expect("not an error");
 }
 
 #[test]
