@@ -23,6 +23,7 @@ mod me;
 pub mod models;
 mod nodes;
 pub mod order_origin;
+mod order_wait;
 mod out_of_service;
 pub mod planned;
 mod queue;

@@ -7,11 +7,12 @@ use axum::response::{IntoResponse, Response};
 
 pub use super::load_requests::{LoadRequest, UnloadRequest};
 use super::order_origin::OrderOrigin;
+use super::order_wait::{outcome, still_draining};
 use api_types::dto::{LoadResponse, PlanView, UnloadResponse};
 use api_types::error::Failure;
 use controller::Route;
 use gateway::auth::sight::{ANOTHER, Sight};
-use gateway::auth::{Admin, Manager, Reader};
+use gateway::auth::{Manager, Reader};
 use gateway::fields::Body;
 use gateway::inference::request::hub_registration;
 use gateway::inference::understood;
@@ -75,28 +76,27 @@ pub async fn load(
     let replicas = order.replicas;
     let force = order.force;
     let command = Command::Load(order);
+    let by_mcp = origin.by_mcp;
     let terms = origin.terms(admin.id(), admin.priority_max());
     let mut ordered = app.handle.order_on(command, terms)?;
     let id = ordered.order;
     tracing::info!(admin = admin.name(), model = name, order = %id, replicas, force, "load ordered");
-    let outcome = if request.wait {
-        ordered.settled().await?
+    let ended = if request.wait {
+        outcome(by_mcp, &mut ordered).await?
     } else {
         ordered.accepted().await?;
-        match ordered.try_settled() {
-            Some(outcome) => outcome,
-            None => {
-                let snapshot = app.handle.snapshot();
-                let begun = snapshot.pool.orders.iter().find(|order| order.order == id);
-                let wanted = begun
-                    .and_then(|order| order.replicas)
-                    .or(replicas)
-                    .unwrap_or(1);
-                let took = app.handle.clock().now().since(since);
-                let response = LoadResponse::started(&name, wanted, id, took);
-                return Ok((StatusCode::ACCEPTED, Json(response)).into_response());
-            }
-        }
+        ordered.try_settled()
+    };
+    let Some(outcome) = ended else {
+        let snapshot = app.handle.snapshot();
+        let begun = snapshot.pool.orders.iter().find(|order| order.order == id);
+        let wanted = begun
+            .and_then(|order| order.replicas)
+            .or(replicas)
+            .unwrap_or(1);
+        let took = app.handle.clock().now().since(since);
+        let response = LoadResponse::started(&name, wanted, id, took);
+        return Ok((StatusCode::ACCEPTED, Json(response)).into_response());
     };
     let snapshot = app.handle.snapshot();
     let outcome = match admin.of_group() {
@@ -181,22 +181,29 @@ pub async fn unload(
     admin: Manager,
     origin: OrderOrigin,
     Body(request): Body<UnloadRequest>,
-) -> Result<Json<UnloadResponse>, Failure> {
+) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
     let now = request.now;
     let (name, command) = unload_command(&app, &admin, &request)?;
+    let by_mcp = origin.by_mcp;
     let terms = origin.terms(admin.id(), admin.priority_max());
-    let ordered = app.handle.order_on(command, terms)?;
+    let mut ordered = app.handle.order_on(command, terms)?;
     tracing::info!(admin = admin.name(), model = name, order = %ordered.order, now, "unload ordered");
-    match ordered.settled().await? {
+    let Some(outcome) = outcome(by_mcp, &mut ordered).await? else {
+        let snapshot = app.handle.snapshot();
+        let is_it = |model: &pool::ModelView| model.name == name;
+        return Ok(still_draining(ordered.order, &snapshot, is_it));
+    };
+    match outcome {
         Outcome::Unloaded { replicas } => {
             let took_ms = app.handle.clock().now().since(since).0;
             let unloaded = replicas.iter().map(ReplicaId::to_string).collect();
-            Ok(Json(UnloadResponse {
+            let response = UnloadResponse {
                 model: name,
                 unloaded,
                 took_ms,
-            }))
+            };
+            Ok(Json(response).into_response())
         }
         other => Err(refused(&app, &name, other, false)),
     }
@@ -314,19 +321,4 @@ pub(crate) fn not_served(name: &str) -> Failure {
     Failure::not_found(format!(
         "{name} is in the catalogue but cannot be served; see the server log, then use POST /admin/reload to read its files again"
     ))
-}
-
-/// Waits for an order that unloads replicas, and returns them.
-pub(crate) async fn gone(
-    app: &App,
-    admin: &Admin,
-    origin: OrderOrigin,
-    command: Command,
-    what: &str,
-) -> Result<Vec<ReplicaId>, Failure> {
-    let ordered = app.handle.order_on(command, origin.terms(admin.by, None))?;
-    match ordered.settled().await? {
-        Outcome::Cleaned { replicas } => Ok(replicas),
-        other => Err(refused(app, what, other, false)),
-    }
 }

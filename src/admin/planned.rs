@@ -9,14 +9,14 @@ use super::models::{self, ModelPatch};
 use super::upkeep::{CleanupRequest, cleanup_command};
 use api_types::dto::{self, CleanupResponse, EveningView, PlanView, WhatIfView};
 use api_types::error::Failure;
-use controller::Assumptions;
+use controller::{Assumptions, PlannedLoad, PlannedOrder, Snapshot};
 use gateway::auth::sight::{ANOTHER, Sight};
 use gateway::auth::{Admin, Manager};
 use gateway::fields::{Fields, read};
 use gateway::inference::understood;
 use gateway::known_model::known;
 use gateway::state::App;
-use pool::{Command, OrderEffect, Outcome, Plan, Refusal};
+use pool::{OrderEffect, Outcome, Plan, Refusal};
 
 /// A change that has been planned.
 #[derive(Debug)]
@@ -41,25 +41,22 @@ pub async fn load(
     };
     let name = &route.entry.name;
     let order = order_of(app, &route, &request).await?;
-    if let Some(most) = admin.priority_max() {
-        let command = Command::Load(order.clone());
-        let checked = app.handle.planned_effect(command, Some(most)).await?;
-        if let Err(refusal) = checked
-            && is_above_group(&refusal)
-        {
-            return Err(order_refused(app, name, refusal));
-        }
-    }
     let force = order.force;
-    let planned = app.handle.plan(order).await?;
-    let Some((plan, expected)) = planned else {
+    let PlannedLoad {
+        refusal,
+        plan,
+        before,
+    } = app.handle.planned_load(order, admin.priority_max()).await?;
+    if let Some(refusal) = refusal.filter(is_above_group) {
+        return Err(order_refused(app, name, refusal));
+    }
+    let Some((plan, expected)) = plan else {
         return Err(not_served(name));
     };
     let effect = OrderEffect::from_preview(&plan);
     let sight = admin.of_group().map(|admin| &admin.user.sight);
     let plan = hide_refusal(plan, sight);
-    let now = app.handle.clock().now();
-    let mut view = PlanView::from_plan(&plan, expected, force, now, &app.handle.snapshot());
+    let mut view = PlanView::from_plan(&plan, expected, force, before.pool.now, &before);
     hide_models(&mut view, sight);
     Ok(PlannedChange {
         view: value(&view)?,
@@ -75,15 +72,15 @@ pub async fn unload(
 ) -> Result<PlannedChange, Failure> {
     let request: UnloadRequest = read(Fields::from(fields))?;
     let (name, command) = unload_command(app, admin, &request)?;
-    let effect = app
+    let order = app
         .handle
-        .planned_effect(command, admin.priority_max())
-        .await?;
+        .planned_order(command, admin.priority_max(), None);
+    let PlannedOrder { effect, before, .. } = order.await?;
     let effect = effect.map_err(|refusal| order_refused(app, &name, refusal))?;
     Ok(PlannedChange {
         view: json!({
             "model": name,
-            "replicas": leaving(app, effect.as_ref())?,
+            "replicas": leaving(&before, effect.as_ref())?,
             "now": request.now,
         }),
         effect,
@@ -103,19 +100,19 @@ pub async fn set(
     let route = known(app, model)?;
     let name = &route.entry.name;
     let command = models::set_command(app, &route, &patch);
-    let effect = app.handle.planned_effect(command, None).await?;
+    let assumptions = patch.priority.map(|priority| Assumptions {
+        priorities: vec![(route.model, priority)],
+        ..Assumptions::default()
+    });
+    let PlannedOrder {
+        effect,
+        what_if,
+        before: snapshot,
+    } = app.handle.planned_order(command, None, assumptions).await?;
     let effect = effect.map_err(|refusal| order_refused(app, name, refusal))?;
-    let before = models::view(app, name)?;
-    let consequences = match patch.priority {
-        Some(priority) => {
-            let assumptions = Assumptions {
-                priorities: vec![(route.model, priority)],
-                ..Assumptions::default()
-            };
-            let what_if = app.handle.what_if(assumptions).await?;
-            let now = app.handle.clock().now();
-            value(&WhatIfView::new(&what_if, now, &app.handle.snapshot()))?
-        }
+    let before = dto::find(&snapshot, name).ok_or_else(|| not_served(name))?;
+    let consequences = match what_if {
+        Some(what_if) => value(&WhatIfView::new(&what_if, snapshot.pool.now, &snapshot))?,
         None => Value::Null,
     };
     Ok(PlannedChange {
@@ -141,13 +138,14 @@ pub async fn cleanup(
 ) -> Result<PlannedChange, Failure> {
     let request: CleanupRequest = read(Fields::from(fields))?;
     let command = cleanup_command(app, &request);
-    let effect = app.handle.planned_effect(command, None).await?;
+    let order = app.handle.planned_order(command, None, None);
+    let PlannedOrder { effect, before, .. } = order.await?;
     let effect = effect.map_err(|refusal| order_refused(app, "the cleanup", refusal))?;
     let now = dto::moment(app.handle.clock().now());
     let reopen_at = EveningView::from_config(&app.config(), true, now).next_reopen_at;
     Ok(PlannedChange {
         view: json!({
-            "replicas": leaving(app, effect.as_ref())?,
+            "replicas": leaving(&before, effect.as_ref())?,
             "reopen_at": reopen_at,
         }),
         effect,
@@ -155,10 +153,10 @@ pub async fn cleanup(
 }
 
 /// The replicas that the order ends, as the response to a cleanup lists them.
-fn leaving(app: &App, effect: Option<&OrderEffect>) -> Result<Value, Failure> {
+fn leaving(before: &Snapshot, effect: Option<&OrderEffect>) -> Result<Value, Failure> {
     match effect {
         Some(OrderEffect::Leaving(replicas)) => {
-            value(&CleanupResponse::done(replicas, &app.handle.snapshot(), None).replicas)
+            value(&CleanupResponse::done(replicas, before, None).replicas)
         }
         _ => Ok(Value::Array(Vec::new())),
     }

@@ -2,11 +2,13 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::load::gone;
+use super::load::refused;
 use super::order_origin::OrderOrigin;
+use super::order_wait::{outcome, still_draining};
 use api_types::dto::{
     self, CleanupMode, CleanupResponse, ConfigOrigins, EmptyRequest, EveningView, ReloadResponse,
     ResetResponse,
@@ -17,7 +19,7 @@ use gateway::auth::{Admin, Reader};
 use gateway::fields::{Body, Fields, Nothing, Params, Strict};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
-use pool::{CleanupScope, Command, ReplicaId};
+use pool::{CleanupScope, Command, Outcome, ReplicaId};
 
 /// Cleanup request. The body is optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
@@ -68,19 +70,32 @@ pub(crate) async fn cleanup(
     admin: Admin,
     origin: OrderOrigin,
     Body(request): Body<CleanupRequest>,
-) -> Result<Json<CleanupResponse>, Failure> {
+) -> Result<Response, Failure> {
     let config = app.config();
     let scope = scope_of(&config, &request);
     let before = app.handle.snapshot();
     let now = dto::moment(app.handle.clock().now());
     let reopen_at = EveningView::from_config(&config, true, now).next_reopen_at;
     if request.preview {
-        return Ok(Json(CleanupResponse::preview(scope, &before, reopen_at)));
+        let response = CleanupResponse::preview(scope, &before, reopen_at);
+        return Ok(Json(response).into_response());
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
     let command = cleanup_command(&app, &request);
-    let replicas = gone(&app, &admin, origin, command, "the cleanup").await?;
-    Ok(Json(CleanupResponse::done(&replicas, &before, reopen_at)))
+    let by_mcp = origin.by_mcp;
+    let terms = origin.terms(admin.by, None);
+    let mut ordered = app.handle.order_on(command, terms)?;
+    match outcome(by_mcp, &mut ordered).await? {
+        None => {
+            let snapshot = app.handle.snapshot();
+            Ok(still_draining(ordered.order, &snapshot, |_| true))
+        }
+        Some(Outcome::Cleaned { replicas }) => {
+            let response = CleanupResponse::done(&replicas, &before, reopen_at);
+            Ok(Json(response).into_response())
+        }
+        Some(other) => Err(refused(&app, "the cleanup", other, false)),
+    }
 }
 
 fn scope_of(config: &Config, request: &CleanupRequest) -> CleanupScope {
@@ -120,17 +135,13 @@ pub async fn reset(
     _: Body<Nothing>,
 ) -> Result<Json<ResetResponse>, Failure> {
     tracing::info!(admin = admin.name, "reset ordered");
-    let replicas = gone(
-        &app,
-        &admin,
-        OrderOrigin::default(),
-        Command::Reset,
-        "the reset",
-    )
-    .await?;
-    Ok(Json(ResetResponse {
-        unloaded: replicas.iter().map(ReplicaId::to_string).collect(),
-    }))
+    let ordered = app.handle.order(Command::Reset, Some(admin.by))?;
+    match ordered.settled().await? {
+        Outcome::Cleaned { replicas } => Ok(Json(ResetResponse {
+            unloaded: replicas.iter().map(ReplicaId::to_string).collect(),
+        })),
+        other => Err(refused(&app, "the reset", other, false)),
+    }
 }
 
 /// Show the configuration

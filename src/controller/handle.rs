@@ -22,7 +22,7 @@ use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{
     BatchDemand, BatchHour, BatchOutlook, BatchWork, Command, GroupId, Groups, KeyId, LoadOrder,
-    ModelId, OrderEffect, OrderId, Outcome, Plan, Pool, Priority, Refusal, Span, Ticket, Time,
+    ModelId, OrderId, Outcome, Plan, Pool, Refusal, Span, Ticket, Time,
 };
 use store::{NodePass, Store, StoredRecord};
 
@@ -83,8 +83,13 @@ impl PendingOrder {
         (&mut self.accepted).await.map_err(|_| ControllerBusy)
     }
 
-    pub async fn settled(self) -> Result<Outcome, ControllerBusy> {
-        self.settled.await.map_err(|_| ControllerBusy)
+    pub async fn settled(mut self) -> Result<Outcome, ControllerBusy> {
+        self.outcome().await
+    }
+
+    /// Like [`PendingOrder::settled`]. A call that is dropped before the outcome can be repeated.
+    pub async fn outcome(&mut self) -> Result<Outcome, ControllerBusy> {
+        (&mut self.settled).await.map_err(|_| ControllerBusy)
     }
 
     /// The outcome, if it is known already.
@@ -314,19 +319,6 @@ impl Handle {
     ) -> Result<Option<(Plan, Option<Span>)>, ControllerBusy> {
         let clock = self.clock;
         self.in_copy(move |pool| pool.preview_with_forecast(clock.now(), &load))
-            .await
-    }
-
-    /// The effect that an order other than a load would have now; `None` for kinds of orders that have no plan.
-    ///
-    /// # Errors
-    /// The inner error is the refusal that the order would get.
-    pub async fn planned_effect(
-        &self,
-        command: Command,
-        priority_max: Option<Priority>,
-    ) -> Result<Result<Option<OrderEffect>, Refusal>, ControllerBusy> {
-        self.in_copy(move |pool| pool.preview_effect(command, priority_max))
             .await
     }
 

@@ -43,6 +43,7 @@ mod lookups;
 mod memory;
 mod messages;
 mod nodes;
+mod planned;
 mod programs;
 mod run;
 mod tasks;
@@ -65,6 +66,7 @@ pub use lookups::{
 pub use memory::log_broken;
 pub use messages::{ChangeError, NodePeer, OrderTerms, Registrar};
 pub use nodes::admission::DEVICES_PER_ADDRESS_MAX;
+pub use planned::{PlannedLoad, PlannedOrder};
 pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use view::{
     ComparedWaits, DeviceSnapshot, DeviceTime, FetchFacts, Finding, LoadPath, LoadStage,

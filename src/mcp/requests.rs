@@ -95,7 +95,7 @@ impl RouteRequest {
     }
 }
 
-/// The path with the arguments in its query. Null is the same as no argument.
+/// The path with the arguments in its query. Nulls are left out.
 pub(crate) fn with_query(path: &str, arguments: &Map<String, Value>) -> Result<String, Failure> {
     let mut query = Serializer::new(String::new());
     for (name, value) in arguments {

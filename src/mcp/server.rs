@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::caller::{Caller, admin_on, manager_on};
 use crate::plans::{Change, Plans, TOKEN_LIFETIME};
 use crate::requests::{RouteRequest, RouteResponse, with_query};
-use crate::tools::{CLEANUP, LOAD, MCP, MODELS, PoolTool, UNLOAD, Work};
+use crate::tools::{CLEANUP, LOAD, LOAD_WAITS, MCP, MODELS, PoolTool, UNLOAD, Work};
 use admin::planned::{self, PlannedChange};
 use api_types::error::Failure;
 use edge::record::{self, Record};
@@ -129,6 +129,7 @@ impl Shared {
         parts: &Parts,
     ) -> Result<RouteResponse, Failure> {
         tool.check_names(&arguments)?;
+        tool.omit_nulls(&mut arguments);
         let request = match tool.work {
             Work::Get(path) => RouteRequest::get(path, &arguments)?,
             Work::Post(path) => RouteRequest::post(path, arguments),
@@ -142,8 +143,7 @@ impl Shared {
                 }
             }
             Work::PlanLoad => {
-                // A call is short: it does not last as long as the load.
-                arguments.entry("wait").or_insert(Value::Bool(false));
+                arguments.entry("wait").or_insert(Value::Bool(LOAD_WAITS));
                 let manager = manager_on(parts, &self.app, LOAD).await?;
                 let planned = planned::load(&self.app, &manager, arguments.clone()).await?;
                 let target = (Method::POST, LOAD.to_owned());
@@ -225,6 +225,14 @@ fn take_model(arguments: &mut Map<String, Value>) -> Result<String, Failure> {
 }
 
 impl PoolTool {
+    /// Removes arguments that are null, because many programs send one for each argument that they do not give. The tool that clears
+    /// settings keeps them.
+    pub fn omit_nulls(&self, arguments: &mut Map<String, Value>) {
+        if !self.work.clears_with_null() {
+            arguments.retain(|_, value| !value.is_null());
+        }
+    }
+
     /// Refuses arguments that the tool does not have.
     pub fn check_names(&self, arguments: &Map<String, Value>) -> Result<(), Failure> {
         let unknown = arguments.keys().find(|name| !self.arguments.contains(name));

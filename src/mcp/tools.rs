@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::caller::Level;
 use crate::schemas::Schemas;
 
+/// The default of `wait` of a load. A call is short: it does not last as long as the load.
+pub(crate) const LOAD_WAITS: bool = false;
+
 /// The work of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -21,6 +24,13 @@ pub(crate) enum Work {
     PlanSet,
     PlanCleanup,
     Apply,
+}
+
+impl Work {
+    /// Returns true if null clears the setting of an argument. For all other tools null is the same as no argument.
+    pub fn clears_with_null(self) -> bool {
+        self == Work::PlanSet
+    }
 }
 
 /// The route of the protocol, below the base path.
@@ -123,7 +133,7 @@ const ROWS: [ToolRow; 15] = [
         name: "plan_set",
         work: Work::PlanSet,
         levels: ADMINS,
-        description: "Plans a change of a model's priority, keep-hot time or lease, and what would be loaded or evicted. Changes nothing. Show the plan to the user, then call apply with its token.",
+        description: "Plans a change of a model's priority, keep-hot time or lease, and what would be loaded or evicted. An omitted setting stays, and null clears it. Changes nothing. Show the plan to the user, then call apply with its token.",
     },
     ToolRow {
         name: "plan_cleanup",
@@ -135,7 +145,7 @@ const ROWS: [ToolRow; 15] = [
         name: "apply",
         work: Work::Apply,
         levels: MANAGERS,
-        description: "Carries out exactly the planned change with this token, or refuses it if the pool has changed since. A token is valid once, for 60 s.",
+        description: "Carries out exactly the planned change with this token, or refuses it if the pool has changed since. A token is valid once, for 60 s. Waits at most 10 s: status draining means that the order continues.",
     },
 ];
 
@@ -215,6 +225,11 @@ fn apply_schema() -> JsonObject {
 fn closed(mut schema: JsonObject, work: Work) -> JsonObject {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.retain(|name, _| !is_left_out(work, name));
+        if work == Work::PlanLoad
+            && let Some(Value::Object(wait)) = properties.get_mut("wait")
+        {
+            wait.insert("default".to_owned(), Value::Bool(LOAD_WAITS));
+        }
     }
     schema.remove("example");
     schema.remove("examples");

@@ -135,3 +135,53 @@ fn an_unknown_argument_is_refused_by_its_name() {
     assert_eq!(failure.body.error.param.as_deref(), Some("modle"));
     assert!(failure.body.error.message.contains("known here: model"));
 }
+
+#[test]
+fn null_is_the_same_as_no_argument_except_for_the_tool_that_clears_settings() {
+    for tool in tools() {
+        let name = tool.tool.name.as_ref();
+        let given = tool
+            .arguments
+            .iter()
+            .map(|name| (name.clone(), Value::Null));
+        let mut arguments: Map<String, Value> = given.collect();
+        tool.check_names(&arguments).unwrap();
+        tool.omit_nulls(&mut arguments);
+        let kept: BTreeSet<String> = arguments.into_iter().map(|(name, _)| name).collect();
+        let expected = match name {
+            "plan_set" => names(&["model", "priority", "keep_hot", "lease"]),
+            _ => names(&[]),
+        };
+        assert_eq!(kept, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_schema_of_a_load_has_the_default_of_the_tool() {
+    let tools = tools();
+    let of = |name: &str| {
+        let tool = tools.iter().find(|tool| tool.tool.name == name);
+        let schema = serde_json::to_value(&tool.expect(name).tool.input_schema).unwrap();
+        schema["properties"]["wait"]["default"].clone()
+    };
+    assert_eq!(of("plan_load"), LOAD_WAITS);
+    // Without an effect on a plan, it keeps the default of its route.
+    assert_eq!(of("plan"), true);
+}
+
+#[test]
+fn values_other_than_null_are_kept() {
+    for tool in tools() {
+        let values = [json!(false), json!(0), json!(""), json!([])];
+        for value in values {
+            let given = tool
+                .arguments
+                .iter()
+                .map(|name| (name.clone(), value.clone()));
+            let arguments: Map<String, Value> = given.collect();
+            let mut kept = arguments.clone();
+            tool.omit_nulls(&mut kept);
+            assert_eq!(kept, arguments, "{}", tool.tool.name);
+        }
+    }
+}

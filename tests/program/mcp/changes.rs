@@ -1,7 +1,7 @@
 //! Changes in two steps: a plan shows the effect, and `apply` carries out exactly that, or refuses.
 
 use serde_json::{Value, json};
-use support::service::wait_for;
+use support::service::{Pool, wait_for};
 
 use super::{apply, code, key_of, load, planned, pool, rpc, state, tool, wait_until_ready};
 
@@ -104,6 +104,61 @@ fn an_unload_and_a_cleanup_end_exactly_the_replicas_of_their_plan() {
 }
 
 #[test]
+fn an_unload_that_drains_for_long_returns_with_its_requests_and_continues() {
+    // 15 seconds.
+    let talk = ["--tokens", "300", "--token-ms", "50"];
+    let files = [support::stub::model("talker", &talk, "memory_gib: 10")];
+    let pool = Pool::with_devices(&files, super::ONE_DEVICE);
+    let admin = pool.admin_key();
+    let messages = json!([{"role": "user", "content": "Hello"}]);
+    let body = json!({"model": "talker", "stream": true, "max_tokens": 300, "messages": messages});
+    let bearer = format!("Bearer {admin}");
+    let lines = [("Authorization", bearer.as_str())];
+    let stream = pool.stream_with("/v1/chat/completions", &body.to_string(), &lines);
+    wait_for("the response", || stream.text().contains("content"));
+    let (plan, token) = planned(&pool, &admin, "plan_unload", &json!({"model": "talker"}));
+    assert_eq!(plan["replicas"][0]["in_flight"], 1, "{plan}");
+    let (done, result) = apply(&pool, &admin, &token);
+    assert!(done, "{result}");
+    assert_eq!(result["status"], "draining", "{result}");
+    assert_eq!(result["replicas"][0]["in_flight"], 1, "{result}");
+    let message = result["message"].as_str().expect("a text");
+    assert!(message.contains("still draining"), "{message}");
+    let response = stream.whole();
+    assert!(response.contains("[DONE]"), "{response}");
+    wait_for("the unload", || state(&pool, "talker") == "cold");
+}
+
+#[test]
+fn a_null_argument_is_the_same_as_none() {
+    let pool = pool();
+    let admin = pool.admin_key();
+    let nulls = json!({"model": "low", "wait": null, "force": null, "priority": null});
+    let (_, token) = planned(&pool, &admin, "plan_load", &nulls);
+    let (done, result) = apply(&pool, &admin, &token);
+    assert!(done, "{result}");
+    assert_eq!(result["status"], "started", "it does not wait: {result}");
+    wait_until_ready(&pool, "low");
+    let (done, result) = tool(&pool, &admin, "models", &json!({"model": null}));
+    assert!(done, "{result}");
+    assert_eq!(
+        result["models"].as_array().expect("a list").len(),
+        2,
+        "{result}"
+    );
+    let (done, result) = tool(&pool, &admin, "apply", &json!({"token": null}));
+    assert!(!done, "{result}");
+    assert_eq!(result["error"]["param"], "token", "{result}");
+    // Null clears the setting.
+    assert_eq!(pool.set_priority("low", 1).0, 200);
+    let clear = json!({"model": "low", "priority": null});
+    let (_, token) = planned(&pool, &admin, "plan_set", &clear);
+    let (done, result) = apply(&pool, &admin, &token);
+    assert!(done, "{result}");
+    assert_eq!(result["priority"], 0, "{result}");
+}
+
+#[test]
 fn a_setting_is_applied_unless_another_came_first() {
     let pool = pool();
     let admin = pool.admin_key();
@@ -161,7 +216,7 @@ fn many_plans_of_a_key_displace_only_its_own_oldest() {
 fn administrators_of_a_group_change_only_what_the_admin_api_permits() {
     let config = "auth: {inference: key}\ngroups: {lab: {priority_max: 1, models: [one]}}\n";
     let files = ["one", "two"].map(|name| support::stub::model(name, &[], "memory_gib: 0.5"));
-    let pool = support::service::Pool::with_models(&files, config);
+    let pool = Pool::with_models(&files, config);
     let wish = json!({"name": "tutor", "role": "group-admin", "group": "lab"});
     let tutor = key_of(&pool, &wish);
     for (name, arguments, wanted) in [
