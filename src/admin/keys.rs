@@ -12,8 +12,12 @@ use gateway::credentials::rights::KeyRefusal;
 use gateway::fields::{Body, Nothing, Params};
 use gateway::openapi::AdminErrors;
 use gateway::state::App;
+use gateway::to_its_end::to_its_end;
 use pool::KeyId;
 use store::{KeyRecord, KeyUse, Role, StoreError};
+
+/// The work that continues if the client leaves, because a stored change must be in force.
+const CHANGE: &str = "the change of a key";
 
 /// List keys
 ///
@@ -75,6 +79,14 @@ pub(crate) async fn create(
     admin: Manager,
     Body(request): Body<NewKeyRequest>,
 ) -> Result<Json<NewKey>, Failure> {
+    to_its_end(CHANGE, created(app, admin, request)).await
+}
+
+async fn created(
+    app: App,
+    admin: Manager,
+    request: NewKeyRequest,
+) -> Result<Json<NewKey>, Failure> {
     admin.only_pool("log_prompts", request.log_prompts)?;
     let role = match request.role {
         KeyRole::Admin => Role::Admin,
@@ -135,6 +147,15 @@ pub(crate) async fn change(
     Params(KeyQuery { id }): Params<KeyQuery>,
     Body(change): Body<ChangeKeyRequest>,
 ) -> Result<Json<KeyView>, Failure> {
+    to_its_end(CHANGE, changed(app, admin, id, change)).await
+}
+
+async fn changed(
+    app: App,
+    admin: Manager,
+    id: KeyId,
+    change: ChangeKeyRequest,
+) -> Result<Json<KeyView>, Failure> {
     admin.only_pool("log_prompts", change.log_prompts.is_some())?;
     let now = app.handle.clock().wall();
     let changed = app
@@ -194,6 +215,14 @@ pub(crate) async fn revoke(
     State(app): State<App>,
     admin: Manager,
     Params(query): Params<RevokeQuery>,
+) -> Result<Json<RevokeResponse>, Failure> {
+    to_its_end(CHANGE, revoked(app, admin, query)).await
+}
+
+async fn revoked(
+    app: App,
+    admin: Manager,
+    query: RevokeQuery,
 ) -> Result<Json<RevokeResponse>, Failure> {
     let id = query.id;
     let confirmed = query.confirm.unwrap_or(false);

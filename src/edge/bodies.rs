@@ -250,6 +250,16 @@ impl Bodies {
         Ok(record::hold(Arc::new(Held::new(permit, record::held()))))
     }
 
+    /// Reserves memory for a copy of the present request, if the caller's share has room.
+    pub fn copy(&self, bytes: usize) -> Option<Share> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (caller, is_admin) = record::caller();
+        let class = class(bytes, is_admin);
+        let now = self.clock.now();
+        let permit = self.shares.try_hold(caller, class, bytes, now)?;
+        Some(Share::apart(Held::new(permit, None)))
+    }
+
     /// Waits for memory as long as a body may take.
     async fn hold(
         &self,

@@ -148,6 +148,12 @@ impl Edge {
         self.bodies.more(bytes).await
     }
 
+    /// Reserves memory for a copy of the present request, if the caller's share has room. Does not wait, because the request holds memory
+    /// itself. The share of the request's body stays as it is.
+    pub fn copy_memory(&self, bytes: usize) -> Option<Share> {
+        self.bodies.copy(bytes)
+    }
+
     /// Reserves memory for a response piece that its client does not read, if the caller's share has room.
     pub fn try_buffer(&self, caller: Caller, bytes: u64, now: Time) -> Option<Permit> {
         self.buffers.try_hold(caller, Class::Small, bytes, now)

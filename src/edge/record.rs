@@ -67,6 +67,11 @@ pub struct Record {
 pub struct Share(Option<Arc<Held>>);
 
 impl Share {
+    /// A share that is held apart from that of the current request.
+    pub(super) fn apart(held: Held) -> Share {
+        Share(Some(Arc::new(held)))
+    }
+
     /// Wraps the bytes with the share, held until the last copy is dropped.
     pub fn charge<B>(&self, bytes: B) -> Bytes
     where

@@ -4,15 +4,27 @@
 use std::sync::Arc;
 
 use crate::state::App;
+use crate::to_its_end::to_its_end;
 use api_types::error::{ErrorKind, Failure};
 use api_types::paths::without_folders;
 use config::{GroupSection, GroupsSection, groups};
 
-/// Sets the group of this name, or removes it. Returns warnings about its members.
+/// Sets the group of this name, or removes it. Returns warnings about its members. Continues if the client leaves, because a stored
+/// change must be in force.
 ///
 /// # Errors
 /// A group of the configuration, an unknown group, a tree that cannot be used, or a store that cannot be written. Nothing changes.
 pub async fn change(
+    app: &App,
+    name: &str,
+    group: Option<GroupSection>,
+) -> Result<Vec<String>, Failure> {
+    let (app, name) = (app.clone(), name.to_owned());
+    let work = async move { change_to_its_end(&app, &name, group).await };
+    to_its_end("the change of a group", work).await
+}
+
+async fn change_to_its_end(
     app: &App,
     name: &str,
     group: Option<GroupSection>,

@@ -136,6 +136,22 @@ fn a_fallback_uses_the_next_member_after_a_failure_before_the_first_token() {
 }
 
 #[test]
+fn a_request_without_memory_for_its_copy_has_no_fallback() {
+    // A caller may use half of the three quarters for large bodies: 1.5 MiB.
+    let config = "server: {bodies_memory: 4MiB, body_limit: 2MiB}\nvirtual_models: {safe: {fallback: [broken, good]}}\n";
+    let broken = stub("broken", &["--status", "500"]);
+    let good = stub("good", &["--tokens", "3"]);
+    let pool = Pool::with_models(&[broken, good], config);
+    let send = |bytes: usize| ask_with(&pool, &body("safe", &"x".repeat(bytes)), None);
+    let (status, response, member) = send(600 << 10);
+    assert_eq!((status, member.as_str()), (200, "good"), "{response}");
+    let (status, response, member) = send(1 << 20);
+    assert_eq!((status, member.as_str()), (500, "broken"), "{response}");
+    let (status, response, member) = send(600 << 10);
+    assert_eq!((status, member.as_str()), (200, "good"), "{response}");
+}
+
+#[test]
 fn a_fallback_stops_at_causes_that_it_does_not_list() {
     let config = "virtual_models:\n  safe: {fallback: [broken, good], on: [context]}\n  long: {fallback: [short, good], on: [context]}\n";
     let message = "This model's maximum context length is 9 tokens. However, your messages resulted in 12 tokens.";

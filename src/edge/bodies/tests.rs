@@ -35,6 +35,17 @@ async fn the_memory_of_a_body_is_released_with_its_last_clone() {
 }
 
 #[tokio::test]
+async fn the_copy_of_a_request_takes_memory_until_it_is_dropped_and_does_not_wait() {
+    let bodies = bodies(pool::Bytes::MIB);
+    let copy = bodies.copy(700 << 10).expect("memory");
+    assert!(bodies.copy(700 << 10).is_none());
+    let refused = hold(&bodies, ONE, 700 << 10).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+    drop(copy);
+    hold(&bodies, ONE, 700 << 10).await.unwrap();
+}
+
+#[tokio::test]
 async fn large_bodies_leave_memory_for_small_ones_and_for_administrators() {
     let bodies = bodies(4 * pool::Bytes::MIB);
     let _large = hold(&bodies, ONE, 3 << 20).await.unwrap();

@@ -69,6 +69,7 @@ pub(crate) async fn choose(
         _ => RequestFacts::default(),
     };
     let number = app.virtual_models.next_number();
+    let bytes = body.map_or(0, Bytes::len);
     let (user, name) = (&context.user, Arc::clone(&model.name));
     let chosen = context.attempts.with(|attempts| {
         // A second attempt continues with the members of the first.
@@ -78,6 +79,7 @@ pub(crate) async fn choose(
                 member: 0,
                 tried: 0,
                 has_next: false,
+                kept: None,
             })
         });
         let has_tried = |member| next.has_tried(member);
@@ -88,10 +90,9 @@ pub(crate) async fn choose(
             (&facts, number),
             has_tried,
         )?;
-        next.begin(
-            selected.member,
-            selected.others > 0 && context.attempts.may_repeat(),
-        );
+        let has_next = selected.others > 0 && context.attempts.may_repeat();
+        // The engine gets a separate body, so the copy takes memory in addition.
+        next.begin(selected.member, has_next, || app.edge.copy_memory(bytes));
         *attempts = Some(next);
         Ok(selected)
     });

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::virtual_table::table::{Rule, VirtualModel};
+use edge::record::Share;
 
 /// The virtual model of a request, and its attempts.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Attempts {
     pub tried: u32,
     /// Another member may serve the request after this one.
     pub has_next: bool,
+    /// The memory of the copy of the request that is kept for the next member.
+    pub kept: Option<Share>,
 }
 
 impl Attempts {
@@ -36,11 +39,15 @@ impl Attempts {
         self.tried & bit(member) != 0
     }
 
-    /// Begins the attempt with this member.
-    pub fn begin(&mut self, member: usize, has_next: bool) {
+    /// Begins the attempt with this member. `has_next`: another member may serve the request after it. `keep` reserves the memory of
+    /// the copy for that member; without memory no other member follows.
+    pub fn begin(&mut self, member: usize, has_next: bool, keep: impl FnOnce() -> Option<Share>) {
         self.member = member;
         self.tried |= bit(member);
-        self.has_next = has_next;
+        if has_next && self.kept.is_none() {
+            self.kept = keep();
+        }
+        self.has_next = has_next && self.kept.is_some();
     }
 }
 
@@ -83,4 +90,29 @@ impl RequestAttempts {
 /// The configuration allows fewer members than the mask has bits.
 fn bit(member: usize) -> u32 {
     1 << member.min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtual_table::table::tests::model;
+
+    #[test]
+    fn a_copy_is_kept_once_and_without_its_memory_no_member_follows() {
+        let mut attempts = Attempts {
+            model: Arc::new(model("fallback: [a, b, c]")),
+            member: 0,
+            tried: 0,
+            has_next: false,
+            kept: None,
+        };
+        attempts.begin(0, true, || None);
+        assert!(!attempts.may_fall_back(), "no memory is left");
+        attempts.begin(0, true, || Some(Share::default()));
+        assert!(attempts.may_fall_back());
+        attempts.begin(1, true, || panic!("the copy is kept already"));
+        assert!(attempts.may_fall_back() && attempts.has_tried(1));
+        attempts.begin(2, false, || panic!("no member follows"));
+        assert!(!attempts.may_fall_back());
+    }
 }

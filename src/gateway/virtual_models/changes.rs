@@ -3,15 +3,27 @@
 
 use super::preview::{check_members, check_name};
 use crate::state::App;
+use crate::to_its_end::to_its_end;
 use api_types::error::{ErrorKind, Failure};
 use api_types::paths::without_folders;
 use config::{VirtualModelSection, VirtualModelsSection, virtual_models};
 
-/// Sets the virtual model of this name, which replaces that of the configuration. `None` removes what was set.
+/// Sets the virtual model of this name, which replaces that of the configuration. `None` removes what was set. Continues if the
+/// client leaves, because a stored change must be in force.
 ///
 /// # Errors
 /// A virtual model that cannot be used, a name that was not set, or a store that cannot be written. Nothing changes.
 pub async fn change(
+    app: &App,
+    name: &str,
+    model: Option<VirtualModelSection>,
+) -> Result<(), Failure> {
+    let (app, name) = (app.clone(), name.to_owned());
+    let work = async move { change_to_its_end(&app, &name, model).await };
+    to_its_end("the change of a virtual model", work).await
+}
+
+async fn change_to_its_end(
     app: &App,
     name: &str,
     model: Option<VirtualModelSection>,

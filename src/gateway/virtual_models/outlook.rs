@@ -1,7 +1,11 @@
-//! The expected wait for a model without a ready replica, read from the snapshot of the pool. An estimate: the pool decides about
+//! The expected waits for models without a ready replica, read from one snapshot of the pool. An estimate: the pool decides about
 //! the load when the request waits.
 
-use pool::{Bytes, ModelId, ModelState, ModelView, PoolView, ReplicaState, Span};
+use std::collections::BTreeMap;
+
+use pool::{
+    Bytes, DeviceId, ModelId, ModelState, ModelView, PoolView, Priority, ReplicaState, Share, Span,
+};
 
 /// The time in which an idle replica leaves.
 const EVICTION: Span = Span::from_secs(2);
@@ -23,9 +27,28 @@ impl Outlook {
         needs_busy_memory: false,
         wait: Span(0),
     };
+}
 
-    /// The standing of a model. Takes time linear in the waiting requests and the replicas.
-    pub fn new(pool: &PoolView, model: ModelId) -> Outlook {
+/// The standings of models in one snapshot. Reads the waiting requests and the replicas at most once, however many models there are.
+pub struct Outlooks<'a> {
+    pool: &'a PoolView,
+    /// The expected wait of the first waiting request of each model.
+    waits: Option<BTreeMap<ModelId, Span>>,
+    memory: Option<Memory>,
+}
+
+impl<'a> Outlooks<'a> {
+    pub fn new(pool: &'a PoolView) -> Outlooks<'a> {
+        Outlooks {
+            pool,
+            waits: None,
+            memory: None,
+        }
+    }
+
+    /// The standing of a model.
+    pub fn outlook(&mut self, model: ModelId) -> Outlook {
+        let pool = self.pool;
         let Ok(nth) = pool.models.binary_search_by_key(&model, |view| view.model) else {
             return Outlook::UNKNOWN;
         };
@@ -39,10 +62,8 @@ impl Outlook {
             wait,
         };
         if view.waiting > 0 {
-            // All requests of a model have one expected wait.
-            let mut waiting = pool.waiting.iter();
-            let first = waiting.find(|request| request.model == model);
-            return usable(first.map_or(view.reload, |request| request.expected));
+            let waits = self.waits.get_or_insert_with(|| first_waits(pool));
+            return usable(waits.get(&model).copied().unwrap_or(view.reload));
         }
         let coming = |replica: &ReplicaState| {
             matches!(
@@ -56,7 +77,8 @@ impl Outlook {
                 _ => view.reload,
             });
         }
-        let room = Room::new(pool, view);
+        let memory = self.memory.get_or_insert_with(|| Memory::new(pool));
+        let room = memory.room(view);
         Outlook {
             is_blocked,
             needs_busy_memory: room == Room::Busy,
@@ -68,6 +90,15 @@ impl Outlook {
     }
 }
 
+/// All requests of a model have one expected wait.
+fn first_waits(pool: &PoolView) -> BTreeMap<ModelId, Span> {
+    let mut waits = BTreeMap::new();
+    for request in &pool.waiting {
+        waits.entry(request.model).or_insert(request.expected);
+    }
+    waits
+}
+
 /// The memory that a load would use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
@@ -77,33 +108,56 @@ enum Room {
     Busy,
 }
 
-impl Room {
-    fn new(pool: &PoolView, view: &ModelView) -> Room {
+/// The free memory of the devices that are not cordoned, and the memory that idle replicas would leave.
+struct Memory {
+    /// The free bytes of each device, in ascending order.
+    free: Vec<u64>,
+    /// The same with the bytes of idle replicas of models up to this priority.
+    with_idle: BTreeMap<Priority, Vec<u64>>,
+}
+
+impl Memory {
+    fn new(pool: &PoolView) -> Memory {
         let devices = pool.devices.iter().filter(|device| device.cordon.is_none());
-        let (mut free, mut idle) = (0, 0);
-        for device in devices {
-            if device.free >= view.bytes_per_device {
-                free += 1;
-                idle += 1;
-                continue;
-            }
-            let leaving: u64 = pool
-                .models
+        let mut bytes: BTreeMap<DeviceId, u64> = devices
+            .map(|device| (device.device, device.free.0))
+            .collect();
+        let mut idle: BTreeMap<Priority, Vec<&Share>> = BTreeMap::new();
+        for model in pool.models.iter().filter(|model| !model.protected) {
+            let replicas = model
+                .replicas
                 .iter()
-                .filter(|other| !other.protected && other.priority <= view.priority)
-                .flat_map(|other| &other.replicas)
-                .filter(|replica| replica.state == ReplicaState::Ready && replica.in_flight == 0)
-                .flat_map(|replica| &replica.shares)
-                .filter(|share| share.device == device.device)
-                .map(|share| share.bytes.0)
-                .sum();
-            let with_idle = Bytes(device.free.0.saturating_add(leaving));
-            idle += u32::from(with_idle >= view.bytes_per_device);
+                .filter(|replica| replica.state == ReplicaState::Ready && replica.in_flight == 0);
+            for replica in replicas {
+                idle.entry(model.priority)
+                    .or_default()
+                    .extend(&replica.shares);
+            }
         }
-        let needed = view.devices_per_replica;
-        if free >= needed {
-            Room::Free
-        } else if idle >= needed {
+        let free = sorted(&bytes);
+        let with_idle = idle.into_iter().map(|(priority, shares)| {
+            for share in shares {
+                if let Some(bytes) = bytes.get_mut(&share.device) {
+                    *bytes = bytes.saturating_add(share.bytes.0);
+                }
+            }
+            (priority, sorted(&bytes))
+        });
+        Memory {
+            free,
+            with_idle: with_idle.collect(),
+        }
+    }
+
+    /// The memory for one more replica of this model.
+    fn room(&self, view: &ModelView) -> Room {
+        let needed = view.devices_per_replica as usize;
+        if having(&self.free, view.bytes_per_device) >= needed {
+            return Room::Free;
+        }
+        let mut up_to = self.with_idle.range(..=view.priority);
+        let with_idle = up_to.next_back().map(|(_, bytes)| bytes);
+        if with_idle.is_some_and(|bytes| having(bytes, view.bytes_per_device) >= needed) {
             Room::Idle
         } else {
             Room::Busy
@@ -111,11 +165,22 @@ impl Room {
     }
 }
 
+fn sorted(bytes: &BTreeMap<DeviceId, u64>) -> Vec<u64> {
+    let mut sorted: Vec<u64> = bytes.values().copied().collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// The number of devices with at least these bytes.
+fn having(sorted: &[u64], bytes: Bytes) -> usize {
+    sorted.len() - sorted.partition_point(|known| *known < bytes.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use pool::{
-        DeviceId, DeviceReading, Event, KeyId, Limits, ModelSpec, Pool, ReplicaId, Ticket, Time,
+        DeviceReading, Event, KeyId, Limits, ModelSpec, Pool, ReplicaId, ReplicaView, Ticket, Time,
     };
 
     fn outlook(is_blocked: bool, needs_busy_memory: bool, wait: u64) -> Outlook {
@@ -173,7 +238,7 @@ mod tests {
     #[test]
     fn a_load_into_free_memory_takes_its_time_and_one_that_needs_memory_in_use_comes_last() {
         let mut pool = pool(&[(8, 4), (8, 3), (1, 6)]);
-        let of = |pool: &Pool, model: u32| Outlook::new(&pool.view(Time(0)), ModelId(model));
+        let of = |pool: &Pool, model: u32| Outlooks::new(&pool.view(Time(0))).outlook(ModelId(model));
         for (model, seconds) in [(0, 4), (1, 3), (2, 6)] {
             assert_eq!(of(&pool, model), outlook(false, false, seconds * 1_000));
         }
@@ -195,7 +260,88 @@ mod tests {
 
     #[test]
     fn a_model_that_the_pool_does_not_know_is_the_last_choice() {
-        let unknown = Outlook::new(&PoolView::default(), ModelId(3));
+        let unknown = Outlooks::new(&PoolView::default()).outlook(ModelId(3));
         assert!(unknown.is_blocked);
+    }
+
+    /// Looks at every replica for every device.
+    fn direct_room(pool: &PoolView, view: &ModelView) -> Room {
+        let devices = pool.devices.iter().filter(|device| device.cordon.is_none());
+        let (mut free, mut idle) = (0, 0);
+        for device in devices {
+            let evictable =
+                |other: &&ModelView| !other.protected && other.priority <= view.priority;
+            let models = pool.models.iter().filter(evictable);
+            let replicas = models.flat_map(|other| &other.replicas);
+            let replicas = replicas
+                .filter(|replica| replica.state == ReplicaState::Ready && replica.in_flight == 0);
+            let shares = replicas.flat_map(|replica| &replica.shares);
+            let shares = shares.filter(|share| share.device == device.device);
+            let leaving: u64 = shares.map(|share| share.bytes.0).sum();
+            free += u32::from(device.free >= view.bytes_per_device);
+            idle += u32::from(device.free.0 + leaving >= view.bytes_per_device.0);
+        }
+        if free >= view.devices_per_replica {
+            Room::Free
+        } else if idle >= view.devices_per_replica {
+            Room::Idle
+        } else {
+            Room::Busy
+        }
+    }
+
+    #[test]
+    fn one_pass_finds_the_same_room_as_a_look_at_every_replica_for_every_device() {
+        let mut numbers = 1_u64;
+        // The constants of Knuth's MMIX generator.
+        let mut below = |most: u64| {
+            numbers = numbers.wrapping_mul(6_364_136_223_846_793_005);
+            numbers = numbers.wrapping_add(1_442_695_040_888_963_407);
+            (numbers >> 33) % most
+        };
+        let small = |number: u64| u32::try_from(number).unwrap();
+        let one = pool(&[(1, 1); 6]).view(Time(0));
+        let mut rooms = [0_u32; 3];
+        for _ in 0..500 {
+            let mut view = one.clone();
+            view.devices = vec![one.devices[0].clone(); 4];
+            for (device, id) in view.devices.iter_mut().zip(0..) {
+                device.device = DeviceId(id);
+                device.free = Bytes(below(6));
+            }
+            for model in &mut view.models {
+                model.priority = Priority(small(below(3)));
+                model.protected = below(4) == 0;
+                model.bytes_per_device = Bytes(1 + below(10));
+                model.devices_per_replica = small(1 + below(4));
+                model.replicas = (0..below(3))
+                    .map(|nth| ReplicaView {
+                        replica: ReplicaId(nth),
+                        state: match below(4) {
+                            0 => ReplicaState::Draining,
+                            _ => ReplicaState::Ready,
+                        },
+                        for_: Span(0),
+                        shares: (0..=below(2))
+                            .map(|_| Share {
+                                device: DeviceId(small(below(5))),
+                                bytes: Bytes(below(5)),
+                            })
+                            .collect(),
+                        in_flight: small(below(2)),
+                        ready_at: None,
+                        expires: None,
+                        reason: String::new(),
+                    })
+                    .collect();
+            }
+            let memory = Memory::new(&view);
+            for model in &view.models {
+                let room = memory.room(model);
+                assert_eq!(room, direct_room(&view, model));
+                rooms[room as usize] += 1;
+            }
+        }
+        assert!(rooms.iter().all(|count| *count > 100), "{rooms:?}");
     }
 }

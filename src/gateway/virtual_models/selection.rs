@@ -1,9 +1,10 @@
 //! Collects the members of a virtual model that a caller may use, and chooses one.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::choice::{Candidate, Readiness, Reason, choose};
-use super::outlook::Outlook;
+use super::outlook::Outlooks;
 use super::request_facts::RequestFacts;
 use crate::auth::sight::Sight;
 use crate::virtual_table::table::{Rule, VirtualModel};
@@ -79,11 +80,15 @@ pub fn select(
         candidates.push(Candidate { member, ready });
         routes.push(route);
     }
-    let mut snapshot = None;
+    let snapshot = OnceCell::new();
+    let mut outlooks = None;
     let outlook = |candidate: usize| {
-        let snapshot = snapshot.get_or_insert_with(|| handle.snapshot());
+        let outlooks = outlooks.get_or_insert_with(|| {
+            let snapshot = snapshot.get_or_init(|| handle.snapshot());
+            Outlooks::new(&snapshot.pool)
+        });
         let route: &Arc<Route> = &routes[candidate];
-        Outlook::new(&snapshot.pool, route.model)
+        outlooks.outlook(route.model)
     };
     let Some(choice) = choose(model, &candidates, facts, number, outlook) else {
         return Err(match (candidates.is_empty(), missing.is_empty()) {
