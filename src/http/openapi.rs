@@ -109,6 +109,13 @@ const TAGS: [(&str, &str); 19] = [
     ("health", "Liveness and readiness of the service."),
 ];
 
+/// Bodies of other routes that refuse unknown fields, at their top.
+const CLOSED: [&str; 3] = [
+    "ConversationItems",
+    "ConversationMetadata",
+    "ConversationRequest",
+];
+
 const USER_KEY: &str = "user_key";
 const ADMIN_KEY: &str = "admin_key";
 
@@ -197,7 +204,8 @@ fn describe_headers(operation: &mut Operation) {
     }
 }
 
-/// Marks schemas of administrators' and voters' requests as closed: unknown fields are refused at any depth.
+/// Marks schemas of administrators' and voters' requests as closed: unknown fields are refused at any depth. The schemas in `CLOSED` refuse
+/// them only at their top.
 fn close_orders(api: &mut OpenApi) {
     let mut names = BTreeSet::new();
     for (path, item) in &mut api.paths.paths {
@@ -219,11 +227,20 @@ fn close_orders(api: &mut OpenApi) {
             continue;
         };
         names.extend(references(schema));
-        if let RefOr::T(Schema::Object(object)) = schema
-            && object.schema_type == SchemaType::Type(Type::Object)
-        {
-            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        close(schema);
+    }
+    for name in CLOSED {
+        if let Some(schema) = components.schemas.get_mut(name) {
+            close(schema);
         }
+    }
+}
+
+fn close(schema: &mut RefOr<Schema>) {
+    if let RefOr::T(Schema::Object(object)) = schema
+        && object.schema_type == SchemaType::Type(Type::Object)
+    {
+        object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use super::responses_items::InputItem;
 
@@ -25,15 +26,37 @@ pub struct ConversationRequest {
     /// The first items, at most 20.
     #[schema(max_items = 20)]
     pub items: Option<Vec<InputItem>>,
-    /// Up to 16 strings.
+    #[schema(schema_with = optional_metadata)]
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
 /// The metadata of a conversation.
 #[derive(ToSchema)]
 pub struct ConversationMetadata {
-    /// Up to 16 strings, which replace the present ones.
+    #[schema(schema_with = metadata, required = true)]
     pub metadata: BTreeMap<String, String>,
+}
+
+fn metadata() -> Object {
+    metadata_of(Type::Object.into())
+}
+
+fn optional_metadata() -> Object {
+    metadata_of(SchemaType::from_iter([Type::Object, Type::Null]))
+}
+
+fn metadata_of(schema_type: SchemaType) -> Object {
+    let text = |most| {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .max_length(Some(most))
+    };
+    ObjectBuilder::new()
+        .schema_type(schema_type)
+        .max_properties(Some(16))
+        .property_names(Some(text(64)))
+        .additional_properties(Some(text(512)))
+        .build()
 }
 
 /// Items that are added to a conversation.

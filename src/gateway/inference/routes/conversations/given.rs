@@ -1,9 +1,11 @@
 //! Reads requests that create or extend a conversation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::auth::User;
@@ -11,7 +13,7 @@ use crate::inference::request::receiving::read;
 use crate::state::App;
 use api_types::error::Failure;
 use dialect::responses::given_items;
-use dialect::{RequestFields, Sealer};
+use dialect::{RequestFields, Sealer, refuse_unknown};
 use store::StoredItem;
 
 /// Items in one request.
@@ -39,7 +41,11 @@ pub(super) async fn given(
     let read = move || {
         let mut fields = match body.trim_ascii() {
             b"" | b"null" => RequestFields::from(Map::new()),
-            body => RequestFields::parse(body)?,
+            body => {
+                let fields = RequestFields::parse(body)?;
+                check_names(body, names)?;
+                fields
+            }
         };
         let (mut items, mut metadata) = (None, None);
         if names.contains(&"items") {
@@ -48,7 +54,6 @@ pub(super) async fn given(
         if names.contains(&"metadata") {
             metadata = fields.map("metadata")?;
         }
-        fields.finish()?;
         if items.as_ref().is_some_and(|items| items.len() > ITEMS_MAX) {
             let message = format!(
                 "`items` has more than {ITEMS_MAX} items; send the others in further requests"
@@ -62,6 +67,16 @@ pub(super) async fn given(
         Ok(Given { items, metadata })
     };
     app.reading.run(bytes, read).await
+}
+
+/// Refuses a body with other fields, also if they are null, as the schema of the body says.
+fn check_names(body: &[u8], names: &[&str]) -> Result<(), Failure> {
+    let given: BTreeMap<String, IgnoredAny> = serde_json::from_slice(body).unwrap_or_default();
+    let others = given.into_keys();
+    let others: Vec<String> = others
+        .filter(|name| !names.contains(&name.as_str()))
+        .collect();
+    refuse_unknown(&others)
 }
 
 fn check_metadata(metadata: Option<&Map<String, Value>>) -> Result<(), Failure> {
@@ -86,6 +101,17 @@ fn check_metadata(metadata: Option<&Map<String, Value>>) -> Result<(), Failure> 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_body_has_only_the_known_fields_even_if_others_are_null() {
+        let check = |body: &str| check_names(body.as_bytes(), &["items", "metadata"]);
+        assert!(check(r#"{"items": null, "metadata": {"a": "b"}}"#).is_ok());
+        for wrong in [r#"{"more": 1}"#, r#"{"items": [], "more": null}"#] {
+            let failure = check(wrong).unwrap_err();
+            assert_eq!(failure.body.error.code, Some("unknown_parameter"));
+            assert_eq!(failure.body.error.param.as_deref(), Some("more"));
+        }
+    }
 
     #[test]
     fn metadata_has_at_most_16_short_texts() {
