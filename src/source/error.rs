@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use super::http_status::is_transient_code;
 use pool::{Bytes, Remedy};
 
 #[derive(Debug, thiserror::Error)]
@@ -150,9 +151,10 @@ fn token_note(has_token: bool) -> &'static str {
 }
 
 fn advice(status: u16) -> &'static str {
-    match status {
-        429 | 500.. => "; the pool will retry",
-        _ => "; check sources.hub, HF_ENDPOINT and the token",
+    if is_transient_code(status) {
+        "; the pool will retry"
+    } else {
+        "; check sources.hub, HF_ENDPOINT and the token"
     }
 }
 
@@ -178,7 +180,7 @@ impl SourceError {
             | SourceError::NoHub { .. }
             | SourceError::NoClient { .. }
             | SourceError::Bucket { lasting: false, .. } => Remedy::Time,
-            SourceError::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
+            SourceError::Refused { status, .. } if is_transient_code(*status) => Remedy::Time,
             SourceError::Refused { .. }
             | SourceError::Offline { .. }
             | SourceError::OfflineSearch
@@ -262,7 +264,7 @@ impl SourceError {
             | SourceError::Offline { .. }
             | SourceError::NoClient { .. }
             | SourceError::Bucket { lasting: false, .. } => true,
-            SourceError::Refused { status, .. } => *status >= 500 || *status == 429,
+            SourceError::Refused { status, .. } => is_transient_code(*status),
             _ => false,
         }
     }

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use reqwest::header::{ACCEPT_ENCODING, HeaderMap, RANGE, RETRY_AFTER};
+use reqwest::header::{ACCEPT_ENCODING, RANGE};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use super::error::{SourceError, root_of};
+use super::http_status::{is_transient, retry_after, send_in_time};
 use super::part::{Check, ListedParts, OpenedPart, Part, PartProblem};
 
 /// A listing usually takes a few hundred kilobytes.
@@ -90,7 +91,7 @@ impl Hub {
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
-        let response = self.get(&url).timeout(LISTING_TIME_MAX).send().await;
+        let response = send_in_time(|| self.get(&url).timeout(LISTING_TIME_MAX)).await;
         let response = response.map_err(unreachable)?;
         if !response.status().is_success() {
             return Err(self.refused(id, revision, response).await);
@@ -164,7 +165,7 @@ impl Hub {
                     message: "the file differs from the one that the hub listed".to_owned(),
                 }));
             }
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            status if is_transient(status) => {
                 return Err(PartProblem::Passing {
                     why: format!("{} answers {}", self.shown(), status.as_u16()),
                     after: retry_after(response.headers()),
@@ -195,7 +196,8 @@ impl Hub {
         let (id, endpoint) = (id.to_owned(), self.shown());
         let has_token = self.token.is_some();
         let message = header("x-error-message").unwrap_or_default();
-        match (header("x-error-code").as_deref(), status) {
+        let code = header("x-error-code").filter(|_| !is_transient(response.status()));
+        match (code.as_deref(), status) {
             (Some("GatedRepo"), _) => SourceError::Gated {
                 id,
                 endpoint,
@@ -251,12 +253,6 @@ fn part(file: Sibling) -> Result<Part, String> {
         }
         _ => Err(file.rfilename),
     }
-}
-
-/// Only supports seconds.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    text.parse().ok().map(Duration::from_secs)
 }
 
 /// Percent-encodes everything except unreserved characters and the characters in `kept`.

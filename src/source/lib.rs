@@ -19,6 +19,7 @@ mod error;
 mod file_system;
 #[doc(hidden)]
 pub mod fuzzing;
+mod http_status;
 mod hub;
 mod listing;
 mod lock;

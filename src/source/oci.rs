@@ -1,6 +1,7 @@
 //! Artifacts in OCI registries: CNCF's ModelPack, Docker's models, and files that `oras push` uploads. Reads the manifest, whose
 //! layers are the files of the model, and the files from an offset on. Every byte is verified by its SHA-256 digest.
 
+mod challenge;
 mod manifest;
 
 use std::collections::BTreeMap;
@@ -9,15 +10,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE};
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use sha1::Digest as _;
 
 use super::error::{SourceError, root_of};
+use super::http_status::{is_transient, retry_after, send_in_time};
 use super::part::{ListedParts, OpenedPart, Part, PartProblem};
 use super::part_writer::hex;
 use catalog::{Fetch, OciReference, OciVersion};
+use challenge::Scheme;
 use manifest::{INDEX_TYPES, MANIFEST_TYPES, Manifest, ManifestError};
 
 const MANIFEST_BYTES_MAX: usize = 4 << 20;
@@ -126,48 +129,31 @@ impl Registry {
             None => request,
         };
         let token = self.token();
-        let response = with(request(), token.as_deref()).send().await;
+        let response = send_in_time(|| with(request(), token.as_deref())).await;
         let response = response.map_err(passing)?;
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        let demand = response.headers().get(WWW_AUTHENTICATE);
-        let demand = demand
-            .and_then(|demand| demand.to_str().ok())
-            .unwrap_or_default();
-        if let Some(challenge) = demand.strip_prefix("Bearer ") {
-            let token = self
-                .issue_token(challenge)
-                .await
-                .map_err(|error| match error {
-                    SourceError::Bucket {
-                        why,
-                        lasting: false,
-                        ..
-                    } => Failure::Passing { why, after: None },
-                    error => Failure::Lasting(error),
-                })?;
-            let again = with(request(), Some(&token))
-                .send()
-                .await
-                .map_err(passing)?;
-            *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
-            return Ok(again);
-        }
-        match &self.account {
-            Some((user, password)) => {
-                let again = request().basic_auth(user, Some(password)).send().await;
+        match (Scheme::choose(response.headers()), &self.account) {
+            (Scheme::Bearer(parameters), _) => {
+                let token = self.issue_token(&parameters).await?;
+                let again = send_in_time(|| with(request(), Some(&token))).await;
+                let again = again.map_err(passing)?;
+                *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+                Ok(again)
+            }
+            (Scheme::Basic, Some((user, password))) => {
+                let again = send_in_time(|| request().basic_auth(user, Some(password))).await;
                 again.map_err(passing)
             }
-            None => Ok(response),
+            (Scheme::Basic | Scheme::Unknown, _) => Ok(response),
         }
     }
 
-    /// Requests a token from the server that the registry names.
-    async fn issue_token(&self, challenge: &str) -> Result<String, SourceError> {
+    /// Requests a token from the server that the registry names in a challenge.
+    async fn issue_token(&self, parameters: &BTreeMap<String, String>) -> Result<String, Failure> {
         const ADVICE: &str = "check OCI_USERNAME and OCI_PASSWORD";
-        let parameters = parameters(challenge);
-        let lasting = |why: String| self.problem(why, ADVICE, true);
+        let lasting = |why: String| Failure::Lasting(self.problem(why, ADVICE, true));
         let realm = parameters.get("realm");
         let realm = realm.ok_or_else(|| lasting("it names no token server".to_owned()))?;
         let mut url = Url::parse(realm)
@@ -182,22 +168,31 @@ impl Registry {
                 url.query_pairs_mut().append_pair(name, value);
             }
         }
-        let mut request = self.http.get(url).timeout(RESPONSE_TIME_MAX);
-        if let Some((user, password)) = &self.account {
-            request = request.basic_auth(user, Some(password));
-        }
-        let passing = |error: reqwest::Error| {
-            let why = format!("its token server: {}", root_of(&error.without_url()));
-            self.problem(why, ADVICE, false)
+        let request = || {
+            let request = self.http.get(url.clone()).timeout(RESPONSE_TIME_MAX);
+            match &self.account {
+                Some((user, password)) => request.basic_auth(user, Some(password)),
+                None => request,
+            }
         };
-        let response = request.send().await.map_err(passing)?;
+        let passing = |why: String| Failure::Passing {
+            why: format!("its token server: {why}"),
+            after: None,
+        };
+        let response = send_in_time(request).await;
+        let response = response.map_err(|error| passing(root_of(&error.without_url())))?;
         let status = response.status();
         if !status.is_success() {
             let why = format!("its token server answers {}", status.as_u16());
-            return Err(self.problem(why, ADVICE, !status.is_server_error()));
+            if !is_transient(status) {
+                return Err(lasting(why));
+            }
+            return Err(Failure::Passing {
+                why,
+                after: retry_after(response.headers()),
+            });
         }
-        let body = limited(response, TOKEN_BYTES_MAX).await;
-        let body = body.map_err(|why| self.problem(why, ADVICE, false))?;
+        let body = limited(response, TOKEN_BYTES_MAX).await.map_err(passing)?;
         // The response contains a token, so errors do not quote it.
         let issued: Option<IssuedToken> = serde_json::from_slice(&body).ok();
         issued
@@ -279,9 +274,8 @@ impl Registry {
             }
             _ => CHECK_REFERENCE,
         };
-        let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
         let why = format!("the registry answers {}", status.as_u16());
-        self.problem(why, advice, !is_passing)
+        self.problem(why, advice, !is_transient(status))
     }
 
     pub async fn open(&self, part: &Part, offset: u64) -> Result<OpenedPart, PartProblem> {
@@ -301,12 +295,10 @@ impl Registry {
         let offset = match response.status() {
             StatusCode::PARTIAL_CONTENT => offset,
             status if status.is_success() => 0,
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                let after = response.headers().get(RETRY_AFTER);
-                let after = after.and_then(|after| after.to_str().ok()?.parse().ok());
+            status if is_transient(status) => {
                 return Err(PartProblem::Passing {
                     why: format!("the registry answers {}", status.as_u16()),
-                    after: after.map(Duration::from_secs),
+                    after: retry_after(response.headers()),
                 });
             }
             status => return Err(PartProblem::Lasting(self.refused(status))),
@@ -332,20 +324,6 @@ async fn limited(response: Response, most: usize) -> Result<Vec<u8>, String> {
         }
     }
     Ok(body)
-}
-
-/// The parameters of a challenge: `realm="…",service="…"`.
-fn parameters(challenge: &str) -> BTreeMap<&str, &str> {
-    let mut parameters = BTreeMap::new();
-    let mut rest = challenge;
-    while let Some((name, more)) = rest.split_once("=\"") {
-        let Some((value, more)) = more.split_once('"') else {
-            break;
-        };
-        parameters.insert(name.trim_matches([',', ' ']), value);
-        rest = more;
-    }
-    parameters
 }
 
 #[cfg(test)]

@@ -290,6 +290,27 @@ async fn a_file_corrupted_once_is_fetched_again_and_refused_the_second_time() {
 }
 
 #[tokio::test]
+async fn a_listing_waits_for_a_hub_that_names_a_short_time() {
+    let lab = Lab::new();
+    let wanted = lab.wanted();
+    lab.hub.behave(|manners| {
+        manners.busy = 2;
+        manners.retry_after = Some(0);
+    });
+    lab.fetch(&wanted).await.unwrap();
+    assert!(wanted.is_here());
+    // A longer time is left to the pool.
+    let lab = Lab::new();
+    lab.hub.behave(|manners| {
+        manners.busy = 1;
+        manners.retry_after = Some(3600);
+    });
+    let error = lab.fetch(&lab.wanted()).await.unwrap_err();
+    assert!(error.to_string().contains("503"), "{error}");
+    assert_eq!(error.remedy(), Remedy::Time);
+}
+
+#[tokio::test]
 async fn a_busy_hub_is_retried() {
     let lab = Lab::new();
     let wanted = lab.wanted();

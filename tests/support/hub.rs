@@ -40,6 +40,8 @@ pub struct Manners {
     pub corrupt: Option<(String, u32)>,
     /// Number of next requests that get 503.
     pub busy: u32,
+    /// Seconds in `Retry-After` of these.
+    pub retry_after: Option<u32>,
     /// Files stop after this many bytes until this is reset.
     pub hold_after: Option<usize>,
     /// Large files are redirected to another host.
@@ -160,7 +162,12 @@ fn error(status: u16, code: &str) -> Response {
 fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
     if inner.manners.busy > 0 {
         inner.manners.busy -= 1;
-        return Some(error(503, ""));
+        let mut refusal = error(503, "");
+        if let Some(seconds) = inner.manners.retry_after {
+            let headers = refusal.headers_mut();
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        return Some(refusal);
     }
     let wanted = inner.manners.token.as_ref()?;
     let sent = headers.get(header::AUTHORIZATION);

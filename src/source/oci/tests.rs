@@ -20,6 +20,12 @@ struct TestRegistry {
     heads: Mutex<Vec<String>>,
     is_cut: std::sync::atomic::AtomicBool,
     needs_token: bool,
+    /// The headers of a 401 in place of its usual challenge; `PORT` stands for the port.
+    challenges: Option<&'static str>,
+    /// Refuses the token of the first request for a blob.
+    expires_once: std::sync::atomic::AtomicBool,
+    /// Responses of the token server, the last one first: a status and headers. A 200 issues a token, as do all later responses.
+    token_refusals: Mutex<Vec<(&'static str, &'static str)>>,
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -93,9 +99,24 @@ impl TestRegistry {
             |status: &str, headers: &str, body: &[u8]| with(status, headers, body, body.len());
         let path = head.split(' ').nth(1).unwrap_or_default();
         if path.starts_with("/token") {
+            let refusal = self.token_refusals.lock().expect("no panic").pop();
+            if let Some((status, headers)) = refusal.filter(|(status, _)| *status != "200 OK") {
+                return whole(status, headers, b"");
+            }
             return whole("200 OK", "", br#"{"token":"issued"}"#);
         }
-        if self.needs_token && !head.contains("authorization: bearer issued") {
+        let is_expired = path.contains("/blobs/")
+            && self
+                .expires_once
+                .swap(false, std::sync::atomic::Ordering::Relaxed);
+        let is_allowed = !is_expired && head.contains("authorization: bearer issued")
+            || head.contains("authorization: basic")
+                && self.challenges.is_some_and(|all| !all.contains("/token"));
+        if let Some(challenges) = self.challenges.filter(|_| !is_allowed) {
+            let demand = challenges.replace("PORT", &port.to_string());
+            return whole("401 Unauthorized", &demand, b"");
+        }
+        if self.needs_token && !is_allowed {
             let demand = format!(
                 "www-authenticate: Bearer realm=\"http://127.0.0.1:{port}/token\",service=\"r\",scope=\"repository:lab/m:pull\"\r\n"
             );
@@ -272,13 +293,129 @@ fn only_the_registry_for_which_it_is_meant_receives_the_account_of_the_pool() {
     assert_eq!(shared_account(None, Some(registry), registry), None);
 }
 
-#[test]
-fn the_parameters_of_a_challenge_are_read_in_any_order() {
-    let found = parameters(r#"realm="https://a/t",scope="repository:m:pull,push", service="r""#);
-    assert_eq!(found["realm"], "https://a/t");
-    assert_eq!(
-        (found["scope"], found["service"]),
-        ("repository:m:pull,push", "r")
-    );
-    assert!(parameters("realm=\"open").is_empty());
+/// A registry with a small model, for the folder of a test.
+fn small_registry() -> TestRegistry {
+    TestRegistry::with_files(&[("model.safetensors", b"weights"), ("config.json", b"{}")])
+}
+
+const ACCOUNT: [(&str, &str); 2] = [("OCI_USERNAME", "me"), ("OCI_PASSWORD", "secret")];
+
+fn token_requests(registry: &TestRegistry) -> usize {
+    let heads = registry.heads();
+    let to_token = |head: &&String| head.starts_with("get /token");
+    heads.iter().filter(to_token).count()
+}
+
+#[tokio::test]
+async fn a_token_server_that_names_a_time_gets_another_request_within_the_fetch() {
+    let mut registry = small_registry();
+    registry.needs_token = true;
+    let refusals = [
+        ("503 Service Unavailable", "retry-after: 0\r\n"),
+        ("429 Too Many Requests", "retry-after: 0\r\n"),
+    ];
+    registry.token_refusals = Mutex::new(refusals.to_vec());
+    let registry = Arc::new(registry);
+    let port = registry.serve().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = wanted(folder.path(), port, tag(), &ACCOUNT);
+    fetch(&wanted).await.expect("fetched");
+    assert!(wanted.is_here());
+    assert!(token_requests(&registry) >= 3);
+}
+
+#[tokio::test]
+async fn an_overloaded_token_server_is_transient_and_a_refused_account_is_not() {
+    for (status, headers, expected) in [
+        ("429 Too Many Requests", "", pool::Remedy::Time),
+        // Longer than a fetch waits.
+        (
+            "429 Too Many Requests",
+            "retry-after: 3600\r\n",
+            pool::Remedy::Time,
+        ),
+        ("500 Internal Server Error", "", pool::Remedy::Time),
+        ("502 Bad Gateway", "", pool::Remedy::Time),
+        ("401 Unauthorized", "", pool::Remedy::Change),
+        ("403 Forbidden", "", pool::Remedy::Change),
+    ] {
+        let mut registry = small_registry();
+        registry.needs_token = true;
+        registry.token_refusals = Mutex::new(vec![(status, headers)]);
+        let registry = Arc::new(registry);
+        let port = registry.serve().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let wanted = wanted(folder.path(), port, tag(), &ACCOUNT);
+        let error = fetch(&wanted).await.expect_err(status);
+        assert_eq!(error.remedy(), expected, "{status}: {error}");
+        assert!(error.to_string().contains(&status[..3]), "{error}");
+        assert_eq!(token_requests(&registry), 1, "{status}");
+        fetch(&wanted).await.expect("the next attempt succeeds");
+        assert!(wanted.is_here());
+    }
+}
+
+#[tokio::test]
+async fn a_download_continues_after_the_token_server_failed_in_the_middle() {
+    for status in ["500 Internal Server Error", "429 Too Many Requests"] {
+        let mut registry = small_registry();
+        registry.needs_token = true;
+        registry.expires_once = true.into();
+        registry.token_refusals = Mutex::new(vec![(status, ""), ("200 OK", "")]);
+        let registry = Arc::new(registry);
+        let port = registry.serve().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let wanted = wanted(folder.path(), port, tag(), &ACCOUNT);
+        fetch(&wanted).await.expect("the download is retried");
+        assert!(wanted.is_here(), "{status}");
+        assert_eq!(token_requests(&registry), 2, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_challenge_is_found_in_any_header_and_case() {
+    for (challenges, has_token) in [
+        (
+            "www-authenticate: Basic realm=\"r\"\r\nwww-authenticate: bearer realm=\"http://127.0.0.1:PORT/token\",service=\"r\"\r\n",
+            true,
+        ),
+        (
+            "www-authenticate: Negotiate, BASIC realm=\"a, b\", BEARER Service=r, Realm=\"http://127.0.0.1:PORT/token\"\r\n",
+            true,
+        ),
+        (
+            "www-authenticate: Negotiate\r\nwww-authenticate: bAsIc realm=\"r\"\r\n",
+            false,
+        ),
+    ] {
+        let mut registry = small_registry();
+        registry.challenges = Some(challenges);
+        let registry = Arc::new(registry);
+        let port = registry.serve().await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let wanted = wanted(folder.path(), port, tag(), &ACCOUNT);
+        fetch(&wanted).await.expect(challenges);
+        assert!(wanted.is_here(), "{challenges}");
+        assert_eq!(token_requests(&registry) > 0, has_token, "{challenges}");
+        let with_account = |head: &String| head.contains("authorization: basic");
+        let to_registry = |head: &&String| !head.starts_with("get /token");
+        let heads = registry.heads();
+        let in_registry = heads.iter().filter(to_registry).any(with_account);
+        assert_eq!(in_registry, !has_token, "{challenges}");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_with_an_unknown_scheme_does_not_receive_the_account() {
+    let mut registry = small_registry();
+    registry.challenges = Some("www-authenticate: Negotiate\r\n");
+    let registry = Arc::new(registry);
+    let port = registry.serve().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = wanted(folder.path(), port, tag(), &ACCOUNT);
+    let error = fetch(&wanted).await.expect_err("it is refused");
+    assert!(error.to_string().contains("401"), "{error}");
+    assert_eq!(error.remedy(), pool::Remedy::Change);
+    let heads = registry.heads();
+    assert!(heads.iter().all(|head| !head.contains("authorization")));
 }
