@@ -1,93 +1,18 @@
-//! Reads the form of a request. The recording goes to a temporary file as it arrives, so its size costs no memory.
+//! Reads the form of a request, whose recording is kept as it arrives.
 
 use super::formats::TranscriptFormat;
+use super::upload::{Upload, Uploads};
 use super::vocabulary::SpeechTask;
 use crate::api_error::ApiError;
 use axum::extract::multipart::{Field, Multipart, MultipartError};
-use axum::http::StatusCode;
 use reading::shortened;
 use serde_json::Value;
-use std::io::{Error as IoError, Read, Result as IoResult, Seek, SeekFrom, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use symphonia::core::io::MediaSource;
-use tempfile::SpooledTempFile;
 
 /// Maximum size of a form, as large as the pool's own limit may be.
 pub(crate) const FORM_BYTES_MAX: usize = 1 << 30;
-/// Maximum size of all recordings in the engine together.
-const UPLOADS_BYTES_MAX: u64 = 4 << 30;
-/// Larger recordings go to a file.
-const IN_MEMORY_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of a text field.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 const FIELDS_MAX: usize = 32;
-
-/// The bytes of all recordings in the engine.
-pub(super) type UploadBytes = Arc<AtomicU64>;
-
-/// A recording as it was sent. Its file has no name, and is removed with it.
-pub(super) struct Upload {
-    file: SpooledTempFile,
-    bytes: u64,
-    all: UploadBytes,
-}
-
-impl Upload {
-    fn new(all: &UploadBytes) -> Self {
-        Self {
-            file: SpooledTempFile::new(IN_MEMORY_BYTES_MAX),
-            bytes: 0,
-            all: Arc::clone(all),
-        }
-    }
-
-    fn append(&mut self, piece: &[u8]) -> Result<(), ApiError> {
-        let length = piece.len() as u64;
-        let before = self.all.fetch_add(length, Ordering::Relaxed);
-        self.bytes += length;
-        if before + length > UPLOADS_BYTES_MAX {
-            return Err(ApiError::with_status(
-                StatusCode::TOO_MANY_REQUESTS,
-                "queue_full",
-                format!(
-                    "the recordings in this engine have {before} bytes together, of at most {UPLOADS_BYTES_MAX}; try again later"
-                ),
-            ));
-        }
-        self.file
-            .write_all(piece)
-            .map_err(|error| cannot_keep(&error))
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-impl Read for Upload {
-    fn read(&mut self, buffer: &mut [u8]) -> IoResult<usize> {
-        self.file.read(buffer)
-    }
-}
-
-impl Seek for Upload {
-    fn seek(&mut self, place: SeekFrom) -> IoResult<u64> {
-        self.file.seek(place)
-    }
-}
-
-impl MediaSource for Upload {
-    fn is_seekable(&self) -> bool {
-        true
-    }
-
-    fn byte_len(&self) -> Option<u64> {
-        Some(self.bytes)
-    }
-}
 
 /// A request's fields, checked as far as possible without the model.
 pub(super) struct SpeechForm {
@@ -103,11 +28,11 @@ pub(super) struct SpeechForm {
 
 impl SpeechForm {
     /// # Errors
-    /// 400 for an invalid form, 413 if it is too large, 429 if the recordings have too many bytes together.
+    /// 400 for an invalid form, 413 if it is too large, 429 if the recordings have too many bytes together, 503 if the disk is full.
     pub async fn read(
         mut form: Multipart,
         task: SpeechTask,
-        all: &UploadBytes,
+        all: &Uploads,
     ) -> Result<Self, ApiError> {
         let mut upload = None;
         let mut texts: Vec<(String, String)> = Vec::new();
@@ -126,20 +51,19 @@ impl SpeechForm {
                 return Err(ApiError::field("file", "the form has more than one `file`"));
             }
             let file_name = field.file_name().map(shortened);
-            let mut file = Upload::new(all);
+            let mut file = all.begin();
             while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
-                file.append(&piece)?;
+                file = file.append(&piece).await?;
             }
             upload = Some((file, file_name));
         }
-        let (mut file, file_name) =
+        let (file, file_name) =
             upload.ok_or_else(|| ApiError::field("file", "the form has no `file`"))?;
-        if file.bytes == 0 {
+        if file.is_empty() {
             return Err(ApiError::field("file", "`file` is empty"));
         }
-        file.rewind().map_err(|error| cannot_keep(&error))?;
         let mut read = Self {
-            file,
+            file: file.finish().await?,
             file_name,
             model: None,
             language: None,
@@ -255,10 +179,4 @@ fn wrong(name: &str, wanted: &str, found: &str) -> ApiError {
 fn broken(error: &MultipartError) -> ApiError {
     let message = format!("the form cannot be read: {}", error.body_text());
     ApiError::with_status(error.status(), "invalid_body", message)
-}
-
-fn cannot_keep(error: &IoError) -> ApiError {
-    ApiError::internal(format!(
-        "the recording cannot be kept in a temporary file ({error}); make room in the folder of temporary files"
-    ))
 }

@@ -18,6 +18,7 @@ mod mel;
 mod network;
 mod queue;
 mod recording;
+mod recordings_folder;
 mod resample;
 mod rules;
 mod segments;
@@ -25,6 +26,7 @@ mod service;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod vocabulary;
 
 pub(crate) use form::FORM_BYTES_MAX;

@@ -116,6 +116,31 @@ fn take_turn<T>(line: &mut VecDeque<T>, turns: usize, step: impl FnOnce(&mut T) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::header;
+    use axum::response::IntoResponse;
+
+    #[test]
+    fn a_full_queue_refuses_a_request_until_another_ends() {
+        let (sender, _jobs) = channel();
+        let queue = Queue {
+            sender,
+            places: Arc::default(),
+        };
+        let place = || queue.place().ok().expect("a place");
+        let mut places: Vec<QueueSlot> = (0..REQUESTS_MAX).map(|_| place()).collect();
+        for _ in 0..2 {
+            let error = queue.place().err().expect("no place");
+            assert_eq!(error.code, Some("queue_full"));
+            assert!(error.message.contains("256"), "{}", error.message);
+            let response = error.into_response();
+            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert!(response.headers().contains_key(header::RETRY_AFTER));
+        }
+        places.pop();
+        places.push(place());
+        drop(places);
+        assert_eq!(queue.places.load(Ordering::Relaxed), 0);
+    }
 
     /// The names of the steps when each request has this number of windows.
     fn order(windows: &[(&'static str, usize)], turns: usize) -> String {

@@ -1,11 +1,13 @@
 //! The service behind the routes of a speech model: from a form to a transcript, complete or as a stream of events.
 
-use super::form::{SpeechForm, UploadBytes};
+use super::form::SpeechForm;
 use super::formats::{Transcript, TranscriptFormat, usage};
 use super::job::{Job, JobOptions, SpeechEvent, undecodable};
 use super::loaded_model::SpeechModel;
 use super::queue::Queue;
 use super::recording::Recording;
+use super::recordings_folder::RecordingsFolder;
+use super::upload::Uploads;
 use super::vocabulary::SpeechTask;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
@@ -35,19 +37,19 @@ pub(crate) struct SpeechService {
     pub model_name: String,
     pub model: Arc<SpeechModel>,
     queue: Queue,
-    uploads: UploadBytes,
+    uploads: Uploads,
 }
 
 impl SpeechService {
     /// # Errors
-    /// If the system cannot start a thread.
+    /// If the system cannot start a thread, or the folder of temporary files cannot be written.
     pub fn start(model_name: String, model: SpeechModel) -> Result<Self, EngineError> {
         let model = Arc::new(model);
         Ok(Self {
             model_name,
             queue: Queue::start(Arc::clone(&model))?,
             model,
-            uploads: UploadBytes::default(),
+            uploads: Uploads::new(RecordingsFolder::create(&std::env::temp_dir())?),
         })
     }
 
@@ -73,7 +75,8 @@ impl SpeechService {
     /// Handles a request. Dropping the future or the response cancels it.
     ///
     /// # Errors
-    /// 400 for an invalid request, 404 for another model, 413 for a form that is too large, 429 if too many requests are waiting.
+    /// 400 for an invalid request, 404 for another model, 413 for a form that is too large, 429 if too many requests or bytes are in
+    /// the engine, 503 if the disk of recordings is full.
     pub async fn respond(
         self: Arc<Self>,
         task: SpeechTask,

@@ -1,5 +1,7 @@
 //! Transcripts by the embedded engine with a tiny Whisper model and the real program.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -7,11 +9,16 @@ use serde_json::{Value, json};
 use support::service::Pool;
 
 fn pool() -> Pool {
+    pool_with("")
+}
+
+/// A pool whose model file has these lines in `engine_config`.
+fn pool_with(more: &str) -> Pool {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("candle-engine/tests/vectors/speech/whisper");
     assert!(path.is_dir(), "{} is there", path.display());
     let text = format!(
-        "engine_config:\n  model_id: hearer\n  type: CandleEngine\n  model_path: {path:?}\n"
+        "engine_config:\n  model_id: hearer\n  type: CandleEngine\n  model_path: {path:?}\n{more}"
     );
     let config = "inventory: {provider: host, host_memory: 1GiB}\n";
     Pool::with_devices(&[("hearer.yaml".to_owned(), text)], config)
@@ -72,6 +79,33 @@ fn speech_is_transcribed_and_translated_and_streamed() {
         status == 400 && text.contains("8 languages"),
         "{status} {text}"
     );
+}
+
+#[test]
+fn recordings_are_kept_in_a_private_folder_and_that_of_a_killed_engine_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = folder.path().join("model-pool-recordings-left");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("recording"), "RIFF").unwrap();
+    let variable = format!(
+        "  runtime_env: {{env_vars: {{TMPDIR: {:?}}}}}\n",
+        folder.path()
+    );
+    let pool = pool_with(&variable);
+    let fields = [("model", "hearer")];
+    let (status, text, _) = form(&pool, "/v1/audio/transcriptions", &fields);
+    assert_eq!(status, 200, "{text}");
+    assert!(!left.exists());
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let entries: Vec<fs::DirEntry> = entries.map(Result::unwrap).collect();
+    let [own] = entries.as_slice() else {
+        panic!("{entries:?}");
+    };
+    let name = own.file_name().into_string().unwrap();
+    assert!(name.starts_with("model-pool-recordings-"), "{name}");
+    let mode = own.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+    assert_eq!(fs::read_dir(own.path()).unwrap().count(), 0);
 }
 
 #[test]
