@@ -32,6 +32,7 @@ pub mod path_params;
 pub mod plan_turns;
 pub mod rayllm_names;
 mod reading;
+pub mod recordings;
 pub mod request_ids;
 pub mod routes;
 pub(crate) mod runner_lock;

@@ -19,6 +19,7 @@ use crate::open_background::Backgrounds;
 use crate::open_batches::Batches;
 use crate::plan_turns::PlanTurns;
 use crate::reading::Reading;
+use crate::recordings::Recordings;
 use crate::request_ids::SharedIds;
 use crate::upstream::proxy::Upstream;
 use crate::virtual_table::kept::VirtualModels;
@@ -81,6 +82,8 @@ pub struct Parts {
     pub reading: Reading,
     pub cards: Arc<Cards>,
     pub plan_turns: PlanTurns,
+    /// The recordings in engines.
+    pub recordings: Recordings,
     /// Names that stand for several models.
     pub virtual_models: VirtualModels,
     pub request_ids: SharedIds,
@@ -190,6 +193,7 @@ impl App {
             reading,
             cards: Arc::default(),
             plan_turns: PlanTurns::default(),
+            recordings: Recordings::default(),
             virtual_models: VirtualModels::default(),
             request_ids: Arc::default(),
             started_unix_seconds,

@@ -14,6 +14,7 @@ use gateway::inference::response::slow_reader::STALLED_MAX;
 use gateway::model_cards::CARD_READERS;
 use gateway::open_background::BACKGROUND_MAX;
 use gateway::plan_turns::PLANS_MAX;
+use gateway::recordings::RECORDINGS_BYTES_MAX;
 
 /// A limit that callers share.
 #[derive(Clone, Debug)]
@@ -76,6 +77,15 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             others: NONE,
             code: &["src/edge/lib.rs"],
             tests: &["b1_readers_that_stall_free_their_seats"],
+        },
+        SharedLimit {
+            bounds: "recordings in engines, until their transcripts end",
+            size: format!("{}", pool::Bytes(RECORDINGS_BYTES_MAX)),
+            share: format!("a key, or an address without one: {HALF}"),
+            eviction: "none: a recording waits `server.body_timeout`, then gets a 429",
+            others: NONE,
+            code: &["src/gateway/recordings.rs"],
+            tests: &["b1_a_caller_with_many_recordings_leaves_room_for_those_of_another"],
         },
         SharedLimit {
             bounds: "seats of a model",

@@ -24,6 +24,7 @@ use controller::{Clock, CutReason, FirstTokens, Lease};
 use dialect::error_in;
 use dialect::overflow;
 use dialect::usage::Usage;
+use edge::shares::Permit;
 use pool::{KeyId, Span, Time, Tokens};
 
 /// Largest engine error that is passed on.
@@ -64,6 +65,8 @@ pub struct InFlightRequest {
     pub deadline: Option<Time>,
     /// Signals the shutdown of this process.
     pub(crate) ending: Ending,
+    /// The share of a recording that the engine has. Boxed, because few requests have any.
+    pub(crate) recording: Option<Box<Permit>>,
 }
 
 impl InFlightRequest {
@@ -100,6 +103,7 @@ impl InFlightRequest {
             arrived_at,
             target: app.target(model),
             ending: app.ending_signal(),
+            recording: None,
         }
     }
 

@@ -169,7 +169,11 @@ async fn speech_to_text(
     check_has(&route, extra).map_err(fail)?;
     let ignored = form.settle(&route.entry, extra).map_err(fail)?;
     let streams = form.streams;
-    let served = seated(app, context, &route, 0).await.map_err(fail)?;
+    let within = app.config().server.body_timeout.duration();
+    let recording = Box::pin(app.recordings.hold(bytes, within)).await;
+    let recording = recording.map_err(fail)?;
+    let mut served = seated(app, context, &route, 0).await.map_err(fail)?;
+    served.recording = Some(Box::new(recording));
     let name = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&name));
     let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
