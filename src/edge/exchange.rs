@@ -17,6 +17,7 @@ use super::Edge;
 use super::client::ClientAddress;
 use super::connection_watch::Turn;
 use super::record::Record;
+use crate::operation::operation;
 use crate::trace::request::{RequestTrace, TraceEnd};
 use api_types::dto;
 use controller::Clock;
@@ -64,12 +65,14 @@ impl Exchange {
             path: bounded(parts.uri.path()),
             version: parts.version,
         };
+        let record = Record::new(id, Some(client), clock.now(), trace);
+        record.with(|facts| facts.operation = operation(parts.uri.path()));
         Exchange {
             edge: Arc::clone(edge),
             clock,
             turn,
-            head: (edge.access.is_some() || trace.is_some()).then(head),
-            record: Arc::new(Record::new(id, Some(client), clock.now(), trace)),
+            head: (edge.access.is_some() || record.trace.is_some()).then(head),
+            record: Arc::new(record),
             is_h2: parts.version == Version::HTTP_2,
             is_head_only: parts.method == axum::http::Method::HEAD,
             status: None,

@@ -27,6 +27,7 @@ mod handover;
 pub mod header_text;
 mod hosts;
 pub mod listener;
+pub mod operation;
 mod prefix;
 pub mod quiet;
 pub mod record;

@@ -27,6 +27,12 @@ pub struct Facts {
     pub key: Option<(KeyId, String)>,
     /// The catalogue's name.
     pub model: Option<Arc<str>>,
+    /// The virtual model that the request names.
+    pub virtual_model: Option<Arc<str>>,
+    /// The operation of its route.
+    pub operation: Option<&'static str>,
+    /// The code of its last error, until the error is counted.
+    pub error: Option<&'static str>,
     pub waited_ms: Option<u64>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,

@@ -75,7 +75,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     // Steps that can fail come first, while an old process still serves.
     let machine = Machine::open(&config, clock).await?;
     let _log = LastLines(Arc::clone(&machine.edge));
-    let telemetry = telemetry::open(&config)?;
+    let telemetry = telemetry::open(&config, clock)?;
     let mut inherited = if args.takeover {
         take_over(&config, &machine.runtime_dir, args.strict).await?
     } else {

@@ -46,10 +46,11 @@ pub(super) struct Observation {
 impl Observation {
     pub fn new(telemetry: Option<Telemetry>, handle: &Handle, config: &Config) -> Observation {
         let base = config.server.base_path.as_str();
+        let gen_ai = telemetry.as_ref().and_then(Telemetry::metrics);
         let traces = telemetry.as_ref();
         Observation {
-            metrics: Metrics::new(handle),
-            traces: traces.map(|telemetry| telemetry.traces(handle, base)),
+            metrics: Metrics::new(handle, gen_ai),
+            traces: traces.and_then(|telemetry| telemetry.traces(handle, base)),
             telemetry,
         }
     }

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Batch, Resource};
-use crate::sender::{ClientError, Encoding, SendResult, Sender};
+use crate::failure_log::FailureLog;
+use crate::sender::{ClientError, Encoding, Payload, SendResult, Sender};
 use crate::span::Span;
 
 /// Limit of spans that wait or are being sent.
@@ -24,7 +25,6 @@ const GATHERED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const TRIES_MAX: u32 = 5;
-const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Time limit for sending the last spans at the end.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -79,6 +79,7 @@ impl Exporter {
             received,
             shared: Arc::clone(&shared),
             trouble: FailureLog::default(),
+            reported: 0,
         };
         Ok((Exporter { spans, shared }, task.run()))
     }
@@ -118,16 +119,7 @@ struct Task {
     received: mpsc::UnboundedReceiver<Vec<Span>>,
     shared: Arc<ExporterState>,
     trouble: FailureLog,
-}
-
-/// The state of the log lines about the collector.
-#[derive(Default)]
-struct FailureLog {
-    /// True after a line about a failure, until a line about its end.
-    is_failing: bool,
-    /// The time until which no further line is written.
-    silent_until: Option<tokio::time::Instant>,
-    /// The number of dropped spans as of the last line.
+    /// The number of dropped spans as of the last line of the log.
     reported: u64,
 }
 
@@ -173,12 +165,11 @@ impl Task {
         let mut tries = 0;
         let sent = loop {
             tries += 1;
-            let sent = self.sender.send(&batch).await;
+            let sent = self.sender.send(&Payload::Spans(&batch)).await;
             let SendResult::Later { why, retry_after } = &sent else {
                 break sent;
             };
-            self.trouble
-                .report(why, self.shared.dropped.load(Ordering::Relaxed));
+            report(&mut self.trouble, &mut self.reported, why, &self.shared);
             if tries >= TRIES_MAX || self.shared.ending.is_cancelled() {
                 break sent;
             }
@@ -197,10 +188,9 @@ impl Task {
                 add(&self.shared.rejected, rejected);
                 if rejected > 0 {
                     let why = format!("it refused {rejected} of {count} spans: {message}");
-                    self.trouble
-                        .report(&why, self.shared.dropped.load(Ordering::Relaxed));
-                } else {
-                    self.trouble.is_over();
+                    report(&mut self.trouble, &mut self.reported, &why, &self.shared);
+                } else if self.trouble.is_over() {
+                    tracing::info!("the collector accepts traces again");
                 }
             }
             SendResult::Later { .. } => {
@@ -208,8 +198,7 @@ impl Task {
             }
             SendResult::Refused { why } => {
                 add(&self.shared.rejected, count);
-                self.trouble
-                    .report(&why, self.shared.dropped.load(Ordering::Relaxed));
+                report(&mut self.trouble, &mut self.reported, &why, &self.shared);
             }
         }
         self.shared
@@ -218,31 +207,17 @@ impl Task {
     }
 }
 
-impl FailureLog {
-    /// Writes a line to the log, at most one a minute.
-    fn report(&mut self, why: &str, dropped: u64) {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "lines of the log are paced in real time, and nothing is decided by it"
-        )]
-        let now = tokio::time::Instant::now();
-        if self.silent_until.is_some_and(|until| now < until) {
-            return;
-        }
-        self.silent_until = Some(now + LOG_EVERY);
-        self.is_failing = true;
-        let lost = dropped - self.reported;
-        self.reported = dropped;
-        tracing::warn!(
-            "traces do not reach the collector (telemetry.endpoint): {why}; {lost} spans were dropped since the last such line; requests are not affected"
-        );
+/// Writes a line to the log, at most one a minute.
+fn report(trouble: &mut FailureLog, reported: &mut u64, why: &str, state: &ExporterState) {
+    if !trouble.takes_line() {
+        return;
     }
-
-    fn is_over(&mut self) {
-        if std::mem::take(&mut self.is_failing) {
-            tracing::info!("the collector accepts traces again");
-        }
-    }
+    let dropped = state.dropped.load(Ordering::Relaxed);
+    let lost = dropped - *reported;
+    *reported = dropped;
+    tracing::warn!(
+        "traces do not reach the collector (telemetry.endpoint): {why}; {lost} spans were dropped since the last such line; requests are not affected"
+    );
 }
 
 #[cfg(test)]

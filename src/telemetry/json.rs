@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::batch::{Batch, CONVENTIONS, SCOPE, VERSION};
+use crate::metric::{CUMULATIVE, HistogramPoint, Metric, MetricBatch};
 use crate::span::{Attribute, Span, SpanEvent, Value};
 
 pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
@@ -20,11 +21,57 @@ pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The number of spans that the collector refused, and the reason; 0 if it accepted all.
-pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
+pub(crate) fn encode_metrics(batch: &MetricBatch<'_>) -> Vec<u8> {
+    let metrics: Vec<Json> = batch
+        .metrics
+        .iter()
+        .map(|item| metric(item, batch))
+        .collect();
+    json!({"resourceMetrics": [{
+        "resource": {"attributes": attributes(&batch.resource.0)},
+        "scopeMetrics": [{
+            "scope": {"name": SCOPE, "version": VERSION},
+            "metrics": metrics,
+            "schemaUrl": CONVENTIONS,
+        }],
+        "schemaUrl": CONVENTIONS,
+    }]})
+    .to_string()
+    .into_bytes()
+}
+
+fn metric(metric: &Metric, batch: &MetricBatch<'_>) -> Json {
+    let points = metric.points.iter().map(|item| point(item, batch));
+    json!({
+        "name": metric.name,
+        "description": metric.description,
+        "unit": metric.unit,
+        "histogram": {
+            "dataPoints": points.collect::<Vec<Json>>(),
+            "aggregationTemporality": CUMULATIVE,
+        },
+    })
+}
+
+fn point(point: &HistogramPoint, batch: &MetricBatch<'_>) -> Json {
+    let histogram = &point.histogram;
+    let counts = histogram.counts().iter().map(u64::to_string);
+    json!({
+        "attributes": attributes(&point.attributes),
+        "startTimeUnixNano": batch.start_unix_nanos.to_string(),
+        "timeUnixNano": batch.at_unix_nanos.to_string(),
+        "count": histogram.count().to_string(),
+        "sum": histogram.sum(),
+        "bucketCounts": counts.collect::<Vec<String>>(),
+        "explicitBounds": histogram.bounds(),
+    })
+}
+
+/// The number of items that the collector refused, and the reason; 0 if it accepted all. `field` has the number.
+pub(crate) fn rejected(response: &[u8], field: &str) -> (u64, String) {
     let response: Json = serde_json::from_slice(response).unwrap_or_default();
     let partial = &response["partialSuccess"];
-    let count = &partial["rejectedSpans"];
+    let count = &partial[field];
     let count = count
         .as_u64()
         .or_else(|| count.as_str().and_then(|text| text.parse().ok()));
@@ -102,9 +149,11 @@ mod tests {
     #[test]
     fn a_partial_success_is_parsed_with_string_and_numeric_counts() {
         let refused = br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
-        assert_eq!(rejected(refused), (3, "too old".to_owned()));
-        assert_eq!(rejected(br#"{"partialSuccess":{"rejectedSpans":2}}"#).0, 2);
-        assert_eq!(rejected(b"{}"), (0, String::new()));
-        assert_eq!(rejected(b"not JSON").0, 0);
+        let of = |response: &[u8]| rejected(response, "rejectedSpans");
+        assert_eq!(of(refused), (3, "too old".to_owned()));
+        assert_eq!(of(br#"{"partialSuccess":{"rejectedSpans":2}}"#).0, 2);
+        assert_eq!(of(br#"{"partialSuccess":{"rejectedDataPoints":2}}"#).0, 0);
+        assert_eq!(of(b"{}"), (0, String::new()));
+        assert_eq!(of(b"not JSON").0, 0);
     }
 }

@@ -1,7 +1,8 @@
-//! OTLP as protocol buffers: `ExportTraceServiceRequest` of opentelemetry-proto, written field by field. The field numbers come
-//! from its published files, which are stable.
+//! OTLP as protocol buffers: `ExportTraceServiceRequest` and `ExportMetricsServiceRequest` of opentelemetry-proto, written field by
+//! field. The field numbers come from its published files, which are stable.
 
 use crate::batch::{Batch, CONVENTIONS, Resource, SCOPE, VERSION};
+use crate::metric::{CUMULATIVE, HistogramPoint, Metric, MetricBatch};
 use crate::span::{Attribute, Span, SpanEvent, Value};
 
 /// The encodings of a value after its tag.
@@ -15,10 +16,7 @@ pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     request.message(1, |resource_spans| {
         resource_spans.message(1, |message| resource(message, batch.resource));
         resource_spans.message(2, |scope_spans| {
-            scope_spans.message(1, |scope| {
-                scope.text(1, SCOPE);
-                scope.text(2, VERSION);
-            });
+            scope_spans.message(1, scope);
             for item in batch.spans {
                 scope_spans.message(2, |message| span(message, item));
             }
@@ -29,7 +27,52 @@ pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     request.0
 }
 
-/// The number of spans that the collector refused, and the reason; 0 if it accepted all.
+pub(crate) fn encode_metrics(batch: &MetricBatch<'_>) -> Vec<u8> {
+    let mut request = Message::default();
+    request.message(1, |resource_metrics| {
+        resource_metrics.message(1, |message| resource(message, batch.resource));
+        resource_metrics.message(2, |scope_metrics| {
+            scope_metrics.message(1, scope);
+            for item in batch.metrics {
+                scope_metrics.message(2, |message| metric(message, item, batch));
+            }
+            scope_metrics.text(3, CONVENTIONS);
+        });
+        resource_metrics.text(3, CONVENTIONS);
+    });
+    request.0
+}
+
+fn scope(scope: &mut Message) {
+    scope.text(1, SCOPE);
+    scope.text(2, VERSION);
+}
+
+fn metric(message: &mut Message, metric: &Metric, batch: &MetricBatch<'_>) {
+    message.text(1, metric.name);
+    message.text(2, metric.description);
+    message.text(3, metric.unit);
+    message.message(9, |histogram| {
+        for item in &metric.points {
+            histogram.message(1, |message| point(message, item, batch));
+        }
+        histogram.number(2, u64::from(CUMULATIVE));
+    });
+}
+
+fn point(message: &mut Message, point: &HistogramPoint, batch: &MetricBatch<'_>) {
+    let histogram = &point.histogram;
+    message.fixed_64(2, batch.start_unix_nanos);
+    message.fixed_64(3, batch.at_unix_nanos);
+    message.fixed_64(4, histogram.count());
+    message.fixed_64(5, histogram.sum().to_bits());
+    message.packed_64(6, histogram.counts().iter().copied());
+    let bounds = histogram.bounds().iter();
+    message.packed_64(7, bounds.map(|bound| bound.to_bits()));
+    attributes(message, 9, &point.attributes);
+}
+
+/// The number of spans or points that the collector refused, and the reason; 0 if it accepted all.
 pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
     let partial = fields(response).find_map(|(field, value)| match (field, value) {
         (1, Field::Bytes(partial)) => Some(partial),
@@ -145,6 +188,15 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
+    /// A list of numbers of 64 bits.
+    fn packed_64(&mut self, field: u32, numbers: impl ExactSizeIterator<Item = u64>) {
+        self.tag(field, LENGTH);
+        self.varint(8 * numbers.len() as u64);
+        for number in numbers {
+            self.0.extend(number.to_le_bytes());
+        }
+    }
+
     fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) {
         let mut inner = Message::default();
         write(&mut inner);
@@ -196,6 +248,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
     use crate::context::{SpanId, TraceId};
+    use crate::histogram::Histogram;
     use crate::span::{SpanKind, attribute};
 
     #[test]
@@ -228,6 +281,37 @@ mod tests {
             // attributes { key: "k" value { int_value: 300 } }
             &[0x4a, 8, 0x0a, 1, b'k', 0x12, 3, 0x18, 0xac, 0x02],
             &[0x85, 0x01, 0x01, 0x01, 0, 0],
+        ];
+        assert_eq!(message.0, expected.concat());
+    }
+
+    #[test]
+    fn a_histogram_point_is_encoded_as_protoc_would() {
+        let mut histogram = Histogram::new(&[0.5]);
+        histogram.observe(0.25);
+        histogram.observe(2.0);
+        let written = HistogramPoint {
+            attributes: vec![attribute("k", "v")],
+            histogram,
+        };
+        let batch = MetricBatch {
+            resource: &Resource(Vec::new()),
+            metrics: &[],
+            start_unix_nanos: 1,
+            at_unix_nanos: 300,
+        };
+        let mut message = Message::default();
+        point(&mut message, &written, &batch);
+        let expected = [
+            &[0x11, 1, 0, 0, 0, 0, 0, 0, 0][..],
+            &[0x19, 0x2c, 1, 0, 0, 0, 0, 0, 0],
+            &[0x21, 2, 0, 0, 0, 0, 0, 0, 0],
+            // 2.25 as a double.
+            &[0x29, 0, 0, 0, 0, 0, 0, 0x02, 0x40],
+            &[0x32, 16, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0x3a, 8, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f],
+            // attributes { key: "k" value { string_value: "v" } }
+            &[0x4a, 8, 0x0a, 1, b'k', 0x12, 3, 0x0a, 1, b'v'],
         ];
         assert_eq!(message.0, expected.concat());
     }

@@ -7,6 +7,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 
 use crate::batch::Batch;
+use crate::metric::MetricBatch;
 use crate::{json, protobuf};
 
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -23,8 +24,46 @@ pub enum Encoding {
 
 /// The HTTP client cannot be created, for example without certificate authorities.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot create an HTTP client for the collector of traces: {0}")]
+#[error("cannot create an HTTP client for the collector of telemetry: {0}")]
 pub struct ClientError(String);
+
+/// The content of one request to the collector.
+pub(crate) enum Payload<'a> {
+    Spans(&'a Batch<'a>),
+    Metrics(&'a MetricBatch<'a>),
+}
+
+impl Payload<'_> {
+    /// The `content-type` and the body.
+    fn encode(&self, encoding: Encoding) -> (&'static str, Vec<u8>) {
+        match encoding {
+            Encoding::Protobuf => (
+                "application/x-protobuf",
+                match self {
+                    Payload::Spans(batch) => protobuf::encode(batch),
+                    Payload::Metrics(batch) => protobuf::encode_metrics(batch),
+                },
+            ),
+            Encoding::Json => (
+                "application/json",
+                match self {
+                    Payload::Spans(batch) => json::encode(batch),
+                    Payload::Metrics(batch) => json::encode_metrics(batch),
+                },
+            ),
+        }
+    }
+
+    /// The number of spans or points that the collector refused, and the reason; 0 if it accepted all.
+    fn rejected(&self, encoding: Encoding, response: &[u8]) -> (u64, String) {
+        match (encoding, self) {
+            // Both responses have the same field numbers.
+            (Encoding::Protobuf, _) => protobuf::rejected(response),
+            (Encoding::Json, Payload::Spans(_)) => json::rejected(response, "rejectedSpans"),
+            (Encoding::Json, Payload::Metrics(_)) => json::rejected(response, "rejectedDataPoints"),
+        }
+    }
+}
 
 pub(crate) struct Sender {
     client: Client,
@@ -35,7 +74,7 @@ pub(crate) struct Sender {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
-    /// The collector accepted all spans except `rejected`, with its reason.
+    /// The collector accepted all spans or points except `rejected`, with its reason.
     Accepted { rejected: u64, message: String },
     /// A retry may succeed.
     Later {
@@ -66,11 +105,8 @@ impl Sender {
         })
     }
 
-    pub async fn send(&self, batch: &Batch<'_>) -> SendResult {
-        let (kind, body) = match self.encoding {
-            Encoding::Protobuf => ("application/x-protobuf", protobuf::encode(batch)),
-            Encoding::Json => ("application/json", json::encode(batch)),
-        };
+    pub async fn send(&self, payload: &Payload<'_>) -> SendResult {
+        let (kind, body) = payload.encode(self.encoding);
         let request = self
             .client
             .post(self.url.clone())
@@ -91,10 +127,7 @@ impl Sender {
         let seconds = seconds.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let body = start_of(response).await;
         if status.is_success() {
-            let (rejected, message) = match self.encoding {
-                Encoding::Protobuf => protobuf::rejected(&body),
-                Encoding::Json => json::rejected(&body),
-            };
+            let (rejected, message) = payload.rejected(self.encoding, &body);
             return SendResult::Accepted { rejected, message };
         }
         let body = String::from_utf8_lossy(&body);

@@ -16,6 +16,7 @@ mod helm;
 mod llama_server;
 mod mcp;
 mod open_webui;
+mod otel;
 mod postgres;
 mod promtool;
 mod ray;

@@ -1,7 +1,8 @@
-//! Traces over OTLP: the spans of requests that a collector receives, the trace context from the client to the engine, and
-//! collectors that are down or silent.
+//! Traces and metrics over OTLP: the spans and histograms that a collector receives, the trace context from the client to the engine,
+//! and collectors that are down or silent.
 
 mod collector;
+mod metrics;
 mod mistakes;
 
 use std::collections::BTreeMap;

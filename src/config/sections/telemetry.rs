@@ -1,4 +1,4 @@
-//! The section `telemetry`: the destination of request traces. Keys that are not set use the standard variables of OpenTelemetry,
+//! The section `telemetry`: the destination of request traces and metrics. Keys that are not set use the standard variables of OpenTelemetry,
 //! which already exist on machines configured for other programs.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,16 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::problems::Problem;
+use crate::values::Length;
+use pool::Span;
 
 /// Appended to the address of a collector, unless the address ends with it.
 const TRACES_PATH: &str = "v1/traces";
+const METRICS_PATH: &str = "v1/metrics";
+/// The default interval of metrics, and its bounds.
+const INTERVAL: Length = Length::from_secs(60);
+const INTERVAL_MIN: Length = Length::from_secs(1);
+const INTERVAL_MAX: Length = Length::from_secs(3600);
 const SERVICE_NAME: &str = "model-pool";
 const SERVICE_NAME_BYTES_MAX: usize = 255;
 
@@ -20,24 +27,37 @@ const PROTOCOL_VARIABLE: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
 const SERVICE_VARIABLE: &str = "OTEL_SERVICE_NAME";
 const RATIO_VARIABLE: &str = "OTEL_TRACES_SAMPLER_ARG";
 const DISABLED_VARIABLE: &str = "OTEL_SDK_DISABLED";
+const TRACES_EXPORTER_VARIABLE: &str = "OTEL_TRACES_EXPORTER";
+const METRICS_EXPORTER_VARIABLE: &str = "OTEL_METRICS_EXPORTER";
+const METRICS_ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT";
+/// In milliseconds.
+const INTERVAL_VARIABLE: &str = "OTEL_METRIC_EXPORT_INTERVAL";
+/// The name of OTLP in the variables of exporters.
+const OTLP: &str = "otlp";
 
-/// Request traces for OpenTelemetry. Without an endpoint there are none.
+/// Request traces and metrics for OpenTelemetry. Without an endpoint there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetrySection {
-    /// The collector for OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is added. null: the variable
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, or no traces if it is not set.
+    /// The collector for OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is added, and `/v1/metrics` for metrics. null:
+    /// the variable `OTEL_EXPORTER_OTLP_ENDPOINT`, or no traces if it is not set.
     pub endpoint: Option<String>,
-    /// The encoding of spans: `http/protobuf` or `http/json`. null: the variable `OTEL_EXPORTER_OTLP_PROTOCOL`, or `http/protobuf`.
+    /// The encoding: `http/protobuf` or `http/json`. null: the variable `OTEL_EXPORTER_OTLP_PROTOCOL`, or `http/protobuf`.
     pub protocol: Option<TelemetryProtocol>,
     /// A file with one header per line, such as `authorization: Bearer …`, for collectors that require one; null: the variable
     /// `OTEL_EXPORTER_OTLP_HEADERS`, or none.
     pub headers_file: Option<PathBuf>,
-    /// The name of this service in traces. null: the variable `OTEL_SERVICE_NAME`, or `model-pool`.
+    /// The name of this service in traces and metrics. null: the variable `OTEL_SERVICE_NAME`, or `model-pool`.
     pub service_name: Option<String>,
     /// The fraction to trace of the requests without trace context, 0 to 1. A request with `traceparent` is traced if that says so.
     /// null: the variable `OTEL_TRACES_SAMPLER_ARG`, or 1.
     pub sampling_ratio: Option<f64>,
+    /// Send metrics. null: true, unless the variable `OTEL_METRICS_EXPORTER` does not name `otlp`.
+    pub metrics: Option<bool>,
+    /// The URL for metrics, with its path. null: the variable `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, or `endpoint` with `/v1/metrics`.
+    pub metrics_endpoint: Option<String>,
+    /// The interval of metrics, 1s to 1h. null: the variable `OTEL_METRIC_EXPORT_INTERVAL` in milliseconds, or 60s.
+    pub metrics_interval: Option<Length>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,15 +72,26 @@ pub enum TelemetryProtocol {
 impl TelemetrySection {
     /// The address for spans, including the path; `None` without an endpoint.
     pub fn url(&self) -> Option<Url> {
-        let mut url = Url::parse(self.endpoint.as_deref()?).ok()?;
-        let path = url.path().trim_end_matches('/');
-        let path = if path.ends_with(&format!("/{TRACES_PATH}")) {
-            path.to_owned()
-        } else {
-            format!("{path}/{TRACES_PATH}")
-        };
-        url.set_path(&path);
-        Some(url)
+        url_below(self.endpoint.as_deref()?, TRACES_PATH)
+    }
+
+    /// The address for metrics, including the path; `None` without an endpoint, or if metrics are off.
+    pub fn metrics_url(&self) -> Option<Url> {
+        if !self.has_metrics() {
+            return None;
+        }
+        match &self.metrics_endpoint {
+            Some(endpoint) => Url::parse(endpoint).ok(),
+            None => url_below(self.endpoint.as_deref()?, METRICS_PATH),
+        }
+    }
+
+    pub fn has_metrics(&self) -> bool {
+        self.metrics.unwrap_or(true)
+    }
+
+    pub fn metrics_interval(&self) -> Length {
+        self.metrics_interval.unwrap_or(INTERVAL)
     }
 
     pub fn protocol(&self) -> TelemetryProtocol {
@@ -81,6 +112,8 @@ impl TelemetrySection {
             protocol: Some(self.protocol()),
             service_name: Some(self.service_name().to_owned()),
             sampling_ratio: Some(self.sampling_ratio()),
+            metrics: Some(self.has_metrics()),
+            metrics_interval: Some(self.metrics_interval()),
             ..self.clone()
         }
     }
@@ -101,14 +134,38 @@ impl TelemetrySection {
         };
         let is_disabled =
             variable(DISABLED_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        if self.endpoint.is_none() && !is_disabled {
-            self.endpoint = variable(ENDPOINT_VARIABLE);
-            if self.endpoint.is_some() {
-                take("endpoint", ENDPOINT_VARIABLE);
+        let sends = |name: &str| {
+            let exporters = variable(name);
+            exporters.is_none_or(|names| names.split(',').any(|name| name.trim() == OTLP))
+        };
+        if self.metrics_endpoint.is_none() && !is_disabled {
+            self.metrics_endpoint = variable(METRICS_ENDPOINT_VARIABLE);
+            if self.metrics_endpoint.is_some() {
+                take("metrics_endpoint", METRICS_ENDPOINT_VARIABLE);
             }
         }
-        if self.endpoint.is_none() {
+        if self.endpoint.is_none() && !is_disabled {
+            let endpoint = variable(ENDPOINT_VARIABLE);
+            if sends(TRACES_EXPORTER_VARIABLE) {
+                self.endpoint = endpoint;
+                if self.endpoint.is_some() {
+                    take("endpoint", ENDPOINT_VARIABLE);
+                }
+            } else if self.metrics_endpoint.is_none()
+                && let Some(endpoint) = endpoint
+            {
+                // An invalid address is kept for the error about it.
+                let url = url_below(&endpoint, METRICS_PATH);
+                self.metrics_endpoint = Some(url.map_or(endpoint, String::from));
+                take("metrics_endpoint", ENDPOINT_VARIABLE);
+            }
+        }
+        if self.endpoint.is_none() && self.metrics_endpoint.is_none() {
             return Vec::new();
+        }
+        if self.metrics.is_none() && !sends(METRICS_EXPORTER_VARIABLE) {
+            self.metrics = Some(false);
+            take("metrics", METRICS_EXPORTER_VARIABLE);
         }
         let mut problems = Vec::new();
         if self.protocol.is_none()
@@ -122,6 +179,18 @@ impl TelemetrySection {
                     format!(
                         "is {text}; allowed: http/protobuf and http/json, which collectors accept on port 4318 and not on 4317"
                     ),
+                )),
+            }
+        }
+        if self.metrics_interval.is_none()
+            && let Some(text) = variable(INTERVAL_VARIABLE)
+        {
+            take("metrics_interval", INTERVAL_VARIABLE);
+            match text.parse() {
+                Ok(milliseconds) => self.metrics_interval = Some(Length(Span(milliseconds))),
+                Err(_) => problems.push(Problem::new(
+                    "telemetry.metrics_interval",
+                    format!("is {text}; {INTERVAL_VARIABLE} is in milliseconds, such as 60000"),
                 )),
             }
         }
@@ -151,12 +220,23 @@ impl TelemetrySection {
         let mut wrong = |key: &str, message: String| {
             problems.push(Problem::new(format!("telemetry.{key}"), message));
         };
-        if let Some(endpoint) = &self.endpoint
-            && let Err(why) = address(endpoint)
+        for (key, endpoint, example) in [
+            ("endpoint", &self.endpoint, ""),
+            ("metrics_endpoint", &self.metrics_endpoint, "/v1/metrics"),
+        ] {
+            if let Some(endpoint) = endpoint
+                && let Err(why) = address(endpoint)
+            {
+                // The value is not repeated: it may contain a secret.
+                let message = format!("is not a URL such as http://127.0.0.1:4318{example}: {why}");
+                wrong(key, message);
+            }
+        }
+        if let Some(interval) = self.metrics_interval
+            && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval)
         {
-            // The value is not repeated: it may contain a secret.
-            let message = format!("is not a URL such as http://127.0.0.1:4318: {why}");
-            wrong("endpoint", message);
+            let message = format!("is {interval}; allowed: {INTERVAL_MIN} to {INTERVAL_MAX}");
+            wrong("metrics_interval", message);
         }
         if let Some(name) = &self.service_name
             && (name.trim().is_empty() || name.len() > SERVICE_NAME_BYTES_MAX)
@@ -175,6 +255,16 @@ impl TelemetrySection {
         }
         problems
     }
+}
+
+/// The address of a collector with the path of a signal, unless the address ends with one.
+fn url_below(endpoint: &str, path: &str) -> Option<Url> {
+    let mut url = Url::parse(endpoint).ok()?;
+    let base = url.path().trim_end_matches('/');
+    let base = base.strip_suffix(TRACES_PATH).unwrap_or(base);
+    let full = format!("{}/{path}", base.trim_end_matches('/'));
+    url.set_path(&full);
+    Some(url)
 }
 
 fn address(text: &str) -> Result<(), String> {
@@ -200,103 +290,4 @@ fn address(text: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn section(endpoint: &str) -> TelemetrySection {
-        TelemetrySection {
-            endpoint: Some(endpoint.to_owned()),
-            ..TelemetrySection::default()
-        }
-    }
-
-    #[test]
-    fn the_traces_path_is_appended_if_it_is_missing() {
-        for (endpoint, url) in [
-            ("http://localhost:4318", "http://localhost:4318/v1/traces"),
-            (
-                "https://a.example/otlp/",
-                "https://a.example/otlp/v1/traces",
-            ),
-            (
-                "https://a.example/x/v1/traces",
-                "https://a.example/x/v1/traces",
-            ),
-        ] {
-            assert_eq!(section(endpoint).url().unwrap().as_str(), url);
-            assert_eq!(section(endpoint).problems(), []);
-        }
-        assert_eq!(TelemetrySection::default().url(), None);
-    }
-
-    #[test]
-    fn otel_variables_fill_unset_keys_and_are_reported() {
-        let variables = [
-            (ENDPOINT_VARIABLE, "http://localhost:4318"),
-            (PROTOCOL_VARIABLE, "http/json"),
-            (SERVICE_VARIABLE, "lab"),
-            (RATIO_VARIABLE, "0.25"),
-        ];
-        let environment: BTreeMap<String, String> = variables
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        let (mut filled, mut taken) = (TelemetrySection::default(), BTreeMap::new());
-        assert_eq!(filled.take_variables(&environment, &mut taken), []);
-        assert_eq!(filled.protocol(), TelemetryProtocol::HttpJson);
-        assert_eq!(filled.service_name(), "lab");
-        assert_eq!(filled.sampling_ratio(), 0.25);
-        assert_eq!(taken["telemetry.endpoint"], ENDPOINT_VARIABLE);
-        assert_eq!(taken.len(), 4);
-        let mut own = TelemetrySection {
-            sampling_ratio: Some(1.0),
-            ..section("http://localhost:1")
-        };
-        taken.clear();
-        own.take_variables(&environment, &mut taken);
-        assert_eq!(own.endpoint.as_deref(), Some("http://localhost:1"));
-        assert_eq!(own.sampling_ratio(), 1.0);
-        assert!(!taken.contains_key("telemetry.endpoint"), "{taken:?}");
-    }
-
-    #[test]
-    fn wrong_otel_variables_are_ignored_without_an_endpoint() {
-        let of = |variables: &[(&str, &str)]| {
-            let environment = variables
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect();
-            let (mut section, mut taken) = (TelemetrySection::default(), BTreeMap::new());
-            let problems = section.take_variables(&environment, &mut taken);
-            (section.endpoint, problems.len())
-        };
-        assert_eq!(of(&[(PROTOCOL_VARIABLE, "grpc")]), (None, 0));
-        let endpoint = (ENDPOINT_VARIABLE, "http://localhost:4318");
-        assert_eq!(of(&[endpoint, (DISABLED_VARIABLE, "TRUE")]), (None, 0));
-        let wrong = [endpoint, (PROTOCOL_VARIABLE, "grpc"), (RATIO_VARIABLE, "x")];
-        assert_eq!(of(&wrong).1, 2);
-    }
-
-    #[test]
-    fn an_invalid_endpoint_is_refused_without_repeating_it() {
-        for wrong in [
-            "localhost:4318",
-            "secret",
-            "http://user:secret@localhost:4318",
-            "http://localhost:4318?key=secret",
-            "http://localhost:4317",
-            "ftp://localhost",
-        ] {
-            let problems = section(wrong).problems();
-            assert_eq!(problems.len(), 1, "{wrong}");
-            assert_eq!(problems[0].key, "telemetry.endpoint");
-            assert!(!problems[0].message.contains("secret"), "{problems:?}");
-        }
-        let odd = TelemetrySection {
-            sampling_ratio: Some(1.5),
-            service_name: Some(" ".to_owned()),
-            ..TelemetrySection::default()
-        };
-        assert_eq!(odd.problems().len(), 2);
-    }
-}
+mod tests;

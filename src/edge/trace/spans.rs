@@ -15,9 +15,10 @@
 use std::sync::Arc;
 
 use super::request::{Attempt, Marks, TraceEnd, Wait};
+use crate::operation::operation;
 use controller::{LoadTimeline, LoadTimes};
 use pool::{ReplicaId, Time};
-use telemetry::{Attribute, Ids, Span, SpanEvent, SpanId, SpanKind, TraceId, attribute};
+use telemetry::{Attribute, Ids, PROVIDER, Span, SpanEvent, SpanId, SpanKind, TraceId, attribute};
 
 const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 
@@ -38,28 +39,13 @@ pub(super) struct Root {
     pub from: u64,
 }
 
-/// Parts of paths and the operations that OpenTelemetry's conventions name; the first match counts.
-const OPERATIONS: [(&str, &str); 7] = [
-    ("/chat", "chat"),
-    ("/messages", "chat"),
-    ("/responses", "chat"),
-    ("/completion", "text_completion"),
-    ("/infill", "text_completion"),
-    ("/generate", "text_completion"),
-    ("/embed", "embeddings"),
-];
-/// Identifies the pool, which serves models of many makers.
-const PROVIDER: &str = "model_pool";
-
-/// The attributes of a request in OpenTelemetry's conventions for generative AI. Other operations, such as ranking, have no name
-/// there.
+/// The attributes of a request in OpenTelemetry's conventions for generative AI.
 fn gen_ai(path: &str, model: &str) -> Vec<Attribute> {
     let mut attributes = vec![
         attribute("gen_ai.provider.name", PROVIDER),
         attribute("gen_ai.request.model", model),
     ];
-    let named = OPERATIONS.iter().find(|(part, _)| path.contains(part));
-    attributes.extend(named.map(|(_, name)| attribute("gen_ai.operation.name", *name)));
+    attributes.extend(operation(path).map(|name| attribute("gen_ai.operation.name", name)));
     attributes
 }
 

@@ -155,7 +155,8 @@ fn operations_are_named_by_the_route_in_the_conventions_of_opentelemetry() {
         ("/v1/completions", Some("text_completion")),
         ("/api/generate", Some("text_completion")),
         ("/v1/embeddings", Some("embeddings")),
-        ("/v1/rerank", None),
+        ("/v1/rerank", Some("rerank")),
+        ("/query/m", None),
     ] {
         let parts = head("POST", path, &[]);
         let trace = traces(1.0).begin(&parts).expect("a trace");

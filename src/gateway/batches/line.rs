@@ -18,6 +18,7 @@ use api_types::error::ErrorKind;
 use batch::{Endpoint, RequestLine};
 use controller::{CutReason, CutSignal};
 use dialect::anthropic;
+use edge::operation::operation;
 use edge::record::{self, Record};
 
 /// Largest response to a batch request.
@@ -75,7 +76,10 @@ impl Line {
         let record = Arc::new(Record::new(request_id, None, now, None));
         let key = (user.key, user.account.description());
         let work = async {
-            record::note(|facts| facts.key = Some(key));
+            record::note(|facts| {
+                facts.key = Some(key);
+                facts.operation = operation(endpoint.path());
+            });
             let response = respond(app, user, endpoint, request).await;
             let status = response.status();
             let body = Limited::new(response.into_body(), RESPONSE_MAX);

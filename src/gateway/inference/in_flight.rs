@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::auth::sight::Sight;
 use crate::key_usage::{CountedRequest, RunningRequest};
-use crate::metrics::Metrics;
+use crate::metrics::{MeasuredRequest, Metrics};
 use crate::state::{App, Ending};
 use crate::upstream::engine_error;
 use crate::upstream::proxy::Incoming;
@@ -41,6 +41,8 @@ pub struct InFlightRequest {
     pub lease: Lease,
     pub model: Arc<str>,
     metrics: Metrics,
+    /// The request's measurement for OpenTelemetry.
+    measured: Option<Box<MeasuredRequest>>,
     pub clock: Clock,
     arrived_at: Time,
     /// Its target for the time to the first token, and the place where it counts.
@@ -99,6 +101,7 @@ impl InFlightRequest {
             lease,
             model: Arc::clone(model),
             metrics: app.metrics.clone(),
+            measured: app.metrics.measure(model),
             clock: app.handle.clock(),
             arrived_at,
             target: app.target(model),
@@ -112,8 +115,11 @@ impl InFlightRequest {
         if let Some((first_tokens, target)) = &self.target {
             first_tokens.count(Some(took), *target);
         }
-        self.metrics
-            .first_token(&self.model, Duration::from_millis(took.0));
+        let took = Duration::from_millis(took.0);
+        self.metrics.first_token(&self.model, took);
+        if let Some(measured) = &self.measured {
+            measured.first_token(took);
+        }
     }
 
     /// Records a piece of the response.
@@ -159,8 +165,11 @@ impl InFlightRequest {
             self.metrics.request(&self.model, code);
             if code < 400 {
                 let took = self.clock.now().since(self.arrived_at);
-                self.metrics
-                    .lasted(&self.model, Duration::from_millis(took.0));
+                let took = Duration::from_millis(took.0);
+                self.metrics.lasted(&self.model, took);
+                if let Some(measured) = &self.measured {
+                    measured.responded(took);
+                }
             }
         }
     }
@@ -180,6 +189,9 @@ impl Drop for InFlightRequest {
             .reported
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
+        if let Some(measured) = self.measured.take() {
+            measured.finish(reported.prompt_tokens, reported.completion_tokens);
+        }
         let heard = *self.heard.get_mut();
         let is_charged = heard > 0 || *self.is_charged.get_mut();
         let mut used = None;

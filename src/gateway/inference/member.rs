@@ -7,7 +7,7 @@ use axum::http::HeaderName;
 use axum::response::Response;
 
 use crate::inference::admission::{self, RequestContext};
-use crate::inference::request::failed::Failed;
+use crate::inference::request::failed::{self, Failed};
 use crate::state::App;
 use crate::virtual_models::attempts::Attempts;
 use crate::virtual_models::causes::{Cause, cause};
@@ -19,6 +19,7 @@ use catalog::Recipe;
 use controller::Route;
 use dialect::{Teller, TranslatedRequest};
 use edge::header_text::header_text;
+use edge::record;
 
 /// The response header that names the member.
 const MODEL: HeaderName = HeaderName::from_static("x-model-pool-model");
@@ -102,6 +103,7 @@ pub(crate) async fn choose(
     })?;
     let member = selected.name(&model);
     context.tell(|head| head.insert(MODEL, header_text(&*member)));
+    record::note(|facts| facts.virtual_model = Some(Arc::clone(&name)));
     tracing::debug!(
         virtual_model = &*name,
         model = &*member,
@@ -145,6 +147,7 @@ pub(crate) fn cause_to_fall_back(
         return None;
     }
     if let Err((Some(model), failure)) = ended {
+        failed::note(failure);
         app.metrics.request(model, failure.status().as_u16());
     }
     context.forget_seat();

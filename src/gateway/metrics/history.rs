@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::text::{Histogram, Kind, Text};
+use super::Histogram;
+use super::text::{Kind, Text};
 use engine::Failure;
 use pool::{Span, Time};
 use store::{HistoryQuery, Store, StoreError, StoredRecord};

@@ -5,6 +5,7 @@
 mod batches;
 mod device_time;
 mod gauges;
+mod gen_ai;
 mod groups;
 mod history;
 mod text;
@@ -18,8 +19,9 @@ use std::time::Duration;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use self::gen_ai::GenAi;
+pub(crate) use self::gen_ai::MeasuredRequest;
 use self::history::Counted;
-pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 pub(crate) use self::totals::Totals;
 use crate::open_batches::BatchFigures;
@@ -29,6 +31,8 @@ use controller::{ComparedWaits, Handle, RATIO_BOUNDS};
 use edge::record;
 use edge::trace::Traces;
 use pool::Time;
+use telemetry::GenAiMetrics;
+pub(crate) use telemetry::Histogram;
 
 /// Buckets for waits and responses: from a millisecond to the longest load.
 pub(crate) const WAITS: &[f64] = &[
@@ -46,6 +50,8 @@ pub struct Metrics {
 struct Inner {
     models: RwLock<BTreeMap<String, Arc<Mutex<Counts>>>>,
     history: tokio::sync::Mutex<Counted>,
+    /// The same requests for OpenTelemetry, if they are exported.
+    gen_ai: Option<GenAi>,
 }
 
 /// Request counts of one model.
@@ -61,17 +67,25 @@ struct Counts {
 }
 
 impl Metrics {
-    /// Counters that begin at 0 and only count new history records.
-    pub fn new(handle: &Handle) -> Metrics {
-        Metrics::since(handle.clock().now())
+    /// Counters that begin at 0 and only count new history records. Requests count in `gen_ai`, too.
+    pub fn new(handle: &Handle, gen_ai: Option<Arc<GenAiMetrics>>) -> Metrics {
+        let clock = handle.clock();
+        let gen_ai = gen_ai.map(|metrics| GenAi::new(metrics, clock));
+        Metrics::with(clock.now(), gen_ai)
     }
 
+    #[cfg(test)]
     pub(crate) fn since(now: Time) -> Metrics {
+        Metrics::with(now, None)
+    }
+
+    fn with(now: Time, gen_ai: Option<GenAi>) -> Metrics {
         let history = tokio::sync::Mutex::new(Counted::since(now));
         Metrics {
             inner: Arc::new(Inner {
                 models: RwLock::default(),
                 history,
+                gen_ai,
             }),
         }
     }
@@ -83,9 +97,18 @@ impl Metrics {
             facts.result_status = Some(code);
         });
         let code = known(code);
+        if let Some(gen_ai) = &self.inner.gen_ai {
+            gen_ai.ended(model, code);
+        }
         self.count(model, |counts| {
             *counts.by_code.entry(code).or_default() += 1
         });
+    }
+
+    /// The measurement of a request that has a seat, if requests are exported. Boxed because it is part of the request's future.
+    pub(crate) fn measure(&self, model: &Arc<str>) -> Option<Box<MeasuredRequest>> {
+        let gen_ai = self.inner.gen_ai.as_ref()?;
+        Some(Box::new(gen_ai.measure(model)))
     }
 
     /// Records that a request got its seat after `time` in the queue.

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use telemetry::Histogram;
+
 pub(crate) const PREFIX: &str = "model_pool_";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,48 +12,6 @@ pub enum Kind {
     Counter,
     Gauge,
     Histogram,
-}
-
-/// A histogram: counts of observations per bucket.
-#[derive(Clone, Debug)]
-pub(crate) struct Histogram {
-    bounds: &'static [f64],
-    /// One count per bound, and a last one for observations above all bounds.
-    counts: Vec<u64>,
-    sum: f64,
-}
-
-impl Histogram {
-    /// `bounds` must be ascending.
-    pub fn new(bounds: &'static [f64]) -> Histogram {
-        Histogram {
-            bounds,
-            counts: vec![0; bounds.len() + 1],
-            sum: 0.0,
-        }
-    }
-
-    /// A histogram that was counted by someone else: one count for each bound, and a last one above all bounds.
-    pub fn counted(bounds: &'static [f64], counts: &[u64], sum: f64) -> Histogram {
-        let mut counts = counts.to_vec();
-        counts.resize(bounds.len() + 1, 0);
-        Histogram {
-            bounds,
-            counts,
-            sum,
-        }
-    }
-
-    /// One count per bound, and a last one above all bounds.
-    pub fn counts(&self) -> &[u64] {
-        &self.counts
-    }
-
-    pub fn observe(&mut self, value: f64) {
-        let nth = self.bounds.partition_point(|bound| *bound < value);
-        self.counts[nth] += 1;
-        self.sum += value;
-    }
 }
 
 /// A metrics page under construction.
@@ -90,12 +50,16 @@ impl Text {
 
     pub(crate) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let mut below = 0;
-        for (nth, count) in histogram.counts.iter().enumerate() {
+        for (nth, count) in histogram.counts().iter().enumerate() {
             below += count;
-            let bound = histogram.bounds.get(nth).copied().unwrap_or(f64::INFINITY);
+            let bound = histogram
+                .bounds()
+                .get(nth)
+                .copied()
+                .unwrap_or(f64::INFINITY);
             self.line("_bucket", labels, Some(&number(bound)), below as f64);
         }
-        self.line("_sum", labels, None, histogram.sum);
+        self.line("_sum", labels, None, histogram.sum());
         self.line("_count", labels, None, below as f64);
     }
 

@@ -213,6 +213,13 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("telemetry.headers_file", "headers", ""),
     ("telemetry.service_name", "lab", ""),
     ("telemetry.sampling_ratio", "0.5", ""),
+    ("telemetry.metrics", "false", ""),
+    (
+        "telemetry.metrics_endpoint",
+        "http://127.0.0.1:4318/v1/metrics",
+        "",
+    ),
+    ("telemetry.metrics_interval", "30s", ""),
     ("compat.aviary", "true", ""),
     ("compat.ncsa", "true", ""),
     ("compat.ollama", "true", ""),

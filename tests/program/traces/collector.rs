@@ -1,4 +1,4 @@
-//! A trace collector for tests: receives OTLP over HTTP, and parses bodies in JSON and protocol buffers.
+//! A collector of traces and metrics for tests: receives OTLP over HTTP, and parses bodies in JSON and protocol buffers.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -55,13 +55,26 @@ impl Collector {
 
     /// All spans so far, of bodies in JSON.
     pub fn spans(&self) -> Vec<Value> {
-        let bodies = self.received.lock().unwrap();
-        let bodies = bodies.iter().map(|(_, body)| {
+        let received = self.received.lock().unwrap();
+        let traces = received
+            .iter()
+            .filter(|(head, _)| head.starts_with("POST /v1/traces "));
+        let bodies = traces.map(|(_, body)| {
             let body: Value = serde_json::from_slice(body).expect("JSON");
             let spans = &body["resourceSpans"][0]["scopeSpans"][0]["spans"];
             spans.as_array().expect("spans").clone()
         });
         bodies.flatten().collect()
+    }
+
+    /// The requests with metrics so far, as JSON.
+    pub fn metrics(&self) -> Vec<Value> {
+        let received = self.received.lock().unwrap();
+        let metrics = received
+            .iter()
+            .filter(|(head, _)| head.starts_with("POST /v1/metrics "));
+        let bodies = metrics.map(|(_, body)| serde_json::from_slice(body).expect("JSON"));
+        bodies.collect()
     }
 
     /// Waits for the span of a request with this name, and returns the spans of its trace.

@@ -13,6 +13,8 @@ const SECTIONS: &str = r#"
     {endpoint: "http://localhost:4318", protocol: grpc} | telemetry.protocol | http/protobuf
     {endpoint: "http://localhost:4318", sampling_ratio: 2} | telemetry.sampling_ratio | 0 to 1
     {endpoint: "http://localhost:4318", headers_file: no-such-file} | telemetry.headers_file | no-such-file
+    {metrics_endpoint: "localhost:4318"} | telemetry.metrics_endpoint | http://127.0.0.1:4318/v1/metrics
+    {endpoint: "http://localhost:4318", metrics_interval: 500ms} | telemetry.metrics_interval | 1s to 1h
     {endpont: "http://localhost:4318"} | endpont | endpoint
 "#;
 

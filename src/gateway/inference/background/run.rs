@@ -19,6 +19,7 @@ use crate::state::App;
 use api_types::error::{ENGINE_CRASHED, ErrorKind};
 use dialect::responses::BackgroundRun;
 use dialect::{CHAT, Dialect};
+use edge::operation::operation;
 use edge::record;
 use store::BackgroundResponse;
 
@@ -108,7 +109,10 @@ async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd
     ));
     let context = RequestContext::new(app, user, &HeaderMap::new());
     let work = async {
-        record::note(|facts| facts.key = Some(key));
+        record::note(|facts| {
+            facts.key = Some(key);
+            facts.operation = operation("/v1/responses");
+        });
         let Ok(share) = app.edge.more_memory(found.request.len()).await else {
             return RunEnd::Later;
         };

@@ -17,8 +17,16 @@ pub fn into_response(app: &App, (model, failure): Failed) -> Response {
     failure.into_response()
 }
 
-/// Records the failure in the request's trace.
+/// Records the failure in the request's trace, and its code for the metrics.
 pub(crate) fn mark(failure: &Failure) {
+    let code = note(failure);
+    record::trace(|trace| trace.refused(code, &failure.body.error.message));
+}
+
+/// Records the code of the failure for the metrics.
+pub(crate) fn note(failure: &Failure) -> &'static str {
     let error = &failure.body.error;
-    record::trace(|trace| trace.refused(error.code.unwrap_or(error.kind), &error.message));
+    let code = error.code.unwrap_or(error.kind);
+    record::note(|facts| facts.error = Some(code));
+    code
 }

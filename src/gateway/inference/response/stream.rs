@@ -13,6 +13,7 @@ use hyper::body::Frame;
 
 use crate::inference::admission;
 use crate::inference::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
+use crate::inference::request::failed;
 use crate::inference::response::events::{Events, Show};
 use crate::inference::response::slow_reader::{Passed, STALLED_MAX, SlowReader};
 use crate::state::App;
@@ -150,6 +151,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     if let Some(failure) = end.failure(served).await
         && !events.is_done()
     {
+        failed::note(&failure);
         served.responded(failure.status().as_u16());
         last(frames, events.failed(&failure)).await;
     }

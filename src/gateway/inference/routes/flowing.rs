@@ -10,6 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::inference::admission;
 use crate::inference::in_flight::{InFlightRequest, why};
+use crate::inference::request::failed;
 use crate::inference::response::slow_reader::taken;
 use crate::inference::response::stream::spawn;
 use crate::upstream::proxy::Incoming;
@@ -79,6 +80,7 @@ pub(crate) fn flowing(
                         served.lease.worked(false);
                     }
                     let why = why(&served).await;
+                    failed::note(&why);
                     served.responded(why.status().as_u16());
                     let timeout_error = std::io::Error::other(why.body.error.message.clone());
                     fail(timeout_error);
