@@ -437,6 +437,26 @@ done < <(grep -oE '"bytes":[0-9]+' <<<"$answer" | grep -oE '[0-9]+')
 contains "$(cat "$state/get.body")" 'model_pool_evictions_total{' "the metrics count evictions"
 done_with "tiny-guide and tiny-chat hold $((reserved >> 20)) of $((total >> 20)) MiB, and the $((headroom >> 20)) MiB of headroom are free (M3)"
 
+begin "one name for several models"
+# A call of the admin API for the virtual model; prints the status.
+virtual() {
+    get --request "$1" --header "Authorization: Bearer $(<"$MODEL_POOL_ADMIN_KEY_FILE")" \
+        --header 'Content-Type: application/json' "${@:2}" "$url/llm/admin/virtual_models?model=lab/any"
+}
+code=$(virtual PUT --data '{"any_of":["tiny-helper","tiny-chat"]}')
+[[ $code == 200 ]] || fail "the virtual model was to be created, not $code" "$(cat "$state/get.body")"
+ask lab/any "Who are you?"
+contains "$said" tiny-chat "tiny-chat was to introduce itself"
+member=$(sed -nE 's/^x-model-pool-model: ([^[:space:]]+).*/\1/pI' "$state/ask.head")
+[[ $member == tiny-chat ]] || fail "the header was to name tiny-chat, not: $member" "$(cat "$state/ask.head")"
+must_be ready tiny-guide tiny-chat
+must_be cold tiny-helper
+code=$(virtual DELETE)
+[[ $code == 200 ]] || fail "the virtual model was to be removed, not $code" "$(cat "$state/get.body")"
+post_chat ask /v1/chat/completions "$(chat_body lab/any "Who are you?" false)"
+[[ $(cat "$state/ask.code") == 404 ]] || fail "a removed name was to be unknown" "$(cat "$state/ask.body")"
+done_with "lab/any stands for tiny-helper and tiny-chat: x-model-pool-model names $member, which is ready, and nothing was swapped"
+
 begin "the evening cleanup, now"
 admin cleanup --preview
 shows '"model":"tiny-guide"' '"unloaded":[]'
