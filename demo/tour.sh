@@ -457,6 +457,28 @@ post_chat ask /v1/chat/completions "$(chat_body lab/any "Who are you?" false)"
 [[ $(cat "$state/ask.code") == 404 ]] || fail "a removed name was to be unknown" "$(cat "$state/ask.body")"
 done_with "lab/any stands for tiny-helper and tiny-chat: x-model-pool-model names $member, which is ready, and nothing was swapped"
 
+begin "an assistant plans a change, and carries out exactly that"
+# Calls a tool over the Model Context Protocol; the response is in $state/get.body.
+tool() {
+    local code
+    code=$(get --header "Authorization: Bearer $(<"$MODEL_POOL_ADMIN_KEY_FILE")" --header 'Content-Type: application/json' \
+        --header 'Accept: application/json, text/event-stream' "$url/llm/mcp" \
+        --data "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"$1\",\"arguments\":$2}}")
+    [[ $code == 200 ]] || fail "the tool $1 was to respond with 200, not $code" "$(cat "$state/get.body")"
+}
+tool plan_unload '{"model":"tiny-chat"}'
+token=$(value token "$(cat "$state/get.body")")
+[[ -n $token ]] || fail "a plan has a token" "$(cat "$state/get.body")"
+must_be ready tiny-chat
+tool apply "{\"token\":\"$token\"}"
+contains "$(cat "$state/get.body")" '"isError":false' "the plan was to be carried out"
+wait_until "tiny-chat was to be unloaded" is tiny-chat cold
+tool apply "{\"token\":\"$token\"}"
+contains "$(cat "$state/get.body")" '"isError":true' "a plan is carried out once"
+ask tiny-chat "Hello"
+must_be ready tiny-guide tiny-chat
+done_with "over the Model Context Protocol plan_unload changes nothing and gives a token, and apply unloads tiny-chat once"
+
 begin "the evening cleanup, now"
 admin cleanup --preview
 shows '"model":"tiny-guide"' '"unloaded":[]'
