@@ -154,6 +154,23 @@ async fn a_transcript_has_every_format_of_openai() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn recordings_of_browsers_are_transcribed() {
+    let engine = start_model(&folder()).await;
+    let recordings = folder().join("../../opus");
+    for (name, seconds) in [
+        ("stream.webm", 1),
+        ("silk-20-stereo.ogg", 1),
+        ("celt-20.mp4", 1),
+    ] {
+        let file = std::fs::read(recordings.join(name)).expect("it is kept");
+        let (status, response) = whole(engine.form(TRANSCRIPTIONS, &[], &file).await).await;
+        assert_eq!(status, StatusCode::OK, "{name}: {response}");
+        assert_eq!(response["usage"]["seconds"], seconds, "{name}");
+    }
+    engine.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_has_the_text_of_each_segment_and_the_complete_text_at_its_end() {
     let engine = start_model(&folder()).await;
     for case in comparable() {

@@ -1,5 +1,5 @@
-"""Makes short recordings of a tone in the formats that the embedded engine decodes, and one in Opus, which it refuses. Encoders
-differ in their bytes, so there is no check. See docs/guides/speech.md.
+"""Makes short recordings of a tone in the formats that the embedded engine decodes. Encoders differ in their bytes, so there is no
+check. `opus.py` makes more of them in Opus. See docs/guides/speech.md.
 
     python3 -m venv VENV && VENV/bin/pip install av numpy soundfile
     VENV/bin/python recordings.py

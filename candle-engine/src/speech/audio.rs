@@ -3,7 +3,9 @@
 //! Files are not trusted: a length in a header is not believed, a damaged packet is passed over, and a file that ends early ends the
 //! recording there.
 
+use super::opus::{OPUS_RATE, OpusTrack};
 use std::io::{Error as IoError, ErrorKind};
+use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
@@ -11,10 +13,11 @@ use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
 use symphonia::default::{get_codecs, get_probe};
 
 /// The formats, for messages.
-pub(super) const FORMATS: &str = "wav, mp3, flac, ogg (vorbis), m4a and mp4 (aac, alac), aiff, and mkv and webm (vorbis, aac, flac, mp3)";
+pub(super) const FORMATS: &str = "wav, mp3, flac, ogg (opus, vorbis), m4a and mp4 (aac, alac, opus), aiff, and mkv and webm (opus, vorbis, aac, flac, mp3)";
 
 /// Damaged packets in a row after which the rest is not tried.
 const DAMAGED_MAX: usize = 512;
@@ -24,7 +27,7 @@ const CHANNELS_MAX: usize = 64;
 /// Decodes the recording's first audio track.
 pub(super) struct AudioFile {
     format: Box<dyn FormatReader>,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: PacketDecoder,
     track: u32,
     interleaved: Vec<f32>,
     damaged: usize,
@@ -88,8 +91,9 @@ impl AudioFile {
             if packet.track_id != self.track {
                 continue;
             }
-            let buffer = match self.decoder.decode(&packet) {
-                Ok(buffer) => buffer,
+            let decoded = self.decoder.decode(&packet, &mut self.interleaved);
+            let (rate, channels) = match decoded {
+                Ok(form) => form,
                 Err(Error::DecodeError(_) | Error::IoError(_)) => {
                     self.damaged += 1;
                     if self.damaged > DAMAGED_MAX {
@@ -103,13 +107,11 @@ impl AudioFile {
                 }
                 Err(error) => return Err(format!("it cannot be decoded ({})", shown(&error))),
             };
-            let (rate, channels) = (buffer.spec().rate(), buffer.spec().channels().count());
             if channels == 0 || channels > CHANNELS_MAX {
                 return Err(format!(
                     "it has {channels} channels; recordings may have 1 to {CHANNELS_MAX}"
                 ));
             }
-            buffer.copy_to_vec_interleaved(&mut self.interleaved);
             self.damaged = 0;
             samples.clear();
             let frames = self.interleaved.chunks_exact(channels);
@@ -126,7 +128,45 @@ impl AudioFile {
     }
 }
 
-fn decoder_of(format: &dyn FormatReader) -> Result<(u32, Box<dyn AudioDecoder>), String> {
+/// The decoder of a track.
+enum PacketDecoder {
+    Opus(Box<OpusTrack>),
+    Other(Box<dyn AudioDecoder>),
+}
+
+impl PacketDecoder {
+    /// Replaces `interleaved` with the samples of a packet. Returns their rate and the number of channels.
+    fn decode(
+        &mut self,
+        packet: &Packet,
+        interleaved: &mut Vec<f32>,
+    ) -> Result<(u32, usize), Error> {
+        match self {
+            Self::Opus(track) => {
+                let samples = track.decode(&packet.data, packet.trim_end.get());
+                let samples = samples.ok_or(Error::DecodeError("the packet is damaged"))?;
+                interleaved.clear();
+                interleaved.extend_from_slice(samples);
+                Ok((OPUS_RATE, track.channels()))
+            }
+            Self::Other(decoder) => {
+                let buffer = decoder.decode(packet)?;
+                buffer.copy_to_vec_interleaved(interleaved);
+                let form = buffer.spec();
+                Ok((form.rate(), form.channels().count()))
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        match self {
+            Self::Opus(track) => track.reset(),
+            Self::Other(decoder) => decoder.reset(),
+        }
+    }
+}
+
+fn decoder_of(format: &dyn FormatReader) -> Result<(u32, PacketDecoder), String> {
     let has_sound = |track: &&Track| {
         let parameters = track.codec_params.as_ref();
         parameters.is_some_and(|parameters| parameters.audio().is_some())
@@ -139,20 +179,21 @@ fn decoder_of(format: &dyn FormatReader) -> Result<(u32, Box<dyn AudioDecoder>),
             "it has no audio track that can be decoded; known are {FORMATS}"
         ));
     };
+    if parameters.codec == CODEC_ID_OPUS {
+        let channels = parameters.channels.as_ref().map(Channels::count);
+        let opus = OpusTrack::new(parameters.extra_data.as_deref(), channels)?;
+        return Ok((track.id, PacketDecoder::Opus(Box::new(opus))));
+    }
     let options = AudioDecoderOptions::default();
     let decoder = get_codecs().make_audio_decoder(parameters, &options);
     let decoder = decoder.map_err(|error| {
-        let codec = if parameters.codec == CODEC_ID_OPUS {
-            "Opus".to_owned()
-        } else {
-            format!("number {}", parameters.codec)
-        };
         format!(
-            "its audio has the codec {codec}, which cannot be decoded ({}); known are {FORMATS}",
+            "its audio has the codec number {}, which cannot be decoded ({}); convert it: known are {FORMATS}",
+            parameters.codec,
             shown(&error)
         )
     })?;
-    Ok((track.id, decoder))
+    Ok((track.id, PacketDecoder::Other(decoder)))
 }
 
 /// A decoder's message. The end of the file while a header is read has its own.

@@ -1,9 +1,9 @@
 //! Whisper models: from a recording to its transcript.
 //!
-//! A recording is decoded ([`audio`]), converted to 16 kHz ([`resample`]) and read in windows of 30 seconds ([`recording`]). A window
-//! becomes a spectrogram ([`mel`]), passes through the network ([`network`]), and its text is decoded with timestamps ([`decode`],
-//! [`rules`]). The last complete segment decides where the next window begins ([`segments`]). Requests take turns by windows
-//! ([`queue`]).
+//! A recording is decoded ([`audio`], [`opus`]), converted to 16 kHz ([`resample`]) and read in windows of 30 seconds
+//! ([`recording`]). A window becomes a spectrogram ([`mel`]), passes through the network ([`network`]), and its text is decoded with
+//! timestamps ([`decode`], [`rules`]). The last complete segment decides where the next window begins ([`segments`]). Requests take
+//! turns by windows ([`queue`]).
 
 mod attention;
 mod audio;
@@ -16,6 +16,7 @@ mod loaded_model;
 mod loading;
 mod mel;
 mod network;
+mod opus;
 mod queue;
 mod recording;
 mod recordings_folder;

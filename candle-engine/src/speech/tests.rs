@@ -1,5 +1,6 @@
 //! The speech model against the results of `transformers` on the same files (`vectors/speech.py`), and its recordings.
 
+mod opus;
 mod recordings;
 mod vectors;
 
