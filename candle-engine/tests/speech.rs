@@ -153,6 +153,59 @@ async fn a_transcript_has_every_format_of_openai() {
     engine.stop().await.expect("stops");
 }
 
+/// The words of a case as a response has them, by `vectors/words.py`.
+fn words(case: &Value) -> Vec<Value> {
+    let file = folder().with_file_name("words.json");
+    let text = std::fs::read_to_string(file).expect("it is kept");
+    let all: Value = serde_json::from_str(&text).expect("it is JSON");
+    let mut all = all.as_array().expect("cases").iter();
+    let is_same = |other: &&Value| {
+        let names = ["seconds", "seed", "language", "task"];
+        other["alignment_heads"].is_null() && names.iter().all(|name| other[name] == case[name])
+    };
+    let found = all.find(is_same).expect("the case has words");
+    let words = found["words"].as_array().expect("segments").iter();
+    let words = words.flat_map(|words| words.as_array().expect("words"));
+    let words = words.filter(|word| !word[0].as_str().expect("a word").trim().is_empty());
+    words.cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transcript_has_the_times_of_words_on_request() {
+    let engine = start_model(&folder()).await;
+    for case in comparable() {
+        let wanted = [
+            ("response_format", "verbose_json"),
+            ("timestamp_granularities[]", "word"),
+        ];
+        let (status, alone) = send(&engine, &case, &wanted).await;
+        assert_eq!(status, StatusCode::OK, "{alone}");
+        assert_eq!(alone.get("segments"), None);
+        let theirs = words(&case);
+        let ours = alone["words"].as_array().expect("words");
+        assert_eq!(ours.len(), theirs.len());
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let text = theirs[0].as_str().expect("a word").trim();
+            assert_eq!(ours["word"], text);
+            for (name, theirs) in [("start", &theirs[1]), ("end", &theirs[2])] {
+                let ours = ours[name].as_f64().expect("a time");
+                let difference = (ours - theirs.as_f64().expect("a time")).abs();
+                assert!(difference < 6e-3, "{name}: {ours} {theirs}");
+            }
+        }
+        let both = [&wanted[..], &[("timestamp_granularities[]", "segment")]].concat();
+        let (_, both) = send(&engine, &case, &both).await;
+        assert_eq!(both["words"], alone["words"]);
+        assert_eq!(both["text"], text_of(&case).as_str());
+        let parts = both["segments"].as_array().expect("segments");
+        assert_eq!(parts.len(), segments(&case).len());
+        let (_, plain) = send(&engine, &case, &wanted[..1]).await;
+        assert_eq!(plain.get("words"), None);
+        assert_eq!(plain["segments"], both["segments"]);
+    }
+    engine.stop().await.expect("stops");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn recordings_of_browsers_are_transcribed() {
     let engine = start_model(&folder()).await;
@@ -262,13 +315,19 @@ async fn an_invalid_request_is_refused_by_field() {
         (
             TRANSCRIPTIONS,
             "timestamp_granularities[]",
-            "word",
-            "times of segments only",
+            "syllable",
+            "segment or word",
         ),
         (
             TRANSCRIPTIONS,
             "timestamp_granularities[]",
             "segment",
+            "verbose_json",
+        ),
+        (
+            TRANSCRIPTIONS,
+            "timestamp_granularities[]",
+            "word",
             "verbose_json",
         ),
         (TRANSCRIPTIONS, "stream", "perhaps", "true or false"),

@@ -76,6 +76,15 @@ impl Attention {
         self.mix(rows, &seen.keys, &seen.values, None)
     }
 
+    /// The scores of some heads before their softmax: `[heads, rows, seen rows]`.
+    pub fn scores(&self, rows: &Tensor, seen: &KeysValues, heads: &[usize]) -> Result<Tensor> {
+        let heads: Vec<u32> = heads.iter().map(|head| *head as u32).collect();
+        let heads = Tensor::from_slice(&heads, heads.len(), rows.device())?;
+        let queries = self.queries(rows)?.index_select(&heads, 0)?;
+        let keys = seen.keys.index_select(&heads, 0)?;
+        queries.matmul(&keys.transpose(1, 2)?)
+    }
+
     /// Each row attends to itself, the rows before it and the cached ones; the rows join the cache.
     pub fn over_text(&self, rows: &Tensor, cache: &mut TextCache) -> Result<Tensor> {
         let count = rows.dim(0)?;
@@ -100,6 +109,11 @@ impl Attention {
         })
     }
 
+    fn queries(&self, rows: &Tensor) -> Result<Tensor> {
+        let scale = ((rows.dim(1)? / self.heads) as f64).powf(-0.5);
+        self.by_heads(&(self.query.apply(rows)? * scale)?)
+    }
+
     /// From `[rows, width]` to `[heads, rows, head width]`.
     fn by_heads(&self, rows: &Tensor) -> Result<Tensor> {
         let (count, width) = rows.dims2()?;
@@ -117,8 +131,7 @@ impl Attention {
         mask: Option<&Tensor>,
     ) -> Result<Tensor> {
         let (count, width) = rows.dims2()?;
-        let scale = ((width / self.heads) as f64).powf(-0.5);
-        let queries = self.by_heads(&(self.query.apply(rows)? * scale)?)?;
+        let queries = self.queries(rows)?;
         let keys = keys.transpose(1, 2)?;
         let block = (SCORES_MAX / (self.heads * keys.dim(2)?)).clamp(1, count);
         let mut mixed = Vec::with_capacity(count.div_ceil(block));

@@ -1,6 +1,6 @@
 //! Reads the form of a request, whose recording is kept as it arrives.
 
-use super::formats::TranscriptFormat;
+use super::formats::{Granularity, TranscriptFormat};
 use super::upload::{Upload, Uploads};
 use super::vocabulary::SpeechTask;
 use crate::api_error::ApiError;
@@ -72,16 +72,21 @@ impl SpeechForm {
             temperature: 0.0,
             stream: false,
         };
-        let mut granularities = false;
+        let mut granularity = None;
         for (name, text) in texts {
-            granularities |= read.take(task, &name, text)?;
+            granularity = merged(granularity, read.take(task, &name, text)?);
         }
-        read.check(granularities)?;
+        read.check(granularity)?;
         Ok(read)
     }
 
-    /// Reads a text field. Returns true if it names the timestamps of the response.
-    fn take(&mut self, task: SpeechTask, name: &str, text: String) -> Result<bool, ApiError> {
+    /// Reads a text field. Returns the timestamps of the response that it names.
+    fn take(
+        &mut self,
+        task: SpeechTask,
+        name: &str,
+        text: String,
+    ) -> Result<Option<Granularity>, ApiError> {
         let is_transcription = task == SpeechTask::Transcribe;
         let set = Some(text.clone()).filter(|text| !text.trim().is_empty());
         match name {
@@ -106,21 +111,11 @@ impl SpeechForm {
                 }
             }
             "timestamp_granularities[]" | "timestamp_granularities" if is_transcription => {
-                match text.as_str() {
-                    "segment" => return Ok(true),
-                    "word" => {
-                        return Err(ApiError {
-                            code: Some("unsupported_parameter"),
-                            ..ApiError::field(
-                                name,
-                                format!(
-                                    "`{name}` word is not supported by this engine, which has the times of segments only; use segment"
-                                ),
-                            )
-                        });
-                    }
-                    _ => return Err(wrong(name, "segment", &text)),
-                }
+                return match text.as_str() {
+                    "segment" => Ok(Some(Granularity::Segments)),
+                    "word" => Ok(Some(Granularity::Words)),
+                    _ => Err(wrong(name, "segment or word", &text)),
+                };
             }
             // The windows of 30 seconds are the engine's own, and it decides on them.
             "chunking_strategy" if is_transcription && text == "auto" => {}
@@ -134,15 +129,18 @@ impl SpeechForm {
                 });
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
-    fn check(&self, granularities: bool) -> Result<(), ApiError> {
-        if granularities && self.format != TranscriptFormat::VerboseJson {
-            return Err(ApiError::field(
-                "timestamp_granularities[]",
-                "`timestamp_granularities[]` needs the response_format verbose_json",
-            ));
+    fn check(&mut self, granularity: Option<Granularity>) -> Result<(), ApiError> {
+        if let Some(granularity) = granularity {
+            if !matches!(self.format, TranscriptFormat::VerboseJson(_)) {
+                return Err(ApiError::field(
+                    "timestamp_granularities[]",
+                    "`timestamp_granularities[]` needs the response_format verbose_json",
+                ));
+            }
+            self.format = TranscriptFormat::VerboseJson(granularity);
         }
         let streams_text = [TranscriptFormat::Json, TranscriptFormat::Text].contains(&self.format);
         if self.stream && !streams_text {
@@ -152,6 +150,13 @@ impl SpeechForm {
             ));
         }
         Ok(())
+    }
+}
+
+fn merged(one: Option<Granularity>, other: Option<Granularity>) -> Option<Granularity> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => Some(Granularity::SegmentsAndWords),
+        (one, other) => one.or(other),
     }
 }
 

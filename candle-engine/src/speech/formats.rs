@@ -1,8 +1,9 @@
 //! The forms of a transcript: JSON, plain text, and subtitles as SubRip and WebVTT.
 
 use super::languages;
-use super::segments::Segment;
+use super::segments::{Segment, Word};
 use super::vocabulary::SpeechTask;
+use super::words::rounded;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -12,8 +13,16 @@ pub(super) enum TranscriptFormat {
     Json,
     Text,
     Srt,
-    VerboseJson,
+    VerboseJson(Granularity),
     Vtt,
+}
+
+/// The parts of a recording that get times: `timestamp_granularities[]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Granularity {
+    Segments,
+    Words,
+    SegmentsAndWords,
 }
 
 impl TranscriptFormat {
@@ -21,7 +30,7 @@ impl TranscriptFormat {
         ("json", Self::Json),
         ("text", Self::Text),
         ("srt", Self::Srt),
-        ("verbose_json", Self::VerboseJson),
+        ("verbose_json", Self::VerboseJson(Granularity::Segments)),
         ("vtt", Self::Vtt),
     ];
 
@@ -33,9 +42,17 @@ impl TranscriptFormat {
     /// The media type of a response, as OpenAI's API sends it.
     pub fn media_type(self) -> &'static str {
         match self {
-            Self::Json | Self::VerboseJson => "application/json",
+            Self::Json | Self::VerboseJson(_) => "application/json",
             Self::Text | Self::Srt | Self::Vtt => "text/plain; charset=utf-8",
         }
+    }
+
+    /// Returns true if the response has the times of words.
+    pub fn has_words(self) -> bool {
+        matches!(
+            self,
+            Self::VerboseJson(Granularity::Words | Granularity::SegmentsAndWords)
+        )
     }
 }
 
@@ -63,7 +80,7 @@ impl Transcript {
     pub fn write(&self, format: TranscriptFormat) -> String {
         match format {
             TranscriptFormat::Json => self.json().to_string(),
-            TranscriptFormat::VerboseJson => self.verbose_json().to_string(),
+            TranscriptFormat::VerboseJson(parts) => self.verbose_json(parts).to_string(),
             TranscriptFormat::Text => self.text() + "\n",
             TranscriptFormat::Srt => self.srt(),
             TranscriptFormat::Vtt => self.vtt(),
@@ -74,7 +91,22 @@ impl Transcript {
         json!({"text": self.text(), "usage": usage(self.seconds)})
     }
 
-    fn verbose_json(&self) -> Value {
+    fn verbose_json(&self, parts: Granularity) -> Value {
+        let mut json = json!({
+            "task": self.task.as_str(), "language": languages::name_of(self.language), "duration": self.seconds,
+            "text": self.text(), "usage": usage(self.seconds),
+        });
+        if parts != Granularity::Words {
+            json["segments"] = self.segments_json();
+        }
+        if parts != Granularity::Segments {
+            let words = self.segments.iter().flat_map(|part| &part.words);
+            json["words"] = words.filter_map(word).collect();
+        }
+        json
+    }
+
+    fn segments_json(&self) -> Value {
         let segments = self.segments.iter().enumerate().map(|(id, part)| {
             json!({
                 "id": id, "seek": part.seek, "start": seconds(part.start), "end": seconds(part.end), "text": part.text,
@@ -82,11 +114,7 @@ impl Transcript {
                 "compression_ratio": part.compression_ratio, "no_speech_prob": part.no_speech,
             })
         });
-        let segments: Vec<Value> = segments.collect();
-        json!({
-            "task": self.task.as_str(), "language": languages::name_of(self.language), "duration": self.seconds,
-            "text": self.text(), "segments": segments, "usage": usage(self.seconds),
-        })
+        segments.collect()
     }
 
     fn srt(&self) -> String {
@@ -111,6 +139,13 @@ impl Transcript {
         }
         text
     }
+}
+
+/// A word without the space before it. `None` if nothing else is in it.
+fn word(word: &Word) -> Option<Value> {
+    let text = word.text.trim();
+    let times = json!({"word": text, "start": rounded(word.start), "end": rounded(word.end)});
+    (!text.is_empty()).then_some(times)
 }
 
 /// The `usage` of a response.
@@ -161,6 +196,11 @@ mod tests {
             mean_logprob: -0.25,
             compression_ratio: 1.5,
             no_speech: 0.125,
+            words: vec![Word {
+                text: format!(" {}", text.trim()),
+                start: start as f64 / 100.0,
+                end: end as f64 / 100.0 - 0.125,
+            }],
         }
     }
 
@@ -196,7 +236,7 @@ mod tests {
             serde_json::from_str(&transcript().write(TranscriptFormat::Json)).expect("JSON");
         assert_eq!(json["text"], "Guten Tag. a --> b\n\n Ende");
         assert_eq!(json["usage"], json!({"type": "duration", "seconds": 3726}));
-        let text = transcript().write(TranscriptFormat::VerboseJson);
+        let text = transcript().write(TranscriptFormat::VerboseJson(Granularity::Segments));
         let json: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(json["language"], "german");
         assert_eq!(json["segments"][1]["id"], 1);
@@ -206,6 +246,23 @@ mod tests {
             transcript().write(TranscriptFormat::Text),
             "Guten Tag. a --> b\n\n Ende\n"
         );
+    }
+
+    #[test]
+    fn verbose_json_has_segments_words_or_both() {
+        let read = |parts| {
+            let text = transcript().write(TranscriptFormat::VerboseJson(parts));
+            serde_json::from_str::<Value>(&text).expect("JSON")
+        };
+        let words = read(Granularity::Words);
+        assert_eq!(
+            words["words"][0],
+            json!({"word": "Guten Tag.", "start": 0.0, "end": 2.38})
+        );
+        assert_eq!(words.get("segments"), None);
+        assert_eq!(read(Granularity::Segments).get("words"), None);
+        let both = read(Granularity::SegmentsAndWords);
+        assert!(both["words"].is_array() && both["segments"].is_array());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::loaded_model::SpeechModel;
 use super::recording::Recording;
 use super::segments::{self, Segment};
 use super::vocabulary::SpeechTask;
+use super::words;
 use crate::api_error::ApiError;
 use crate::error::one_line;
 use tokio::sync::mpsc::UnboundedSender;
@@ -33,6 +34,8 @@ pub(super) struct JobOptions {
     /// Tokens of the client's prompt.
     pub prompt: Vec<u32>,
     pub temperature: f32,
+    /// Finds the times of words.
+    pub words: bool,
 }
 
 pub(super) struct Job {
@@ -40,6 +43,8 @@ pub(super) struct Job {
     options: JobOptions,
     /// Text before the current window: the end of the prompt and of the windows before.
     before: Vec<u32>,
+    /// End of the last word so far, in seconds.
+    last_word_end: f64,
     events: UnboundedSender<SpeechEvent>,
 }
 
@@ -52,6 +57,7 @@ impl Job {
         Self {
             recording,
             before: std::mem::take(&mut options.prompt),
+            last_word_end: 0.0,
             options,
             events,
         }
@@ -132,7 +138,12 @@ impl Job {
         if decoded.is_silence() {
             return Ok(Some(frames));
         }
-        let (segments, advance) = segments::split(vocabulary, &decoded, seek, frames);
+        let (mut segments, advance) = segments::split(vocabulary, &decoded, seek, frames);
+        if self.options.words && self.is_wanted() {
+            let spoken = (language, self.options.task);
+            let time = (frames, &mut self.last_word_end);
+            words::add(model, &mut state, spoken, &mut segments, time).map_err(device_failed)?;
+        }
         for segment in segments {
             self.before.extend_from_slice(&segment.tokens);
             self.send(SpeechEvent::Segment(segment));

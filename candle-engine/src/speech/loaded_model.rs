@@ -1,5 +1,6 @@
 //! A loaded Whisper model.
 
+use super::alignment::AlignmentHeads;
 use super::mel::Mel;
 use super::network::Network;
 use super::vocabulary::Vocabulary;
@@ -10,6 +11,7 @@ pub(crate) struct SpeechModel {
     pub(super) network: Network,
     pub(super) vocabulary: Vocabulary,
     pub(super) mel: Mel,
+    pub(super) alignment_heads: AlignmentHeads,
     pub weights_bytes: u64,
     /// The part of `weights_bytes` that is mapped from files.
     pub mapped_bytes: u64,

@@ -1,5 +1,6 @@
 //! Loads a Whisper model from its folder.
 
+use super::alignment::AlignmentHeads;
 use super::decode;
 use super::loaded_model::SpeechModel;
 use super::mel::Mel;
@@ -78,7 +79,9 @@ pub(crate) fn load(
         .then(|| Arc::new(loading::pool(threads, products)));
     let mut tensors = Tensors::new(&files, &device, pool);
     let network = Network::load(&spec, &mut tensors)?;
+    let generation = read_json(&folder.join("generation_config.json"))?.unwrap_or(Value::Null);
     let model = SpeechModel {
+        alignment_heads: AlignmentHeads::read(&generation, spec.decoder),
         weights_bytes: tensors.bytes,
         mapped_bytes: tensors.mapped_bytes,
         is_on_cpu: device.is_cpu(),

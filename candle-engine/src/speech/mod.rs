@@ -2,9 +2,10 @@
 //!
 //! A recording is decoded ([`audio`], [`opus`]), converted to 16 kHz ([`resample`]) and read in windows of 30 seconds
 //! ([`recording`]). A window becomes a spectrogram ([`mel`]), passes through the network ([`network`]), and its text is decoded with
-//! timestamps ([`decode`], [`rules`]). The last complete segment decides where the next window begins ([`segments`]). Requests take
-//! turns by windows ([`queue`]).
+//! timestamps ([`decode`], [`rules`]). The last complete segment decides where the next window begins ([`segments`]). Words get
+//! times on request ([`alignment`], [`words`]). Requests take turns by windows ([`queue`]).
 
+mod alignment;
 mod attention;
 mod audio;
 mod decode;
@@ -29,6 +30,7 @@ mod spec;
 mod tests;
 mod upload;
 mod vocabulary;
+mod words;
 
 pub(crate) use form::FORM_BYTES_MAX;
 pub(crate) use loading::{config_of, load};

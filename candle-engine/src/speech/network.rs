@@ -5,6 +5,7 @@
 //! for each token, keeps a window's state inside the weights, and holds all weights in F32. The layers here use the engine's own
 //! matrices, which stay in their mapped files on the CPU.
 
+use super::alignment::{AlignmentHeads, Attentions};
 use super::attention::{Attention, KeysValues, TextCache};
 use super::mel::WINDOW_FRAMES;
 use super::spec::{SpeechSpec, Stack};
@@ -222,6 +223,47 @@ impl Network {
         tokens: &[u32],
         wanted: &[u32],
     ) -> Result<Vec<Vec<f32>>> {
+        let rows = self.run(state, tokens, |_, _, _| Ok(()))?;
+        let wanted = Tensor::from_slice(wanted, wanted.len(), &self.device)?;
+        let rows = self.decoder_norm.apply(rows.index_select(&wanted, 0)?)?;
+        self.head.apply(&rows)?.to_vec2()
+    }
+
+    /// Computes how a complete text attends to the first `columns` positions of the window.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn attentions(
+        &self,
+        state: &mut WindowState,
+        tokens: &[u32],
+        heads: &AlignmentHeads,
+        columns: usize,
+    ) -> Result<Attentions> {
+        state.clear();
+        let mut attentions = Attentions::new(tokens.len(), columns);
+        self.run(state, tokens, |index, normed, window| {
+            let heads = heads.of_layer(index);
+            if heads.is_empty() {
+                return Ok(());
+            }
+            let scores = self.decoder[index].window.scores(normed, window, heads)?;
+            for head in 0..heads.len() {
+                let scores: Vec<f32> = scores.get(head)?.flatten_all()?.to_vec1()?;
+                attentions.add(&scores);
+            }
+            Ok(())
+        })?;
+        Ok(attentions)
+    }
+
+    /// Appends tokens to a window's text. `observe` sees each layer's input to the attention to the window.
+    fn run(
+        &self,
+        state: &mut WindowState,
+        tokens: &[u32],
+        mut observe: impl FnMut(usize, &Tensor, &KeysValues) -> Result<()>,
+    ) -> Result<Tensor> {
         let first = state.length;
         if first + tokens.len() > self.context_tokens {
             candle_core::bail!(
@@ -234,17 +276,16 @@ impl Network {
         let positions = self.positions.look_up(places.collect(), &self.device)?;
         let mut rows = (self.embeddings.look_up(tokens.to_vec(), &self.device)? + positions)?;
         let seen = state.window.iter().zip(&mut state.text);
-        for (layer, (window, text)) in self.decoder.iter().zip(seen) {
+        for (index, (layer, (window, text))) in self.decoder.iter().zip(seen).enumerate() {
             let normed = layer.text_norm.apply(rows.copy()?)?;
             rows = (rows + layer.text.over_text(&normed, text)?)?;
             let normed = layer.window_norm.apply(rows.copy()?)?;
+            observe(index, &normed, window)?;
             rows = (rows + layer.window.over(&normed, window)?)?;
             rows = layer.feed_forward.apply(rows)?;
         }
         state.length += tokens.len();
-        let wanted = Tensor::from_slice(wanted, wanted.len(), &self.device)?;
-        let rows = self.decoder_norm.apply(rows.index_select(&wanted, 0)?)?;
-        self.head.apply(&rows)?.to_vec2()
+        Ok(rows)
     }
 }
 

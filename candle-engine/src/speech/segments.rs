@@ -21,6 +21,17 @@ pub(super) struct Segment {
     pub mean_logprob: f64,
     pub compression_ratio: f64,
     pub no_speech: f64,
+    /// Empty unless the request wants words.
+    pub words: Vec<Word>,
+}
+
+/// A word with its times in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Word {
+    /// With the space before it.
+    pub text: String,
+    pub start: f64,
+    pub end: f64,
 }
 
 /// Splits the text of a window that begins at `seek` and has `frames`. Returns its segments, and the frames to advance.
@@ -46,6 +57,7 @@ pub(super) fn split(
             mean_logprob: window.mean_logprob,
             compression_ratio: window.compression_ratio,
             no_speech: window.no_speech,
+            words: Vec::new(),
         })
     };
     // Places between two timestamps in a row.

@@ -136,6 +136,7 @@ impl SpeechService {
                 None => Vec::new(),
             },
             temperature: form.temperature,
+            words: form.format.has_words(),
         };
         let recording = Recording::open(Box::new(form.file), form.file_name.as_deref());
         Ok((recording.map_err(undecodable)?, options))

@@ -3,6 +3,7 @@
 mod opus;
 mod recordings;
 mod vectors;
+mod words;
 
 use super::vocabulary::Vocabulary;
 use crate::files::read_json;

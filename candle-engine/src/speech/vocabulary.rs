@@ -192,6 +192,11 @@ impl Vocabulary {
         vec![self.start, language.token, task]
     }
 
+    /// The token before a text without timestamps.
+    pub fn no_timestamps(&self) -> u32 {
+        self.first_timestamp - 1
+    }
+
     /// Returns true for a token of text.
     pub fn is_text(&self, token: u32) -> bool {
         token < self.end

@@ -55,9 +55,18 @@ pub struct Transcription {
     /// Sentences with their times, in a `verbose_json`.
     #[schema(value_type = Option<Vec<Object>>)]
     pub segments: Option<Vec<String>>,
-    /// Words with their times, in a `verbose_json`.
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub words: Option<Vec<String>>,
+    /// Words with their times, in a `verbose_json` with the granularity `word`.
+    pub words: Option<Vec<TranscribedWord>>,
+}
+
+/// A word of a recording.
+#[derive(ToSchema)]
+pub struct TranscribedWord {
+    pub word: String,
+    /// In seconds.
+    pub start: f64,
+    /// In seconds.
+    pub end: f64,
 }
 
 /// Text to speak.

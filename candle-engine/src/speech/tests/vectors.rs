@@ -17,7 +17,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 const RATE: usize = 16_000;
 
-fn model() -> SpeechModel {
+pub(super) fn model() -> SpeechModel {
     let options = EngineOptions {
         numbers: NumberTypes {
             products: ProductType::F32,
@@ -50,20 +50,20 @@ fn assert_close(name: &str, ours: &[f32], stride: usize, most: f32) {
     assert!(largest < most, "{name}: differs by {largest}");
 }
 
-fn hidden(model: &SpeechModel, samples: &[f32]) -> Tensor {
+pub(super) fn hidden(model: &SpeechModel, samples: &[f32]) -> Tensor {
     let mel = model.mel.spectrogram(samples);
     let hidden = model.network.encode(&mel, || true).expect("computes");
     hidden.expect("it is wanted")
 }
 
-fn task(case: &Value) -> SpeechTask {
+pub(super) fn task(case: &Value) -> SpeechTask {
     match case["task"].as_str() {
         Some("translate") => SpeechTask::Translate,
         _ => SpeechTask::Transcribe,
     }
 }
 
-fn tokens(value: &Value) -> Vec<u32> {
+pub(super) fn tokens(value: &Value) -> Vec<u32> {
     let list = value.as_array().expect("a list").iter();
     list.map(|token| token.as_u64().expect("a token") as u32)
         .collect()
@@ -155,6 +155,7 @@ fn a_transcript_of_several_windows_equals_that_of_the_reference() {
             language: (!detects).then_some(language),
             prompt: prompt.transpose().expect("encodes").unwrap_or_default(),
             temperature: 0.0,
+            words: false,
         };
         let (events, mut received) = unbounded_channel();
         let mut job = Job::new(recording, options, events);
@@ -205,6 +206,7 @@ fn a_request_whose_client_has_left_ends_before_its_next_window() {
         language: Some("en"),
         prompt: Vec::new(),
         temperature: 0.0,
+        words: false,
     };
     let (events, received) = unbounded_channel();
     let mut job = Job::new(recording, options, events);
