@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
-use crate::batch::{GenerationRequest, Scores, response_room};
+use crate::batch::{GenerationRequest, Scores};
 use crate::chat_template::ChatTemplate;
 use crate::conversation::{has_calls, render, template_of, tools_of};
 use crate::decoder_service::DecoderService;
@@ -11,11 +11,12 @@ use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
 use crate::loading::LoadedModel;
 use crate::prepared_request::{PreparedRequest, RequestGrammar};
+use crate::prompt_length::{check_length, room, too_long};
 use crate::reasoning::ReasoningReader;
 use crate::response::ResponseOptions;
 use crate::response_json::{Envelope, Route};
-use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
+use crate::vision::{EncodedImages, PromptImages};
 use axum::http::StatusCode;
 use reading::IgnoredFields;
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 /// A prompt to compute.
 struct Prompt {
     tokens: Vec<u32>,
+    images: PromptImages,
     /// Its text, if completions begin with it.
     echo: Option<Arc<str>>,
 }
@@ -39,10 +41,18 @@ struct Parts {
 /// Handles `POST /v1/chat/completions`.
 pub(crate) fn chat(ready: &DecoderService, body: &[u8]) -> Result<PreparedRequest, ApiError> {
     let model = &ready.model;
-    let mut request = ChatRequest::parse(body, &model.sampling_defaults)?;
+    let sees = model.vision.is_some();
+    let mut request = ChatRequest::parse(body, &model.sampling_defaults, sees)?;
     let mut ignored = std::mem::take(&mut request.ignored);
     let adapter = called(ready, request.settings.model.as_deref())?;
     let template = template_of(model)?;
+    let encoded = match &model.vision {
+        Some(vision) => {
+            vision.adapt(&mut request.messages);
+            vision.read(&request.images)?
+        }
+        None => EncodedImages::default(),
+    };
     request.tools = tools_of(template, request.tools, &mut ignored)?;
     if has_calls(&request.messages) && !template.mentions("tool_calls") {
         ignored.add("messages.tool_calls");
@@ -56,7 +66,7 @@ pub(crate) fn chat(ready: &DecoderService, body: &[u8]) -> Result<PreparedReques
     )?;
     check_length(model, &text, Route::Chat)?;
     let tokens = model.tokenizer.encode(&text, false)?;
-    let prompt = Prompt { tokens, echo: None };
+    let prompt = with_images(model, tokens, encoded, &request.settings)?;
     let knows_reasoning = ReasoningReader::is_known_to(|name| template.mentions(name));
     let settings = &request.settings;
     for name in request.switches.without_effect(|name| template.reads(name)) {
@@ -108,6 +118,28 @@ pub(crate) fn chat(ready: &DecoderService, body: &[u8]) -> Result<PreparedReques
     };
     let of = (ready, adapter);
     prepare(of, Route::Chat, vec![prompt], settings, grammar, parts)
+}
+
+/// Puts the images of a request into its prompt. They are decoded once the prompt is known to fit.
+fn with_images(
+    model: &LoadedModel,
+    tokens: Vec<u32>,
+    encoded: EncodedImages,
+    settings: &Settings,
+) -> Result<Prompt, ApiError> {
+    let (tokens, images) = match &model.vision {
+        Some(vision) => {
+            let (tokens, undecoded) = vision.place(tokens, encoded)?;
+            room(model, &tokens, Route::Chat, settings)?;
+            (tokens, vision.decode(undecoded)?)
+        }
+        None => (tokens, PromptImages::default()),
+    };
+    Ok(Prompt {
+        tokens,
+        images,
+        echo: None,
+    })
 }
 
 /// A grammar that makes every call match its tool's schema. `None` if the calls of the model's family cannot be distinguished from
@@ -173,6 +205,7 @@ fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Pro
     };
     Ok(Prompt {
         tokens,
+        images: PromptImages::default(),
         echo: text.map(Arc::from),
     })
 }
@@ -256,6 +289,7 @@ fn prepare(
             sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(run as u64));
             requests.push(GenerationRequest {
                 prompt: Arc::clone(&tokens),
+                images: prompt.images.clone(),
                 adapter: adapter.clone(),
                 max_tokens,
                 ending: settings.ending.clone(),
@@ -291,91 +325,4 @@ fn prepare(
         shape,
         grammar,
     })
-}
-
-/// Rejects an overlong text before tokenizing it, which would take many times its memory.
-fn check_length(model: &LoadedModel, text: &str, route: Route) -> Result<(), ApiError> {
-    let context = model.generator.context_tokens;
-    let least = model.tokenizer.tokens_at_least(text.len());
-    let used = format!("more than {least}");
-    let input = model.generator.budgets.input;
-    match input.filter(|most| least > *most) {
-        Some(most) => Err(too_much_input(most, &used, param_of(route))),
-        None if least < context => Ok(()),
-        None => Err(too_long(context, &used, param_of(route))),
-    }
-}
-
-fn param_of(route: Route) -> &'static str {
-    match route {
-        Route::Chat => "messages",
-        Route::Completion => "prompt",
-    }
-}
-
-fn too_long(context: usize, used: &str, param: &str) -> ApiError {
-    // Clients search for the words "maximum context length is N tokens", and shorten the conversation.
-    let message = format!(
-        "the prompt has {used} tokens; this model's maximum context length is {context} tokens, for prompt and answer together: shorten the prompt"
-    );
-    ApiError {
-        code: Some("context_length_exceeded"),
-        ..ApiError::field(param, message)
-    }
-}
-
-fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
-    let message = format!(
-        "the prompt has {used} tokens; this model's maximum context length is {most} tokens for a prompt (max_input_tokens): shorten the prompt"
-    );
-    ApiError {
-        code: Some("context_length_exceeded"),
-        ..ApiError::field(param, message)
-    }
-}
-
-/// Maximum number of tokens in the completion of `prompt`.
-fn room(
-    model: &LoadedModel,
-    prompt: &[u32],
-    route: Route,
-    settings: &Settings,
-) -> Result<usize, ApiError> {
-    let (context, used) = (model.generator.context_tokens, prompt.len());
-    let param = param_of(route);
-    if used == 0 {
-        return Err(ApiError::field(
-            param,
-            "the prompt is empty; there is nothing to continue",
-        ));
-    }
-    if let Some(most) = model.generator.budgets.input.filter(|most| used > *most) {
-        return Err(too_much_input(most, &used.to_string(), param));
-    }
-    if used >= context {
-        return Err(too_long(context, &used.to_string(), param));
-    }
-    let sequences = match settings.strategy {
-        Strategy::Sampling | Strategy::Contrastive(_) => 1,
-        // A request has the cache of one context: the prompt once, plus the completion of each beam.
-        Strategy::Beams(beams) => beams.beams,
-    };
-    let pages = response_room(settings.strategy, model.generator.pages, used);
-    let left = ((context - used) / sequences).min(pages);
-    if left == 0 {
-        let beside = match settings.strategy {
-            Strategy::Sampling => "a completion".to_owned(),
-            Strategy::Beams(beams) => format!("{} beams", beams.beams),
-            Strategy::Contrastive(search) => format!("{} candidates", search.candidates),
-        };
-        let message = format!(
-            "the prompt has {used} tokens; this model's maximum context length is {context} tokens, which together with its cache of {} leaves no room for {beside}: shorten the prompt",
-            model.generator.pages * PAGE_TOKENS
-        );
-        return Err(ApiError {
-            code: Some("context_length_exceeded"),
-            ..ApiError::field(param, message)
-        });
-    }
-    Ok(settings.max_tokens.unwrap_or(usize::MAX).min(left))
 }

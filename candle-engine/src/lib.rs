@@ -33,6 +33,7 @@ mod options;
 mod pieces;
 mod prepared_request;
 mod progress;
+mod prompt_length;
 mod readers;
 mod reasoning;
 mod response;
@@ -50,6 +51,7 @@ mod token_routes;
 mod tokenize_response;
 mod tokenizer;
 mod tools;
+mod vision;
 mod vocabulary;
 
 pub use cuda_facts::{CudaFacts, cuda_facts};

@@ -14,6 +14,7 @@ use crate::options::{DeviceChoice, EngineOptions, ProductType, Quantization};
 use crate::progress::{CONFIG, Progress, TOKENIZER, WARM_UP, WEIGHTS_PERCENT};
 use crate::sampling::SamplingSettings;
 use crate::tokenizer::ModelTokenizer;
+use crate::vision::Vision;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use std::sync::Arc;
 pub(crate) struct LoadedModel {
     pub tokenizer: Arc<ModelTokenizer>,
     pub template: Option<ChatTemplate>,
+    /// The reader of images; `None` if the model reads only text.
+    pub vision: Option<Vision>,
     pub generator: Generator,
     /// The files of its weights.
     pub files: Vec<Arc<MappedFile>>,
@@ -92,6 +95,12 @@ pub(crate) fn load(
     });
     let (tokenizer, template) = texts?;
     files.take(written.map_err(|_| EngineError::load("the thread that reads weights panicked"))??);
+    let vision = match files.library() {
+        Some(family) => {
+            library::vision(files, family)?.map(|vision| vision.with_template(template.as_ref()))
+        }
+        None => None,
+    };
     let generator = match files.library() {
         Some(family) => library::load(files, family, options)?,
         None => own_generator(files, options, progress)?,
@@ -102,6 +111,7 @@ pub(crate) fn load(
     Ok(LoadedModel {
         tokenizer: Arc::new(tokenizer),
         template,
+        vision,
         generator,
         files: files.mapped().to_vec(),
         sampling_defaults: files.sampling_defaults().clone(),

@@ -18,12 +18,17 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
     let special = fields.flag("add_special_tokens")?;
     let shows_texts = fields.flag("return_token_strs")?.unwrap_or(false);
     let prompt = fields.text("prompt")?;
+    let mut images = Vec::new();
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
             // Ignored fields are not reported on this route.
             let mut ignored = IgnoredFields::default();
-            let messages = take_messages(&mut fields, &mut ignored)?;
+            let seen = model.vision.is_some().then_some(&mut images);
+            let mut messages = take_messages(&mut fields, &mut ignored, seen)?;
+            if let Some(vision) = &model.vision {
+                vision.adapt(&mut messages);
+            }
             let tools = take_tools(&mut fields, &mut ignored)?;
             let switches = take_switches(&mut fields, &mut ignored)?;
             let begins_response = fields.flag("add_generation_prompt")?.unwrap_or(true);
@@ -45,7 +50,10 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
     fields.finish()?;
     let context = model.generator.context_tokens;
     check_text(&text, context)?;
-    let tokens = model.tokenizer.encode(&text, special)?;
+    let mut tokens = model.tokenizer.encode(&text, special)?;
+    if let Some(vision) = model.vision.as_ref().filter(|_| !images.is_empty()) {
+        tokens = vision.place(tokens, vision.read(&images)?)?.0;
+    }
     let tokenized = TokenizeResponse::new(tokens, context);
     let vocabulary = &model.tokenizer.token_texts;
     Ok(if shows_texts {

@@ -249,7 +249,7 @@ def same(kept, made):
         one, other = kept / file, made / file
         if not (one.exists() and other.exists()):
             wrong.append(f"{kept.name}/{file}: {'is not made' if one.exists() else 'is not kept'}")
-        elif file == "expected.safetensors":
+        elif file in ("expected.safetensors", "seen.safetensors"):
             old, new = load_file(one), load_file(other)
             close = old.keys() == new.keys() and all(
                 old[key].shape == new[key].shape and numpy.abs(old[key] - new[key]).max() < 1e-4 for key in old

@@ -2,7 +2,7 @@
 it makes. See docs/internals/engine-correctness.md.
 
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
-    VENV/bin/python make.py [--check] [decoders|library|templates|tokenizers] [NAME...]
+    VENV/bin/python make.py [--check] [decoders|library|vision|templates|tokenizers] [NAME...]
 """
 
 import argparse
@@ -63,6 +63,33 @@ def made_decoders(check, names, models, folder):
     return wrong
 
 
+def vision(check, names):
+    import torch
+    import transformers
+
+    import decoders as comparing
+    import vision as making
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    wrong = []
+    for name in making.MODELS:
+        if names and name not in names:
+            continue
+        kept = KEPT / "library" / name
+        with tempfile.TemporaryDirectory() as scratch:
+            made = Path(scratch) / name
+            expected = making.make(name, made, Path(scratch) / "published")
+            print(f"{name:18} seed {expected['seed']:3}  margin {expected['smallest_margin']:.4f}", flush=True)
+            if check:
+                wrong += comparing.same(kept, made) if kept.exists() else [f"{name}: is not kept"]
+            else:
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(made, kept)
+    return wrong
+
+
 def templates(check, _names):
     import templates as making
 
@@ -94,7 +121,7 @@ def tokenizers(check, _names):
         ]
 
 
-PARTS = {"decoders": decoders, "library": library, "templates": templates, "tokenizers": tokenizers}
+PARTS = {"decoders": decoders, "library": library, "vision": vision, "templates": templates, "tokenizers": tokenizers}
 
 
 def main():

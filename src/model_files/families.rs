@@ -35,8 +35,12 @@ pub enum LibraryFamily {
     Mamba,
     Mpt,
     Olmo,
+    /// Reads images too.
+    PaddleOcrVl,
     /// Phi 1, 1.5 and 2.
     Phi,
+    /// Reads images too.
+    Qwen3Vl,
     StableLm,
     Starcoder2,
 }
@@ -92,7 +96,7 @@ pub const DECODERS: [(&str, DecoderFamily); 21] = [
 ];
 
 /// Decoder architectures that the library computes. They generate text; other tasks need the families in [`DECODERS`].
-pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 11] = [
+pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 13] = [
     ("FalconForCausalLM", LibraryFamily::Falcon),
     // The name in Falcon's first files.
     ("RWForCausalLM", LibraryFamily::Falcon),
@@ -102,7 +106,12 @@ pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 11] = [
     ("MambaForCausalLM", LibraryFamily::Mamba),
     ("MptForCausalLM", LibraryFamily::Mpt),
     ("OlmoForCausalLM", LibraryFamily::Olmo),
+    (
+        "PaddleOCRVLForConditionalGeneration",
+        LibraryFamily::PaddleOcrVl,
+    ),
     ("PhiForCausalLM", LibraryFamily::Phi),
+    ("Qwen3VLForConditionalGeneration", LibraryFamily::Qwen3Vl),
     ("StableLmForCausalLM", LibraryFamily::StableLm),
     ("Starcoder2ForCausalLM", LibraryFamily::Starcoder2),
 ];

@@ -2,6 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
+use crate::vision::ImagePart;
 use reading::{IgnoredFields, has_effect};
 use serde_json::{Map, Value, json};
 
@@ -21,13 +22,15 @@ const KNOWN: [&str; 6] = [
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// Takes the messages as the chat template sees them: `role`, `content` as one string, calls, results and reasoning. Other fields
-/// are dropped, and reported as ignored if they are not empty.
+/// are dropped, and reported as ignored if they are not empty. With `images`, the content of a message with images is a list of
+/// parts, and the images are added in their order; without, images are refused.
 ///
 /// # Errors
 /// 400 with the problem.
 pub(crate) fn take_messages(
     fields: &mut Fields,
     ignored: &mut IgnoredFields,
+    mut images: Option<&mut Vec<ImagePart>>,
 ) -> Result<Vec<Value>, ApiError> {
     let messages = match fields.take("messages") {
         Some(Value::Array(messages)) if (1..=MESSAGES_MAX).contains(&messages.len()) => messages,
@@ -49,15 +52,16 @@ pub(crate) fn take_messages(
     };
     let messages = messages.into_iter().enumerate();
     messages
-        .map(|(index, message)| parse_message(index, message, ignored))
+        .map(|(index, message)| parse_message(index, message, ignored, images.as_deref_mut()))
         .collect()
 }
 
-/// Checks a message, and converts its content to one string and the arguments of its calls to objects.
+/// Checks a message, and converts its content to one string, or to parts if it has images, and the arguments of its calls to objects.
 fn parse_message(
     index: usize,
     message: Value,
     ignored: &mut IgnoredFields,
+    mut images: Option<&mut Vec<ImagePart>>,
 ) -> Result<Value, ApiError> {
     let place = |name: &str| format!("messages[{index}].{name}");
     let Value::Object(mut object) = message else {
@@ -87,16 +91,17 @@ fn parse_message(
         // A refusal is text from the model.
         None | Some(Value::Null) if object.get("refusal").is_some_and(Value::is_string) => {
             let refusal = object.get("refusal").and_then(Value::as_str);
-            refusal.unwrap_or_default().to_owned()
+            Value::from(refusal.unwrap_or_default())
         }
-        Some(Value::String(content)) => content.clone(),
+        Some(Value::String(content)) => Value::from(content.as_str()),
         Some(Value::Array(parts)) => {
-            let texts = parts.iter().enumerate().map(|(part, value)| {
-                parse_part(&place(&format!("content[{part}]")), value, ignored)
+            let parts = parts.iter().enumerate().map(|(part, value)| {
+                let place = place(&format!("content[{part}]"));
+                parse_part(&place, value, ignored, images.as_deref_mut())
             });
-            texts.collect::<Result<Vec<_>, _>>()?.concat()
+            content_of(parts.collect::<Result<Vec<_>, _>>()?)
         }
-        _ if is_empty && role == "assistant" => String::new(),
+        _ if is_empty && role == "assistant" => Value::from(""),
         other => {
             let found = other.cloned().unwrap_or_default();
             return Err(expected(
@@ -132,7 +137,7 @@ fn parse_message(
         }
     }
     object.insert("role".to_owned(), Value::String(role));
-    object.insert("content".to_owned(), Value::String(content));
+    object.insert("content".to_owned(), content);
     object.retain(|name, value| {
         let is_known = KNOWN.contains(&name.as_str());
         if !is_known && has_effect(value) {
@@ -232,25 +237,75 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
     Ok(Value::Array(parsed))
 }
 
-fn parse_part(place: &str, part: &Value, ignored: &mut IgnoredFields) -> Result<String, ApiError> {
+/// A part of a message's content.
+enum ContentPart {
+    Text(String),
+    Image,
+}
+
+/// The content as templates expect it: one string, or a list if it has images.
+fn content_of(parts: Vec<ContentPart>) -> Value {
+    let has_images = parts.iter().any(|part| matches!(part, ContentPart::Image));
+    let part = |part: &ContentPart| match part {
+        ContentPart::Text(text) => json!({"type": "text", "text": text}),
+        ContentPart::Image => json!({"type": "image"}),
+    };
+    if has_images {
+        return parts.iter().map(part).collect();
+    }
+    let texts = parts.into_iter().filter_map(|part| match part {
+        ContentPart::Text(text) => Some(text),
+        ContentPart::Image => None,
+    });
+    Value::String(texts.collect())
+}
+
+fn parse_part(
+    place: &str,
+    part: &Value,
+    ignored: &mut IgnoredFields,
+    images: Option<&mut Vec<ImagePart>>,
+) -> Result<ContentPart, ApiError> {
+    let sees = images.is_some();
+    let is_image = part["type"] == "image_url" && sees;
     // `cache_control` has no effect: this engine's cache is automatic.
-    let is_known = |key: &str| matches!(key, "type" | "text" | "refusal" | "cache_control");
+    let is_known = |key: &str| {
+        matches!(key, "type" | "text" | "refusal" | "cache_control")
+            || (is_image && key == "image_url")
+    };
     for (key, value) in part.as_object().into_iter().flatten() {
         if !is_known(key) && has_effect(value) {
             ignored.add_unknown("messages.content", key);
         }
     }
-    match (part["type"].as_str(), part["text"].as_str()) {
-        (Some("text"), Some(text)) => Ok(text.to_owned()),
-        (Some("refusal"), _) if part["refusal"].is_string() => {
-            Ok(part["refusal"].as_str().unwrap_or_default().to_owned())
+    if let Some(images) = images.filter(|_| is_image) {
+        // The size of an image depends on its pixels alone.
+        let detail = &part["image_url"]["detail"];
+        if has_effect(detail) && detail != "auto" {
+            ignored.add_unknown("messages.content.image_url", "detail");
         }
-        (Some(kind), _) if kind != "text" => Err(ApiError::field(
-            place,
-            format!(
-                "`{place}` is of type {kind:?}, which is not supported by this engine; it accepts only text"
-            ),
-        )),
+        images.push(ImagePart::parse(place, part)?);
+        return Ok(ContentPart::Image);
+    }
+    match (part["type"].as_str(), part["text"].as_str()) {
+        (Some("text"), Some(text)) => Ok(ContentPart::Text(text.to_owned())),
+        (Some("refusal"), _) if part["refusal"].is_string() => {
+            let refusal = part["refusal"].as_str().unwrap_or_default();
+            Ok(ContentPart::Text(refusal.to_owned()))
+        }
+        (Some(kind), _) if kind != "text" => {
+            let accepted = if sees {
+                "text and image_url"
+            } else {
+                "only text"
+            };
+            Err(ApiError::field(
+                place,
+                format!(
+                    "`{place}` is of type {kind:?}, which is not supported by this engine; it accepts {accepted}"
+                ),
+            ))
+        }
         _ => Err(expected(
             place,
             "an object with `type` \"text\" and a string `text`",
@@ -260,133 +315,4 @@ fn parse_part(place: &str, part: &Value, ignored: &mut IgnoredFields) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn take(messages: Value) -> Result<Vec<Value>, ApiError> {
-        take_with(messages, &mut IgnoredFields::default())
-    }
-
-    fn take_with(messages: Value, ignored: &mut IgnoredFields) -> Result<Vec<Value>, ApiError> {
-        let body = json!({"messages": messages}).to_string();
-        take_messages(
-            &mut Fields::parse(body.as_bytes()).expect("an object"),
-            ignored,
-        )
-    }
-
-    #[test]
-    fn an_assistant_message_can_be_sent_back_with_all_its_fields() {
-        let nulls = json!({"role": "assistant", "content": "Hi", "annotations": null, "audio": null,
-            "function_call": null, "reasoning_content": null, "refusal": null, "tool_calls": null});
-        assert_eq!(
-            take(json!([nulls])).expect("is taken"),
-            [json!({"role": "assistant", "content": "Hi"})]
-        );
-        let given = json!({"role": "assistant", "content": "Hi", "annotations": [], "audio": {"id": "a"},
-            "reasoning_content": "I greet.", "tool_calls": []});
-        assert_eq!(
-            take(json!([given])).expect("is taken"),
-            [json!({"role": "assistant", "content": "Hi", "reasoning_content": "I greet."})]
-        );
-        let refused = json!({"role": "assistant", "content": null, "refusal": "No."});
-        assert_eq!(
-            take(json!([refused])).expect("is taken")[0]["content"],
-            "No."
-        );
-        let other = json!({"role": "assistant", "content": "Hi", "reasoning": "I greet."});
-        let taken = take(json!([other])).expect("is taken");
-        assert_eq!(taken[0]["reasoning_content"], "I greet.");
-    }
-
-    #[test]
-    fn a_function_call_is_converted_to_a_tool_call() {
-        let call = json!({"name": "f", "arguments": "{\"a\": 1}"});
-        let message = json!({"role": "assistant", "content": null, "function_call": call});
-        let taken = take(json!([message])).expect("is taken");
-        assert_eq!(
-            taken[0]["tool_calls"][0]["function"],
-            json!({"name": "f", "arguments": {"a": 1}})
-        );
-    }
-
-    #[test]
-    fn a_cache_hint_is_accepted_on_every_text_part() {
-        let part = json!({"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}});
-        let taken = take(json!([{"role": "user", "content": [part]}])).expect("is taken");
-        assert_eq!(taken[0]["content"], "Hi");
-    }
-
-    #[test]
-    fn extra_message_fields_are_dropped_and_reported() {
-        let mut ignored = IgnoredFields::default();
-        let call = json!({"id": "1", "index": 0, "type": "function", "thought_signature": "x",
-            "function": {"name": "f", "arguments": "{}", "extra": 1}});
-        let messages = json!([
-            {"role": "user", "content": [{"type": "text", "text": "a", "id": "p", "cache_control": 3}],
-                "audio": {"id": "a"}, "timestamp": 17},
-            {"role": "assistant", "content": "b", "parsed": {"a": 1}, "refusal": null, "annotations": 3,
-                "provider_specific_fields": {"refusal": null}, "reasoning_details": [],
-                "reasoning_content": 3, "reasoning": "because", "tool_calls": [call]},
-        ]);
-        let taken = take_with(messages, &mut ignored).expect("is taken");
-        let call =
-            json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
-        assert_eq!(
-            taken,
-            [
-                json!({"role": "user", "content": "a"}),
-                json!({"role": "assistant", "content": "b", "reasoning_content": "because", "tool_calls": [call]})
-            ]
-        );
-        let named = "messages.content.id, messages.audio, messages.timestamp, messages.reasoning_content, messages.parsed";
-        assert_eq!(ignored.joined(), named);
-    }
-
-    #[test]
-    fn tool_call_arguments_in_history_are_accepted_in_any_form() {
-        for (written, taken) in [
-            (json!("{\"a\": 1}"), json!({"a": 1})),
-            (json!(" "), json!({})),
-            (json!(null), json!({})),
-            (json!({"a": 1}), json!({"a": 1})),
-            (json!("{\"a\": "), json!("{\"a\": ")),
-            (json!("[1]"), json!("[1]")),
-            (json!([1]), json!("[1]")),
-        ] {
-            let message = json!({"role": "assistant",
-                "tool_calls": [{"function": {"name": "f", "arguments": written}}]});
-            let messages = take(json!([message])).expect("is taken");
-            let found = &messages[0]["tool_calls"][0]["function"]["arguments"];
-            assert_eq!(*found, taken, "{written}");
-        }
-    }
-
-    #[test]
-    fn a_function_result_needs_no_tool_call_id() {
-        let result = json!({"role": "function", "name": "f", "content": "4"});
-        let taken = take(json!([result])).expect("is taken");
-        assert_eq!(taken[0]["role"], "tool");
-    }
-
-    #[test]
-    fn message_fields_of_a_wrong_type_are_refused_by_their_path() {
-        for (message, field) in [
-            (
-                json!({"role": "user", "content": "a", "name": {}}),
-                "messages[0].name",
-            ),
-            (
-                json!({"role": "assistant", "function_call": "f"}),
-                "messages[0].function_call",
-            ),
-            (
-                json!({"role": "user", "content": [{"type": "text"}]}),
-                "messages[0].content[0]",
-            ),
-        ] {
-            let error = take(json!([message])).expect_err("must be refused");
-            assert_eq!(error.param.as_deref(), Some(field), "{}", error.message);
-        }
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ use crate::fields::{Fields, expected};
 use crate::grammar::Grammar;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;
+use crate::vision::ImagePart;
 use reading::IgnoredFields;
 use serde_json::Value;
 
@@ -73,6 +74,8 @@ pub(crate) struct Settings {
 pub(crate) struct ChatRequest {
     /// Messages as the chat template sees them.
     pub messages: Vec<Value>,
+    /// The images of the messages, in order.
+    pub images: Vec<ImagePart>,
     pub tools: Tools,
     /// The template's reasoning settings.
     pub switches: TemplateSwitches,
@@ -98,12 +101,16 @@ pub(crate) struct CompletionRequest {
 }
 
 impl ChatRequest {
+    /// `sees` allows images in messages.
+    ///
     /// # Errors
     /// 400 that names the field if it is invalid, unknown or unsupported.
-    pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
+    pub fn parse(body: &[u8], defaults: &SamplingSettings, sees: bool) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let mut ignored = IgnoredFields::default();
-        let messages = take_messages(&mut fields, &mut ignored)?;
+        let mut images = Vec::new();
+        let seen = sees.then_some(&mut images);
+        let messages = take_messages(&mut fields, &mut ignored, seen)?;
         let shows_logprobs = fields.flag("logprobs")?.unwrap_or(false);
         let top = fields.integer("top_logprobs", 0..=LOGPROBS_MAX)?;
         if top.is_some_and(|top| top > 0) && !shows_logprobs {
@@ -132,6 +139,7 @@ impl ChatRequest {
         fields.finish()?;
         Ok(Self {
             messages,
+            images,
             tools,
             switches,
             ignored,
@@ -327,7 +335,11 @@ mod tests {
     use serde_json::{Map, json};
 
     fn parse(body: &Value) -> Result<ChatRequest, ApiError> {
-        ChatRequest::parse(body.to_string().as_bytes(), &SamplingSettings::default())
+        ChatRequest::parse(
+            body.to_string().as_bytes(),
+            &SamplingSettings::default(),
+            false,
+        )
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::error::EngineError;
 use crate::model::{AdapterTensors, Decoder, HiddenStates};
 use crate::options::{EngineOptions, TokenBudgets};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
+use crate::vision::PromptImages;
 use candle_core::Result;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,6 +31,13 @@ pub(crate) trait Network: Send {
         rows: Range<usize>,
         logits: &mut Vec<f32>,
     ) -> Result<()>;
+    /// Takes the images of the sequence that begins on `first_page` in the next step.
+    ///
+    /// # Errors
+    /// If the network sees no images.
+    fn see(&mut self, _first_page: Page, _images: &PromptImages) -> Result<()> {
+        candle_core::bail!("the model sees no images")
+    }
     /// Makes `to` a copy of `from` in all layers.
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
     /// Returns false if the network keeps the cache of each sequence as one, by its first page. Sequences then share no pages, do

@@ -1,5 +1,6 @@
 //! A request to the batch, and the outcome of its completions.
 
+use super::schedule::Arrival;
 use crate::adapter::Adapter;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
@@ -9,6 +10,7 @@ use crate::pieces::Piece;
 use crate::sampling::SamplingSettings;
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
+use crate::vision::PromptImages;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use std::sync::Arc;
 pub(crate) struct GenerationRequest {
     /// Tokens of the prompt, at least one.
     pub prompt: Arc<[u32]>,
+    /// The images that the prompt's placeholders stand for.
+    pub images: PromptImages,
     /// The adapter to compute with, if any.
     pub adapter: Option<Arc<Adapter>>,
     /// Maximum number of tokens of the completion.
@@ -39,6 +43,19 @@ impl GenerationRequest {
         match self.strategy {
             Strategy::Beams(settings) => settings.beams,
             Strategy::Sampling | Strategy::Contrastive(_) => 1,
+        }
+    }
+
+    /// The request as the schedule sees it.
+    pub(super) fn arrival(&self) -> Arrival {
+        let generated = self.max_tokens.saturating_mul(self.sequences());
+        let shows_prompt = self.shown_of_prompt().is_some();
+        Arrival {
+            prompt: self.prompt.to_vec(),
+            most_tokens: self.prompt.len().saturating_add(generated),
+            needs_all_rows: shows_prompt || matches!(self.strategy, Strategy::Contrastive(_)),
+            takes_drafts: matches!(self.strategy, Strategy::Sampling),
+            adapter: self.adapter.clone(),
         }
     }
 

@@ -5,16 +5,15 @@ use super::decision::{Decision, PendingDecision, uncut};
 use super::gauges::Gauges;
 use super::guard::guarded;
 use super::network::{Generator, Network, refused};
-use super::request::GenerationRequest;
 use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
 use super::work::{STACK_BYTES, Work};
 use super::write::Writer;
 use super::write::client::{Client, LogitRows, RowOutcome};
 use crate::api_error::ApiError;
-use crate::decoding::Strategy;
 use crate::error::{EngineError, one_line};
 use crate::model::HiddenStates;
 use crate::tokenizer::ModelTokenizer;
+use crate::vision::PromptImages;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
@@ -31,6 +30,8 @@ pub(super) struct Loop {
     network: Box<dyn Network>,
     schedule: Schedule,
     writers: BTreeMap<RequestId, Writer>,
+    /// The images of requests that have some.
+    images: BTreeMap<RequestId, PromptImages>,
     inbox: Receiver<Work>,
     tokenizer: Arc<ModelTokenizer>,
     gauges: Arc<Gauges>,
@@ -75,6 +76,7 @@ impl Loop {
             },
             network,
             writers: BTreeMap::new(),
+            images: BTreeMap::new(),
             inbox,
             tokenizer: Arc::clone(tokenizer),
             gauges: Arc::clone(&generator.gauges),
@@ -113,6 +115,7 @@ impl Loop {
     }
 
     fn accept(&mut self, work: Work) {
+        let mut images = PromptImages::default();
         let (arrival, mut writer) = match work {
             Work::Rest { asleep, reply } => {
                 // The caller may have gone; the sleep gate handles that.
@@ -145,7 +148,8 @@ impl Loop {
                 first_choice,
                 events,
             } => {
-                let arrival = arrival_of(&request);
+                let arrival = request.arrival();
+                images = request.images.clone();
                 let client = Client::new(events, first_choice);
                 match Writer::of_response(*request, client, &self.tokenizer) {
                     Ok(writer) => (arrival, writer),
@@ -168,6 +172,9 @@ impl Loop {
             Ok(false) => {
                 let request = self.schedule.arrive(arrival);
                 self.writers.insert(request, writer);
+                if !images.is_empty() {
+                    self.images.insert(request, images);
+                }
             }
             Ok(true) => {
                 writer.leave();
@@ -212,6 +219,7 @@ impl Loop {
 
     fn remove(&mut self, request: RequestId) -> Option<Writer> {
         self.schedule.end(request);
+        self.images.remove(&request);
         self.writers.remove(&request)
     }
 
@@ -236,6 +244,16 @@ impl Loop {
             for (from, to) in &plan.copies {
                 let copied = self.network.copy_page(*from, *to);
                 copied.map_err(|error| refused(&error))?;
+            }
+            // A sequence that lost its pages begins again.
+            let begun = plan.parts.iter().zip(&plan.step.spans);
+            for (part, span) in begun.filter(|(_, span)| span.past == 0) {
+                if let (Some(images), Some(page)) =
+                    (self.images.get(&part.request), span.pages.first())
+                {
+                    let seen = self.network.see(*page, images);
+                    seen.map_err(|error| refused(&error))?;
+                }
             }
             let computed = self.network.forward(&plan.step, &mut self.hidden);
             computed.map_err(|error| refused(&error))
@@ -378,16 +396,4 @@ impl Loop {
 /// Number of rows whose logits are computed together.
 fn logits_at_once(vocabulary: usize) -> usize {
     (LOGITS_MAX / vocabulary.max(1)).max(1)
-}
-
-fn arrival_of(request: &GenerationRequest) -> Arrival {
-    let generated = request.max_tokens.saturating_mul(request.sequences());
-    let shows_prompt = request.shown_of_prompt().is_some();
-    Arrival {
-        prompt: request.prompt.to_vec(),
-        most_tokens: request.prompt.len().saturating_add(generated),
-        needs_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
-        takes_drafts: matches!(request.strategy, Strategy::Sampling),
-        adapter: request.adapter.clone(),
-    }
 }

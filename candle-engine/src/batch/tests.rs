@@ -293,6 +293,7 @@ fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
     };
     GenerationRequest {
         prompt: prompt.into(),
+        images: crate::vision::PromptImages::default(),
         adapter: None,
         max_tokens,
         ending: Ending::default(),

@@ -9,6 +9,7 @@ use super::mamba::Mamba;
 use super::mpt::Mpt;
 use super::olmo::Olmo;
 use super::phi::Phi;
+use super::seeing::{PaddleOcrVl, Qwen3Vl};
 use super::stable_lm::StableLm;
 use super::starcoder2::Starcoder2;
 use crate::files::ConfigFields;
@@ -44,7 +45,9 @@ pub(super) fn describe(
         LibraryFamily::Mamba => with::<Mamba>,
         LibraryFamily::Mpt => with::<Mpt>,
         LibraryFamily::Olmo => with::<Olmo>,
+        LibraryFamily::PaddleOcrVl => with::<PaddleOcrVl>,
         LibraryFamily::Phi => with::<Phi>,
+        LibraryFamily::Qwen3Vl => with::<Qwen3Vl>,
         LibraryFamily::StableLm => with::<StableLm>,
         LibraryFamily::Starcoder2 => with::<Starcoder2>,
     };

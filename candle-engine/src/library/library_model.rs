@@ -1,7 +1,8 @@
 //! The interface between a model of the library and its network, which is the same for all families.
 
 use crate::files::ConfigFields;
-use candle_core::{Result, Tensor};
+use crate::vision::PromptImages;
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
 /// The dimensions of a model that the batch and the memory report need.
@@ -43,6 +44,14 @@ pub(super) trait LibraryModel: Sized + Send + 'static {
     /// If the device fails.
     fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor>;
 
+    /// Takes the images of a new sequence, before its first token.
+    ///
+    /// # Errors
+    /// If the device fails, or the model sees no images.
+    fn see(&mut self, _: &PromptImages) -> Result<()> {
+        bail!("the model sees no images")
+    }
+
     /// Forgets the sequence, for reuse by another one. Returns false if the model cannot; the instance is dropped then.
     fn reset(&mut self) -> bool {
         false
@@ -52,12 +61,17 @@ pub(super) trait LibraryModel: Sized + Send + 'static {
 /// An instance of any family.
 pub(super) trait Sequence: Send {
     fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor>;
+    fn see(&mut self, images: &PromptImages) -> Result<()>;
     fn reset(&mut self) -> bool;
 }
 
 impl<M: LibraryModel> Sequence for M {
     fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor> {
         LibraryModel::forward(self, tokens, past)
+    }
+
+    fn see(&mut self, images: &PromptImages) -> Result<()> {
+        LibraryModel::see(self, images)
     }
 
     fn reset(&mut self) -> bool {

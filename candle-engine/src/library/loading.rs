@@ -7,6 +7,7 @@ use crate::batch::{Generator, Weights};
 use crate::error::EngineError;
 use crate::files::{ConfigFields, ModelFiles};
 use crate::options::{CacheType, DeviceChoice, EngineOptions};
+use crate::vision::{Processor, ResizeRule, Vision};
 use candle_core::Device;
 use model_files::families::LibraryFamily;
 
@@ -83,6 +84,34 @@ pub(crate) fn load(
         mapped_bytes: 0,
     };
     Ok(Generator::new(Box::new(network), options, weights))
+}
+
+/// Returns the reader of a model's images; `None` if it sees none.
+///
+/// # Errors
+/// If the files lack the settings of its images, or they contradict each other.
+pub(crate) fn vision(
+    files: &ModelFiles,
+    family: LibraryFamily,
+) -> Result<Option<Vision>, EngineError> {
+    let (rule, patch, placeholder) = match family {
+        LibraryFamily::Qwen3Vl => (ResizeRule::Qwen, 16, 151_655),
+        LibraryFamily::PaddleOcrVl => (ResizeRule::Paddle, 14, 100_295),
+        _ => return Ok(None),
+    };
+    let config = ConfigFields::new(files.config());
+    let read = || {
+        let tower = config.value("vision_config").map(ConfigFields::new);
+        let tower = tower.ok_or("vision_config is missing")?;
+        let patch = tower.count("patch_size", patch)?;
+        let merge = tower.count("spatial_merge_size", 2)?;
+        let placeholder = config.count("image_token_id", placeholder)?;
+        Ok::<_, String>(((patch, merge), placeholder as u32))
+    };
+    let (sides, placeholder) =
+        read().map_err(|problem| EngineError::model(files.description(), problem, REMEDY))?;
+    let processor = Processor::load(files.folder(), rule, sides)?;
+    Ok(Some(Vision::new(processor, placeholder)))
 }
 
 fn describe(

@@ -9,8 +9,8 @@
 //!   batch ──step──> LibraryNetwork ──tokens of one span──> Sequence (an instance of a LibraryModel)
 //! ```
 //!
-//! Most models come from `candle-transformers`. `mpt` and `falcon` are written here on `candle-nn`, because the library's
-//! versions do not compute the published models (`docs/internals/engine-library.md`).
+//! Most models come from `candle-transformers`. `mpt`, `falcon` and `seeing` are written here on `candle-nn`, because the
+//! library's versions do not compute the published models (`docs/internals/engine-library.md`).
 
 mod attention;
 mod falcon;
@@ -26,10 +26,11 @@ mod mpt;
 mod network;
 mod olmo;
 mod phi;
+mod seeing;
 mod stable_lm;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
 mod weights;
 
-pub(crate) use loading::{check, load};
+pub(crate) use loading::{check, load, vision};

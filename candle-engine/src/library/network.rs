@@ -6,6 +6,7 @@ use super::weights::SharedWeights;
 use crate::batch::Network;
 use crate::model::{AdapterTensors, HiddenStates};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
+use crate::vision::PromptImages;
 use candle_core::{DType, Result, Tensor, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,6 +21,8 @@ pub(super) struct LibraryNetwork {
     /// The running sequences by their first page, which belongs to one sequence while it runs.
     running: BTreeMap<Page, Running>,
     idle: Vec<Box<dyn Sequence>>,
+    /// The images of sequences that begin in the next step, by their first page.
+    images: BTreeMap<Page, PromptImages>,
 }
 
 struct Running {
@@ -43,6 +46,7 @@ impl LibraryNetwork {
             instances_max,
             running: BTreeMap::new(),
             idle: Vec::new(),
+            images: BTreeMap::new(),
         }
     }
 
@@ -101,10 +105,13 @@ impl LibraryNetwork {
             };
         }
         let own = found.and_then(|found| reusable(found.model));
-        let model = match own.or_else(|| self.idle.pop()) {
+        let mut model = match own.or_else(|| self.idle.pop()) {
             Some(model) => model,
             None => self.create()?,
         };
+        if let Some(images) = self.images.remove(&page) {
+            model.see(&images)?;
+        }
         Ok(Running {
             model,
             computed: 0,
@@ -191,6 +198,11 @@ impl Network for LibraryNetwork {
         Ok(())
     }
 
+    fn see(&mut self, first_page: Page, images: &PromptImages) -> Result<()> {
+        self.images.insert(first_page, images.clone());
+        Ok(())
+    }
+
     fn copy_page(&mut self, _: Page, _: Page) -> Result<()> {
         bail!("sequences of this family cannot fork")
     }
@@ -200,6 +212,7 @@ impl Network for LibraryNetwork {
     }
 
     fn keep_sequences(&mut self, first_pages: &BTreeSet<Page>) {
+        self.images.clear();
         let is_gone = |page: &Page, _: &mut Running| !first_pages.contains(page);
         let gone: Vec<Running> = self
             .running
