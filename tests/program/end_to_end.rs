@@ -8,6 +8,7 @@ use support::table;
 
 mod encoders;
 mod speech;
+mod vision;
 
 fn chat(model: &str, stream: bool) -> String {
     format!(

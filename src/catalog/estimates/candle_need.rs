@@ -13,6 +13,8 @@
 //!               the scores of all heads instead, rows × heads × context
 //!               speech: one window and its text instead of a cache, the rows of a window, a block of scores, and the
 //!               samples ahead of each request that takes turns
+//!               images: the rows of one in the vision tower, the tower's results for each sequence, and on the CPU 456 MiB
+//!               for images that are decoded or wait
 //! adapters      as many as may be loaded, each with the highest rank, in four bytes a number
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
@@ -24,6 +26,7 @@ use std::path::Path;
 use pool::Bytes;
 
 use super::candle_activations::{activations, paged};
+use super::candle_vision::VisionTower;
 use super::estimate::{EstimateError, by_file_sizes, share, times};
 use crate::documents::{CacheType, ComputeDevice, Quantization};
 use crate::engines::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
@@ -79,7 +82,13 @@ pub(crate) fn need(
         Some(_) => files.weights.held_in(4),
         None => weights(recipe, files),
     };
-    let divided = Bytes(weights) + Bytes(cache);
+    let tower = VisionTower::read(&architecture.origin);
+    // The count of parameters in config.json has no tower.
+    let tower_weights = tower
+        .filter(|_| files.by_config)
+        .map_or(0, |tower| tower.weights());
+    let images = tower.map_or(0, |tower| tower.images(recipe, context));
+    let divided = Bytes(weights) + Bytes(tower_weights) + Bytes(cache);
     let widths = architecture.widths;
     let layer = match devices {
         0 | 1 => Bytes::ZERO,
@@ -90,6 +99,7 @@ pub(crate) fn need(
     Ok(share(divided, devices)
         + layer
         + Bytes(activations)
+        + Bytes(images)
         + share(Bytes(adapters), devices)
         + overhead(recipe))
 }

@@ -1,6 +1,7 @@
 //! Memory that a replica needs, before it is measured.
 
 mod candle_activations;
+mod candle_vision;
 mod candle_need;
 mod estimate;
 mod figures;
