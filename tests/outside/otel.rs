@@ -48,8 +48,12 @@ fn pool(address: &str, protocol: &str) -> Pool {
     Pool::with_models(&models, &config)
 }
 
-fn body(model: &str) -> String {
-    json!({"model": model, "messages": [{"role": "user", "content": "Hello"}]}).to_string()
+/// Sends a request, and returns when its stream has ended.
+fn ask(pool: &Pool, model: &str) {
+    let messages = json!([{"role": "user", "content": "Hello"}]);
+    let body = json!({"model": model, "stream": true, "messages": messages});
+    let text = pool.stream(CHAT, &body.to_string()).whole();
+    assert!(text.contains("[DONE]"), "{text}");
 }
 
 #[test]
@@ -75,8 +79,7 @@ fn the_published_messages_decode_both_encodings_strictly() {
         });
         let mut pool = pool(&address, protocol);
         for model in ["coder", "writer"] {
-            let (status, text) = pool.post(CHAT, &body(model));
-            assert_eq!(status, 200, "{text}");
+            ask(&pool, model);
         }
         // The last export, at the end, has the tokens of all requests.
         pool.terminate();
@@ -106,6 +109,7 @@ fn a_collector_receives_the_metrics() {
         .map(|port| port.local_addr().unwrap().to_string());
     drop(ports);
     let log = folder.path().join("collector.log");
+    let file = File::create(&log).unwrap();
     let mut command = Command::new(program);
     command
         .arg("start")
@@ -113,16 +117,15 @@ fn a_collector_receives_the_metrics() {
         .args(["--exporter", "blackhole", "--debug-log", "metrics"])
         .args(["--debug-log-verbosity", "detailed"])
         .current_dir(folder.path())
-        .stdout(File::create(&log).unwrap())
-        .stderr(File::options().append(true).open(&log).unwrap());
+        .stdout(file.try_clone().unwrap())
+        .stderr(file);
     let _collector = ChildGuard(command.spawn().unwrap());
     let said = || fs::read_to_string(&log).unwrap_or_default();
     wait_for("the collector", || said().contains("Starting Rotel"));
     let pool = pool(&http, "http/protobuf");
-    let (status, text) = pool.post(CHAT, &body("coder"));
-    assert_eq!(status, 200, "{text}");
+    ask(&pool, "coder");
     wait_for("the metrics in the collector's log", || {
-        said().contains("-> Name: gen_ai.client.token.usage")
+        said().contains("-> gen_ai.token.type: Str(output)")
     });
     let said = said();
     for line in [
@@ -134,7 +137,8 @@ fn a_collector_receives_the_metrics() {
         "-> gen_ai.request.model: Str(coder)",
         "-> gen_ai.response.model: Str(writer)",
         "-> gen_ai.operation.name: Str(chat)",
-        "-> gen_ai.token.type: Str(output)",
+        "-> gen_ai.token.type: Str(input)",
+        "-> Name: gen_ai.client.token.usage",
     ] {
         assert!(said.contains(line), "{line} is not in\n{said}");
     }
