@@ -1,33 +1,17 @@
-//! A run of a response that its client does not wait for: its id and the numbers of its events are fixed before it begins, and it
-//! ends once.
+//! A run of a response that its client does not wait for: its id and the numbers of its events are fixed before it begins. Its caller
+//! takes the result and stores it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
 use super::ids::new_id;
+use store::StoredResponse;
 
 /// Events of an accepted response before its first run.
 pub(crate) const EVENTS_BEFORE: u64 = 2;
-/// Distance between the event numbers of two runs.
+/// Distance between the event numbers of runs in different processes.
 const EVENTS_OF_RUN: u64 = 1_000_000;
-
-/// Decides whether a response ends with its result, or because it was cancelled or deleted. The first claim counts.
-#[derive(Clone, Debug, Default)]
-pub struct Settlement(Arc<AtomicBool>);
-
-impl Settlement {
-    /// Returns true for the first claim.
-    pub fn claim(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
-    }
-
-    /// Withdraws a claim whose end could not be stored.
-    pub fn withdraw(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
 
 /// The failure of a run.
 #[derive(Clone, Debug)]
@@ -43,59 +27,66 @@ pub struct RunFailure {
 pub struct BackgroundRun {
     pub id: String,
     pub created_seconds: u64,
-    settlement: Settlement,
-    runs: u32,
-    failure: Mutex<Option<RunFailure>>,
+    /// The number of the run's first event.
+    pub first_event: u64,
+    end: Mutex<RunOutcome>,
+}
+
+#[derive(Debug, Default)]
+struct RunOutcome {
+    failure: Option<RunFailure>,
+    result: Option<StoredResponse>,
 }
 
 impl BackgroundRun {
     /// The run of a new response.
     pub fn new(created_seconds: u64) -> BackgroundRun {
-        BackgroundRun::again(new_id("resp"), created_seconds, 0, Settlement::default())
+        BackgroundRun::again(new_id("resp"), created_seconds, EVENTS_BEFORE)
     }
 
-    /// A run after `runs` others.
-    pub fn again(
-        id: String,
-        created_seconds: u64,
-        runs: u32,
-        settlement: Settlement,
-    ) -> BackgroundRun {
+    /// A run of a response that exists.
+    pub fn again(id: String, created_seconds: u64, first_event: u64) -> BackgroundRun {
         BackgroundRun {
             id,
             created_seconds,
-            settlement,
-            runs,
-            failure: Mutex::default(),
+            first_event,
+            end: Mutex::default(),
         }
     }
 
-    /// Claims the end of the response for its result.
-    pub(crate) fn claim(&self) -> bool {
-        self.settlement.claim()
-    }
-
-    /// The number of the run's first event.
-    pub fn first_event(&self) -> u64 {
-        match self.runs {
+    /// The number of the first event in a process that does not know the events of the `runs` before.
+    pub fn first_event_after(runs: u32) -> u64 {
+        match runs {
             0 => EVENTS_BEFORE,
             runs => u64::from(runs) * EVENTS_OF_RUN,
         }
     }
 
-    /// Returns true if `response.created` was sent before the run.
+    /// Returns true if `response.created` was the last event but one before the run.
     pub(crate) fn is_announced(&self) -> bool {
-        self.runs == 0
+        self.first_event == EVENTS_BEFORE
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut RunOutcome) -> T) -> T {
+        work(&mut self.end.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn set_failure(&self, failure: RunFailure) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        self.with(|end| end.failure = Some(failure));
     }
 
     /// Takes the failure of the run, if it failed after its response had begun.
     pub fn take_failure(&self) -> Option<RunFailure> {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.take()
+        self.with(|end| end.failure.take())
+    }
+
+    pub(crate) fn set_result(&self, result: StoredResponse) {
+        self.with(|end| end.result = Some(result));
+    }
+
+    /// Takes the result of the run, if its response is complete.
+    pub fn take_result(&self) -> Option<StoredResponse> {
+        self.with(|end| end.result.take())
     }
 }
 
@@ -104,22 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_claim_settles_a_response_until_it_is_withdrawn() {
-        let settlement = Settlement::default();
-        let run = BackgroundRun::again("resp_1".to_owned(), 1, 0, settlement.clone());
-        assert!(run.claim());
-        assert!(!settlement.claim() && !run.claim());
-        settlement.withdraw();
-        assert!(settlement.claim());
-    }
-
-    #[test]
-    fn events_of_a_repeated_run_have_greater_numbers() {
+    fn runs_in_another_process_have_greater_event_numbers() {
         let first = BackgroundRun::new(1);
         assert!(first.id.starts_with("resp_") && first.is_announced());
-        assert_eq!(first.first_event(), 2);
-        let second = BackgroundRun::again(first.id, 1, 1, Settlement::default());
+        assert_eq!(first.first_event, BackgroundRun::first_event_after(0));
+        let second = BackgroundRun::again(first.id, 1, BackgroundRun::first_event_after(1));
         assert!(!second.is_announced());
-        assert_eq!(second.first_event(), 1_000_000);
+        assert_eq!(second.first_event, 1_000_000);
     }
 }

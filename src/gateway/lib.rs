@@ -2,6 +2,7 @@
 //! decided by the pool.
 
 pub mod auth;
+pub(crate) mod backoff;
 pub(crate) mod batch_seat;
 pub mod batches;
 pub mod caller_group;

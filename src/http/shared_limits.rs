@@ -256,7 +256,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             bounds: "background responses that have not ended",
             size: format!("{BACKGROUND_MAX}, and on disk `state.responses.size`; 512 run at a time"),
             share: format!(
-                "a key or an address: `state.responses.background_per_key` ({}) and `per_key_size`, 64 run at a time",
+                "a key, a person or an address: `state.responses.background_per_key` ({}) and `per_key_size`, 64 run at a time",
                 defaults.state.responses.background_per_key
             ),
             eviction: "none: a further request is refused",

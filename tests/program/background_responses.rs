@@ -1,6 +1,8 @@
 //! Background responses with the real program: queued, polled, streamed, cancelled and deleted, over restarts, and within their
 //! limits.
 
+mod ends;
+
 use serde_json::{Value, json};
 use support::service::{Pool, wait_for};
 
@@ -172,11 +174,13 @@ fn a_stream_can_be_left_and_resumed_after_any_event() {
     let expected: Vec<u64> = (5..5 + numbers.len() as u64).collect();
     assert_eq!(numbers, expected, "each event once, in order");
     assert_eq!(rest.last().unwrap().1, "response.completed");
-    // After the end, the last event alone is available.
-    wait_for("the response to be stored", || {
-        let (status, text, _) = pool.request("GET", &after, "", None);
-        status == 200 && events(&text) == [(5, "response.completed".to_owned())]
-    });
+    // After the end, the last event alone is available, with its number.
+    let last = rest.last().unwrap().clone();
+    let (status, text, _) = pool.request("GET", &after, "", None);
+    assert_eq!((status, events(&text)), (200, vec![last.clone()]));
+    let end = format!("{}?stream=true&starting_after={}", path(response), last.0);
+    let (status, text, _) = pool.request("GET", &end, "", None);
+    assert_eq!((status, events(&text)), (200, Vec::new()));
     for (query, field) in [
         ("?starting_after=4", "starting_after"),
         ("?stream=true&starting_after=-1", "starting_after"),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use support::service::{Pool, wait_for};
 
 use super::commands::model_pool;
+pub(crate) use durability::DatabaseLock;
 
 const RESPONSES: &str = "/v1/responses";
 

@@ -17,7 +17,7 @@ pub struct ResponsesSection {
     pub keep: Length,
     /// Maximum responses per key, 1 to 100000. Beyond it, the least recently used conversations are deleted.
     pub per_key: u32,
-    /// Maximum disk space per key; 64KiB or more.
+    /// Maximum disk space per key, of responses, conversations and background responses together; 64KiB or more.
     pub per_key_size: Size,
     /// Maximum disk space in total; at least `per_key_size`.
     pub size: Size,

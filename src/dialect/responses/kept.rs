@@ -159,7 +159,9 @@ impl Response {
             }
         };
         let output = self.output.iter().map(stored).collect();
-        ticket.keep(self.id.clone(), response.to_string(), output);
+        // The next event is the last one.
+        let last_event = self.background.as_ref().map(|_| self.sequence);
+        ticket.keep(self.id.clone(), last_event, response.to_string(), output);
     }
 
     /// Returns true if the client wants the response to survive a restart, and storage supports it.

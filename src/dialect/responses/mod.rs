@@ -11,7 +11,7 @@ mod request;
 mod response;
 mod tools;
 
-pub use super::background_run::{BackgroundRun, RunFailure, Settlement};
+pub use super::background_run::{BackgroundRun, RunFailure};
 pub use background::{announcement, ended, last_event};
 pub use compaction::{Compaction, compact};
 pub use kept::{given_items, input_items, shown};

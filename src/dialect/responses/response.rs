@@ -124,7 +124,7 @@ impl Response {
             usage: None,
             tier: Cow::Borrowed("default"),
             follows_engine: false,
-            sequence: run.map_or(0, |run| run.first_event()),
+            sequence: run.map_or(0, |run| run.first_event),
             has_begun: false,
             is_over: false,
             background,

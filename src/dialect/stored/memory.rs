@@ -110,7 +110,7 @@ impl Memory {
     }
 
     /// Queues the responses that this one continues before it.
-    fn queue_before(&mut self, response: &StoredResponse) {
+    pub fn queue_before(&mut self, response: &StoredResponse) {
         let mut before = Vec::new();
         let mut next = response.previous.clone();
         while let Some(id) = next {
@@ -300,6 +300,7 @@ mod tests {
             holder: holder.to_owned(),
             previous: previous.map(str::to_owned),
             conversation: None,
+            last_event: None,
             response: "{}".to_owned(),
             input: Vec::new(),
             output: vec![StoredItem {

@@ -116,6 +116,24 @@ impl StoredResponses {
         }
     }
 
+    /// Replaces a background response with its result, after the responses that it continues are on disk. Returns false if it has
+    /// ended already.
+    pub async fn end_background(&self, result: &StoredResponse) -> Result<bool, StoreError> {
+        self.with(|memory| memory.queue_before(result));
+        self.write_all().await;
+        let bounds = ResponseBounds::from_config(&self.config.get().state.responses);
+        let now = self.clock.now();
+        match self.store.end_background(result, now, bounds).await {
+            Err(fault) if fault.is_closed() => {
+                let other = self.store.open_again().await?;
+                let ended = other.end_background(result, now, bounds).await;
+                other.close().await;
+                ended
+            }
+            ended => ended,
+        }
+    }
+
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
         work(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -98,22 +98,30 @@ impl Ticket {
         self.is_written
     }
 
-    /// Stores the complete response, unless it was cancelled. `response` is its JSON object with an empty output.
-    pub fn keep(&self, id: String, response: String, output: Vec<StoredItem>) {
+    /// Stores the complete response, or gives it to the background run that then stores it. `response` is its JSON object with an
+    /// empty output.
+    pub fn keep(
+        &self,
+        id: String,
+        last_event: Option<u64>,
+        response: String,
+        output: Vec<StoredItem>,
+    ) {
         self.release();
-        if self.background.as_ref().is_some_and(|run| !run.claim()) {
-            return;
-        }
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let response = StoredResponse {
             id,
             holder: self.holder.to_string(),
             previous: self.continued.previous.clone(),
             conversation: self.continued.conversation.clone(),
+            last_event,
             response,
             input: std::mem::take(&mut input),
             output,
         };
+        if let Some(run) = &self.background {
+            return run.set_result(response);
+        }
         let receipt = self.service.insert(response, self.is_written);
         *self.receipt.lock().unwrap_or_else(PoisonError::into_inner) = receipt;
     }

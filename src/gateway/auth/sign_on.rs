@@ -59,8 +59,8 @@ impl Person {
         }
     }
 
-    /// A person whose batch sends requests to this route.
-    pub(crate) fn of_batch(identity: Identity, route: &str) -> Person {
+    /// A person whose work sends requests to this route after the person has left.
+    pub(crate) fn remembered(identity: Identity, route: &str) -> Person {
         Person {
             identity: Arc::new(identity),
             route: route.to_owned(),

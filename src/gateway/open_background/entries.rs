@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_log::EventLog;
 use super::turns::{Turns, units};
-use dialect::responses::Settlement;
 use edge::record::Record;
 use pool::Time;
 use store::BackgroundHead;
@@ -16,15 +15,23 @@ use store::BackgroundHead;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub head: BackgroundHead,
-    pub settlement: Settlement,
     /// Events are kept for clients that read them.
     pub events: Option<Arc<EventLog>>,
     /// Ends the present run.
     pub stop: CancellationToken,
-    /// Fires once the response has ended and its result can be read.
-    pub ended: CancellationToken,
     /// The record of the present run.
     pub record: Option<Arc<Record>>,
+    /// Runs that the pool could not serve, one after the other.
+    pub tries: u32,
+}
+
+/// A response that waits for another run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub until: Time,
+    pub runs: u32,
+    pub cuts: u32,
+    pub tries: u32,
 }
 
 impl Entry {
@@ -32,11 +39,10 @@ impl Entry {
         let events = head.is_streamed.then(Arc::default);
         Entry {
             head,
-            settlement: Settlement::default(),
             events,
             stop: CancellationToken::new(),
-            ended: CancellationToken::new(),
             record: None,
+            tries: 0,
         }
     }
 
@@ -93,13 +99,26 @@ impl Entries {
         self.turns.release(&entry.head.holder, entry.units());
     }
 
-    /// Lets a response wait again until this time, after its run has ended.
-    pub fn pause(&mut self, id: &str, until: Time, has_begun: bool) {
+    /// Lets a response wait again, after its run has ended.
+    pub fn pause(&mut self, id: &str, pause: Pause) {
         if let Some(entry) = self.by_id.get_mut(id) {
             entry.record = None;
-            entry.head.runs += u32::from(has_begun);
+            entry.head.runs = pause.runs;
+            entry.head.cuts = pause.cuts;
+            entry.tries = pause.tries;
             let (holder, units) = (entry.head.holder.clone(), entry.units());
-            self.turns.pause(&holder, id, units, until);
+            self.turns.pause(&holder, id, units, pause.until);
+        }
+    }
+
+    /// Removes a response that has ended, unless it runs.
+    pub fn remove_waiting(&mut self, id: &str) {
+        if self
+            .by_id
+            .get(id)
+            .is_some_and(|entry| entry.record.is_none())
+        {
+            self.remove(id);
         }
     }
 
@@ -111,7 +130,6 @@ impl Entries {
             if let Some(events) = &entry.events {
                 events.end();
             }
-            entry.ended.cancel();
         }
     }
 }
@@ -125,8 +143,10 @@ mod tests {
         BackgroundHead {
             id: id.to_owned(),
             holder: "key:1".to_owned(),
+            person: None,
             created: Time(1),
             runs: 0,
+            cuts: 0,
             is_streamed: false,
         }
     }
@@ -152,11 +172,23 @@ mod tests {
             .with(|facts| facts.waited_ms = Some(3));
         assert!(entries.find("key:1", "a").unwrap().has_seat());
         entries.release(&begun);
-        entries.pause("a", Time(5), true);
+        let pause = Pause {
+            until: Time(5),
+            runs: 2,
+            cuts: 1,
+            tries: 3,
+        };
+        entries.pause("a", pause);
         assert!(entries.begin(Time(4), record).is_none());
-        assert_eq!(entries.begin(Time(5), record).unwrap().head.runs, 1);
-        let ended = entries.find("key:1", "a").unwrap().ended.clone();
+        let again = entries.begin(Time(5), record).expect("begun");
+        assert_eq!((again.head.runs, again.head.cuts, again.tries), (2, 1, 3));
+        entries.remove_waiting("a");
+        assert!(entries.find("key:1", "a").is_some(), "it runs");
         entries.remove("a");
-        assert!(ended.is_cancelled() && entries.find("key:1", "a").is_none());
+        assert!(again.stop.is_cancelled() && entries.find("key:1", "a").is_none());
+        // A run that ends after its removal does not add it again.
+        entries.release(&again);
+        entries.pause("a", pause);
+        assert!(entries.begin(Time(9), record).is_none());
     }
 }

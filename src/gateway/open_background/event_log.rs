@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::stream;
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-use dialect::responses::announcement;
 
 /// Largest size of the events of a response. The oldest ones are dropped beyond it.
 const BYTES_MAX: usize = 4 << 20;
@@ -34,6 +31,10 @@ struct Events {
     bytes: usize,
     /// The number of the last event that was dropped.
     dropped: Option<u64>,
+    /// Ends of the response that are being stored.
+    holds: u32,
+    /// The number of the last event if the store takes such an end. Events from this number on are hidden.
+    held: Option<u64>,
     is_over: bool,
 }
 
@@ -49,6 +50,10 @@ enum Next {
 }
 
 impl Events {
+    fn next_number(&self, first: u64) -> u64 {
+        self.kept.back().map_or(first, |(number, _)| number + 1)
+    }
+
     fn push(&mut self, number: u64, event: Bytes) {
         self.bytes += event.len();
         self.kept.push_back((number, event));
@@ -67,10 +72,10 @@ impl EventLog {
     }
 
     /// Adds the events of a response that waits for its first run, unless it has events.
-    pub fn announce(&self, queued: &Value) {
+    pub fn announce(&self, announcement: [String; 2]) {
         let mut events = self.locked();
-        if events.kept.is_empty() && events.dropped.is_none() {
-            for (number, event) in (0..).zip(announcement(queued)) {
+        if events.kept.is_empty() && events.dropped.is_none() && !events.is_over {
+            for (number, event) in (0..).zip(announcement) {
                 events.push(number, event.into());
             }
         }
@@ -78,21 +83,61 @@ impl EventLog {
         self.changed.notify_waiters();
     }
 
-    /// Adds an event. Numbers rise.
+    /// Adds an event of a run. Numbers rise. After the last event, it is left out.
     pub fn push(&self, number: u64, event: Bytes) {
-        self.locked().push(number, event);
+        let mut events = self.locked();
+        if !events.is_over {
+            events.push(number, event);
+        }
+        drop(events);
         self.changed.notify_waiters();
     }
 
-    /// The number of the next event.
-    pub fn next_number(&self) -> u64 {
-        let events = self.locked();
-        events.kept.back().map_or(0, |(number, _)| number + 1)
+    /// The number of the next event, or `first` if no event is known.
+    pub fn next_number(&self, first: u64) -> u64 {
+        self.locked().next_number(first)
+    }
+
+    /// Returns the number of the last event if the response ends now, which is `first` if no event is known. Readers wait there
+    /// until [`EventLog::finish`] or [`EventLog::release`], and the run may still add events.
+    pub fn hold(&self, first: u64) -> u64 {
+        let mut events = self.locked();
+        events.holds += 1;
+        let next = events.next_number(first);
+        *events.held.get_or_insert(next)
+    }
+
+    /// Withdraws a hold, because the response has not ended in this way.
+    pub fn release(&self) {
+        let mut events = self.locked();
+        events.holds = events.holds.saturating_sub(1);
+        if events.holds == 0 {
+            events.held = None;
+        }
+        drop(events);
+        self.changed.notify_waiters();
+    }
+
+    /// Adds the last event, and drops the events of the run from its number on.
+    pub fn finish(&self, number: u64, event: Bytes) {
+        let mut events = self.locked();
+        if !events.is_over {
+            while events.kept.back().is_some_and(|(last, _)| *last >= number) {
+                let replaced = events.kept.pop_back();
+                events.bytes -= replaced.map_or(0, |(_, event)| event.len());
+            }
+            events.push(number, event);
+        }
+        drop(events);
+        self.end();
     }
 
     /// No more events follow.
     pub fn end(&self) {
-        self.locked().is_over = true;
+        let mut events = self.locked();
+        events.is_over = true;
+        events.held = None;
+        drop(events);
         self.changed.notify_waiters();
     }
 
@@ -106,7 +151,8 @@ impl EventLog {
         }
         let is_read = |(number, _): &(u64, Bytes)| after.is_some_and(|after| *number <= after);
         let place = events.kept.partition_point(is_read);
-        match events.kept.get(place) {
+        let is_shown = |(number, _): &&(u64, Bytes)| events.held.is_none_or(|held| *number < held);
+        match events.kept.get(place).filter(is_shown) {
             Some((number, event)) => Next::Event(*number, event.clone()),
             None if events.is_over => Next::Over,
             None => Next::Later,
@@ -174,7 +220,7 @@ mod tests {
         for number in 0..3 {
             log.push(number, format!("{number};").into());
         }
-        assert_eq!(log.next_number(), 3);
+        assert_eq!(log.next_number(0), 3);
         let ending = CancellationToken::new();
         let body = Arc::clone(&log).body(Some(0), LONG, ending.clone());
         let more = async {
@@ -191,12 +237,60 @@ mod tests {
     #[test]
     fn a_response_is_announced_once() {
         let log = EventLog::default();
-        let queued = serde_json::json!({"id": "resp_1", "status": "queued"});
-        log.announce(&queued);
+        let queued = || ["0;".to_owned(), "1;".to_owned()];
+        log.announce(queued());
         log.push(2, "2;".into());
-        log.announce(&queued);
-        assert_eq!(log.next_number(), 3);
+        log.announce(queued());
+        assert_eq!(log.next_number(0), 3);
         assert_eq!(log.after(Some(1)), Next::Event(2, "2;".into()));
+    }
+
+    #[tokio::test]
+    async fn the_last_event_has_the_next_number_although_the_run_adds_events_meanwhile() {
+        let log = Arc::new(EventLog::default());
+        let ending = CancellationToken::new();
+        let event = |number: u64| Bytes::from(format!("{number};"));
+        for number in 0..3 {
+            log.push(number, event(number));
+        }
+        // Two cancellations at the same time, of which one cannot be stored.
+        assert_eq!((log.hold(0), log.hold(0)), (3, 3));
+        log.push(3, event(3));
+        log.push(4, event(4));
+        assert_eq!(
+            log.after(Some(2)),
+            Next::Later,
+            "the end may take its place"
+        );
+        log.release();
+        assert_eq!(log.after(Some(2)), Next::Later);
+        log.finish(3, "cancelled".into());
+        log.push(5, event(5));
+        log.release();
+        log.finish(6, "completed".into());
+        assert_eq!(log.next_number(0), 4);
+        let read = text(Arc::clone(&log).body(None, LONG, ending)).await;
+        assert_eq!(read, "0;1;2;cancelled");
+    }
+
+    #[test]
+    fn readers_continue_after_an_end_that_could_not_be_stored_and_a_result_wins_over_a_hold() {
+        let log = EventLog::default();
+        // After a restart, a run or an end continues with greater numbers.
+        assert_eq!((log.next_number(1_000_000), log.hold(2)), (1_000_000, 2));
+        log.release();
+        log.push(0, "0;".into());
+        assert_eq!(log.hold(0), 1);
+        log.push(1, "1;".into());
+        log.release();
+        assert_eq!(log.after(Some(0)), Next::Event(1, "1;".into()));
+        assert_eq!(log.hold(0), 2);
+        log.push(2, "2;".into());
+        log.finish(3, "completed".into());
+        log.release();
+        assert_eq!(log.after(Some(1)), Next::Event(2, "2;".into()));
+        assert_eq!(log.after(Some(2)), Next::Event(3, "completed".into()));
+        assert_eq!(log.after(Some(3)), Next::Over);
     }
 
     #[tokio::test]

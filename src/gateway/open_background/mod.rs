@@ -5,5 +5,6 @@ mod event_log;
 mod service;
 mod turns;
 
-pub(crate) use entries::{Entries, Entry};
+pub(crate) use entries::{Entry, Pause};
+pub(crate) use event_log::EventLog;
 pub use service::{BACKGROUND_MAX, Backgrounds};

@@ -1,7 +1,7 @@
 //! The order in which background responses begin: holders take turns, and each begins its oldest first, within limits of what runs
 //! at the same time.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use pool::Time;
@@ -20,46 +20,68 @@ pub(super) fn units(is_streamed: bool) -> u32 {
 /// The responses that wait, and the units that run.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    ready: BTreeMap<String, VecDeque<(String, u32)>>,
-    paused: BTreeSet<(Time, String, String, u32)>,
+    /// By holder and in their order.
+    ready: BTreeMap<String, BTreeMap<u64, (String, u32)>>,
+    paused: BTreeMap<(Time, String), (String, u32)>,
+    /// The place of each response that waits.
+    places: BTreeMap<String, Place>,
+    last_place: u64,
     running: BTreeMap<String, u32>,
     running_total: u32,
     /// The holder that had the last turn.
     last: String,
 }
 
+#[derive(Debug)]
+enum Place {
+    Ready(u64),
+    Paused(Time),
+}
+
 impl Turns {
     /// Adds a response that may begin.
     pub fn push(&mut self, holder: &str, id: &str, units: u32) {
+        self.last_place += 1;
         let ready = self.ready.entry(holder.to_owned()).or_default();
-        ready.push_back((id.to_owned(), units));
+        ready.insert(self.last_place, (id.to_owned(), units));
+        let place = Place::Ready(self.last_place);
+        self.places.insert(id.to_owned(), place);
     }
 
     /// Adds a response that may begin at `until`.
     pub fn pause(&mut self, holder: &str, id: &str, units: u32, until: Time) {
-        let paused = (until, holder.to_owned(), id.to_owned(), units);
-        self.paused.insert(paused);
+        let paused = (holder.to_owned(), units);
+        self.paused.insert((until, id.to_owned()), paused);
+        self.places.insert(id.to_owned(), Place::Paused(until));
     }
 
     /// Removes a response that waits.
     pub fn remove(&mut self, holder: &str, id: &str) {
+        match self.places.remove(id) {
+            None => {}
+            Some(Place::Paused(until)) => {
+                self.paused.remove(&(until, id.to_owned()));
+            }
+            Some(Place::Ready(place)) => self.leave(holder, place),
+        }
+    }
+
+    fn leave(&mut self, holder: &str, place: u64) {
         if let Some(ready) = self.ready.get_mut(holder) {
-            ready.retain(|(waiting, _)| waiting != id);
+            ready.remove(&place);
             if ready.is_empty() {
                 self.ready.remove(holder);
             }
         }
-        self.paused.retain(|(_, _, paused, _)| paused != id);
     }
 
     /// The response that begins next, whose units now run.
     pub fn next(&mut self, now: Time) -> Option<String> {
-        while let Some(first) = self.paused.pop_first() {
-            if first.0 > now {
-                self.paused.insert(first);
+        while let Some(first) = self.paused.first_entry() {
+            if first.key().0 > now {
                 break;
             }
-            let (_, holder, id, units) = first;
+            let ((_, id), (holder, units)) = first.remove_entry();
             self.push(&holder, &id, units);
         }
         let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
@@ -67,16 +89,15 @@ impl Turns {
         let mut holders = self.ready.range(after).chain(self.ready.range(until));
         let holder = holders.find(|(holder, ready)| {
             let own = self.running.get(*holder).copied().unwrap_or_default();
-            ready.front().is_some_and(|(_, units)| {
+            ready.values().next().is_some_and(|(_, units)| {
                 own + units <= RUNNING_PER_HOLDER && self.running_total + units <= RUNNING_MAX
             })
         });
         let holder = holder?.0.clone();
-        let ready = self.ready.get_mut(&holder)?;
-        let (id, units) = ready.pop_front()?;
-        if ready.is_empty() {
-            self.ready.remove(&holder);
-        }
+        let first = self.ready.get(&holder)?.first_key_value();
+        let (place, (id, units)) = first.map(|(place, waits)| (*place, waits.clone()))?;
+        self.leave(&holder, place);
+        self.places.remove(&id);
         *self.running.entry(holder.clone()).or_default() += units;
         self.running_total += units;
         self.last = holder;
@@ -151,5 +172,26 @@ mod tests {
         assert_eq!(turns.next(Time(9)), None);
         assert_eq!(turns.next(Time(10)).as_deref(), Some("a"));
         assert_eq!(turns.next(Time(99)), None);
+        assert!(turns.places.is_empty() && turns.ready.is_empty() && turns.paused.is_empty());
+    }
+
+    #[test]
+    fn the_turns_of_a_holder_with_many_responses_are_removed_one_by_one_and_in_any_order() {
+        let mut turns = Turns::default();
+        let id = |nth: u64| format!("r{nth}");
+        for nth in 0..20_000 {
+            match nth % 2 {
+                0 => turns.push("key:1", &id(nth), 1),
+                _ => turns.pause("key:1", &id(nth), 1, Time(nth)),
+            }
+        }
+        // Each removal finds its place in an index: with a search, these would take minutes.
+        for nth in (0..20_000).rev().filter(|nth| *nth != 6) {
+            turns.remove("key:1", &id(nth));
+        }
+        assert_eq!((turns.places.len(), turns.paused.len()), (1, 0));
+        assert_eq!(turns.next(Time(99_999)), Some(id(6)));
+        turns.remove("key:1", "unknown");
+        assert_eq!(turns.next(Time(99_999)), None);
     }
 }

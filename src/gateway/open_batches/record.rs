@@ -82,13 +82,13 @@ pub(crate) struct Times {
     pub cancelled: Option<u64>,
 }
 
-/// A person who has signed on and created a batch. The batch outlasts the session, and the present configuration has the permissions
-/// of the groups.
+/// A person who has signed on and created a batch or a background response. Both outlast the session, and the present configuration
+/// has the permissions of the groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BatchPerson {
     pub subject: String,
     pub name: String,
-    /// Values of the groups claim when the batch was created.
+    /// Values of the groups claim at that time.
     pub groups: Vec<String>,
 }
 

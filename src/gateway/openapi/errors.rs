@@ -345,7 +345,10 @@ pub(crate) struct ConversationErrors;
 
 impl IntoResponses for ConversationErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        only("", &["400", "401", "403", "404", "413", "415", "503"])
+        only(
+            "",
+            &["400", "401", "403", "404", "413", "415", "429", "503"],
+        )
     }
 }
 

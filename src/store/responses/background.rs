@@ -1,11 +1,12 @@
-//! Background responses that have not ended. The row of a response is deleted in the transaction that stores its result.
+//! Background responses that have not ended. The row of a response is deleted in the transaction that stores its result. The
+//! transaction that deletes the row ends the response.
 
 use super::stored::{ResponseBounds, StoredResponse, count, insert, make_room};
 use crate::database::Store;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
 use crate::sql::{Row, StoreError};
-use pool::{Bytes, Time};
+use pool::Time;
 
 /// Smallest size that a background response counts with.
 const BYTES_MIN: usize = 4 << 10;
@@ -15,9 +16,13 @@ const BYTES_MIN: usize = 4 << 10;
 pub struct BackgroundResponse {
     pub id: String,
     pub holder: String,
+    /// A JSON object that describes the holder, if the holder is a person.
+    pub person: Option<String>,
     pub created: Time,
     /// Runs in which an engine began to respond.
     pub runs: u32,
+    /// Runs that a crash or a restart has cut. The present run counts from its first event until it ends.
+    pub cuts: u32,
     /// Events are kept while it runs.
     pub is_streamed: bool,
     /// The JSON body of the request.
@@ -31,18 +36,18 @@ pub struct BackgroundResponse {
 pub struct BackgroundHead {
     pub id: String,
     pub holder: String,
+    pub person: Option<String>,
     pub created: Time,
     pub runs: u32,
+    pub cuts: u32,
     pub is_streamed: bool,
 }
 
-/// Limits of the background responses that have not ended.
+/// Limits of the background responses that have not ended. [`ResponseBounds`] has the limits of their sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackgroundBounds {
     pub number_per_holder: u64,
-    pub bytes_per_holder: Bytes,
     pub number: u64,
-    pub bytes: Bytes,
 }
 
 /// A limit that a further background response would exceed.
@@ -54,31 +59,38 @@ pub enum BackgroundLimit {
     Bytes,
 }
 
-const COLUMNS: &str = "id, holder, created_at, runs, streamed";
+const COLUMNS: &str = "id, holder, person, created_at, runs, cuts, streamed";
 
 fn head(row: &Row) -> BackgroundHead {
+    let number = |name: &str| u32::try_from(row.get::<i64>(name)).unwrap_or(u32::MAX);
     BackgroundHead {
         id: row.get("id"),
         holder: row.get("holder"),
+        person: row.get("person"),
         created: Time(from_integer(row.get("created_at"))),
-        runs: u32::try_from(row.get::<i64>("runs")).unwrap_or(u32::MAX),
+        runs: number("runs"),
+        cuts: number("cuts"),
         is_streamed: row.get::<i64>("streamed") != 0,
     }
 }
 
 impl Store {
-    /// Stores a new background response, or returns the limit that prevents it.
+    /// Stores a new background response and deletes what the holder has stored beyond the limits, or returns the limit that prevents
+    /// it.
     pub async fn add_background(
         &self,
         response: &BackgroundResponse,
         bounds: BackgroundBounds,
+        sizes: ResponseBounds,
     ) -> Result<Option<BackgroundLimit>, StoreError> {
         let bytes = (response.request.len() + response.response.len()).max(BYTES_MIN);
         self.write("store a background response", async |connection| {
             let row = query(
                 "SELECT count(*) AS number, CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes,
                  count(CASE WHEN holder = ?1 THEN 1 END) AS own_number,
-                 CAST(coalesce(sum(CASE WHEN holder = ?1 THEN bytes END), 0) AS BIGINT) AS own_bytes
+                 CAST(coalesce(sum(CASE WHEN holder = ?1 THEN bytes END), 0) AS BIGINT) AS own_bytes,
+                 CAST(coalesce((SELECT bytes FROM named_conversations WHERE holder = ?1
+                     ORDER BY used_at DESC, id DESC LIMIT 1), 0) AS BIGINT) AS staying
                  FROM background_responses",
             )
             .bind(&response.holder)
@@ -88,28 +100,32 @@ impl Store {
             let more = bytes as u64;
             let limits = [
                 (sum("own_number") >= bounds.number_per_holder, BackgroundLimit::NumberOfHolder),
-                (sum("own_bytes") + more > bounds.bytes_per_holder.0, BackgroundLimit::BytesOfHolder),
+                (sum("own_bytes") + sum("staying") + more > sizes.bytes_per_holder.0, BackgroundLimit::BytesOfHolder),
                 (sum("number") >= bounds.number, BackgroundLimit::Number),
-                (sum("bytes") + more > bounds.bytes.0, BackgroundLimit::Bytes),
+                (sum("bytes") + more > sizes.bytes.0, BackgroundLimit::Bytes),
             ];
             let reached = limits.into_iter().find(|(is_reached, _)| *is_reached);
             if let Some((_, limit)) = reached {
                 return Ok(Some(limit));
             }
             query(
-                "INSERT INTO background_responses (id, holder, created_at, runs, streamed, bytes, request, response)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO background_responses
+                 (id, holder, person, created_at, runs, cuts, streamed, bytes, request, response)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )
             .bind(&response.id)
             .bind(&response.holder)
+            .bind(response.person.as_deref())
             .bind(to_integer(response.created.0))
             .bind(i64::from(response.runs))
+            .bind(i64::from(response.cuts))
             .bind(i64::from(response.is_streamed))
             .bind(count(bytes))
             .bind(&response.request)
             .bind(&response.response)
-            .execute(connection)
+            .execute(&mut *connection)
             .await?;
+            make_room(connection, &response.holder, sizes).await?;
             Ok(None)
         })
         .await
@@ -140,8 +156,10 @@ impl Store {
             BackgroundResponse {
                 id: head.id,
                 holder: head.holder,
+                person: head.person,
                 created: head.created,
                 runs: head.runs,
+                cuts: head.cuts,
                 is_streamed: head.is_streamed,
                 request: row.get("request"),
                 response: row.get("response"),
@@ -149,16 +167,23 @@ impl Store {
         }))
     }
 
-    /// Counts a run whose engine has begun to respond.
-    pub async fn count_background_run(&self, id: &str) -> Result<(), StoreError> {
+    /// Sets the numbers of runs, and of runs that were cut. Returns false if the response has ended.
+    pub async fn set_background_runs(
+        &self,
+        id: &str,
+        runs: u32,
+        cuts: u32,
+    ) -> Result<bool, StoreError> {
         self.write("count a run of a background response", async |connection| {
-            query("UPDATE background_responses SET runs = runs + 1 WHERE id = ?")
+            query("UPDATE background_responses SET runs = ?, cuts = ? WHERE id = ?")
+                .bind(i64::from(runs))
+                .bind(i64::from(cuts))
                 .bind(id)
                 .execute(connection)
                 .await
         })
         .await
-        .map(|_| ())
+        .map(|updated| updated > 0)
     }
 
     /// Replaces a background response with its result. Returns false if it has ended already.
@@ -203,129 +228,4 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::testing::stores;
-    use pool::Span;
-
-    const BOUNDS: BackgroundBounds = BackgroundBounds {
-        number_per_holder: 2,
-        bytes_per_holder: Bytes(3 * BYTES_MIN as u64),
-        number: 3,
-        bytes: Bytes(1 << 20),
-    };
-    const STORED: ResponseBounds = ResponseBounds {
-        keep: Span::from_secs(1000),
-        number_per_holder: 100,
-        bytes_per_holder: Bytes(1 << 20),
-        bytes: Bytes(1 << 20),
-    };
-
-    fn background(id: &str, holder: &str, created: u64) -> BackgroundResponse {
-        BackgroundResponse {
-            id: id.to_owned(),
-            holder: holder.to_owned(),
-            created: Time(created),
-            runs: 0,
-            is_streamed: created == 2,
-            request: r#"{"background":true}"#.to_owned(),
-            response: r#"{"status":"queued"}"#.to_owned(),
-        }
-    }
-
-    fn result(id: &str, holder: &str) -> StoredResponse {
-        StoredResponse {
-            id: id.to_owned(),
-            holder: holder.to_owned(),
-            previous: None,
-            conversation: None,
-            response: r#"{"status":"cancelled"}"#.to_owned(),
-            input: Vec::new(),
-            output: Vec::new(),
-        }
-    }
-
-    async fn ids(store: &Store) -> Vec<String> {
-        let heads = store.background_heads().await.expect("read");
-        heads.into_iter().map(|head| head.id).collect()
-    }
-
-    #[tokio::test]
-    async fn a_background_response_ends_once_and_only_for_its_holder() {
-        for store in stores().await {
-            for (id, created) in [("b", 2), ("a", 1)] {
-                let new = background(id, "key:1", created);
-                assert_eq!(store.add_background(&new, BOUNDS).await.unwrap(), None);
-            }
-            assert_eq!(ids(&store).await, ["a", "b"]);
-            store.count_background_run("b").await.unwrap();
-            let found = store.background("key:1", "b").await.unwrap().unwrap();
-            assert_eq!((found.runs, found.is_streamed), (1, true));
-            assert_eq!(store.background("key:2", "b").await.unwrap(), None);
-            assert!(!store.delete_background("key:2", "a").await.unwrap());
-            let other = result("a", "key:2");
-            assert!(!store.end_background(&other, Time(3), STORED).await.unwrap());
-            let end = result("a", "key:1");
-            assert!(store.end_background(&end, Time(3), STORED).await.unwrap());
-            assert!(!store.end_background(&end, Time(3), STORED).await.unwrap());
-            assert_eq!(store.response("key:1", "a").await.unwrap(), Some(end));
-            assert!(store.delete_background("key:1", "b").await.unwrap());
-            assert!(ids(&store).await.is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn the_result_of_a_run_replaces_the_row_and_a_second_result_is_left_out() {
-        for store in stores().await {
-            let new = background("a", "key:1", 1);
-            store.add_background(&new, BOUNDS).await.unwrap();
-            let first = Arc::new(result("a", "key:1"));
-            store
-                .add_responses(&[Arc::clone(&first)], Time(2), STORED)
-                .await
-                .unwrap();
-            assert!(ids(&store).await.is_empty());
-            let mut second = result("a", "key:1");
-            second.response = r#"{"status":"completed"}"#.to_owned();
-            let again = [Arc::new(second)];
-            store.add_responses(&again, Time(3), STORED).await.unwrap();
-            let found = store.response("key:1", "a").await.unwrap();
-            assert_eq!(found.as_ref(), Some(first.as_ref()));
-        }
-    }
-
-    #[tokio::test]
-    async fn each_limit_refuses_a_further_background_response() {
-        for store in stores().await {
-            for (id, holder, expected) in [
-                ("a", "key:1", None),
-                ("b", "key:1", None),
-                ("c", "key:1", Some(BackgroundLimit::NumberOfHolder)),
-                ("d", "key:2", None),
-                ("e", "key:3", Some(BackgroundLimit::Number)),
-            ] {
-                let new = background(id, holder, 1);
-                let added = store.add_background(&new, BOUNDS).await.unwrap();
-                assert_eq!(added, expected, "{id}");
-            }
-            let wide = BackgroundBounds {
-                number_per_holder: 9,
-                number: 9,
-                ..BOUNDS
-            };
-            let mut long = background("f", "key:1", 1);
-            long.request = "x".repeat(BYTES_MIN + 1);
-            let added = store.add_background(&long, wide).await.unwrap();
-            assert_eq!(added, Some(BackgroundLimit::BytesOfHolder));
-            let full = BackgroundBounds {
-                bytes: Bytes(3 * BYTES_MIN as u64),
-                ..wide
-            };
-            let last = background("g", "key:4", 1);
-            let added = store.add_background(&last, full).await.unwrap();
-            assert_eq!(added, Some(BackgroundLimit::Bytes));
-        }
-    }
-}
+mod tests;

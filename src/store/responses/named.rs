@@ -1,9 +1,8 @@
 //! Conversations that clients create and name in requests, each visible only to its holder. The least recently used ones are
 //! deleted completely.
 
-use super::stored::{ResponseBounds, StoredItem, count};
+use super::stored::{ResponseBounds, StoredItem, count, make_room};
 use crate::database::Store;
-use crate::history::FORGOTTEN_AT_ONCE;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
 use crate::sql::{Connection, Row, StoreError};
@@ -59,14 +58,19 @@ fn item_bytes(item: &StoredItem) -> usize {
 }
 
 impl Store {
-    /// Stores a new conversation with its first items, and deletes the holder's conversations beyond the limits.
+    /// Stores a new conversation with its first items, and deletes what the holder has stored beyond the limits.
     pub async fn add_conversation(
         &self,
         new: &NamedConversation,
         items: &[StoredItem],
         bounds: ResponseBounds,
-    ) -> Result<(), StoreError> {
+    ) -> Result<AddedItems, StoreError> {
+        let own = new.id.len() + new.metadata.len() + ROW_BYTES;
+        let bytes = own + items.iter().map(item_bytes).sum::<usize>();
         self.write("store a conversation", async |connection| {
+            if !has_room(connection, &new.holder, bytes, bounds).await? {
+                return Ok(AddedItems::NoRoom);
+            }
             query(
                 "INSERT INTO named_conversations (id, holder, created_at, used_at, bytes, metadata)
                  VALUES (?, ?, ?, ?, ?, ?)",
@@ -75,12 +79,13 @@ impl Store {
             .bind(&new.holder)
             .bind(to_integer(new.created.0))
             .bind(to_integer(new.created.0))
-            .bind(count(new.id.len() + new.metadata.len() + ROW_BYTES))
+            .bind(count(own))
             .bind(&new.metadata)
             .execute(&mut *connection)
             .await?;
             append(connection, (&new.holder, &new.id), items, new.created).await?;
-            make_room_for_named(connection, &new.holder, bounds).await
+            make_room(connection, &new.holder, bounds).await?;
+            Ok(AddedItems::Added)
         })
         .await
     }
@@ -98,25 +103,29 @@ impl Store {
         Ok(row.as_ref().map(conversation))
     }
 
-    /// Replaces the metadata of a conversation of this holder, and returns the conversation.
+    /// Replaces the metadata of a conversation of this holder, and returns the conversation. Deletes what the holder has stored
+    /// beyond the limits.
     pub async fn set_conversation_metadata(
         &self,
-        holder: &str,
-        id: &str,
+        (holder, id): (&str, &str),
         metadata: &str,
+        now: Time,
+        bounds: ResponseBounds,
     ) -> Result<Option<NamedConversation>, StoreError> {
         self.write("change a conversation", async |connection| {
             let sql = format!(
-                "UPDATE named_conversations SET bytes = bytes + ?1 - CAST(octet_length(metadata) AS BIGINT), metadata = ?2
-                 WHERE id = ?3 AND holder = ?4 RETURNING {COLUMNS}"
+                "UPDATE named_conversations SET bytes = bytes + ?1 - CAST(octet_length(metadata) AS BIGINT), metadata = ?2,
+                 used_at = ?5 WHERE id = ?3 AND holder = ?4 RETURNING {COLUMNS}"
             );
             let row = query(sql)
                 .bind(count(metadata.len()))
                 .bind(metadata)
                 .bind(id)
                 .bind(holder)
-                .fetch_optional(connection)
+                .bind(to_integer(now.0))
+                .fetch_optional(&mut *connection)
                 .await?;
+            make_room(connection, holder, bounds).await?;
             Ok(row.as_ref().map(conversation))
         })
         .await
@@ -135,8 +144,8 @@ impl Store {
         .map(|deleted| deleted > 0)
     }
 
-    /// Adds items to a conversation of this holder, unless it would then have more than `bytes_max`. Returns the conversation's
-    /// size, or `None` if it does not exist.
+    /// Adds items to a conversation of this holder, unless it would then have more than `bytes_max`. Returns `None` if it does not
+    /// exist.
     pub async fn add_conversation_items(
         &self,
         (holder, id): (&str, &str),
@@ -156,12 +165,16 @@ impl Store {
             let Some(bytes) = bytes else {
                 return Ok(None);
             };
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             let more: usize = items.iter().map(item_bytes).sum();
-            if from_integer(bytes) + more as u64 > bytes_max as u64 {
+            if bytes.saturating_add(more) > bytes_max {
                 return Ok(Some(AddedItems::TooLarge));
             }
+            if !has_room(connection, holder, bytes + more, bounds).await? {
+                return Ok(Some(AddedItems::NoRoom));
+            }
             append(connection, (holder, id), items, now).await?;
-            make_room_for_named(connection, holder, bounds).await?;
+            make_room(connection, holder, bounds).await?;
             Ok(Some(AddedItems::Added))
         })
         .await
@@ -272,6 +285,25 @@ pub enum AddedItems {
     Added,
     /// The conversation would be too large.
     TooLarge,
+    /// The conversation would exceed the limit of its holder together with the background responses that have not ended.
+    NoRoom,
+}
+
+/// Returns true if a conversation of this size fits into the limit of its holder after everything else but background responses is
+/// deleted.
+async fn has_room(
+    connection: &mut Connection,
+    holder: &str,
+    bytes: usize,
+    bounds: ResponseBounds,
+) -> Result<bool, sqlx::Error> {
+    let rows: i64 = query(
+        "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM background_responses WHERE holder = ?",
+    )
+    .bind(holder)
+    .fetch_value(connection)
+    .await?;
+    Ok(from_integer(rows).saturating_add(bytes as u64) <= bounds.bytes_per_holder.0)
 }
 
 /// Adds items to a conversation, if it still exists. An item whose id it has already is left out.
@@ -310,37 +342,6 @@ pub(super) async fn append(
         .bind(id)
         .execute(connection)
         .await?;
-    Ok(())
-}
-
-/// Deletes the least recently used conversations of a holder beyond the limits. The last one used stays.
-pub(super) async fn make_room_for_named(
-    connection: &mut Connection,
-    holder: &str,
-    bounds: ResponseBounds,
-) -> Result<(), sqlx::Error> {
-    for _ in 0..FORGOTTEN_AT_ONCE {
-        let row = query(
-            "SELECT count(*) AS number, CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes
-             FROM named_conversations WHERE holder = ?",
-        )
-        .bind(holder)
-        .fetch_one(&mut *connection)
-        .await?;
-        let (number, bytes): (i64, i64) = (row.get("number"), row.get("bytes"));
-        let fits = from_integer(number) <= bounds.number_per_holder
-            && from_integer(bytes) <= bounds.bytes_per_holder.0;
-        if fits || number <= 1 {
-            break;
-        }
-        query(
-            "DELETE FROM named_conversations WHERE id = (
-                 SELECT id FROM named_conversations WHERE holder = ? ORDER BY used_at, id LIMIT 1)",
-        )
-        .bind(holder)
-        .execute(&mut *connection)
-        .await?;
-    }
     Ok(())
 }
 

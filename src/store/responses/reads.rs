@@ -3,6 +3,7 @@
 
 use super::stored::{StoredItem, StoredResponse, count};
 use crate::database::Store;
+use crate::sql::integers::from_integer;
 use crate::sql::query::query;
 use crate::sql::{Dialect, Row, StoreError};
 
@@ -38,7 +39,7 @@ impl Store {
         id: &str,
     ) -> Result<Option<StoredResponse>, StoreError> {
         let rows = query(
-            "SELECT r.previous, r.response, i.id, i.item, i.is_output
+            "SELECT r.previous, r.last_event, r.response, i.id, i.item, i.is_output
              FROM responses r JOIN conversations c ON c.id = r.conversation
              LEFT JOIN response_items i ON i.response = r.nth
              WHERE r.id = ?1 AND c.holder = ?2 ORDER BY i.place",
@@ -56,6 +57,7 @@ impl Store {
             holder: holder.to_owned(),
             previous: first.get("previous"),
             conversation: None,
+            last_event: first.get::<Option<i64>>("last_event").map(from_integer),
             response: first.get("response"),
             input: Vec::new(),
             output: Vec::new(),

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::named::{append, make_room_for_named};
+use super::named::append;
 use crate::database::Store;
 use crate::history::FORGOTTEN_AT_ONCE;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
-use crate::sql::{Connection, StoreError};
+use crate::sql::{Connection, Row, StoreError};
 use config::ResponsesSection;
 use pool::{Bytes, Span, Time};
 
@@ -37,6 +37,8 @@ pub struct StoredResponse {
     pub previous: Option<String>,
     /// The conversation to which its items are added. `None` in a response that was read.
     pub conversation: Option<String>,
+    /// The number of the last event, if the events were kept while it ran.
+    pub last_event: Option<u64>,
     /// The JSON object, with an empty output.
     pub response: String,
     pub input: Vec<StoredItem>,
@@ -100,12 +102,6 @@ impl Store {
             holders.dedup();
             for holder in holders {
                 make_room(connection, holder, bounds).await?;
-                if responses
-                    .iter()
-                    .any(|response| response.conversation.is_some())
-                {
-                    make_room_for_named(connection, holder, bounds).await?;
-                }
             }
             Ok(())
         })
@@ -181,16 +177,12 @@ impl Store {
     }
 }
 
-/// Inserts a response, unless one with its id exists, and deletes its row among the background responses.
+/// Inserts a response, unless one with its id exists.
 pub(super) async fn insert(
     connection: &mut Connection,
     response: &StoredResponse,
     now: Time,
 ) -> Result<(), sqlx::Error> {
-    query("DELETE FROM background_responses WHERE id = ?")
-        .bind(&response.id)
-        .execute(&mut *connection)
-        .await?;
     let exists = query("SELECT 1 AS found FROM responses WHERE id = ?")
         .bind(&response.id)
         .fetch_optional(&mut *connection)
@@ -224,12 +216,14 @@ pub(super) async fn insert(
         }
     };
     let nth: i64 = query(
-        "INSERT INTO responses (id, conversation, previous, bytes, response) VALUES (?, ?, ?, ?, ?) RETURNING nth",
+        "INSERT INTO responses (id, conversation, previous, bytes, last_event, response)
+         VALUES (?, ?, ?, ?, ?, ?) RETURNING nth",
     )
     .bind(&response.id)
     .bind(conversation)
     .bind(response.previous.as_deref())
     .bind(count(response.bytes()))
+    .bind(response.last_event.map(to_integer))
     .bind(&response.response)
     .fetch_value(&mut *connection)
     .await?;
@@ -255,8 +249,9 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Deletes a holder's responses beyond the limits: complete conversations, and of the last remaining conversation the oldest
-/// responses that no other continues.
+/// Deletes the responses and conversations of a holder beyond the limits, least recently used first: complete conversations, and of
+/// the last remaining chain of responses the oldest ones that no other continues. The sizes of responses, conversations and
+/// background responses have one limit. Background responses are not deleted, and the last conversation that a client created stays.
 pub(super) async fn make_room(
     connection: &mut Connection,
     holder: &str,
@@ -264,39 +259,75 @@ pub(super) async fn make_room(
 ) -> Result<(), sqlx::Error> {
     for _ in 0..FORGOTTEN_AT_ONCE {
         let row = query(
-            "SELECT count(*) AS number, CAST(coalesce(sum(r.bytes), 0) AS BIGINT) AS bytes
-             FROM conversations c JOIN responses r ON r.conversation = c.id WHERE c.holder = ?",
+            "SELECT
+             (SELECT count(*) FROM conversations c JOIN responses r ON r.conversation = c.id
+              WHERE c.holder = ?1) AS number,
+             (SELECT count(*) FROM named_conversations WHERE holder = ?1) AS named,
+             (SELECT CAST(coalesce(sum(r.bytes), 0) AS BIGINT)
+              FROM conversations c JOIN responses r ON r.conversation = c.id WHERE c.holder = ?1) +
+             (SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT)
+              FROM named_conversations WHERE holder = ?1) +
+             (SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT)
+              FROM background_responses WHERE holder = ?1) AS bytes",
         )
         .bind(holder)
         .fetch_one(&mut *connection)
         .await?;
-        let (number, bytes): (i64, i64) = (row.get("number"), row.get("bytes"));
-        let fits = from_integer(number) <= bounds.number_per_holder
-            && from_integer(bytes) <= bounds.bytes_per_holder.0;
-        if fits {
+        let sum = |name: &str| from_integer(row.get(name));
+        let has_too_many = sum("number") > bounds.number_per_holder;
+        let has_too_many_named = sum("named") > bounds.number_per_holder;
+        if !has_too_many && !has_too_many_named && sum("bytes") <= bounds.bytes_per_holder.0 {
             break;
         }
-        let oldest =
-            query("SELECT id FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2")
-                .bind(holder)
-                .fetch_all(&mut *connection)
+        let oldest = query(
+            "SELECT id, used_at FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2",
+        )
+        .bind(holder)
+        .fetch_all(&mut *connection)
+        .await?;
+        let oldest_named = query(
+            "SELECT id, used_at FROM named_conversations WHERE holder = ? ORDER BY used_at, id LIMIT 1",
+        )
+        .bind(holder)
+        .fetch_optional(&mut *connection)
+        .await?;
+        let used_at = |row: &Row| row.get::<i64>("used_at");
+        let is_named_older = match (oldest.first(), &oldest_named) {
+            (Some(first), Some(named)) => used_at(named) < used_at(first),
+            (None, _) => true,
+            (_, None) => false,
+        };
+        if !has_too_many && (has_too_many_named || is_named_older) {
+            let is_last = oldest.is_empty() && sum("named") <= 1;
+            let Some(named) = oldest_named.filter(|_| !is_last) else {
+                break;
+            };
+            query("DELETE FROM named_conversations WHERE id = ?")
+                .bind(named.get::<String>("id"))
+                .execute(&mut *connection)
                 .await?;
-        let statement = match oldest.len() {
-            1 => {
+            continue;
+        }
+        let Some(first) = oldest.first().map(|row| row.get::<i64>("id")) else {
+            break;
+        };
+        let mut deleted = 0;
+        if oldest.len() == 1 {
+            deleted = query(
                 "DELETE FROM responses WHERE nth = (
                      SELECT nth FROM responses r WHERE conversation = ?
                      AND NOT EXISTS (SELECT 1 FROM responses WHERE previous = r.id)
-                     ORDER BY nth LIMIT 1)"
-            }
-            _ => "DELETE FROM conversations WHERE id = ?",
-        };
-        let oldest: Option<i64> = oldest.first().map(|row| row.get("id"));
-        let deleted = query(statement)
-            .bind(oldest)
+                     ORDER BY nth LIMIT 1)",
+            )
+            .bind(first)
             .execute(&mut *connection)
             .await?;
+        }
         if deleted == 0 {
-            break;
+            query("DELETE FROM conversations WHERE id = ?")
+                .bind(first)
+                .execute(&mut *connection)
+                .await?;
         }
     }
     Ok(())

@@ -175,7 +175,8 @@ fn batch_of(pool: &Pool, bearer: &str, id: &str) -> (u16, Value) {
 }
 
 #[test]
-fn people_who_have_signed_on_run_batches_with_the_rights_of_their_groups() {
+fn people_who_have_signed_on_run_batches_and_background_responses_with_the_rights_of_their_groups()
+{
     let key = Key::rsa("2026-11");
     let issuer = Issuer::with(&[&key]);
     let section = json!({
@@ -220,6 +221,25 @@ fn people_who_have_signed_on_run_batches_with_the_rights_of_their_groups() {
     let counts = &batch_of(&pool, &bob, &id).1["request_counts"];
     let ended = (&counts["succeeded"], &counts["errored"]);
     assert_eq!(ended, (&json!(1), &json!(1)), "{counts}");
+    // Background responses outlast the session in the same way.
+    let input = |model: &str| json!({"model": model, "input": "Hi", "background": true, "max_output_tokens": 4});
+    let respond =
+        |bearer: &str, model: &str| pool.call(Some(bearer), "POST", "/v1/responses", &input(model));
+    let (status, refused) = respond(&rob, "tiny-chat");
+    assert_eq!(status, 403, "{refused}");
+    let (status, refused) = respond(&bob, "tiny-helper");
+    assert_eq!(status, 404, "{refused}");
+    let (status, queued) = respond(&bob, "tiny-chat");
+    assert_eq!(status, 200, "{queued}");
+    let path = format!("/v1/responses/{}", queued["id"].as_str().expect("an id"));
+    let shown = |bearer: &str| pool.call(Some(bearer), "GET", &path, &Value::Null);
+    assert_eq!(shown(&eve).0, 404, "the response of another person");
+    wait_for("the end of the response", || {
+        let (_, response) = shown(&bob);
+        let status = response["status"].as_str().unwrap_or_default();
+        assert_ne!(status, "failed", "{response}");
+        ["completed", "incomplete"].contains(&status)
+    });
     let (status, all) = pool.call(Some(&ann), "GET", "/llm/admin/batches", &Value::Null);
     assert_eq!(status, 200, "{all}");
     assert_eq!(all["batches"][0]["holder"], "bob (signed on)", "{all}");

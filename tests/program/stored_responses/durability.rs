@@ -6,13 +6,13 @@ use support::service::{Pool, wait_for};
 use super::{RESPONSES, SECTION, ask, created, end, get, id, model, on_disk, pool, with};
 
 /// Locks the database against other writers until dropped.
-struct DatabaseLock {
+pub(crate) struct DatabaseLock {
     runtime: tokio::runtime::Runtime,
     writer: Option<sqlx::SqliteConnection>,
 }
 
 impl DatabaseLock {
-    fn new(pool: &Pool) -> DatabaseLock {
+    pub(crate) fn new(pool: &Pool) -> DatabaseLock {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let url = format!("sqlite://{}", pool.data().join("model-pool.db").display());
         let writer = runtime.block_on(async {

@@ -1,31 +1,20 @@
-//! The holder of a background response, and its present rights.
+//! The present rights of the holder of a background response.
 
 use crate::auth::{User, present_rights};
+use crate::open_batches::BatchPerson;
 use crate::state::App;
-use api_types::error::Failure;
 
 /// The route of a background request, as keys name it.
 const ROUTE: &str = "/v1/responses";
 
-/// Returns the holder's id.
-///
-/// # Errors
-/// 403 for people who have signed on, because a response outlasts their session.
-pub(super) fn id_of(user: &User) -> Result<String, Failure> {
-    let id = user.account.id();
-    if id.starts_with("person:") {
-        return Err(Failure::forbidden(
-            "key_required",
-            "background responses need an API key, because they outlast a session; create one with `admin-client keys create NAME --role user`",
-        ));
-    }
-    Ok(id)
-}
-
-/// The holder with its present rights.
+/// The holder with its present rights. `person` describes the holder as it is stored, if the holder has signed on.
 ///
 /// # Errors
 /// As [`present_rights::user_of`].
-pub(super) fn user_of(holder: &str, app: &App) -> Result<User, String> {
-    present_rights::user_of(holder, ROUTE, "response", app)
+pub(super) fn user_of(holder: &str, person: Option<&str>, app: &App) -> Result<User, String> {
+    let person: Option<BatchPerson> = person
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|error| format!("the person who created this response cannot be read: {error}"))?;
+    present_rights::user_of((holder, person.as_ref()), ROUTE, "response", app)
 }

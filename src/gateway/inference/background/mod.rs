@@ -2,8 +2,8 @@
 //! the present rights of their holder, and read later by their id.
 //!
 //! ```text
-//!  accepted ─▶ ready ─▶ running ─▶ stored response
-//!   on disk      ▲         │
+//!  accepted ─▶ ready ─▶ running ─▶ result ─▶ stored response
+//!   on disk      ▲         │      in memory, until the disk takes it
 //!                └─ paused ◀┘  no seat in time, or the engine ended
 //! ```
 
@@ -12,5 +12,6 @@ mod holder;
 mod run;
 mod runner;
 pub(crate) mod service;
+mod settle;
 
 pub use runner::run;

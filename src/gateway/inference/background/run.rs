@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
 use bytes::BytesMut;
 use http_body_util::{BodyExt, Limited};
 use memchr::memmem;
@@ -17,19 +18,21 @@ use crate::inference::stages::complete_read;
 use crate::open_background::Entry;
 use crate::state::App;
 use api_types::error::{ENGINE_CRASHED, ErrorKind};
-use dialect::responses::BackgroundRun;
+use dialect::responses::{BackgroundRun, RunFailure};
 use dialect::{CHAT, Dialect};
 use edge::operation::operation;
 use edge::record;
-use store::BackgroundResponse;
+use pool::Span;
+use store::{BackgroundResponse, StoredResponse};
 
 /// Largest event. The last one contains the complete response.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 /// Largest body of an error.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Codes of refusals after a wait in a stream that has begun; another try may be served.
-const PASSING: [&str; 12] = [
+/// Codes of errors of the pool in a stream that has begun, after a wait or when the pool has stopped the engine. Another try may be
+/// served.
+const PASSING: [&str; 14] = [
     "cooling_down",
     "fetch_ended",
     "load_failed",
@@ -38,10 +41,12 @@ const PASSING: [&str; 12] = [
     "not_ready",
     "not_saved",
     "overloaded",
+    "preempted",
     "program_missing",
     "quarantined",
     "queue_timeout",
     "shutting_down",
+    "unloaded",
 ];
 /// Codes of refusals that only a change of the model's file can end.
 const LASTING: [&str; 3] = ["model_file_broken", "never_fits", "weights_damaged"];
@@ -49,8 +54,13 @@ const LASTING: [&str; 3] = ["model_file_broken", "never_fits", "weights_damaged"
 /// The end of a run.
 #[derive(Debug)]
 pub(super) enum RunEnd {
-    /// The response has its result, or has ended otherwise.
-    Settled,
+    /// The response is complete, and not stored yet.
+    Complete {
+        result: Box<StoredResponse>,
+        last_event: Bytes,
+    },
+    /// The response has ended otherwise.
+    Gone,
     /// The request cannot succeed.
     Failed {
         code: &'static str,
@@ -59,13 +69,28 @@ pub(super) enum RunEnd {
         response: Option<Value>,
     },
     /// The pool cannot serve the request at present.
-    Later,
+    Later { retry_after: Option<Span> },
     /// The engine failed.
     Crashed {
         message: String,
         response: Option<Value>,
-        has_begun: bool,
     },
+}
+
+/// The end of a run, and whether an engine had begun to respond.
+#[derive(Debug)]
+pub(super) struct RunReport {
+    pub end: RunEnd,
+    pub has_begun: bool,
+}
+
+impl From<RunEnd> for RunReport {
+    fn from(end: RunEnd) -> RunReport {
+        RunReport {
+            end,
+            has_begun: false,
+        }
+    }
 }
 
 /// The events of a run as far as they were read.
@@ -74,39 +99,28 @@ struct Events {
     rest: BytesMut,
     /// Events so far.
     count: u64,
-    is_complete: bool,
 }
 
-/// Runs a response until it ends or is stopped.
-pub(super) async fn run(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd {
-    tokio::select! {
-        biased;
-        () = entry.stop.cancelled() => RunEnd::Settled,
-        end = attempt(app, entry, found) => end,
-    }
-}
-
-async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd {
-    let user = match holder::user_of(&found.holder, app) {
+/// Runs a response until it ends. A run counts as cut from its first event on, until its caller has settled it.
+pub(super) async fn run(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunReport {
+    let later = || RunReport::from(RunEnd::Later { retry_after: None });
+    let user = match holder::user_of(&found.holder, found.person.as_deref(), app) {
         Ok(user) => user,
-        Err(message) => {
-            return RunEnd::Failed {
-                code: "server_error",
-                message,
-                response: None,
-            };
-        }
+        Err(message) => return failed("server_error", message, None).into(),
     };
     let Some(record) = entry.record.clone() else {
-        return RunEnd::Later;
+        return later();
     };
     let key = (user.key, user.account.description());
-    let run = Arc::new(BackgroundRun::again(
-        found.id.clone(),
-        found.created.0 / 1000,
-        found.runs,
-        entry.settlement.clone(),
-    ));
+    // A run in the same process continues the numbers of the run before.
+    let first_event = BackgroundRun::first_event_after(found.runs);
+    let first_event = entry
+        .events
+        .as_ref()
+        .map_or(first_event, |log| log.next_number(first_event));
+    let created_seconds = found.created.0 / 1000;
+    let run = BackgroundRun::again(found.id.clone(), created_seconds, first_event);
+    let run = Arc::new(run);
     let context = RequestContext::new(app, user, &HeaderMap::new());
     let work = async {
         record::note(|facts| {
@@ -114,16 +128,15 @@ async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd
             facts.operation = operation("/v1/responses");
         });
         let Ok(share) = app.edge.more_memory(found.request.len()).await else {
-            return RunEnd::Later;
+            return later();
         };
         let body = share.charge(found.request.clone().into_bytes());
         let work = pin!(complete_read(app, &context, body, CHAT, Dialect::Responses));
         let response = context.end(app, work).await;
-        let status = response.status();
-        if status.is_success() {
-            read(app, entry, &run, response.into_body()).await
+        if response.status().is_success() {
+            read(app, entry, found, &run, response.into_body()).await
         } else {
-            refused(status, response.into_body()).await
+            refused(response).await.into()
         }
     };
     let work = background_run::within(Arc::clone(&run), work);
@@ -132,8 +145,15 @@ async fn attempt(app: &App, entry: &Entry, found: &BackgroundResponse) -> RunEnd
 }
 
 /// Reads the events of a response, keeps them for clients, and returns the end.
-async fn read(app: &App, entry: &Entry, run: &BackgroundRun, mut body: Body) -> RunEnd {
+async fn read(
+    app: &App,
+    entry: &Entry,
+    found: &BackgroundResponse,
+    run: &BackgroundRun,
+    mut body: Body,
+) -> RunReport {
     let mut events = Events::default();
+    let (mut has_begun, mut last_event) = (false, None);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             break;
@@ -146,17 +166,33 @@ async fn read(app: &App, entry: &Entry, run: &BackgroundRun, mut body: Body) -> 
             if !event.starts_with(b"event:") {
                 continue;
             }
-            if events.count == 0
-                && let Err(fault) = app.handle.store().count_background_run(&run.id).await
-            {
-                tracing::warn!(%fault, "a run of a background response cannot be counted");
+            // Without a seat, the events only report a failure.
+            if !has_begun && entry.has_seat() {
+                let (runs, cuts) = (found.runs + 1, found.cuts + 1);
+                match app
+                    .handle
+                    .store()
+                    .set_background_runs(&run.id, runs, cuts)
+                    .await
+                {
+                    Ok(true) => has_begun = true,
+                    Ok(false) => return RunEnd::Gone.into(),
+                    Err(fault) => {
+                        tracing::warn!(%fault, "a run of a background response cannot be counted; trying again");
+                        return RunEnd::Later { retry_after: None }.into();
+                    }
+                }
             }
-            let number = run.first_event() + events.count;
+            let number = run.first_event + events.count;
             events.count += 1;
-            events.is_complete |= is_last(&event);
+            if is_last(&event) {
+                // Shown when the result is on disk.
+                last_event = Some(event);
+                continue;
+            }
             // A failed run may be repeated; its last event is written by the caller.
             let is_failure = event.starts_with(b"event: response.failed\n");
-            if let Some(log) = entry.events.as_ref().filter(|_| !is_failure) {
+            if let Some(log) = entry.events.as_ref().filter(|_| has_begun && !is_failure) {
                 log.push(number, event);
             }
         }
@@ -164,41 +200,44 @@ async fn read(app: &App, entry: &Entry, run: &BackgroundRun, mut body: Body) -> 
             break;
         }
     }
-    let has_begun = events.count > 0;
-    match run.take_failure() {
-        Some(failure) => {
-            let text = |name: &str| failure.error[name].as_str().unwrap_or_default();
-            let (code, message) = (text("code"), text("message").to_owned());
-            // A response without output that failed only waited.
-            let waited = failure.response["output"]
-                .as_array()
-                .is_none_or(Vec::is_empty);
-            let response = Some(failure.response);
-            match text("type") {
-                "rate_limit_error" => RunEnd::Later,
-                "server_error" if waited && PASSING.contains(&code) => RunEnd::Later,
-                "server_error" if LASTING.contains(&code) => RunEnd::Failed {
-                    code: "server_error",
-                    message,
-                    response,
-                },
-                "invalid_request_error" | "BadRequestError" => RunEnd::Failed {
-                    code: "invalid_prompt",
-                    message,
-                    response,
-                },
-                _ => RunEnd::Crashed {
-                    message,
-                    response,
-                    has_begun,
-                },
-            }
-        }
-        None if events.is_complete => RunEnd::Settled,
-        None => RunEnd::Crashed {
+    let end = match (run.take_failure(), run.take_result(), last_event) {
+        (Some(failure), _, _) => failed_run(failure),
+        (None, Some(result), Some(last_event)) => RunEnd::Complete {
+            result: Box::new(result),
+            last_event,
+        },
+        _ => RunEnd::Crashed {
             message: "the response ended before it was complete".to_owned(),
             response: None,
-            has_begun,
+        },
+    };
+    RunReport { end, has_begun }
+}
+
+pub(super) fn failed(code: &'static str, message: String, response: Option<Value>) -> RunEnd {
+    RunEnd::Failed {
+        code,
+        message,
+        response,
+    }
+}
+
+/// The end of a run whose stream ended with an error.
+fn failed_run(failure: RunFailure) -> RunEnd {
+    let text = |name: &str| failure.error[name].as_str().unwrap_or_default();
+    let (code, message) = (text("code"), text("message").to_owned());
+    match text("type") {
+        "rate_limit_error" => RunEnd::Later { retry_after: None },
+        "server_error" if PASSING.contains(&code) => RunEnd::Later { retry_after: None },
+        "server_error" if LASTING.contains(&code) => {
+            failed("server_error", message, Some(failure.response))
+        }
+        "invalid_request_error" | "BadRequestError" => {
+            failed("invalid_prompt", message, Some(failure.response))
+        }
+        _ => RunEnd::Crashed {
+            message,
+            response: Some(failure.response),
         },
     }
 }
@@ -212,31 +251,29 @@ fn is_last(event: &[u8]) -> bool {
 }
 
 /// The end of a run whose request was refused.
-async fn refused(status: StatusCode, body: Body) -> RunEnd {
-    let body = Limited::new(body, ERROR_BYTES_MAX).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+async fn refused(response: Response) -> RunEnd {
+    let status = response.status();
+    let retry_after = response.headers().get(header::RETRY_AFTER);
+    let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+    let retry_after = retry_after.map(Span::from_secs);
+    let body = Limited::new(response.into_body(), ERROR_BYTES_MAX);
+    let body = body.collect().await.map(|body| body.to_bytes());
+    let body: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
     let message = body["error"]["message"].as_str();
     let message = message.map_or_else(|| format!("status {status}"), str::to_owned);
     let code = body["error"]["code"].as_str().unwrap_or_default();
-    let failed = |code, message| RunEnd::Failed {
-        code,
-        message,
-        response: None,
-    };
     match ErrorKind::of_status(status) {
-        _ if LASTING.contains(&code) => failed("server_error", message),
+        _ if LASTING.contains(&code) => failed("server_error", message, None),
         Some(ErrorKind::TooMany | ErrorKind::Unavailable | ErrorKind::TooSlow)
             if code != ENGINE_CRASHED =>
         {
-            RunEnd::Later
+            RunEnd::Later { retry_after }
         }
         _ if status.is_server_error() => RunEnd::Crashed {
             message,
             response: None,
-            has_begun: false,
         },
-        _ => failed("invalid_prompt", message),
+        _ => failed("invalid_prompt", message, None),
     }
 }
 
@@ -250,6 +287,9 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -267,24 +307,76 @@ mod tests {
         assert_eq!(&events.rest[..], b"rest");
     }
 
+    async fn refusal(status: StatusCode, code: &str, retry_after: Option<&str>) -> RunEnd {
+        let body = json!({"error": {"message": "no", "code": code}}).to_string();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        if let Some(seconds) = retry_after {
+            let seconds = seconds.parse().expect("a header");
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        refused(response).await
+    }
+
     #[tokio::test]
     async fn a_refusal_is_tried_again_later_unless_the_request_is_wrong() {
-        let body = || Body::from(r#"{"error":{"message":"no"}}"#);
         for status in [
             StatusCode::TOO_MANY_REQUESTS,
             StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::REQUEST_TIMEOUT,
         ] {
-            assert!(matches!(refused(status, body()).await, RunEnd::Later));
+            for (header, expected) in [
+                (None, None),
+                (Some("7"), Some(Span::from_secs(7))),
+                (Some("soon"), None),
+            ] {
+                let end = refusal(status, "queue_full", header).await;
+                assert!(
+                    matches!(end, RunEnd::Later { retry_after } if retry_after == expected),
+                    "{end:?}"
+                );
+            }
         }
-        let end = refused(StatusCode::BAD_REQUEST, body()).await;
+        let end = refusal(StatusCode::BAD_REQUEST, "x", None).await;
         assert!(matches!(end, RunEnd::Failed { message, .. } if message == "no"));
-        let end = refused(StatusCode::BAD_GATEWAY, body()).await;
+        let end = refusal(StatusCode::BAD_GATEWAY, "x", None).await;
         assert!(matches!(end, RunEnd::Crashed { .. }));
         for (code, is_crash) in [("engine_crashed", true), ("never_fits", false)] {
-            let body = Body::from(format!("{{\"error\":{{\"code\":\"{code}\"}}}}"));
-            let end = refused(StatusCode::SERVICE_UNAVAILABLE, body).await;
+            let end = refusal(StatusCode::SERVICE_UNAVAILABLE, code, None).await;
             assert_eq!(matches!(end, RunEnd::Crashed { .. }), is_crash, "{code}");
             assert_eq!(matches!(end, RunEnd::Failed { .. }), !is_crash, "{code}");
+        }
+    }
+
+    #[test]
+    fn only_the_failure_of_an_engine_is_a_crash_and_no_wait_is() {
+        let end = |kind: &str, code: &str, output: &Value| {
+            failed_run(RunFailure {
+                error: json!({"type": kind, "code": code, "message": "no"}),
+                response: json!({"output": output}),
+            })
+        };
+        // The pool may stop an engine after it has begun to respond.
+        for output in [json!([]), json!([{"id": "msg_1"}])] {
+            for code in PASSING {
+                let end = end("server_error", code, &output);
+                assert!(matches!(end, RunEnd::Later { .. }), "{code}: {end:?}");
+            }
+            let limited = end("rate_limit_error", "queue_full", &output);
+            assert!(matches!(limited, RunEnd::Later { .. }), "{limited:?}");
+            for code in [ENGINE_CRASHED, "engine_error", ""] {
+                let end = end("server_error", code, &output);
+                assert!(matches!(end, RunEnd::Crashed { .. }), "{code}: {end:?}");
+            }
+            for code in LASTING {
+                let end = end("server_error", code, &output);
+                assert!(matches!(end, RunEnd::Failed { .. }), "{code}: {end:?}");
+            }
+            let wrong = end("invalid_request_error", "x", &output);
+            assert!(
+                matches!(wrong, RunEnd::Failed { code, .. } if code == "invalid_prompt"),
+                "{output}"
+            );
         }
     }
 }

@@ -11,22 +11,19 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::holder;
-use super::run::{RunEnd, run as run_once};
-use super::service::end;
-use crate::open_background::{Entries, Entry};
+use super::settle::{Counts, end_with, fail, later, settle};
+use crate::open_background::Entry;
 use crate::runner_lock;
 use crate::state::App;
-use dialect::responses::ended;
 use edge::record::Record;
-use pool::{Span, Time};
-use store::BackgroundResponse;
+use pool::Time;
 
 /// The time between two checks of rights and deadlines.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// The wait before a response runs again.
-const LATER: Span = Span(5_000);
-/// Runs of a response whose engine began to respond.
-const RUNS_MAX: u32 = 3;
+/// Responses that a check ends, to leave time for others.
+const ENDED_AT_ONCE: usize = 32;
+/// The time for results to be written when the process ends.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs background responses until `ending` fires. The next process runs those again that have not ended.
 pub async fn run(app: App, ending: CancellationToken) {
@@ -39,24 +36,27 @@ pub async fn run(app: App, ending: CancellationToken) {
         () = load(&app) => {}
         () = ending.cancelled() => return,
     }
-    let mut runs: JoinSet<(Entry, RunEnd, Option<BackgroundResponse>)> = JoinSet::new();
+    let mut runs: JoinSet<Entry> = JoinSet::new();
     let mut checks = tokio::time::interval(CHECK_EVERY);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         while let Some(entry) = begin(&app) {
-            runs.spawn(attempt(app.clone(), entry));
+            runs.spawn(turn(app.clone(), entry, ending.clone()));
         }
         tokio::select! {
             biased;
             () = ending.cancelled() => break,
             Some(ended) = runs.join_next(), if !runs.is_empty() => match ended {
-                Ok((entry, end, found)) => finish(&app, &entry, end, found).await,
+                Ok(entry) => app.backgrounds.with(|entries| entries.release(&entry)),
                 Err(error) => tracing::error!(%error, "the task of a background response ended"),
             },
             () = app.backgrounds.changed.notified() => {}
             _ = checks.tick() => check(&app).await,
         }
     }
+    // Runs end immediately. Results that are being written are not lost.
+    let ends = async { while runs.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(ENDS_WITHIN, ends).await;
     runs.shutdown().await;
 }
 
@@ -86,116 +86,22 @@ fn begin(app: &App) -> Option<Entry> {
     app.backgrounds.with(|entries| entries.begin(now, record))
 }
 
-async fn attempt(app: App, entry: Entry) -> (Entry, RunEnd, Option<BackgroundResponse>) {
-    let head = &entry.head;
-    let found = app.handle.store().background(&head.holder, &head.id).await;
-    let found = match found {
-        Ok(Some(found)) => found,
-        Ok(None) => return (entry, RunEnd::Settled, None),
-        Err(fault) => {
-            tracing::warn!(%fault, "a background response cannot be read; trying again");
-            return (entry, RunEnd::Later, None);
-        }
+/// Runs a response once, until it ends or is stopped. Returns the entry, whose units are then released.
+async fn turn(app: App, entry: Entry, ending: CancellationToken) -> Entry {
+    let work = AssertUnwindSafe(settle(&app, &entry, &ending));
+    let ended = tokio::select! {
+        biased;
+        () = entry.stop.cancelled() => Ok(()),
+        ended = work.catch_unwind() => ended,
     };
-    if found.runs >= RUNS_MAX {
-        let message =
-            format!("the server ended during each of {RUNS_MAX} runs; send the request again");
-        let end = failed(message);
-        return (entry, end, Some(found));
+    if ended.is_err() {
+        tracing::error!(
+            id = entry.head.id,
+            "the turn of a background response panicked; trying again"
+        );
+        later(&app, &entry, Counts::new(&entry.head), None);
     }
-    if let Some(events) = entry.events.as_ref().filter(|_| found.runs == 0) {
-        // After a restart, these events are missing.
-        events.announce(&serde_json::from_str(&found.response).unwrap_or_default());
-    }
-    let work = AssertUnwindSafe(run_once(&app, &entry, &found));
-    let end = work.catch_unwind().await;
-    let end = end.unwrap_or_else(|_| failed("internal error; see the server log".to_owned()));
-    (entry, end, Some(found))
-}
-
-fn failed(message: String) -> RunEnd {
-    RunEnd::Failed {
-        code: "server_error",
-        message,
-        response: None,
-    }
-}
-
-/// Takes the end of a run.
-async fn finish(app: &App, entry: &Entry, end: RunEnd, found: Option<BackgroundResponse>) {
-    let head = &entry.head;
-    app.backgrounds.with(|entries| entries.release(entry));
-    let again = |has_begun: bool| {
-        let until = app.handle.clock().now() + LATER;
-        let pause = |entries: &mut Entries| {
-            entries.pause(&head.id, until, has_begun);
-        };
-        app.backgrounds.with(pause);
-    };
-    let Some(found) = found else {
-        return match end {
-            RunEnd::Settled => app.backgrounds.with(|entries| entries.remove(&head.id)),
-            _ => again(false),
-        };
-    };
-    match end {
-        // Without a result, a cancellation could not be stored while the result came.
-        RunEnd::Settled => match app.responses.find(&head.holder, &head.id).await {
-            Ok(Some(_)) => app.backgrounds.with(|entries| entries.remove(&head.id)),
-            _ => {
-                entry.settlement.withdraw();
-                again(true);
-            }
-        },
-        RunEnd::Later => again(false),
-        RunEnd::Failed {
-            code,
-            message,
-            response,
-        } => {
-            if !fail(app, entry, &found, (code, &message), response).await {
-                again(false);
-            }
-        }
-        RunEnd::Crashed {
-            message,
-            response,
-            has_begun,
-        } => {
-            if !has_begun
-                && let Err(fault) = app.handle.store().count_background_run(&head.id).await
-            {
-                tracing::warn!(%fault, "a run of a background response cannot be counted");
-            }
-            if found.runs + 1 < RUNS_MAX {
-                return again(true);
-            }
-            let message = format!("the engine failed {RUNS_MAX} times: {message}");
-            if !fail(app, entry, &found, ("server_error", &message), response).await {
-                again(false);
-            }
-        }
-    }
-}
-
-/// Ends a response with status `failed`. Returns false if that cannot be stored.
-async fn fail(
-    app: &App,
-    entry: &Entry,
-    found: &BackgroundResponse,
-    (code, message): (&str, &str),
-    response: Option<serde_json::Value>,
-) -> bool {
-    let response =
-        response.unwrap_or_else(|| serde_json::from_str(&found.response).unwrap_or_default());
-    let response = ended(response, "failed", Some((code, message)));
-    match end(app, Some(entry), found, response).await {
-        Ok(_) => true,
-        Err(fault) => {
-            tracing::warn!(%fault, "the end of a background response cannot be stored; trying again");
-            false
-        }
-    }
+    entry
 }
 
 /// Ends responses whose holder has lost its rights, and responses that have waited too long.
@@ -208,24 +114,26 @@ async fn check(app: &App) {
             |entry: &&Entry| entry.record.is_some() || now.since(entry.head.created) > wait.0;
         all.filter(is_due).cloned().collect()
     });
-    for entry in entries {
+    let problem = |entry: &Entry| match entry.record {
+        None => Some(format!(
+            "the model could not serve the request within {wait} (state.responses.background_wait); send it again"
+        )),
+        Some(_) => holder::user_of(&entry.head.holder, entry.head.person.as_deref(), app).err(),
+    };
+    let ends = entries
+        .iter()
+        .filter_map(|entry| Some((entry, problem(entry)?)));
+    for (entry, message) in ends.take(ENDED_AT_ONCE) {
         let head = &entry.head;
-        let is_late = entry.record.is_none();
-        let problem = if is_late {
-            Some(format!(
-                "the model could not serve the request within {wait} (state.responses.background_wait); send it again"
-            ))
-        } else {
-            holder::user_of(&head.holder, app).err()
-        };
-        let Some(message) = problem else {
-            continue;
-        };
         match app.handle.store().background(&head.holder, &head.id).await {
             Ok(Some(found)) => {
-                fail(app, &entry, &found, ("server_error", &message), None).await;
+                // Tried again at the next check.
+                let failed = fail("server_error", message, None);
+                let _ = end_with(app, entry, &Arc::new(found), &failed).await;
             }
-            Ok(None) => {}
+            Ok(None) => app
+                .backgrounds
+                .with(|entries| entries.remove_waiting(&head.id)),
             Err(fault) => {
                 tracing::warn!(%fault, "a background response cannot be read; trying again");
             }

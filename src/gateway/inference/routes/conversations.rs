@@ -59,8 +59,10 @@ pub(crate) async fn create(
     let items = given.items.unwrap_or_default();
     let bounds = bounds(&app);
     let added = app.handle.store().add_conversation(&new, &items, bounds);
-    added.await.map_err(unwritable)?;
-    Ok(Json(object(&new)))
+    match added.await.map_err(unwritable)? {
+        AddedItems::Added => Ok(Json(object(&new))),
+        AddedItems::TooLarge | AddedItems::NoRoom => Err(no_room(bounds)),
+    }
 }
 
 /// Show a conversation (OpenAI's Conversations)
@@ -106,7 +108,8 @@ pub(crate) async fn update(
     let metadata = json!(metadata).to_string();
     let holder = user.account.id();
     let store = app.handle.store();
-    let changed = store.set_conversation_metadata(&holder, &id, &metadata);
+    let (conversation, now) = ((holder.as_str(), id.as_str()), app.handle.clock().now());
+    let changed = store.set_conversation_metadata(conversation, &metadata, now, bounds(&app));
     let changed = changed.await.map_err(unwritable)?;
     changed
         .map(|changed| Json(object(&changed)))
@@ -225,6 +228,7 @@ pub(crate) async fn add_items(
             );
             Err(Failure::invalid("items".to_owned(), message))
         }
+        Some(AddedItems::NoRoom) => Err(no_room(bounds(&app))),
         None => Err(no_conversation(&id)),
     }
 }
@@ -292,6 +296,14 @@ fn is_on(app: &App) -> Result<(), Failure> {
     } else {
         Err(not_stored("conversation"))
     }
+}
+
+fn no_room(bounds: ResponseBounds) -> Failure {
+    let message = format!(
+        "the conversation and the background responses of this key that have not ended would have more than {} (state.responses.per_key_size); wait for some responses, or cancel them",
+        bounds.bytes_per_holder
+    );
+    Failure::new(ErrorKind::TooMany, "no_room_for_conversation", message).again_in(RETRY)
 }
 
 fn bounds(app: &App) -> ResponseBounds {

@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::inference::admission::RequestContext;
-use crate::inference::background::accept;
+use crate::inference::background::accept::{BackgroundRequest, accept};
 use crate::inference::received::reading;
 use crate::inference::request::receiving::read;
 use crate::inference::routes::tokens;
@@ -62,9 +62,13 @@ pub async fn create(State(app): State<App>, user: User, request: Request<Body>) 
     let context = RequestContext::taking(&app, user, headers);
     let work = pin!(async {
         let body = read(&app, body).await?;
-        if context.user.batch.is_none() && accept::is_requested(&body) {
+        if context.user.batch.is_none()
+            && let Some(background) = BackgroundRequest::read(&app, &body)
+                .await
+                .map_err(|failure| (None, failure))?
+        {
             // Boxed because it is rare, and large within each request's future.
-            return Box::pin(accept::accept(&app, &context, body)).await;
+            return Box::pin(accept(&app, &context, body, background)).await;
         }
         complete_read(&app, &context, body, CHAT, Dialect::Responses).await
     });

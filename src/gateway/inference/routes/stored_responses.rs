@@ -169,8 +169,11 @@ async fn events(app: &App, user: &User, id: &str, after: Option<u64>) -> Result<
         if response["background"] != json!(true) {
             return Err(not_kept());
         }
-        let number = after.map_or(0, |after| after.saturating_add(1));
-        Ok(streamed(Body::from(last_event(&response, number))))
+        let next = after.map_or(0, |after| after.saturating_add(1));
+        let number = found.last_event.unwrap_or(next);
+        // A client that has the last event gets an empty stream.
+        let event = (number >= next).then(|| last_event(&response, number));
+        Ok(streamed(Body::from(event.unwrap_or_default())))
     };
     app.reading.run(bytes, last).await
 }

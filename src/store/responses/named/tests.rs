@@ -94,7 +94,7 @@ async fn items_are_listed_added_and_deleted_only_by_the_holder() {
             .unwrap();
         assert_eq!(before.bytes - after.bytes, item_bytes(&entry("a")));
         let changed = store
-            .set_conversation_metadata("key:1", "c1", r#"{"a":"b"}"#)
+            .set_conversation_metadata(("key:1", "c1"), r#"{"a":"b"}"#, Time(9), BOUNDS)
             .await;
         assert_eq!(changed.unwrap().unwrap().metadata, r#"{"a":"b"}"#);
         assert!(!store.delete_conversation("key:2", "c1").await.unwrap());
@@ -125,6 +125,7 @@ async fn a_response_adds_its_items_and_the_least_recently_used_conversation_is_d
             holder: "key:1".to_owned(),
             previous: None,
             conversation: Some("c1".to_owned()),
+            last_event: None,
             response: "{}".to_owned(),
             input: vec![entry("in")],
             output: vec![entry("out")],

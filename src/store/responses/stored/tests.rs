@@ -28,6 +28,7 @@ fn response(id: &str, holder: &str, previous: Option<&str>) -> Arc<StoredRespons
         holder: holder.to_owned(),
         previous: previous.map(str::to_owned),
         conversation: None,
+        last_event: None,
         response: format!("{{\"id\":\"{id}\"}}"),
         input: vec![item(&format!("in_{id}"), "question")],
         output: vec![item(&format!("out_{id}"), "answer")],
