@@ -1,12 +1,13 @@
 //! Reads the fields of `config.json` that several of the library's families have.
 
+use super::library_model::Sizes;
 use crate::files::ConfigFields;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Upper bounds; larger values are corrupt.
-const LAYERS_MAX: usize = 4096;
-const HIDDEN_MAX: usize = 1 << 20;
+pub(super) const LAYERS_MAX: usize = 4096;
+pub(super) const HIDDEN_MAX: usize = 1 << 20;
 
 /// The shape of a decoder with attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +211,68 @@ pub(super) fn only_count(config: ConfigFields<'_>, name: &str, value: usize) -> 
         Err(format!(
             "{name} is {found}; for this family this engine computes {value}"
         ))
+    }
+}
+
+/// The fields that have the same names in most families.
+pub(super) struct UsualFields {
+    shape: Shape,
+    wide: usize,
+    key_value_heads: usize,
+    /// Width of one head of keys and values.
+    pub head: usize,
+    pub context_tokens: usize,
+}
+
+impl UsualFields {
+    /// # Errors
+    /// If a field is missing or out of bounds, or heads do not divide.
+    pub fn new(config: ConfigFields<'_>) -> Result<Self, String> {
+        let shape = shape(
+            config,
+            &["hidden_size"],
+            &["num_hidden_layers"],
+            &["num_attention_heads"],
+        )?;
+        Ok(Self {
+            wide: needed(config, &["intermediate_size"])?,
+            key_value_heads: key_value_heads(config, shape.heads)?,
+            head: shape.head,
+            context_tokens: needed(config, &["max_position_embeddings"])?,
+            shape,
+        })
+    }
+
+    /// The library's configuration for sequences of at most `context` tokens, with `further` fields.
+    ///
+    /// # Errors
+    /// See [`parsed`].
+    pub fn library<C: DeserializeOwned>(
+        &self,
+        context: usize,
+        further: Value,
+    ) -> Result<C, String> {
+        let mut fields = json!({
+            "vocab_size": self.shape.vocabulary,
+            "hidden_size": self.shape.hidden,
+            "intermediate_size": self.wide,
+            "num_hidden_layers": self.shape.layers,
+            "num_attention_heads": self.shape.heads,
+            "num_key_value_heads": self.key_value_heads,
+            "max_position_embeddings": context.min(self.context_tokens),
+        });
+        if let (Value::Object(fields), Value::Object(further)) = (&mut fields, further) {
+            fields.extend(further);
+        }
+        parsed(fields)
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            vocabulary: self.shape.vocabulary,
+            context_tokens: self.context_tokens,
+            cache_numbers: 2 * self.key_value_heads * self.head * self.shape.layers,
+        }
     }
 }
 

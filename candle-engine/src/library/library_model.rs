@@ -58,6 +58,29 @@ pub(super) trait LibraryModel: Sized + Send + 'static {
     }
 }
 
+/// Defines the named functions of a [`LibraryModel`] that passes them on to `Model`, its only field.
+macro_rules! plain_calls {
+    ($($name:ident),+) => { $(plain_calls!(@ $name);)+ };
+    (@ load) => {
+        fn load(config: &Config, weights: VarBuilder<'_>) -> Result<Self> {
+            Model::new(config, weights).map(Self)
+        }
+    };
+    (@ forward) => {
+        fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor> {
+            self.0.forward(tokens, past)
+        }
+    };
+    (@ reset) => {
+        fn reset(&mut self) -> bool {
+            self.0.clear_kv_cache();
+            true
+        }
+    };
+}
+
+pub(super) use plain_calls;
+
 /// An instance of any family.
 pub(super) trait Sequence: Send {
     fn forward(&mut self, tokens: &Tensor, past: usize) -> Result<Tensor>;
