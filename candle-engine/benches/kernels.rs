@@ -290,6 +290,7 @@ fn attention(pool: &Pool, precision: Precision) {
             .map(|page| (page * sequences + sequence) as u32)
             .collect(),
         adapter: None,
+        prompt: 0,
     };
     let rows = random(context * key_heads * width);
     for sequence in 0..sequences {

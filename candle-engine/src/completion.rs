@@ -5,7 +5,7 @@ use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Scores};
 use crate::chat_template::ChatTemplate;
-use crate::conversation::{has_calls, render, template_of, tools_of};
+use crate::conversation::{has_calls, render, source_of, template_of, tools_of};
 use crate::decoder_service::DecoderService;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
@@ -43,6 +43,9 @@ pub(crate) fn chat(ready: &DecoderService, body: &[u8]) -> Result<PreparedReques
     let model = &ready.model;
     let sees = model.vision.is_some();
     let mut request = ChatRequest::parse(body, &model.sampling_defaults, sees)?;
+    if model.reads_source() {
+        return translate(ready, request);
+    }
     let mut ignored = std::mem::take(&mut request.ignored);
     let adapter = called(ready, request.settings.model.as_deref())?;
     let template = template_of(model)?;
@@ -142,6 +145,40 @@ fn with_images(
     })
 }
 
+/// A conversation whose only message is the text that the model encodes.
+fn translate(ready: &DecoderService, request: ChatRequest) -> Result<PreparedRequest, ApiError> {
+    let model = &ready.model;
+    let mut ignored = request.ignored;
+    let settings = &request.settings;
+    let adapter = called(ready, settings.model.as_deref())?;
+    if request.tools.demanded().is_some() {
+        return Err(ApiError::field(
+            "tool_choice",
+            "`tool_choice` requires a call, but this model has no chat template; use a model that was trained to call tools",
+        ));
+    }
+    if !request.tools.list.is_empty() {
+        ignored.add("tools");
+    }
+    for name in request.switches.without_effect(|_| false) {
+        ignored.add(name);
+    }
+    let source = source_of(&request.messages)?;
+    check_length(model, source, Route::Chat)?;
+    let prompt = Prompt {
+        tokens: model.tokenizer.encode(source, true)?,
+        images: PromptImages::default(),
+        echo: None,
+    };
+    let grammar = settings.grammar.clone().map(RequestGrammar::required);
+    let parts = Parts {
+        ignored,
+        ..Parts::default()
+    };
+    let of = (ready, adapter);
+    prepare(of, Route::Chat, vec![prompt], settings, grammar, parts)
+}
+
 /// A grammar that makes every call match its tool's schema. `None` if the calls of the model's family cannot be distinguished from
 /// other text.
 fn held_calls(
@@ -164,6 +201,12 @@ pub(crate) fn complete(ready: &DecoderService, body: &[u8]) -> Result<PreparedRe
     let model = &ready.model;
     let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
     let adapter = called(ready, request.settings.model.as_deref())?;
+    if request.echo && model.generator.encodes_at_most.is_some() {
+        return Err(ApiError::field(
+            "echo",
+            "`echo` must be false for this model: its response is a separate text and does not continue the prompt",
+        ));
+    }
     let prompts = request
         .prompts
         .into_iter()
@@ -302,6 +345,7 @@ fn prepare(
                 echo: prompt.echo.clone(),
                 constraint: None,
                 responses,
+                continues_prompt: model.generator.encodes_at_most.is_none(),
             });
         }
     }

@@ -15,6 +15,23 @@ pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError
         .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))
 }
 
+/// Returns the text of a conversation with a single user message, for a model that encodes a text and has no chat template.
+///
+/// # Errors
+/// 400 if there are other messages. Leaving them out would lose text that the client expects the model to read.
+pub(crate) fn source_of(messages: &[Value]) -> Result<&str, ApiError> {
+    match messages {
+        [only] if only["role"] == "user" => Ok(only["content"].as_str().unwrap_or_default()),
+        _ => Err(ApiError::field(
+            "messages",
+            format!(
+                "`messages` has {} messages; this model reads one text and has no chat template: send one message with the role user, without system or earlier messages",
+                messages.len()
+            ),
+        )),
+    }
+}
+
 /// Returns the tools offered to the model: none if its template does not support tools, unless a call is forced.
 ///
 /// # Errors

@@ -33,6 +33,13 @@ pub(crate) struct LoadedModel {
     pub grammars: Grammars,
 }
 
+impl LoadedModel {
+    /// Returns true if a conversation is one text that the model encodes, because it has no chat template.
+    pub fn reads_source(&self) -> bool {
+        self.template.is_none() && self.generator.encodes_at_most.is_some()
+    }
+}
+
 impl GrammarModel for LoadedModel {
     fn grammars(&self) -> &Grammars {
         &self.grammars

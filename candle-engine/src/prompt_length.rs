@@ -53,6 +53,16 @@ fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
     }
 }
 
+fn too_much_source(most: usize, used: usize, param: &str) -> ApiError {
+    let message = format!(
+        "the text has {used} tokens; this model's maximum context length is {most} tokens for the text that it reads: send it in parts"
+    );
+    ApiError {
+        code: Some("context_length_exceeded"),
+        ..ApiError::field(param, message)
+    }
+}
+
 /// Maximum number of tokens in the completion of `prompt`.
 ///
 /// # Errors
@@ -77,13 +87,19 @@ pub(crate) fn room(
     if used >= context {
         return Err(too_long(context, &used.to_string(), param));
     }
+    let encodes_at_most = model.generator.encodes_at_most;
+    if let Some(most) = encodes_at_most.filter(|most| used > *most) {
+        return Err(too_much_source(most, used, param));
+    }
     let sequences = match settings.strategy {
         Strategy::Sampling | Strategy::Contrastive(_) => 1,
         // A request has the cache of one context: the prompt once, plus the completion of each beam.
         Strategy::Beams(beams) => beams.beams,
     };
     let pages = response_room(settings.strategy, model.generator.pages, used);
-    let left = ((context - used) / sequences).min(pages);
+    let left = ((context - used) / sequences)
+        .min(pages)
+        .min(encodes_at_most.unwrap_or(usize::MAX));
     if left == 0 {
         let beside = match settings.strategy {
             Strategy::Sampling => "a completion".to_owned(),

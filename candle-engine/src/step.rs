@@ -29,6 +29,8 @@ pub(crate) struct Span {
     /// The pages of its tokens: token `t` is in `pages[t / PAGE_TOKENS]`. Must cover `past + count` tokens. Pages may be shared
     /// with other sequences up to `past`; pages with new rows must be exclusive.
     pub pages: Vec<Page>,
+    /// Number of tokens that came with the request; the model chose the later ones. Models that encode a prompt need it.
+    pub prompt: usize,
     /// The adapter for its rows.
     pub adapter: Option<AdapterNumber>,
 }

@@ -3,7 +3,7 @@
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
 use crate::completion::{called, check_tokens};
-use crate::conversation::{render, template_of, tools_of};
+use crate::conversation::{render, source_of, template_of, tools_of};
 use crate::decoder_service::DecoderService;
 use crate::fields::{Fields, need_token_ids};
 use crate::tokenize_response::{TokenizeResponse, check_text};
@@ -32,11 +32,15 @@ pub(crate) fn tokenize(ready: &DecoderService, body: &[u8]) -> Result<TokenizeRe
             let tools = take_tools(&mut fields, &mut ignored)?;
             let switches = take_switches(&mut fields, &mut ignored)?;
             let begins_response = fields.flag("add_generation_prompt")?.unwrap_or(true);
-            let template = template_of(model)?;
-            let tools = tools_of(template, tools, &mut ignored)?;
-            let text = render(template, &messages, &tools, &switches, begins_response)?;
-            // A chat template adds its special tokens itself.
-            (text, special.unwrap_or(false))
+            if model.reads_source() {
+                (source_of(&messages)?.to_owned(), special.unwrap_or(true))
+            } else {
+                let template = template_of(model)?;
+                let tools = tools_of(template, tools, &mut ignored)?;
+                let text = render(template, &messages, &tools, &switches, begins_response)?;
+                // A chat template adds its special tokens itself.
+                (text, special.unwrap_or(false))
+            }
         }
         (Some(_), true) => {
             let message = "`prompt` and `messages` cannot be combined";

@@ -532,6 +532,72 @@ LFM2 = {
     "tie_embedding": True,
     "tie_word_embeddings": True,
 }
+T5 = {
+    "architectures": ["T5ForConditionalGeneration"],
+    "model_type": "t5",
+    "vocab_size": 64,
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 40,
+    "num_heads": 2,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "feed_forward_proj": "relu",
+    "layer_norm_epsilon": 1e-6,
+    "n_positions": 256,
+    "is_encoder_decoder": True,
+    "decoder_start_token_id": 0,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": True,
+}
+MARIAN = {
+    "architectures": ["MarianMTModel"],
+    "model_type": "marian",
+    "vocab_size": 64,
+    "decoder_vocab_size": 64,
+    "d_model": 16,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 48,
+    "activation_function": "swish",
+    "max_position_embeddings": 192,
+    "scale_embedding": True,
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "is_encoder_decoder": True,
+    "decoder_start_token_id": 63,
+    "pad_token_id": 63,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
+}
+MAMBA2 = {
+    "architectures": ["Mamba2ForCausalLM"],
+    "model_type": "mamba2",
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_heads": 4,
+    "head_dim": 8,
+    "n_groups": 2,
+    "state_size": 8,
+    "conv_kernel": 4,
+    "chunk_size": 16,
+    "expand": 2,
+    "use_bias": False,
+    "use_conv_bias": True,
+    "hidden_act": "silu",
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
 
 # As MODELS, computed through candle's library.
 LIBRARY = {
@@ -603,7 +669,30 @@ LIBRARY = {
     ),
 }
 
+LIBRARY |= {
+    # Its translators never write the padding token.
+    "marian": (MARIAN, "BF16", {"suppressed": 63}),
+    "mamba2": (MAMBA2, "BF16", {}),
+    "mamba2-tied": ({**MAMBA2, "n_groups": 1, "use_bias": True, "tie_word_embeddings": True}, "BF16", {}),
+    "t5": (T5, "BF16", {"tokenizer": "unigram"}),
+    "t5-gated": (
+        {
+            **T5,
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+            "relative_attention_num_buckets": 16,
+            "relative_attention_max_distance": 40,
+        },
+        "BF16",
+        {},
+    ),
+}
+
 SHOWN |= {
+    "mamba2": [{"layer_norm_epsilon": 0.5}],
+    "marian": [{"scale_embedding": False}, {"activation_function": "relu"}],
+    "t5": [{"relative_attention_max_distance": 64}],
+    "t5-gated": [{"feed_forward_proj": "gated-silu"}, {"relative_attention_max_distance": 128}],
     "falcon": [{"rope_theta": 100.0}],
     "mpt": [{"attn_config": {"alibi": True}}],
     "starcoder": [{"activation_function": "silu"}],

@@ -11,7 +11,7 @@ import numpy
 import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 PROMPT_TOKENS = 40
 GREEDY_TOKENS = 128
@@ -26,7 +26,7 @@ CONTRASTIVE_TOKENS = 48
 # Of scores between minus one and one.
 SMALLEST_CONTRAST = 2e-4
 SEEDS = 400
-EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight", "embeddings.weight")
+EMBEDDINGS = ("shared.weight", "embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight", "word_embeddings.weight", "embeddings.weight")
 STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -38,17 +38,29 @@ def weight(name, shape, random, config):
     numbers = random.standard_normal(shape)
     if name.endswith("e_score_correction_bias"):
         return 0.1 * numbers
+    # Norms follow the parts of Marian's layers. Without a large feed-forward part each token would follow itself for ever.
+    parts = {"fc1": 5.0, "fc2": 5.0, "out_proj": 0.3, "q_proj": 1.5, "k_proj": 1.5} if config["model_type"] == "marian" else {}
+    if parts:
+        small = 1.2
     if name.endswith("bias"):
-        return 0.2 * numbers
+        return (0.04 if parts else 0.2) * numbers
     if len(shape) == 1:
-        last = name.endswith(("model.norm.weight", "ln_f.weight", "norm_f.weight", "embedding_norm.weight"))
+        last = name.endswith(
+            ("model.norm.weight", "ln_f.weight", "norm_f.weight", "embedding_norm.weight", "decoder.final_layer_norm.weight")
+        )
+        # Marian's last norm is that of the last layer.
+        last |= name.endswith(f"decoder.layers.{config.get('decoder_layers', 0) - 1}.final_layer_norm.weight")
         factor = 1.0 / small if last else 1.0
         return factor * (1.0 + 0.2 * numbers) - (1.0 if adds_one else 0.0)
+    if name == "shared.weight" and config["tie_word_embeddings"]:
+        # T5 divides hidden states by the root of their width before its tied head.
+        return small * numbers
     if name.endswith(EMBEDDINGS):
         return small * numbers * shape[-1] ** -0.5
     # GPT-2 keeps matrices of blocks with a row for each input.
     inputs = shape[0] if config["model_type"] == "gpt2" and ".c_" in name else shape[-1]
-    return 1.4 * numbers * inputs**-0.5
+    factor = parts.get(name.split(".")[-2], 1.0) if parts else 1.0
+    return factor * 1.4 * numbers * inputs**-0.5
 
 
 def weights(shapes, seed, config, stored):
@@ -60,12 +72,21 @@ def weights(shapes, seed, config, stored):
     return made
 
 
+def encodes(config):
+    """Whether the prompt goes to an encoder, and the continuation is a text of its own."""
+    return config.get("is_encoder_decoder", False)
+
+
+def kind(config):
+    return AutoModelForSeq2SeqLM if encodes(config) else AutoModelForCausalLM
+
+
 def published_shapes(config_folder, scratch):
     """What the tensors are called and how large they are where the model is published."""
     from safetensors import safe_open
 
     config = AutoConfig.from_pretrained(config_folder)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model = kind(json.loads((config_folder / "config.json").read_text())).from_config(config, dtype=torch.float32, attn_implementation="eager")
     model.save_pretrained(scratch)
     shapes = {}
     for file in scratch.glob("*.safetensors"):
@@ -100,15 +121,17 @@ def write_weights(folder, tensors, shards):
 
 
 def loaded(folder):
-    model, report = AutoModelForCausalLM.from_pretrained(
+    model, report = kind(json.loads((folder / "config.json").read_text())).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
     wrong = {kind: names for kind, names in report.items() if set(names) - {"h.0.attn.bias"}}
     assert not wrong, f"{folder.name}: {wrong}"
+    # Otherwise the last token of a continuation is Marian's end token.
+    model.generation_config.forced_eos_token_id = None
     return model.eval()
 
 
-def greedy(model, prompt):
+def greedy(model, prompt, suppressed=None):
     """The continuation, and the smallest distance of a best logit to the second best."""
     answer = model.generate(
         torch.tensor([prompt]),
@@ -120,10 +143,23 @@ def greedy(model, prompt):
         output_logits=True,
         eos_token_id=None,
         pad_token_id=0,
+        suppress_tokens=None if suppressed is None else [suppressed],
     )
-    best = torch.stack(answer.logits)[:, 0].topk(2).values
-    tokens = answer.sequences[0, len(prompt) :].tolist()
+    logits = torch.stack(answer.logits)[:, 0]
+    if suppressed is not None:
+        logits[:, suppressed] = -torch.inf
+    best = logits.topk(2).values
+    tokens = answer.sequences[0, -GREEDY_TOKENS:].tolist()
     return tokens, float((best[:, 0] - best[:, 1]).min())
+
+
+def logits_of(network, prompt, continuation):
+    """A row of logits for each token of the prompt and the continuation. A model with an encoder has none before the prompt's last."""
+    if not network.config.is_encoder_decoder:
+        return network(torch.tensor([prompt + continuation]), use_cache=False).logits[0]
+    written = torch.tensor([[network.config.decoder_start_token_id, *continuation]])
+    rows = network(torch.tensor([prompt]), decoder_input_ids=written, use_cache=False).logits[0]
+    return torch.cat([torch.zeros(len(prompt) - 1, rows.shape[1]), rows])
 
 
 def contrastive(model, prompt, penalty_alpha, top_k, new_tokens):
@@ -167,13 +203,45 @@ def write_tokenizer(folder, vocabulary):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=1) + "\n")
 
 
-def differences_shown(folder, changes, tokens, logits):
+def write_unigram_tokenizer(folder, vocabulary):
+    """As T5's: each token after the special ones is a word of two letters, and a text ends with the end token."""
+    special = ["<pad>", "</s>", "<unk>"]
+    facts = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    spaces = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    words = [word(token).replace("\u0120", "\u2581") for token in range(len(special), vocabulary)]
+    end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
+    one, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": token, "content": text, **facts} for token, text in enumerate(special)],
+        "normalizer": None,
+        "pre_tokenizer": spaces,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [one, end],
+            "pair": [one, end, other, end],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}},
+        },
+        "decoder": spaces,
+        "model": {
+            "type": "Unigram",
+            "unk_id": 2,
+            "vocab": [[text, 0.0] for text in special] + [[text, -4.0] for text in words],
+            "byte_fallback": False,
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=1) + "\n")
+
+
+def differences_shown(folder, changes, prompt, continuation, logits):
     """The largest difference of logits for each change of the configuration."""
     text = (folder / "config.json").read_text()
     differences = []
     for change in changes:
         (folder / "config.json").write_text(json.dumps({**json.loads(text), **change}))
-        changed = loaded(folder)(torch.tensor([tokens]), use_cache=False).logits[0]
+        changed = logits_of(loaded(folder), prompt, continuation)
         differences.append(float((changed - logits).abs().max()))
     (folder / "config.json").write_text(text)
     return differences
@@ -192,12 +260,15 @@ def make(name, model, shown, folder, scratch):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     shapes = published_shapes(folder, scratch)
+    if encodes(config) and not config["tie_word_embeddings"]:
+        # As in published files; `transformers` 5 leaves it out of what it creates.
+        shapes["lm_head.weight"] = (config["vocab_size"], config["d_model"])
     prompt = prompt_of(name, config["vocab_size"])
     for seed in range(SEEDS):
         made = weights(shapes, seed, config, stored)
         write_weights(folder, without_prefix(made) if facts.get("bare") else made, facts.get("shards", 1))
         network = loaded(folder)
-        continuation, margin = greedy(network, prompt)
+        continuation, margin = greedy(network, prompt, facts.get("suppressed"))
         fewest = min(FEWEST_DIFFERENT_TOKENS, config["vocab_size"] // 4)
         if margin < SMALLEST_MARGIN or len(set(continuation)) < fewest:
             continue
@@ -209,18 +280,27 @@ def make(name, model, shown, folder, scratch):
             break
     else:
         raise SystemExit(f"{name}: no seed below {SEEDS} gives a clear continuation")
-    of_prompt = network(torch.tensor([prompt]), use_cache=False, output_hidden_states=True)
-    whole = network(torch.tensor([prompt + continuation]), use_cache=False).logits[0]
-    again = whole[len(prompt) - 1 : -1].argmax(-1).tolist()
+    whole = logits_of(network, prompt, continuation)
+    if "suppressed" in facts:
+        whole[:, facts["suppressed"]] = 0.0
+    if encodes(config):
+        of_prompt = whole[len(prompt) - 1 : 2 * len(prompt) - 1]
+    else:
+        states = network(torch.tensor([prompt]), use_cache=False, output_hidden_states=True)
+        of_prompt = states.logits[0]
+    chosen = whole.clone()
+    if "suppressed" in facts:
+        chosen[:, facts["suppressed"]] = -torch.inf
+    again = chosen[len(prompt) - 1 : -1].argmax(-1).tolist()
     assert again == continuation, f"{name}: with and without a cache the reference differs"
-    for change, difference in zip(shown, differences_shown(folder, shown, prompt + continuation, whole)):
+    for change, difference in zip(shown, differences_shown(folder, shown, prompt, continuation, whole)):
         assert difference > LEAST_DIFFERENCE, f"{name}: {change} changes logits by {difference} alone"
     positions = list(range(len(prompt) + KEPT_EVERY - 1, len(prompt) + GREEDY_TOKENS, KEPT_EVERY))
-    kept = {"logits": of_prompt.logits[0].numpy(), "later_logits": whole[positions].numpy()}
+    kept = {"logits": of_prompt.numpy(), "later_logits": whole[positions].numpy()}
     if facts.get("hidden"):
-        kept["hidden"] = of_prompt.hidden_states[-1][0].numpy()
+        kept["hidden"] = states.hidden_states[-1][0].numpy()
     save_file({key: numpy.ascontiguousarray(value) for key, value in kept.items()}, folder / "expected.safetensors")
-    spread = float(of_prompt.logits.std())
+    spread = float(of_prompt.std())
     expected = {
         "seed": seed,
         "smallest_margin": round(margin, 5),
@@ -233,7 +313,9 @@ def make(name, model, shown, folder, scratch):
     if facts.get("contrastive"):
         text = "".join(word(token) for token in searched).replace("\u0120", " ")
         expected |= {"contrastive": searched, "contrastive_text": text, "penalty_alpha": 0.6, "top_k": 4}
-    if facts.get("contrastive") or facts.get("tokenizer"):
+    if facts.get("tokenizer") == "unigram":
+        write_unigram_tokenizer(folder, config["vocab_size"])
+    elif facts.get("contrastive") or facts.get("tokenizer"):
         write_tokenizer(folder, config["vocab_size"])
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in expected.items()]
     (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::architecture::{Architecture, LayerCache, Widths};
 use super::config_json::{Keys, shortened};
 use super::error::FileError;
+use super::families::{LibraryFamily, library_decoder};
 use super::layer_kinds;
 
 /// Architectures without attention.
@@ -90,10 +91,56 @@ fn fill_speech(keys: &Keys, architecture: &mut Architecture) -> Result<(), Strin
     Ok(())
 }
 
+/// The length of T5's texts in training, which newer files omit.
+const T5_POSITIONS: u64 = 512;
+
+/// T5's and Marian's keys have other names. The decoder keeps keys and values of the text that the model reads and of the text that it
+/// writes, each of half the context.
+fn fill_translator(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
+    let hidden = keys.hidden()?;
+    let heads = keys.needed(&["num_heads", "decoder_attention_heads"])?;
+    let head = keys.number(&["d_kv"])?.unwrap_or(hidden.div_ceil(heads));
+    let encoder_layers = keys.needed(&["num_layers", "encoder_layers"])?;
+    let layers = keys.number(&["num_decoder_layers", "decoder_layers"])?;
+    let layers = layers.unwrap_or(encoder_layers);
+    let encoder_wide = keys.needed(&["d_ff", "encoder_ffn_dim"])?;
+    let wide = keys.number(&["decoder_ffn_dim"])?.unwrap_or(0);
+    let positions = keys.number(&["n_positions", "max_position_embeddings"])?;
+    let encoder_heads = keys.number(&["encoder_attention_heads"])?.unwrap_or(0);
+    architecture.attention_heads = Some(heads.max(encoder_heads));
+    architecture.context = Some(positions.unwrap_or(T5_POSITIONS).saturating_mul(2));
+    architecture.name = Some(keys.kind().to_owned());
+    architecture.widths = Some(Widths {
+        hidden,
+        wide: encoder_wide.max(wide),
+        queries: heads.saturating_mul(head),
+        vocabulary_size: keys.number(&["vocab_size"])?.unwrap_or(0),
+        blocks: layers.saturating_add(encoder_layers),
+        expert: 0,
+        experts_used: 0,
+    });
+    let cache = LayerCache::Heads {
+        heads,
+        key_size: head,
+        value_size: head,
+        window: None,
+    };
+    architecture.push(layers, cache);
+    Ok(())
+}
+
 fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     let kind = keys.kind();
     if kind == SPEECH {
         return fill_speech(keys, architecture);
+    }
+    let mut names = keys.list("architectures").into_iter().flatten();
+    let is_translator = |name: &Value| {
+        let family = name.as_str().and_then(library_decoder);
+        family.is_some_and(LibraryFamily::encodes)
+    };
+    if names.any(is_translator) {
+        return fill_translator(keys, architecture);
     }
     let is_recurrent = RECURRENT.contains(&kind);
     if !is_recurrent {
@@ -262,6 +309,58 @@ mod tests {
         assert!(
             problem.to_string().contains("decoder_attention_heads"),
             "{problem}"
+        );
+    }
+
+    #[test]
+    fn a_t5_has_a_cache_of_the_text_it_reads_and_of_the_text_it_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.json");
+        let config = r#"{"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 512, "d_kv": 64, "d_ff": 1024,
+            "num_heads": 6, "num_layers": 8, "num_decoder_layers": 4, "vocab_size": 32128}"#;
+        std::fs::write(&file, config).expect("written");
+        let read = Architecture::of_config_json(&file).expect("read");
+        assert_eq!((read.context, read.attention_heads), (Some(1024), Some(6)));
+        let text = LayerCache::Heads {
+            heads: 6,
+            key_size: 64,
+            value_size: 64,
+            window: None,
+        };
+        let groups = read.layers.iter();
+        let groups: Vec<_> = groups.map(|group| (group.count, group.cache)).collect();
+        assert_eq!(groups, [(4, text)]);
+        let widths = read.widths.expect("known");
+        assert_eq!(
+            (widths.queries, widths.wide, widths.blocks),
+            (384, 1024, 12)
+        );
+        assert!(read.guesses.is_empty(), "{:?}", read.guesses);
+    }
+
+    #[test]
+    fn a_marian_has_a_cache_of_the_hidden_size() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.json");
+        let config = r#"{"architectures": ["MarianMTModel"], "model_type": "marian", "d_model": 512, "encoder_layers": 6,
+            "decoder_layers": 5, "encoder_attention_heads": 8, "decoder_attention_heads": 4, "encoder_ffn_dim": 2048,
+            "decoder_ffn_dim": 1024, "max_position_embeddings": 512, "vocab_size": 59514}"#;
+        std::fs::write(&file, config).expect("written");
+        let read = Architecture::of_config_json(&file).expect("read");
+        assert_eq!((read.context, read.attention_heads), (Some(1024), Some(8)));
+        let text = LayerCache::Heads {
+            heads: 4,
+            key_size: 128,
+            value_size: 128,
+            window: None,
+        };
+        let groups = read.layers.iter();
+        let groups: Vec<_> = groups.map(|group| (group.count, group.cache)).collect();
+        assert_eq!(groups, [(5, text)]);
+        let widths = read.widths.expect("known");
+        assert_eq!(
+            (widths.queries, widths.wide, widths.blocks),
+            (512, 2048, 11)
         );
     }
 }

@@ -33,6 +33,9 @@ pub enum LibraryFamily {
     GptBigCode,
     Lfm2,
     Mamba,
+    Mamba2,
+    /// Marian's translators, such as opus-mt.
+    Marian,
     Mpt,
     Olmo,
     /// Reads images too.
@@ -43,6 +46,15 @@ pub enum LibraryFamily {
     Qwen3Vl,
     StableLm,
     Starcoder2,
+    /// T5 and FLAN-T5, which encode a text and write another one.
+    T5,
+}
+
+impl LibraryFamily {
+    /// Returns true if the model encodes a text and writes a separate one, each of half the context.
+    pub fn encodes(self) -> bool {
+        matches!(self, LibraryFamily::Marian | LibraryFamily::T5)
+    }
 }
 
 /// A family of encoders, which determines the names of the tensors.
@@ -96,7 +108,7 @@ pub const DECODERS: [(&str, DecoderFamily); 21] = [
 ];
 
 /// Decoder architectures that the library computes. They generate text; other tasks need the families in [`DECODERS`].
-pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 13] = [
+pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 16] = [
     ("FalconForCausalLM", LibraryFamily::Falcon),
     // The name in Falcon's first files.
     ("RWForCausalLM", LibraryFamily::Falcon),
@@ -104,6 +116,8 @@ pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 13] = [
     ("GPTBigCodeForCausalLM", LibraryFamily::GptBigCode),
     ("Lfm2ForCausalLM", LibraryFamily::Lfm2),
     ("MambaForCausalLM", LibraryFamily::Mamba),
+    ("Mamba2ForCausalLM", LibraryFamily::Mamba2),
+    ("MarianMTModel", LibraryFamily::Marian),
     ("MptForCausalLM", LibraryFamily::Mpt),
     ("OlmoForCausalLM", LibraryFamily::Olmo),
     (
@@ -114,6 +128,7 @@ pub const LIBRARY_DECODERS: [(&str, LibraryFamily); 13] = [
     ("Qwen3VLForConditionalGeneration", LibraryFamily::Qwen3Vl),
     ("StableLmForCausalLM", LibraryFamily::StableLm),
     ("Starcoder2ForCausalLM", LibraryFamily::Starcoder2),
+    ("T5ForConditionalGeneration", LibraryFamily::T5),
 ];
 
 /// Encoder families, by the word before `Model`, `ForMaskedLM` or [`SCORING`].

@@ -38,5 +38,6 @@ pub use parameters::{
     CONFIG_TOLERANCE_PER_CENT, Parameters, guesses_by_config, parameters_by_config,
     weights_by_config,
 };
+pub use python_json::without_bare_words;
 pub use regular_file::open_regular;
 pub use safetensors::{Rows, Weights, weights_of};

@@ -43,6 +43,7 @@ fn own(pool: &Pool, [queries, keys, values]: &[Vec<f32>; 3], texts: usize, token
                 .map(|page| (text * pages + page) as u32)
                 .collect(),
             adapter: None,
+            prompt: 0,
         })
         .collect();
     let mut cache = CacheLayer::new(CacheShape {

@@ -45,6 +45,11 @@ pub(crate) trait Network: Send {
     fn is_paged(&self) -> bool {
         true
     }
+    /// Maximum tokens of a prompt, and of a completion, if the network encodes the prompt and then writes a separate text. `None` if
+    /// it continues prompts.
+    fn encodes_at_most(&self) -> Option<usize> {
+        None
+    }
     /// Frees the caches of all sequences except those with these first pages. A paged network has nothing to free.
     fn keep_sequences(&mut self, _first_pages: &BTreeSet<Page>) {}
     /// Size of one page over all layers, in bytes.
@@ -109,6 +114,8 @@ pub(crate) struct Generator {
     pub gauges: Arc<Gauges>,
     /// See [`Network::is_paged`].
     pub is_paged: bool,
+    /// See [`Network::encodes_at_most`].
+    pub encodes_at_most: Option<usize>,
     pub page_bytes: u64,
     pub pages: usize,
     pub context_tokens: usize,
@@ -133,6 +140,7 @@ impl Generator {
         Self {
             page_bytes: network.page_bytes(),
             is_paged,
+            encodes_at_most: network.encodes_at_most(),
             network: Mutex::new(Some(network)),
             gauges: Arc::default(),
             pages: page_count(options),
@@ -197,6 +205,7 @@ impl Generator {
                 count: 1,
                 pages: vec![0],
                 adapter: None,
+                prompt: 1,
             }],
             wanted: vec![0],
         };

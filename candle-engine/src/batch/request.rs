@@ -35,6 +35,8 @@ pub(crate) struct GenerationRequest {
     pub constraint: Option<Constraint>,
     /// Number of completions a beam search returns; otherwise one.
     pub responses: usize,
+    /// The completion continues the prompt, so repetition penalties count both.
+    pub continues_prompt: bool,
 }
 
 impl GenerationRequest {

@@ -264,6 +264,7 @@ impl WholeTextNetwork {
                 count: tokens.len(),
                 pages: (0..pages).collect(),
                 adapter: None,
+                prompt: 0,
             }],
             wanted: (0..tokens.len()).collect(),
         };
@@ -303,6 +304,7 @@ fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
         echo: None,
         constraint: None,
         responses: 1,
+        continues_prompt: true,
     }
 }
 

@@ -37,6 +37,7 @@ impl PagedTexts {
                     count,
                     pages: (first..pages).map(|page| page as Page).collect(),
                     adapter: None,
+                    prompt: 0,
                 }
             })
             .collect();

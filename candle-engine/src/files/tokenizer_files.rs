@@ -25,6 +25,8 @@ pub(crate) struct Templates {
     pub with_tools: Option<String>,
 }
 
+/// The vocabulary of the texts that Marian's translators read.
+const MARIAN_FILE: &str = "source.spm";
 const SETTINGS_FILE: &str = "tokenizer_config.json";
 /// The chat template of multimodal models, which `transformers` saves with their processor.
 const TEMPLATE_FILE: &str = "chat_template.json";
@@ -38,6 +40,13 @@ const TOOLS_FILE: &str = "additional_chat_templates/tool_use.jinja";
 pub(crate) fn read_tokenizer(folder: &Path) -> Result<(Tokenizer, PathBuf), EngineError> {
     let file = folder.join("tokenizer.json");
     if !file.exists() {
+        if folder.join(MARIAN_FILE).exists() {
+            return Err(EngineError::model(
+                &file,
+                "the file is missing, and source.spm, target.spm and vocab.json cannot be read in its place",
+                "convert them as docs/guides/engines.md shows under Translation",
+            ));
+        }
         return Err(EngineError::model(
             &file,
             "the file is missing",
@@ -165,6 +174,18 @@ fn named(templates: &Value, name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_folder_of_marian_without_a_tokenizer_is_refused_with_a_conversion() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let problem = || match read_tokenizer(folder.path()) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert!(problem().contains("download it"), "{}", problem());
+        std::fs::write(folder.path().join(MARIAN_FILE), "").expect("is written");
+        assert!(problem().contains("under Translation"), "{}", problem());
+    }
 
     #[test]
     fn special_tokens_are_read_in_both_forms() {

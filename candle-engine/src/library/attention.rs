@@ -9,7 +9,7 @@ pub(super) struct Cache(Option<(Tensor, Tensor)>);
 
 impl Cache {
     /// Appends keys and values, and returns all of them.
-    fn append(&mut self, keys: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn append(&mut self, keys: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor)> {
         let all = match &self.0 {
             None => (keys.contiguous()?, values.contiguous()?),
             Some((old_keys, old_values)) => (
@@ -34,22 +34,34 @@ impl Cache {
         scale: f64,
         bias: &Tensor,
     ) -> Result<Tensor> {
-        let (_, heads, rows, width) = queries.dims4()?;
         let (keys, values) = self.append(keys, values)?;
-        let key_heads = keys.dim(1)?;
-        // The queries of one key head follow each other as rows, so keys and values need not be repeated.
-        let grouped = (1, key_heads, heads / key_heads * rows, width);
-        let queries = queries.contiguous()?.reshape(grouped)?;
-        let scores = (queries.matmul(&keys.t()?)? * scale)?;
-        let tokens = keys.dim(2)?;
-        let scores = scores
-            .reshape((1, heads, rows, tokens))?
-            .broadcast_add(bias)?;
-        let weights = softmax_last_dim(&scores)?;
-        let weights = weights.reshape((1, key_heads, heads / key_heads * rows, tokens))?;
-        let mixed = weights.matmul(&values)?.reshape((1, heads, rows, width))?;
-        mixed.transpose(1, 2)?.reshape((1, rows, heads * width))
+        attend(queries, (&keys, &values), scale, Some(bias))
     }
+}
+
+/// Attention of the queries over these keys and values, as [`Cache::attend`]. Both are contiguous.
+pub(super) fn attend(
+    queries: &Tensor,
+    (keys, values): (&Tensor, &Tensor),
+    scale: f64,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    let (_, heads, rows, width) = queries.dims4()?;
+    let key_heads = keys.dim(1)?;
+    // The queries of one key head follow each other as rows, so keys and values need not be repeated.
+    let grouped = (1, key_heads, heads / key_heads * rows, width);
+    let queries = queries.contiguous()?.reshape(grouped)?;
+    let scores = (queries.matmul(&keys.t()?)? * scale)?;
+    let tokens = keys.dim(2)?;
+    let scores = scores.reshape((1, heads, rows, tokens))?;
+    let scores = match bias {
+        Some(bias) => scores.broadcast_add(bias)?,
+        None => scores,
+    };
+    let weights = softmax_last_dim(&scores)?;
+    let weights = weights.reshape((1, key_heads, heads / key_heads * rows, tokens))?;
+    let mixed = weights.matmul(values)?.reshape((1, heads, rows, width))?;
+    mixed.transpose(1, 2)?.reshape((1, rows, heads * width))
 }
 
 /// The causal mask of `rows` rows after `past` tokens, of shape (1, 1, rows, past + rows): 0 or negative infinity.

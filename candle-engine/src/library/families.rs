@@ -6,12 +6,15 @@ use super::gpt_big_code::GptBigCode;
 use super::lfm2::Lfm2;
 use super::library_model::{LibraryModel, Sequence, Sizes};
 use super::mamba::Mamba;
+use super::mamba2::Mamba2;
+use super::marian::Marian;
 use super::mpt::Mpt;
 use super::olmo::Olmo;
 use super::phi::Phi;
 use super::seeing::{PaddleOcrVl, Qwen3Vl};
 use super::stable_lm::StableLm;
 use super::starcoder2::Starcoder2;
+use super::t5::T5;
 use crate::files::ConfigFields;
 use candle_core::Result;
 use candle_nn::VarBuilder;
@@ -25,6 +28,8 @@ pub(super) struct Description {
     pub sizes: Sizes,
     /// See [`LibraryModel::CONTINUES`].
     pub continues: bool,
+    /// See [`LibraryModel::ENCODES`].
+    pub encodes: bool,
     pub create: Create,
 }
 
@@ -43,6 +48,8 @@ pub(super) fn describe(
         LibraryFamily::GptBigCode => with::<GptBigCode>,
         LibraryFamily::Lfm2 => with::<Lfm2>,
         LibraryFamily::Mamba => with::<Mamba>,
+        LibraryFamily::Mamba2 => with::<Mamba2>,
+        LibraryFamily::Marian => with::<Marian>,
         LibraryFamily::Mpt => with::<Mpt>,
         LibraryFamily::Olmo => with::<Olmo>,
         LibraryFamily::PaddleOcrVl => with::<PaddleOcrVl>,
@@ -50,6 +57,7 @@ pub(super) fn describe(
         LibraryFamily::Qwen3Vl => with::<Qwen3Vl>,
         LibraryFamily::StableLm => with::<StableLm>,
         LibraryFamily::Starcoder2 => with::<Starcoder2>,
+        LibraryFamily::T5 => with::<T5>,
     };
     describe(config, context)
 }
@@ -61,7 +69,8 @@ fn with<M: LibraryModel>(
     let (config, sizes) = M::describe(config, context)?;
     Ok(Description {
         sizes,
-        continues: M::CONTINUES,
+        continues: M::CONTINUES && !M::ENCODES,
+        encodes: M::ENCODES,
         create: Box::new(move |weights| Ok(Box::new(M::load(&config, weights)?))),
     })
 }

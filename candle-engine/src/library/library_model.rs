@@ -22,6 +22,9 @@ pub(super) trait LibraryModel: Sized + Send + 'static {
     type Config: Send + 'static;
     /// Several tokens may follow computed ones in one pass. Otherwise a prompt is computed in a single pass.
     const CONTINUES: bool = true;
+    /// The first pass encodes the prompt and returns the logits for the first token of a separate text. Later passes have one token
+    /// each. Half of the context is for the prompt, and half for the text.
+    const ENCODES: bool = false;
 
     /// Reads `config.json` for sequences of at most `context` tokens.
     ///

@@ -9,8 +9,8 @@
 //!   batch ──step──> LibraryNetwork ──tokens of one span──> Sequence (an instance of a LibraryModel)
 //! ```
 //!
-//! Most models come from `candle-transformers`. `mpt`, `falcon` and `seeing` are written here on `candle-nn`, because the
-//! library's versions do not compute the published models (`docs/internals/engine-library.md`).
+//! Most models come from `candle-transformers`. `falcon`, `mamba2`, `marian`, `mpt`, `seeing` and `t5` are written here on
+//! `candle-nn`, because the library's versions do not compute the published models (`docs/internals/engine-library.md`).
 
 mod attention;
 mod falcon;
@@ -22,6 +22,8 @@ mod lfm2;
 mod library_model;
 mod loading;
 mod mamba;
+mod mamba2;
+mod marian;
 mod mpt;
 mod network;
 mod olmo;
@@ -29,6 +31,7 @@ mod phi;
 mod seeing;
 mod stable_lm;
 mod starcoder2;
+mod t5;
 #[cfg(test)]
 mod tests;
 mod weights;

@@ -28,6 +28,8 @@ pub(super) struct LibraryNetwork {
 struct Running {
     model: Box<dyn Sequence>,
     computed: usize,
+    /// Tokens of the first pass, if the model encodes them.
+    encoded: Option<usize>,
     /// Tokens that are computed together with later ones.
     pending: Vec<u32>,
 }
@@ -85,6 +87,9 @@ impl LibraryNetwork {
                     self.context_tokens
                 );
             }
+            if self.description.encodes && span.prompt == 0 {
+                bail!("a sequence has no prompt to encode");
+            }
             if span.adapter.is_some() {
                 bail!("the step names an adapter, which this family does not have");
             }
@@ -115,6 +120,7 @@ impl LibraryNetwork {
         Ok(Running {
             model,
             computed: 0,
+            encoded: self.description.encodes.then_some(span.prompt),
             pending: Vec::new(),
         })
     }
@@ -129,13 +135,21 @@ impl Running {
     /// Computes all pending tokens, and returns the logits of the last one.
     fn compute(&mut self, continues: bool, weights: &SharedWeights) -> Result<Tensor> {
         // A pass over several tokens needs a sequence that has just begun, or a model that continues.
-        let each = if self.computed == 0 || continues {
-            self.pending.len()
+        let first = if self.computed == 0 || continues {
+            self.encoded.unwrap_or(usize::MAX)
         } else {
             1
         };
+        if self.computed == 0
+            && self
+                .encoded
+                .is_some_and(|prompt| prompt > self.pending.len())
+        {
+            bail!("logits of a part of the prompt, which is encoded in one pass");
+        }
+        let (first, later) = self.pending.split_at(first.min(self.pending.len()));
         let mut logits = None;
-        for tokens in self.pending.chunks(each.max(1)) {
+        for tokens in std::iter::once(first).chain(later.chunks(1)) {
             let input = Tensor::new(tokens, weights.device())?.unsqueeze(0)?;
             logits = Some(self.model.forward(&input, self.computed)?);
             self.computed += tokens.len();
@@ -209,6 +223,11 @@ impl Network for LibraryNetwork {
 
     fn is_paged(&self) -> bool {
         false
+    }
+
+    fn encodes_at_most(&self) -> Option<usize> {
+        let context_tokens = self.description.sizes.context_tokens;
+        self.description.encodes.then_some(context_tokens / 2)
     }
 
     fn keep_sequences(&mut self, first_pages: &BTreeSet<Page>) {

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 mod seen;
 
 const CONTEXT_TOKENS: usize = 176;
+/// No reference has logits as low.
+const SUPPRESSED: f32 = -1e20;
 
 fn every_model() -> Vec<ReferenceResults> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/library");
@@ -51,19 +53,21 @@ fn pages(sequence: usize) -> Vec<Page> {
         .collect()
 }
 
-fn span(sequence: usize, past: usize, count: usize) -> Span {
+fn span(sequence: usize, past: usize, count: usize, prompt: usize) -> Span {
     Span {
         past,
         count,
         pages: pages(sequence),
+        prompt,
         adapter: None,
     }
 }
 
-fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
+/// A step with one sequence from its beginning, of which the first `prompt` tokens are the prompt.
+fn alone(tokens: &[u32], wanted: Vec<usize>, prompt: usize) -> Step {
     Step {
         tokens: tokens.to_vec(),
-        spans: vec![span(0, 0, tokens.len())],
+        spans: vec![span(0, 0, tokens.len(), prompt)],
         wanted,
     }
 }
@@ -74,6 +78,10 @@ fn logits(network: &mut LibraryNetwork, step: &Step) -> Result<Vec<f32>, String>
         .forward(step, &mut hidden)
         .and_then(|()| network.logits(&hidden, 0..hidden.len(), &mut logits))
         .map_err(|error| error.to_string())?;
+    // References keep zero for the token that Marian suppresses.
+    for logit in logits.iter_mut().filter(|logit| **logit < SUPPRESSED) {
+        *logit = 0.0;
+    }
     Ok(logits)
 }
 
@@ -94,17 +102,20 @@ fn logits_equal_those_of_transformers_at_every_position() {
     for_every_model(|expected| {
         let spread = expected.spread();
         let mut network = network(&expected.folder)?;
-        let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
+        let prompt = expected.prompt.len();
+        let all = expected.with_continuation();
+        // A model that encodes its prompt has no logits before the prompt's last token.
+        let first = network.encodes_at_most().map_or(0, |_| prompt - 1);
+        let rows = expected.numbers["logits"].len() / network.vocabulary();
+        let kept = &all[..first + rows];
+        let step = alone(kept, (first..kept.len()).collect(), prompt);
         let each = largest_difference(&logits(&mut network, &step)?, &expected.numbers["logits"]);
-        // The last row of the prompt alone: all rows before it are computed in one pass.
-        let last = alone(&expected.prompt, vec![expected.prompt.len() - 1]);
-        let row = network.vocabulary() * (expected.prompt.len() - 1);
+        // The last row alone: the rows of the prompt before it are computed in one pass.
+        let last = alone(kept, vec![kept.len() - 1], prompt);
+        let row = network.vocabulary() * (rows - 1);
         let last = logits(&mut network, &last)?;
         let last = largest_difference(&last, &expected.numbers["logits"][row..]);
-        let step = alone(
-            &expected.with_continuation(),
-            expected.later_positions.clone(),
-        );
+        let step = alone(&all, expected.later_positions.clone(), prompt);
         let later = logits(&mut network, &step)?;
         let later = largest_difference(&later, &expected.numbers["later_logits"]);
         let [each, last, later] = [each, last, later].map(|difference| difference / spread);
@@ -121,7 +132,8 @@ fn logits_equal_those_of_transformers_at_every_position() {
 fn greedy_continuations_equal_those_of_transformers_token_for_token() {
     for_every_model(|expected| {
         let mut network = network(&expected.folder)?;
-        let mut step = alone(&expected.prompt, vec![expected.prompt.len() - 1]);
+        let prompt = expected.prompt.len();
+        let mut step = alone(&expected.prompt, vec![prompt - 1], prompt);
         for (index, token) in expected.greedy.iter().enumerate() {
             let found = best(&logits(&mut network, &step)?);
             if found != *token {
@@ -129,7 +141,7 @@ fn greedy_continuations_equal_those_of_transformers_token_for_token() {
             }
             step = Step {
                 tokens: vec![found],
-                spans: vec![span(0, expected.prompt.len() + index, 1)],
+                spans: vec![span(0, prompt + index, 1, prompt)],
                 wanted: vec![0],
             };
         }
@@ -143,6 +155,7 @@ fn sequences_in_pieces_do_not_disturb_each_other() {
         let mut network = network(&expected.folder)?;
         let other = &expected.greedy[..30];
         let mut tokens = [expected.prompt.clone(), other.to_vec()];
+        let mut prompts = tokens.each_ref().map(Vec::len);
         let mut computed = [0, 0];
         let mut found = Vec::new();
         while found.len() < 40 {
@@ -153,7 +166,8 @@ fn sequences_in_pieces_do_not_disturb_each_other() {
                     continue;
                 }
                 step.tokens.extend(&tokens[computed[nth]..][..count]);
-                step.spans.push(span(nth, computed[nth], count));
+                step.spans
+                    .push(span(nth, computed[nth], count, prompts[nth]));
                 computed[nth] += count;
                 if computed[nth] == tokens.len() {
                     step.wanted.push(step.tokens.len() - 1);
@@ -170,6 +184,7 @@ fn sequences_in_pieces_do_not_disturb_each_other() {
                 // The other sequence ends, and a third begins on its pages.
                 network.keep_sequences(&BTreeSet::from([pages(0)[0]]));
                 tokens[1] = expected.prompt[3..].to_vec();
+                prompts[1] = tokens[1].len();
                 computed[1] = 0;
             }
         }
@@ -185,11 +200,11 @@ fn sequences_in_pieces_do_not_disturb_each_other() {
 fn a_sequence_that_was_freed_does_not_continue() {
     let model = &every_model()[0];
     let mut network = network(&model.folder).expect("loads");
-    logits(&mut network, &alone(&[1, 2, 3], vec![2])).expect("computes");
+    logits(&mut network, &alone(&[1, 2, 3], vec![2], 3)).expect("computes");
     network.keep_sequences(&BTreeSet::new());
     let next = Step {
         tokens: vec![4],
-        spans: vec![span(0, 3, 1)],
+        spans: vec![span(0, 3, 1, 3)],
         wanted: vec![0],
     };
     let error = logits(&mut network, &next).expect_err("the cache is gone");
@@ -197,10 +212,25 @@ fn a_sequence_that_was_freed_does_not_continue() {
 }
 
 #[test]
+fn a_network_that_encodes_its_prompt_has_no_logits_of_a_part_of_it() {
+    let models = every_model();
+    let model = models.iter().find(|model| model.name() == "t5");
+    let mut network = network(&model.expect("is kept").folder).expect("loads");
+    assert_eq!(network.encodes_at_most(), Some(256));
+    for (prompt, problem) in [(4, "a part of the prompt"), (0, "no prompt to encode")] {
+        let error = logits(&mut network, &alone(&[5, 6, 7], vec![2], prompt));
+        let error = error.expect_err("must be refused");
+        assert!(error.contains(problem), "{error}");
+    }
+    logits(&mut network, &alone(&[5, 6, 7], vec![2], 3)).expect("computes");
+}
+
+#[test]
 fn a_network_computes_the_same_after_it_slept() {
     let model = &every_model()[0];
     let mut network = network(&model.folder).expect("loads");
-    let step = alone(&model.prompt, vec![model.prompt.len() - 1]);
+    let prompt = model.prompt.len();
+    let step = alone(&model.prompt, vec![prompt - 1], prompt);
     let before = logits(&mut network, &step).expect("computes");
     network.sleep().expect("sleeps");
     network.wake().expect("wakes");
@@ -286,6 +316,24 @@ fn configurations_that_a_family_does_not_compute_are_refused_by_field() {
         ),
         ("mamba", "state_size", json!(8)),
         ("mamba", "time_step_rank", json!(2)),
+        ("mamba2", "use_conv_bias", json!(false)),
+        ("mamba2", "n_groups", json!(3)),
+        ("mamba2", "num_heads", json!(1_u64 << 40)),
+        ("mamba2", "time_step_limit", json!([0.0, 0.5])),
+        ("t5", "feed_forward_proj", json!("gated-tanh")),
+        ("t5", "d_model", json!(1_u64 << 30)),
+        ("t5", "num_layers", json!(5000)),
+        ("t5", "relative_attention_num_buckets", json!(6)),
+        ("t5", "relative_attention_max_distance", json!(16)),
+        ("t5", "decoder_start_token_id", json!(64)),
+        ("marian", "share_encoder_decoder_embeddings", json!(false)),
+        ("marian", "tie_word_embeddings", json!(false)),
+        ("marian", "d_model", json!(15)),
+        ("marian", "encoder_attention_heads", json!(5)),
+        ("marian", "decoder_layers", json!(5000)),
+        ("marian", "activation_function", json!("tanh")),
+        ("marian", "pad_token_id", json!(64)),
+        ("marian", "decoder_start_token_id", json!(null)),
     ] {
         let found = problem(name, field, value.clone());
         let inner = value.as_object().and_then(|object| object.keys().next());

@@ -173,6 +173,7 @@ fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
             count: tokens.len(),
             pages: pages(0, 1),
             adapter: None,
+            prompt: 0,
         }],
         wanted,
     }
@@ -265,6 +266,7 @@ fn greedy_continuations_equal_those_of_transformers_token_for_token() {
                     count: 1,
                     pages: pages(0, 1),
                     adapter: None,
+                    prompt: 0,
                 }],
                 wanted: vec![0],
             };
@@ -319,6 +321,7 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
                     count,
                     pages: pages(index, 3),
                     adapter: None,
+                    prompt: 0,
                 });
                 if count == left {
                     step.wanted.push(step.tokens.len() - 1);

@@ -121,9 +121,17 @@ fn of_library(
     let rows = match family {
         // Prompts are computed in one pass.
         LibraryFamily::Lfm2 | LibraryFamily::Phi => context,
+        // The text to read, half of the context, is encoded in one pass.
+        _ if family.encodes() => context.min(files.architecture.context.unwrap_or(context) / 2),
         _ => context.min(STEP_ROWS),
     };
-    let scores = rows.saturating_mul(heads).saturating_mul(context);
+    // T5 also holds what distances add to scores.
+    let (seen, copies) = if family.encodes() {
+        (rows, 4)
+    } else {
+        (context, 3)
+    };
+    let scores = rows.saturating_mul(heads).saturating_mul(seen);
     let tables = match family {
         // A mask of one byte for each pair of positions.
         LibraryFamily::GptBigCode => context.saturating_mul(context) / 4,
@@ -140,7 +148,7 @@ fn of_library(
         further: 0,
         // Scores, their sum with the mask, and their exponentials.
         beside: scores
-            .saturating_mul(3)
+            .saturating_mul(copies)
             .saturating_add(tables.saturating_mul(concurrency))
             .saturating_add(logits.saturating_mul(2)),
     }
@@ -239,7 +247,8 @@ mod tests {
             let origin = folder.path().join("config.json");
             let config = format!(
                 r#"{{"architectures": ["{name}"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 96,
-                    "vocab_size": 1000, "n_inner": 200}}"#
+                    "vocab_size": 1000, "n_inner": 200, "num_heads": 4, "d_kv": 24, "d_ff": 200, "num_layers": 2,
+                    "n_positions": 1000}}"#
             );
             std::fs::write(&origin, config).expect("written");
             let files = ModelFiles {
@@ -260,6 +269,8 @@ mod tests {
         assert_eq!(need("PhiForCausalLM", 2000), at_once * 4);
         let masked = 512 * row + 3 * 512 * 4 * 2000 + concurrency * 1_000_000 + logits;
         assert_eq!(need("GPTBigCodeForCausalLM", 2000), masked * 4);
+        let encoded = 1000 * row + 4 * 1000 * 4 * 1000 + concurrency * 2000 * 24 + logits;
+        assert_eq!(need("T5ForConditionalGeneration", 2000), encoded * 4);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Memory that a replica needs, before it is measured.
 
 mod candle_activations;
-mod candle_vision;
 mod candle_need;
+mod candle_vision;
 mod estimate;
 mod figures;
 mod figures_by_place;

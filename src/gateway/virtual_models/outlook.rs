@@ -238,7 +238,8 @@ mod tests {
     #[test]
     fn a_load_into_free_memory_takes_its_time_and_one_that_needs_memory_in_use_comes_last() {
         let mut pool = pool(&[(8, 4), (8, 3), (1, 6)]);
-        let of = |pool: &Pool, model: u32| Outlooks::new(&pool.view(Time(0))).outlook(ModelId(model));
+        let of =
+            |pool: &Pool, model: u32| Outlooks::new(&pool.view(Time(0))).outlook(ModelId(model));
         for (model, seconds) in [(0, 4), (1, 3), (2, 6)] {
             assert_eq!(of(&pool, model), outlook(false, false, seconds * 1_000));
         }

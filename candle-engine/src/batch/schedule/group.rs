@@ -11,6 +11,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Branch {
     pub tokens: Vec<u32>,
+    /// Number of tokens that came with the request.
+    pub prompt: usize,
     /// Tokens whose keys and values are in the cache.
     pub computed: usize,
     pub pages: Vec<Page>,
@@ -97,6 +99,7 @@ impl Group {
     pub fn new(arrival: Arrival, drafts: DraftLimits) -> Self {
         let takes_drafts = arrival.takes_drafts && drafts.tokens > 0;
         let first = Branch {
+            prompt: arrival.prompt.len(),
             tokens: arrival.prompt,
             ..Branch::default()
         };

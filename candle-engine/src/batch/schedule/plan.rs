@@ -120,6 +120,7 @@ pub(super) fn place(
         count,
         pages: branch.pages[..end.div_ceil(PAGE_TOKENS)].to_vec(),
         adapter,
+        prompt: branch.prompt,
     });
     plan.parts.push(Part {
         request,

@@ -41,7 +41,12 @@ impl CompletionWriter {
     ) -> Self {
         let echo = request.echo.as_deref();
         let letters_before = echo.map_or(0, |echo| echo.chars().count());
-        let (sampling, prompt) = (&request.sampling, &request.prompt);
+        let sampling = &request.sampling;
+        let prompt: &[u32] = if request.continues_prompt {
+            &request.prompt
+        } else {
+            &[]
+        };
         let chooser = match request.strategy {
             Strategy::Contrastive(settings) => {
                 let penalties = Penalties::new(sampling, prompt);

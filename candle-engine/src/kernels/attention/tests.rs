@@ -54,6 +54,7 @@ impl Sequence {
             count,
             pages: self.pages.clone(),
             adapter: None,
+            prompt: 0,
         }
     }
 }

@@ -41,6 +41,7 @@ fn logits(path: &Path) -> Vec<f32> {
             count: TOKENS,
             pages: (0..pages as Page).collect(),
             adapter: None,
+            prompt: 0,
         }],
         wanted: (0..TOKENS).collect(),
     };

@@ -55,6 +55,7 @@ impl Sequence {
             count,
             pages: self.pages[..self.past.div_ceil(PAGE_TOKENS)].to_vec(),
             adapter: None,
+            prompt: 0,
         }
     }
 }
