@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::random::Random;
 use super::world::World;
 use pool::{
-    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderId, Outcome, Plan, Priority,
-    Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
+    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderEffect, OrderId, Outcome, Plan,
+    Priority, Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
 };
 
 /// The number of steps between two comparisons.
@@ -92,9 +92,22 @@ impl PlansCompared {
         let view = copy.pool.view(now);
         let before = view.models.iter().find(|model| model.model == load.model)?;
         let waits = load.waits;
+        // A plan shows the first replica alone.
+        let is_single = load.replicas.is_none_or(|count| count == 1);
+        let effect = OrderEffect::from_preview(&plan).filter(|_| is_single);
         let command = Command::Load(load);
         let order = ORDER;
-        let actions = copy.feed(now, Event::OrderReceived { order, command });
+        let ordered = match effect {
+            None => Event::OrderReceived { order, command },
+            // Nothing has changed since the plan, so the order is not refused for that.
+            Some(effect) => Event::PlannedOrderReceived {
+                order,
+                command,
+                priority_max: None,
+                effect,
+            },
+        };
+        let actions = copy.feed(now, ordered);
         let done = Done::new(&actions);
         let difference = match done.refusal() {
             Some(refusal) => {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::{cleanup, order_refusals};
-use crate::types::decision::Plan;
+use crate::types::decision::{Plan, Victim};
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{OrderId, ReplicaId};
 use crate::types::order::Order;
@@ -48,15 +48,16 @@ pub(crate) fn changed(pool: &Pool, order: &Order) -> Option<Refusal> {
     (!is_same).then_some(Refusal::PlanChanged)
 }
 
-/// The refusal of an order whose load is about to be decided in another way than planned. Replicas that follow the first, and
-/// another attempt to place it, may evict nothing more.
+/// The refusal of an order whose load is about to be decided in another way than planned.
 pub(crate) fn decided_otherwise(pool: &Pool, id: OrderId, plan: &Plan) -> Option<Refusal> {
     let order = &pool.orders[&id];
     let Some(OrderEffect::Load(planned)) = &order.planned else {
         return None;
     };
-    let is_same = if order.is_placed {
-        plan.victims.is_empty()
+    // Another attempt, a replica that follows the first, and a replica in place of one that was coming end only what the plan shows.
+    let is_shown = |victim: &Victim| planned.victims.contains(&victim.replica);
+    let is_same = if order.is_placed || *planned == LoadEffect::default() {
+        plan.victims.iter().all(is_shown)
     } else {
         plan.refusal.is_none() && LoadEffect::from_placement(plan) == *planned
     };
