@@ -1,5 +1,5 @@
-//! A run of a response that its client does not wait for: its id and the numbers of its events are fixed before it begins. Its caller
-//! takes the result and stores it.
+//! A run of a response that its client does not wait for: its id and the numbers of its events are fixed before it begins. The caller
+//! takes the result, and stores it.
 
 use std::sync::{Mutex, PoisonError};
 

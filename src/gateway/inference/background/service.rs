@@ -51,6 +51,7 @@ pub(crate) async fn find(app: &App, holder: &str, id: &str) -> Result<Option<Val
     // A run keeps its record until its result is on disk.
     let entry = app.backgrounds.entry(holder, id);
     let runs = entry.is_some_and(|entry| entry.has_seat());
+    let bytes = found_bytes(&found);
     let object = move || {
         let mut response = object(&found);
         if runs {
@@ -58,7 +59,6 @@ pub(crate) async fn find(app: &App, holder: &str, id: &str) -> Result<Option<Val
         }
         Ok(response)
     };
-    let bytes = found_bytes(&found);
     app.reading.run(bytes, object).await.map(Some)
 }
 
