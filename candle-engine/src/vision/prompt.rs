@@ -27,11 +27,6 @@ pub(crate) struct PlacedImage {
 }
 
 impl PlacedImage {
-    /// Number of tokens that stand for the image.
-    pub fn tokens(&self) -> usize {
-        self.processor.tokens(self.grid)
-    }
-
     /// See [`Processor::patches`].
     pub fn patches(&self) -> Vec<f32> {
         self.processor.patches(self.grid, &self.pixels)
