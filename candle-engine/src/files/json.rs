@@ -33,3 +33,22 @@ pub(crate) fn read_json(file: &Path) -> Result<Option<Value>, EngineError> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_of_python_without_a_form_in_json_are_read_as_null() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.json");
+        assert_eq!(read_json(&file).expect("no error"), None);
+        std::fs::write(&file, r#"{"time_step_limit": [0.0, Infinity]}"#).expect("is written");
+        let read = read_json(&file).expect("reads");
+        assert_eq!(read, Some(json!({"time_step_limit": [0.0, null]})));
+        std::fs::write(&file, b"{\"a\": \"\xff\"}").expect("is written");
+        let error = read_json(&file).expect_err("it is not UTF-8");
+        assert!(error.to_string().contains("not valid JSON"), "{error}");
+    }
+}

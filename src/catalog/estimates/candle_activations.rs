@@ -125,14 +125,16 @@ fn of_library(
         _ if family.encodes() => context.min(files.architecture.context.unwrap_or(context) / 2),
         _ => context.min(STEP_ROWS),
     };
-    // T5 also holds what distances add to scores.
-    let (seen, copies) = if family.encodes() {
-        (rows, 4)
-    } else {
-        (context, 3)
+    let (seen, copies) = match family {
+        // States have no scores.
+        LibraryFamily::Mamba | LibraryFamily::Mamba2 => (0, 0),
+        // T5 also holds what distances add to scores.
+        _ if family.encodes() => (rows, 4),
+        _ => (context, 3),
     };
     let scores = rows.saturating_mul(heads).saturating_mul(seen);
     let tables = match family {
+        LibraryFamily::Mamba | LibraryFamily::Mamba2 => 0,
         // A mask of one byte for each pair of positions.
         LibraryFamily::GptBigCode => context.saturating_mul(context) / 4,
         // Cosines and sines in each layer.
@@ -269,6 +271,8 @@ mod tests {
         assert_eq!(need("PhiForCausalLM", 2000), at_once * 4);
         let masked = 512 * row + 3 * 512 * 4 * 2000 + concurrency * 1_000_000 + logits;
         assert_eq!(need("GPTBigCodeForCausalLM", 2000), masked * 4);
+        let states = 512 * row + logits;
+        assert_eq!(need("Mamba2ForCausalLM", 2000), states * 4);
         let encoded = 1000 * row + 4 * 1000 * 4 * 1000 + concurrency * 2000 * 24 + logits;
         assert_eq!(need("T5ForConditionalGeneration", 2000), encoded * 4);
     }
