@@ -229,6 +229,15 @@ mod tests {
     const WORLDS: u64 = 60;
 
     #[test]
+    fn batches_evict_only_in_their_hours_on_the_first_morning() {
+        // Loads for batches are blocked when the night before the first day ends.
+        for seed in [280, 333, 961] {
+            let report = BatchWorld::new(seed).run(0);
+            assert_eq!(report.broken, Vec::<String>::new(), "seed {seed}");
+        }
+    }
+
+    #[test]
     fn of_the_forecasts_that_a_batch_will_hold_99_in_100_are_right_in_60_worlds() {
         let mut totals = BatchTotals::default();
         for seed in 0..WORLDS {

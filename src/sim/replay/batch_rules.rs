@@ -24,6 +24,8 @@ struct Leaving {
     was_used: bool,
     reason: String,
     cause: Option<&'static str>,
+    /// The loads of the step that were recorded before.
+    loads_before: usize,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,7 @@ impl BatchReferee {
                 was_used: live.entered > 0,
                 reason: record.reason.clone(),
                 cause: record.cause,
+                loads_before: self.loads.len(),
             })),
             RecordKind::Gone => {
                 self.for_batches.remove(&replica);
@@ -78,9 +81,10 @@ impl BatchReferee {
             if leaving.cause == Some("batch_yielded") && !only_batches {
                 broken.push(format!("B5: a request has used {leaving:?}"));
             }
-            let by = loads
-                .iter()
-                .find(|(name, _)| is_taker(&leaving.reason, name));
+            // A load is recorded after the replicas that leave for it, and a step may have several loads of a model.
+            let (before, after) = loads.split_at(leaving.loads_before);
+            let mut by = after.iter().chain(before.iter().rev());
+            let by = by.find(|(name, _)| is_taker(&leaving.reason, name));
             let Some((name, true)) = by else {
                 continue;
             };
@@ -116,4 +120,65 @@ fn is_taker(reason: &str, name: &str) -> bool {
     let idle = format!(" idle: {name} waits");
     let only_batches = format!("and {name} needs its memory");
     reason.contains(&idle) || reason.contains(&only_batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stay::Stay;
+    use super::*;
+    use pool::Bytes;
+
+    const OUTSIDE: &str = "B7: no deadline requires the load";
+
+    fn load(nth: u64, cause: &'static str) -> Record {
+        Record {
+            replica: Some(ReplicaId(nth)),
+            cause: Some(cause),
+            ..Record::new(Time(0), RecordKind::Load, Some("a".into()), String::new())
+        }
+    }
+
+    fn eviction(nth: u64) -> Record {
+        let reason = String::from("yields after 9 min idle: a waits (P3)");
+        Record {
+            replica: Some(ReplicaId(nth)),
+            cause: Some("yielded"),
+            ..Record::new(Time(0), RecordKind::Evict, Some("b".into()), reason)
+        }
+    }
+
+    /// The broken rules of a step with these records, outside of the hours.
+    fn judged(records: &[Record]) -> Vec<String> {
+        let stay = Stay::new(ModelId(1), Vec::new(), Bytes(1), Time(0));
+        let idle = Live::new(ModelId(1), stay);
+        let mut referee = BatchReferee::default();
+        for record in records {
+            referee.recorded(record, Some(&idle));
+        }
+        let names = BTreeMap::from([("a".into(), ModelId(0)), ("b".into(), ModelId(1))]);
+        let terms = Terms {
+            now: Time(0),
+            may_evict: false,
+            names: &names,
+        };
+        referee.step_ends(&terms, &[], |_| Priority(0))
+    }
+
+    #[test]
+    fn a_replica_that_leaves_is_judged_by_the_load_after_it_in_a_step_with_several() {
+        let broken = judged(&[eviction(1), load(2, "batch")]);
+        assert!(
+            broken.len() == 1 && broken[0].starts_with(OUTSIDE),
+            "{broken:?}"
+        );
+        let broken = judged(&[load(2, "batch"), eviction(1), load(3, "requests")]);
+        assert_eq!(broken, Vec::<String>::new());
+        let broken = judged(&[load(3, "requests"), eviction(1), load(2, "batch")]);
+        assert!(
+            broken.len() == 1 && broken[0].starts_with(OUTSIDE),
+            "{broken:?}"
+        );
+        let broken = judged(&[load(2, "batch"), eviction(1)]);
+        assert_eq!(broken.len(), 1, "a load that was recorded before");
+    }
 }

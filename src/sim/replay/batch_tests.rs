@@ -104,3 +104,19 @@ fn a_replica_that_left_for_a_request_is_a_forced_load_again() {
     // No batch requests delay it: the stop is immediate, and the load takes 20 s.
     assert_eq!(report.all.waits.longest, Span::from_secs(20));
 }
+
+#[test]
+fn the_night_before_the_first_day_ends_in_the_morning() {
+    let mut scene = scenario(1, &[(10, 20), (10, 20)]);
+    scene.models[1].keep_hot = HOUR;
+    scene.batch_times = BatchTimes::Daily {
+        from: Span(HOUR.0 * 21),
+        length: Span(HOUR.0 * 10),
+    };
+    let seven = HOUR.0 / 1_000 * 7;
+    scene.batches = vec![batch(seven - 20, 0, 10, Span(HOUR.0 * 3))];
+    // The other model is idle at seven, but not yet for the time of P6.
+    let report = ours(&scene, &asks(&[(seven - 60, 1)]));
+    let end = ends(&report)[0].expect("it ends after keep-hot");
+    assert!(end > seven + 3_500, "{end}");
+}

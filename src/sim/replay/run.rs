@@ -633,7 +633,7 @@ impl<'a> Play<'a> {
 }
 
 impl Live {
-    fn new(model: ModelId, stay: Stay) -> Live {
+    pub(super) fn new(model: ModelId, stay: Stay) -> Live {
         Live {
             model,
             mode: None,

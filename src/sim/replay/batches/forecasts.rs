@@ -66,16 +66,17 @@ impl Play<'_> {
         if length == Span::ZERO || length >= DAY {
             return hours;
         }
+        // The hours of a day may end on the next one, and those before the first day on the first.
         let today = self.now.0 / DAY.0;
-        for day in today.saturating_sub(1)..today + HOURS_AHEAD {
-            let begins = Time(day * DAY.0 + from.0);
-            for (at, may_evict) in [(begins, true), (begins + length, false)] {
-                if at > self.now {
-                    hours.push(BatchHour {
-                        from: at,
-                        may_evict,
-                    });
-                }
+        for day in today..=today + HOURS_AHEAD {
+            let (begins, ends) = (day * DAY.0 + from.0, day * DAY.0 + from.0 + length.0);
+            let changes = [(ends.checked_sub(DAY.0), false), (Some(begins), true)];
+            for (at, may_evict) in changes {
+                hours.extend(
+                    at.map(Time)
+                        .filter(|at| *at > self.now)
+                        .map(|from| BatchHour { from, may_evict }),
+                );
             }
         }
         hours
