@@ -28,6 +28,10 @@ struct Care {
     /// The time without room, in thousandths of what it was on the last day.
     without_room: u64,
     unread: u64,
+    /// The largest share of an hour of the day that has not been read.
+    unread_hour: u64,
+    /// Another device with room is counted as independent of the model's own one. Otherwise, the better one counts.
+    adds_spares: bool,
 }
 
 const EXPECTED: Care = Care {
@@ -37,6 +41,8 @@ const EXPECTED: Care = Care {
     yields: 0,
     without_room: PERMILLE,
     unread: UNREAD_PERMILLE.0,
+    unread_hour: PERMILLE,
+    adds_spares: true,
 };
 const CAREFUL: Care = Care {
     work: 1_500,
@@ -45,6 +51,8 @@ const CAREFUL: Care = Care {
     yields: PERMILLE,
     without_room: 1_600,
     unread: UNREAD_PERMILLE.1,
+    unread_hour: 900,
+    adds_spares: false,
 };
 
 /// The requests of a batch for the model of its list.
@@ -70,7 +78,10 @@ struct List {
     /// The time after which an idle model leaves for it.
     yields: Span,
     must_begin: Option<Time>,
-    place: Vec<DeviceId>,
+    /// The devices of its replica, each with the memory that other batches cannot have.
+    place: Vec<(DeviceId, Bytes)>,
+    /// Other devices that can hold it, if it needs a single one.
+    spares: Vec<DeviceId>,
     runs_from: Time,
     /// The rest of the first part, in milliseconds.
     left: u64,

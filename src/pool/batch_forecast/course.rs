@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Course, List, PERMILLE, scaled};
 use crate::facts::room_hours::{HOUR, PARTS};
-use crate::types::ids::{DeviceId, ModelId, NodeId, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, Span, Time};
 
 /// The course does not reach further.
 const HORIZON: Span = Span::from_secs(60 * 24 * 3_600);
@@ -16,6 +16,8 @@ pub(super) const MODELS_MAX: usize = 256;
 /// The models without room after which no others are tried at the same time.
 const TRIES: usize = 16;
 const READ_FOR: Span = HOUR;
+/// Further devices on which a model may run count up to this number.
+const SPARES_MAX: usize = 8;
 
 impl Course<'_> {
     /// The ends by batch and model; `None` beyond the horizon. Batches that are missing are unknown.
@@ -61,14 +63,30 @@ impl Course<'_> {
                 continue;
             };
             list.runs_from = self.now + Span(scaled(left.0, self.care.load));
-            let shares = &self.pool.replicas[&id].shares;
-            list.place = shares.iter().map(|share| share.device).collect();
-            for share in shares {
-                let used = self.used.entry(share.device).or_default();
-                *used = *used + share.bytes;
-            }
+            // The memory of models that stay is not for batches at all.
+            let model = &self.pool.models[&list.model];
+            let stays = self.pool.keeps_from_batches(list.model, model);
+            let held = |bytes: Bytes| if stays { Bytes::ZERO } else { bytes };
+            let shares = self.pool.replicas[&id].shares.iter();
+            let place = shares.map(|share| (share.device, held(share.bytes)));
+            self.begin(&mut list, place.collect());
             self.running.push(list);
         }
+    }
+
+    /// Takes the memory of a model that begins.
+    fn begin(&mut self, list: &mut List, place: Vec<(DeviceId, Bytes)>) {
+        for (device, bytes) in &place {
+            let used = self.used.entry(*device).or_default();
+            *used = *used + *bytes;
+        }
+        if let [(own, _)] = place[..] {
+            let may_evict = self.may_evict(list, self.now);
+            let others = self.rooms(list, may_evict).map(|(id, ..)| id);
+            let others = others.filter(|id| *id != own);
+            list.spares = others.take(SPARES_MAX).collect();
+        }
+        list.place = place;
     }
 
     fn may_evict(&self, list: &List, at: Time) -> bool {
@@ -98,34 +116,47 @@ impl Course<'_> {
                 self.waiting.push(list);
                 continue;
             };
-            for device in &devices {
-                let used = self.used.entry(*device).or_default();
-                *used = *used + list.bytes;
-            }
             list.runs_from = now + wait + list.load;
-            list.place = devices;
+            let bytes = list.bytes;
+            let place = devices.into_iter().map(|device| (device, bytes));
+            self.begin(&mut list, place.collect());
             self.running.push(list);
         }
+    }
+
+    /// The devices with memory for a model, each with the time until it is free at present.
+    fn rooms(
+        &self,
+        list: &List,
+        may_evict: bool,
+    ) -> impl Iterator<Item = (DeviceId, NodeId, Span)> {
+        let allowed = self.pool.models[&list.model].spec.allowed.as_ref();
+        let devices = self.pool.devices.iter();
+        devices.filter_map(move |(id, device)| {
+            let is_allowed = allowed.is_none_or(|allowed| allowed.contains(id));
+            let takes = is_allowed && !device.takes_nothing();
+            let fits = takes && self.spare_of(*id, may_evict) >= list.bytes;
+            fits.then(|| (*id, device.node, self.kept[usize::from(may_evict)][id].1))
+        })
+    }
+
+    /// The memory of a device that other batches of the course leave.
+    fn spare_of(&self, id: DeviceId, may_evict: bool) -> Bytes {
+        let device = &self.pool.devices[&id];
+        let (kept, _) = self.kept[usize::from(may_evict)][&id];
+        let used = self.used.get(&id).copied().unwrap_or_default();
+        let taken = kept + used + device.foreign;
+        device.capacity().saturating_sub(taken)
     }
 
     /// The devices for a model, and the time until their memory is free: the earliest on one node.
     fn place_for(&self, list: &List, begins: Time) -> Option<(Vec<DeviceId>, Span)> {
         let may_evict = self.may_evict(list, self.now);
-        let allowed = self.pool.models[&list.model].spec.allowed.as_ref();
         let mut by_node: BTreeMap<NodeId, Vec<(Span, DeviceId)>> = BTreeMap::new();
-        for (id, device) in self.pool.devices.iter() {
-            let is_allowed = allowed.is_none_or(|allowed| allowed.contains(id));
-            if !is_allowed || device.takes_nothing() {
-                continue;
-            }
-            let (kept, wait) = self.kept[usize::from(may_evict)][id];
-            let used = self.used.get(id).copied().unwrap_or_default();
-            let taken = kept + used + device.foreign;
-            if device.capacity().saturating_sub(taken) >= list.bytes {
-                // The present use of the memory says nothing about later times.
-                let wait = if self.now == begins { wait } else { Span::ZERO };
-                by_node.entry(device.node).or_default().push((wait, *id));
-            }
+        for (id, node, wait) in self.rooms(list, may_evict) {
+            // The present use of the memory says nothing about later times.
+            let wait = if self.now == begins { wait } else { Span::ZERO };
+            by_node.entry(node).or_default().push((wait, id));
         }
         let count = list.devices.max(1) as usize;
         let best = by_node.into_values().filter_map(|mut devices| {
@@ -185,9 +216,9 @@ impl Course<'_> {
         let ended: Vec<List> = ended;
         for list in ended {
             self.has_room = true;
-            for device in &list.place {
+            for (device, bytes) in &list.place {
                 let used = self.used.entry(*device).or_default();
-                *used = used.saturating_sub(list.bytes);
+                *used = used.saturating_sub(*bytes);
             }
         }
     }
@@ -197,24 +228,46 @@ impl Course<'_> {
         let hour = self.pool.service.wall(self.now).0 / HOUR.0;
         let may_evict = self.may_evict(list, self.now);
         let own = self.pool.room_hours.of_model(list.model, hour);
-        let shares = list.place.iter().map(|id| {
-            let device = self.pool.devices.get(id)?;
-            let capacity = device.capacity().saturating_sub(device.foreign);
-            let spare = capacity.saturating_sub(list.bytes);
-            let parts = u128::from(spare.0) * PARTS as u128 / u128::from(capacity.0.max(1));
-            let parts = usize::try_from(parts).unwrap_or(PARTS);
-            let read_for = self.pool.room_hours.read_for(*id);
-            let share = self.pool.room_hours.of_device(*id, hour, parts, may_evict);
-            let share = share.filter(|_| read_for >= READ_FOR)?;
-            // After each time without room, the model is loaded again.
-            let yields = scaled(list.yields.0, self.care.yields);
-            let again = list.load.0.saturating_add(yields);
-            let loads = scaled(again, share.taken).saturating_mul(PERMILLE) / HOUR.0;
-            Some(share.permille.saturating_sub(loads))
-        });
-        let free = shares.map(|share| share.unwrap_or(self.care.unread)).min();
-        let room = free.unwrap_or_default().saturating_add(own).min(PERMILLE);
+        let place = list.place.iter();
+        let free = place.map(|(id, _)| self.room(list, *id, hour, may_evict));
+        let mut free = free.min().unwrap_or_default();
+        let spares = list.spares.iter();
+        for id in spares.filter(|id| self.spare_of(**id, may_evict) >= list.bytes) {
+            let room = self.room(list, *id, hour, may_evict);
+            free = if self.care.adds_spares {
+                free + scaled(PERMILLE - free, room)
+            } else {
+                free.max(room)
+            };
+        }
+        let room = free.saturating_add(own).min(PERMILLE);
         PERMILLE.saturating_sub(scaled(PERMILLE - room, self.care.without_room))
+    }
+
+    /// The part of an hour for which a device has room for the model, less the loads that it costs, in thousandths.
+    fn room(&self, list: &List, id: DeviceId, hour: u64, may_evict: bool) -> u64 {
+        let hours = &self.pool.room_hours;
+        let Some(device) = self.pool.devices.get(&id) else {
+            return self.care.unread;
+        };
+        let capacity = device.capacity().saturating_sub(device.foreign);
+        let spare = capacity.saturating_sub(list.bytes);
+        let parts = u128::from(spare.0) * PARTS as u128 / u128::from(capacity.0.max(1));
+        let parts = usize::try_from(parts).unwrap_or(PARTS);
+        let share = hours.of_device(id, hour, parts, may_evict);
+        let Some(share) = share.filter(|_| hours.read_for(id) >= READ_FOR) else {
+            return self.care.unread;
+        };
+        let most = if share.is_read {
+            PERMILLE
+        } else {
+            self.care.unread_hour
+        };
+        // After each time without room, the model is loaded again.
+        let yields = scaled(list.yields.0, self.care.yields);
+        let again = list.load.0.saturating_add(yields);
+        let loads = scaled(again, share.taken).saturating_mul(PERMILLE) / HOUR.0;
+        share.permille.min(most).saturating_sub(loads)
     }
 }
 

@@ -80,6 +80,7 @@ impl Pool {
             yields,
             must_begin: None,
             place: Vec::new(),
+            spares: Vec::new(),
             runs_from: now,
             left: 0,
         }
@@ -99,6 +100,12 @@ impl Pool {
         live.min_by_key(|(id, left)| (*left, *id))
     }
 
+    /// The model's replicas stay, with or without batches.
+    pub(super) fn keeps_from_batches(&self, id: ModelId, model: &Model) -> bool {
+        let is_wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
+        self.is_protected(id) || is_wished
+    }
+
     /// The memory of a device that batches can never have, and the time until they can have the rest.
     pub(super) fn kept_from_batches(&self, id: DeviceId, may_evict: bool) -> (Bytes, Span) {
         let (mut bytes, mut wait) = (Bytes::ZERO, Span::ZERO);
@@ -110,8 +117,7 @@ impl Pool {
             if self.serves_only_batches(replica, model) {
                 continue;
             }
-            let is_wished = model.wish.as_ref().is_some_and(|wish| wish.replicas > 0);
-            if self.is_protected(replica.model) || is_wished {
+            if self.keeps_from_batches(replica.model, model) {
                 bytes = bytes + self.held(*holder, id);
                 continue;
             }

@@ -29,6 +29,10 @@ fn spec(nth: u32, priority: u32) -> ModelSpec {
 
 /// Devices for one model each.
 fn pool(devices: u32, priorities: &[u32]) -> Pool {
+    pool_of(devices, Bytes(10), priorities)
+}
+
+fn pool_of(devices: u32, total: Bytes, priorities: &[u32]) -> Pool {
     let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
     let reading = HostReading {
         capacity: Bytes(100),
@@ -41,7 +45,7 @@ fn pool(devices: u32, priorities: &[u32]) -> Pool {
     for nth in 0..devices {
         let reading = DeviceReading {
             name: format!("gpu{nth}"),
-            total: Bytes(10),
+            total,
             ..DeviceReading::default()
         };
         let device = DeviceId(nth);
@@ -167,7 +171,15 @@ fn a_speed_is_unknown_until_a_request_was_measured_and_so_are_lists_behind_it() 
 
 #[test]
 fn a_device_that_others_need_at_the_same_hour_leaves_less_time() {
-    let mut pool = pool(1, &[0, 1]);
+    let pool = after_a_busy_morning(pool(1, &[0, 1]));
+    // It is midnight: the device is in use until noon.
+    let works = [work(1, 0, HOUR, HOURS_2, &pool)];
+    let takes = expected(&pool, ends(&pool, &works)[&1]);
+    assert!(takes > Span(12 * HOUR.0), "{takes}");
+}
+
+/// A request for model 1 runs on the first device until noon.
+fn after_a_busy_morning(mut pool: Pool) -> Pool {
     let (model, key) = (ModelId(1), KeyId(0));
     let ticket = Ticket(1);
     pool.step(pool.now, Event::RequestArrived { ticket, model, key });
@@ -186,11 +198,7 @@ fn a_device_that_others_need_at_the_same_hour_leaves_less_time() {
     };
     let readings = vec![reading];
     pool.step(pool.now, Event::GatesRead { readings });
-    let pool = after_a_quiet_half(pool);
-    // It is midnight: the device is in use until noon.
-    let works = [work(1, 0, HOUR, HOURS_2, &pool)];
-    let takes = expected(&pool, ends(&pool, &works)[&1]);
-    assert!(takes > Span(12 * HOUR.0), "{takes}");
+    after_a_quiet_half(pool)
 }
 
 fn after_a_quiet_half(mut pool: Pool) -> Pool {
@@ -264,4 +272,49 @@ fn many_models_take_a_bounded_time_and_the_last_ones_are_unknown() {
     let ends = ends(&pool, &works);
     let unknown = ends.values().filter(|end| **end == BatchEnd::Unknown);
     assert_eq!(unknown.count(), 10);
+}
+
+#[test]
+fn the_memory_of_an_always_hot_model_with_a_batch_is_counted_once() {
+    let mut pool = pool_of(1, Bytes(20), &[2, 0]);
+    let replica = *pool.replicas.keys().next().expect("always-hot");
+    pool.step(pool.now, Event::ReplicaReady { replica });
+    let pool = after_a_quiet_day(pool);
+    let works = [
+        work(1, 0, Span(3 * HOUR.0), HOURS_2, &pool),
+        work(2, 1, HOUR, HOURS_2, &pool),
+    ];
+    let found = ends(&pool, &works);
+    // 8 of 20 bytes are the always-hot model's, and the other one needs 8.
+    let other = expected(&pool, found[&2]);
+    assert!(
+        other < HOUR + MINUTE + MINUTE,
+        "it runs at the same time: {other}"
+    );
+    let own = expected(&pool, found[&1]);
+    assert!(own.0.abs_diff(3 * HOUR.0) < 2 * MINUTE.0, "{own}");
+}
+
+#[test]
+fn memory_that_an_always_hot_model_has_stays_its_own_after_its_batch() {
+    let mut pool = pool(1, &[2, 0]);
+    let replica = *pool.replicas.keys().next().expect("always-hot");
+    pool.step(pool.now, Event::ReplicaReady { replica });
+    let pool = after_a_quiet_day(pool);
+    let works = [
+        work(1, 0, MINUTE, HOURS_2, &pool),
+        work(2, 1, MINUTE, HOURS_2, &pool),
+    ];
+    assert_eq!(ends(&pool, &works)[&2], BatchEnd::Never);
+}
+
+#[test]
+fn another_device_with_room_makes_up_for_the_hours_of_the_first() {
+    let mut held = Vec::new();
+    for devices in [1, 2] {
+        let pool = after_a_busy_morning(pool(devices, &[0, 1]));
+        let works = [work(1, 0, HOUR, HOURS_2, &pool)];
+        held.push(ends(&pool, &works)[&1].will_hold(works[0].deadline));
+    }
+    assert_eq!(held, [Some(false), Some(true)]);
 }

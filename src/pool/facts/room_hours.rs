@@ -11,7 +11,7 @@ const SECOND: Span = Span::from_secs(1);
 const READ_EVERY: Span = Span::from_secs(60);
 const HOURS: usize = 24;
 /// Memory is counted in this many parts of a device.
-pub(crate) const PARTS: usize = 8;
+pub(crate) const PARTS: usize = 24;
 
 /// The memory of a device that others hold, in parts, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) struct RoomShare {
     pub permille: u64,
     /// Number of times per hour that others took memory, in thousandths.
     pub taken: u64,
+    /// The hour of the day has been read.
+    pub is_read: bool,
 }
 
 impl RoomHours {
@@ -122,7 +124,7 @@ impl RoomHours {
     }
 
     /// The share of an hour with at most `parts` of the device held by others; `None` if nothing is known. An hour of the day without
-    /// a reading counts as the mean of the others.
+    /// a reading counts as the mean of the others, or as the latest one if that had less.
     pub fn of_device(
         &self,
         device: DeviceId,
@@ -132,8 +134,16 @@ impl RoomHours {
     ) -> Option<RoomShare> {
         let day = self.devices.get(&device)?;
         let known = &day.hours[hour as usize % HOURS];
-        let own = share([known], parts, may_evict);
-        own.or_else(|| share(&day.hours, parts, may_evict))
+        share([known], parts, may_evict).or_else(|| {
+            let mean = share(&day.hours, parts, may_evict)?;
+            let read = day.hours.iter().filter(|hour| sum(&hour.all) > 0);
+            let latest = share(read.max_by_key(|hour| hour.nth), parts, may_evict);
+            Some(RoomShare {
+                permille: latest.map_or(mean.permille, |latest| mean.permille.min(latest.permille)),
+                taken: latest.map_or(mean.taken, |latest| mean.taken.max(latest.taken)),
+                is_read: false,
+            })
+        })
     }
 
     /// The part of an hour for which the model was loaded for others, in thousandths.
@@ -182,6 +192,7 @@ fn share<'a>(
     (all >= READ_EVERY.0 / SECOND.0).then(|| RoomShare {
         permille: room * 1_000 / all,
         taken: taken * HOUR.0 / all,
+        is_read: true,
     })
 }
 
@@ -221,14 +232,25 @@ mod tests {
         hours.add_device(GPU, minutes(0, 90), held(0, 0));
         hours.add_device(GPU, minutes(90, 120), held(8, 4));
         let of = |hour, parts, may_evict| hours.of_device(GPU, hour, parts, may_evict);
-        let share = |permille, taken| Some(RoomShare { permille, taken });
+        let share = |permille, taken| {
+            Some(RoomShare {
+                permille,
+                taken,
+                is_read: true,
+            })
+        };
         assert_eq!(of(0, 0, false), share(1_000, 0));
         assert_eq!(of(1, 0, false), share(500, 1_000));
         assert_eq!(of(1, 7, false), share(500, 1_000));
         assert_eq!(of(1, 4, true), share(1_000, 0), "the rest may leave");
         assert_eq!(of(1, 3, true), share(500, 1_000));
         assert_eq!(of(25, 0, false), of(1, 0, false), "the same hour yesterday");
-        assert_eq!(of(2, 0, false), share(750, 500), "the mean of the others");
+        let unread = of(2, 0, false).expect("others are read");
+        assert_eq!((unread.permille, unread.taken), (500, 1_000), "the latest");
+        assert!(!unread.is_read);
+        hours.add_device(GPU, minutes(120, 180), held(0, 0));
+        let unread = of(3, 0, false).expect("others are read");
+        assert_eq!((unread.permille, unread.taken), (833, 333), "the mean");
         assert_eq!(hours.read_for(GPU), Span::from_secs(7_200));
     }
 
