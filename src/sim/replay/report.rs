@@ -95,6 +95,8 @@ pub struct BatchResult {
     pub left: u64,
     /// The forecast when it was created.
     pub forecast: BatchEnd,
+    /// The time of the first forecast that it holds its window.
+    pub promised: Option<Time>,
     /// The time at which a miss was first expected.
     pub warned: Option<Time>,
 }
@@ -102,6 +104,12 @@ pub struct BatchResult {
 impl BatchResult {
     pub fn deadline(&self) -> Time {
         self.arrival.at + self.arrival.window
+    }
+
+    /// The first quarter of its window has a forecast that it holds the window.
+    pub fn is_promised_early(&self) -> bool {
+        let until = self.arrival.at + Span(self.arrival.window.0 / 4);
+        self.promised.is_some_and(|at| at <= until)
     }
 
     /// The forecast at its creation says that it holds its window.

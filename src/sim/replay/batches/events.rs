@@ -79,6 +79,7 @@ impl Play<'_> {
             ended: None,
             left: 0,
             forecast: pool::BatchEnd::Unknown,
+            promised: None,
             warned: None,
         });
         let deadline = arrival.at + arrival.window;

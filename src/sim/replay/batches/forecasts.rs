@@ -44,6 +44,9 @@ impl Play<'_> {
             if fresh.contains(&nth) {
                 result.forecast = end;
             }
+            if end.will_hold(result.deadline()) == Some(true) {
+                result.promised.get_or_insert(now);
+            }
             if end.is_likely_missed(result.deadline()) {
                 result.warned.get_or_insert(now);
             }
