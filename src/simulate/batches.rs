@@ -10,7 +10,7 @@ use super::progress::{clear_progress, progress};
 use super::setup::Setup;
 use super::table::short;
 use pool::{BatchEnd, ModelId, Span, Time};
-use sim::replay::{BatchArrival, BatchReport, Report, Scenario};
+use sim::replay::{BatchArrival, BatchReport, Report, Scenario, least_batch_loads};
 use sim::{BatchTotals, BatchWorld};
 
 /// The most loads for batches, in thousandths of the forced ones, and the least share of kept forecasts.
@@ -67,36 +67,42 @@ pub fn worlds(first: u64, count: u64) -> Result<(), String> {
 /// A trace that cannot be read; a broken rule, or more loads than promised.
 pub fn traces(folder: &Path, seed: u64) -> Result<(), String> {
     println!(
-        "| trace | devices | models that fit | loads for batches | forced | ratio | requests of batches | batches in time | wait mean without | with | p99 without | with |"
+        "| trace | devices | models that fit | loads for batches | forced | ratio | offline minimum | ratio | requests of batches | batches in time | wait mean without | with | p99 without | with |"
     );
-    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     let mut worst: u64 = 0;
+    let (mut loads, mut least_loads): (u64, u64) = (0, 0);
     for trace in bench::traces() {
         for devices in DEVICES {
             for capacity in CAPACITIES {
                 let label = format!("{trace} {capacity}‰ x{devices}");
                 let setup = bench::setup(folder, trace, seed, capacity, devices)?;
-                let play = |scenario: &Scenario| {
+                let play = |scenario: &Scenario, holdings: bool| {
                     let mut shown = |done, day| progress(&label, done, day);
-                    let report = compare::on(&setup, scenario, "model-pool", &mut shown)?;
+                    let report = compare::with_batches(&setup, scenario, holdings, &mut shown)?;
                     clear_progress();
                     match report.broken.first() {
                         Some(broken) => Err(format!("{label}: {broken}")),
                         None => Ok(report),
                     }
                 };
-                let without = play(&setup.scenario)?;
-                let with = play(&with_batches(&setup))?;
+                let without = play(&setup.scenario, true)?;
+                let scenario = with_batches(&setup);
+                let with = play(&scenario, false)?;
                 let batches = with.batches.clone().unwrap_or_default();
                 let mut totals = BatchTotals::default();
                 totals.add(&batches);
                 worst = worst.max(totals.loads_permille());
+                let least = least_batch_loads(&scenario, &without.holdings, &batches.batches);
+                loads += totals.loads;
+                least_loads += least;
                 println!(
-                    "| {trace} | {devices} | {} % | {} | {} | {:.2} | {:.1} % | {} of {} | {} | {} | {} | {} |",
+                    "| {trace} | {devices} | {} % | {} | {} | {:.2} | {least} | {:.2} | {:.1} % | {} of {} | {} | {} | {} | {} |",
                     capacity / 10,
                     totals.loads,
                     totals.forced,
                     totals.loads_permille() as f64 / 1_000.0,
+                    totals.loads as f64 / least.max(1) as f64,
                     done_percent(&batches),
                     totals.held,
                     totals.batches,
@@ -108,6 +114,10 @@ pub fn traces(folder: &Path, seed: u64) -> Result<(), String> {
             }
         }
     }
+    println!(
+        "\n{loads} loads for batches, {:.2} for each of the {least_loads} of the offline minimum, which is the sum of lower bounds for each model",
+        loads as f64 / least_loads.max(1) as f64
+    );
     if worst > LOADS_PERMILLE_MAX {
         return Err(format!(
             "{:.2} loads for each forced one, and at most {:.2} should be",

@@ -45,6 +45,20 @@ pub(crate) fn with_forecasts(
     play(setup, &setup.scenario, "model-pool", &options, progress)
 }
 
+/// The pool on a scenario with batches or without, perhaps with the stay of every replica.
+pub(crate) fn with_batches(
+    setup: &Setup,
+    scenario: &Scenario,
+    holdings: bool,
+    progress: &mut dyn FnMut(u64, f64),
+) -> Result<Report, String> {
+    let options = Options {
+        holdings,
+        ..Options::default()
+    };
+    play(setup, scenario, "model-pool", &options, progress)
+}
+
 /// The same on a changed scenario, with totals alone.
 pub(crate) fn on(
     setup: &Setup,

@@ -206,6 +206,8 @@ impl Accounts {
             }
         }
         if self.keep_holdings {
+            let mut idle_times = stay.idle_times;
+            idle_times.extend(stay.idle_since.map(|since| (since, now)));
             for device in stay.devices {
                 self.report.holdings.push(Holding {
                     device,
@@ -215,6 +217,7 @@ impl Accounts {
                     ready: stay.ready,
                     to: now,
                     reason: reason.to_owned(),
+                    idle: idle_times.clone(),
                 });
             }
         }

@@ -4,6 +4,7 @@
 mod accounts;
 mod baseline;
 mod baselines;
+mod batch_bound;
 mod batch_rules;
 #[cfg(test)]
 mod batch_tests;
@@ -33,6 +34,7 @@ pub use baseline::run_baseline;
 pub use baselines::{
     BASELINES, Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama,
 };
+pub use batch_bound::least_batch_loads;
 pub use bound::{Bound, bound};
 pub use clients::{Clients, run_clients};
 pub use report::{

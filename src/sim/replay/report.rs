@@ -67,6 +67,8 @@ pub struct Holding {
     pub to: Time,
     /// The reason why it left.
     pub reason: String,
+    /// The times of a minute or longer in which it was idle.
+    pub idle: Vec<(Time, Time)>,
 }
 
 /// Forecasts of waits of a second or longer, compared with the waits.

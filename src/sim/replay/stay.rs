@@ -17,7 +17,12 @@ pub(super) struct Stay {
     /// Set while it is ready and idle.
     pub idle_since: Option<Time>,
     pub idle: Span,
+    /// The idle times of a minute or longer.
+    pub idle_times: Vec<(Time, Time)>,
 }
+
+/// Shorter idle times are not kept.
+const KEPT_IDLE: Span = Span::from_secs(60);
 
 impl Stay {
     pub fn new(model: ModelId, devices: Vec<DeviceId>, bytes: Bytes, from: Time) -> Stay {
@@ -30,6 +35,7 @@ impl Stay {
             asleep: None,
             idle_since: None,
             idle: Span::ZERO,
+            idle_times: Vec::new(),
         }
     }
 
@@ -50,7 +56,11 @@ impl Stay {
 
     pub fn busy(&mut self, now: Time) {
         if let Some(since) = self.idle_since.take() {
-            self.idle = Span(self.idle.0 + now.since(since).0);
+            let idle = now.since(since);
+            self.idle = Span(self.idle.0 + idle.0);
+            if idle >= KEPT_IDLE {
+                self.idle_times.push((since, now));
+            }
         }
     }
 
