@@ -106,7 +106,7 @@ fn set(milliseconds: &AtomicU64, after: Duration) {
 mod tests {
     use axum::http::HeaderValue;
     use edge::record::Record;
-    use telemetry::{Metric, attribute};
+    use telemetry::attribute;
 
     use super::*;
     use crate::metrics::Metrics;
@@ -116,11 +116,6 @@ mod tests {
         let clock = Clock::start();
         let gen_ai = GenAi::new(Arc::clone(&counted), clock);
         (Metrics::with(clock.now(), Some(gen_ai)), counted)
-    }
-
-    fn metric(counted: &GenAiMetrics, name: &str) -> Option<Metric> {
-        let collected = counted.collect();
-        collected.into_iter().find(|metric| metric.name == name)
     }
 
     #[tokio::test]
@@ -144,7 +139,11 @@ mod tests {
             metrics.request("org/a", 599);
         })
         .await;
-        let durations = metric(&counted, "gen_ai.server.request.duration").expect("durations");
+        let metric = |name: &str| {
+            let mut collected = counted.collect().into_iter();
+            collected.find(|metric| metric.name == name)
+        };
+        let durations = metric("gen_ai.server.request.duration").expect("durations");
         let errors: Vec<_> = durations
             .points
             .iter()
@@ -166,7 +165,7 @@ mod tests {
             attribute("gen_ai.response.model", "org/a")
         );
         let sum = |name: &str| {
-            let metric = metric(&counted, name).expect("the metric");
+            let metric = metric(name).expect("the metric");
             metric.points[0].histogram.sum()
         };
         assert_eq!(sum("gen_ai.server.time_to_first_token"), 0.5);
