@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((unread.permille, unread.taken), (500, 1_000), "the latest");
         assert!(!unread.is_read);
         hours.add_device(GPU, minutes(120, 180), held(0, 0));
-        let unread = of(3, 0, false).expect("others are read");
+        let unread = hours.of_device(GPU, 3, 0, false).expect("others are read");
         assert_eq!((unread.permille, unread.taken), (833, 333), "the mean");
         assert_eq!(hours.read_for(GPU), Span::from_secs(7_200));
     }

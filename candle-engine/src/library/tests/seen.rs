@@ -87,10 +87,10 @@ fn logits_of_prompts_with_images_equal_those_of_transformers() {
             let mut network = network(&model.folder).expect("loads");
             let count = prompt.tokens.len();
             begin(&mut network, 0, &prompt.images);
-            let each = alone(&prompt.tokens, (0..count).collect());
+            let each = alone(&prompt.tokens, (0..count).collect(), count);
             let each = logits(&mut network, &each).expect("computes");
             begin(&mut network, 0, &prompt.images);
-            let last = alone(&prompt.tokens, vec![count - 1]);
+            let last = alone(&prompt.tokens, vec![count - 1], count);
             let last = logits(&mut network, &last).expect("computes");
             let row = prompt.logits.len() / count * (count - 1);
             let differences = [
@@ -120,6 +120,7 @@ fn continuations_of_images_in_pieces_equal_those_of_transformers() {
         tokens.push(model.prompt.clone());
         computed.push(0);
         found.push(Vec::new());
+        let lengths: Vec<usize> = tokens.iter().map(Vec::len).collect();
         let goals: Vec<&[u32]> = prompts.iter().map(|p| &p.greedy[..]).collect();
         let goals = [goals, vec![&model.greedy[..24]]].concat();
         while found.iter().any(|found| found.len() < 24) {
@@ -136,7 +137,8 @@ fn continuations_of_images_in_pieces_equal_those_of_transformers() {
                     begin(&mut network, nth, &prompt.images);
                 }
                 step.tokens.extend(&tokens[computed[nth]..][..count]);
-                step.spans.push(span(nth, computed[nth], count));
+                step.spans
+                    .push(span(nth, computed[nth], count, lengths[nth]));
                 computed[nth] += count;
                 if computed[nth] == tokens.len() {
                     step.wanted.push(step.tokens.len() - 1);
@@ -163,7 +165,7 @@ fn a_sequence_after_one_with_images_sees_none() {
         let (one, other) = (&prompts[0], &prompts[2]);
         let mut network = network(&model.folder).expect("loads");
         let row = |tokens: &[u32], network: &mut LibraryNetwork| {
-            let step = alone(tokens, vec![tokens.len() - 1]);
+            let step = alone(tokens, vec![tokens.len() - 1], tokens.len());
             logits(network, &step).expect("computes")
         };
         let before = row(&model.prompt, &mut network);
