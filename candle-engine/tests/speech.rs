@@ -1,4 +1,5 @@
-//! A Whisper model over HTTP, compared with the transcripts of `transformers` on the same files (`vectors/speech.py`).
+//! A Whisper model over HTTP, compared with the transcripts of `transformers` on the same files (`vectors/speech.py`). One file
+//! because all tests send the recordings of the same cases.
 
 mod support;
 

@@ -92,9 +92,9 @@ impl PlansCompared {
         let view = copy.pool.view(now);
         let before = view.models.iter().find(|model| model.model == load.model)?;
         let waits = load.waits;
-        // A plan shows the first replica alone.
-        let is_single = load.replicas.is_none_or(|count| count == 1);
-        let effect = OrderEffect::from_preview(&plan).filter(|_| is_single);
+        // A plan shows the first replica alone, and without candidates the place of a replica that may be on its way.
+        let is_exact = load.replicas.is_none_or(|count| count == 1) && !plan.candidates.is_empty();
+        let effect = OrderEffect::from_preview(&plan).filter(|_| is_exact);
         let command = Command::Load(load);
         let order = ORDER;
         let ordered = match effect {

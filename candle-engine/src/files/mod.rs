@@ -251,12 +251,15 @@ impl ModelFiles {
         })
     }
 
-    /// Rows of the embedding.
+    /// Rows of the embedding. Models that read images may describe their text in `text_config`.
     pub fn vocabulary(&self) -> usize {
-        self.spec.as_ref().map_or_else(
-            || self.config["vocab_size"].as_u64().unwrap_or(0) as usize,
-            |spec| spec.vocabulary,
-        )
+        let described = || {
+            let parts = [&self.config, &self.config["text_config"]];
+            let sizes = parts.map(|part| part["vocab_size"].as_u64());
+            sizes.into_iter().flatten().next().unwrap_or(0) as usize
+        };
+        let spec = self.spec.as_ref();
+        spec.map_or_else(described, |spec| spec.vocabulary)
     }
 
     /// Returns a tensor by its Hugging Face name.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::job::Job;
-use super::owner;
 use super::runner::Runner;
+use super::{owner, progress};
 use crate::inference::understood::real_name;
 use crate::open_batches::{
     ApiForm, BatchRecord, LearnedSpeed, MESSAGES, OpenBatch, Outcome, Status,
@@ -12,7 +12,7 @@ use crate::open_batches::{
 use crate::state::App;
 use api_types::dto::RequestCounts;
 use batch::{RequestLine, ResultError, ResultKind, ResultLine};
-use pool::{Bytes, ModelId, Span, Time};
+use pool::{Bytes, Span, Time};
 use store::StoredFile;
 
 /// Requests that get an error in one turn when a batch expires. Each is read from disk.
@@ -47,7 +47,7 @@ pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
             change(&runner.app, &record.id, ended).await;
         }
     }
-    show(runner);
+    progress::show(runner);
     sync(runner).await;
     let open: Vec<BatchRecord> = runner.app.batches.with_open(|open| {
         let open = open.values();
@@ -117,50 +117,6 @@ pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: S
             tracing::warn!(batch = record.id, %fault, "the state of a batch cannot be stored");
         }
     }
-}
-
-/// Shows the figures of the running batches.
-fn show(runner: &Runner) {
-    let snapshot = runner.app.handle.snapshot();
-    let failing = snapshot.pool.models.iter().filter_map(|view| {
-        let reason = view.last_failure.as_ref().filter(|_| view.failures > 0)?;
-        Some((view.model, (view.failures, reason.as_str())))
-    });
-    let failing = failing.collect();
-    runner.app.batches.with_open(|open| {
-        for (id, batch) in open {
-            let job = runner.jobs.get(id);
-            batch.running.in_flight = job.map_or(0, |job| job.in_flight);
-            // The results stay on disk while the files of the batch are closed.
-            if let Some(job) = job {
-                batch.running.result_bytes = job.result_bytes;
-                batch.left = job.models.iter().map(|work| work.left).collect();
-            }
-            batch.running.load_failure = load_failure(&runner.app, batch, &failing);
-        }
-    });
-}
-
-/// The failure of the first model whose requests wait because it does not load. `failing` has the failures in a row and the last
-/// reason of each model.
-fn load_failure(
-    app: &App,
-    batch: &OpenBatch,
-    failing: &BTreeMap<ModelId, (u32, &str)>,
-) -> Option<String> {
-    if failing.is_empty() {
-        return None;
-    }
-    let models = batch.record.state.models.iter().zip(&batch.left);
-    let mut waiting = models.filter(|(_, left)| **left > 0);
-    waiting.find_map(|(model, _)| {
-        let name = real_name(app, &model.name).unwrap_or(&model.name);
-        let route = app.handle.route(name)?;
-        let (failures, reason) = failing.get(&route.model)?;
-        Some(format!(
-            "{name} does not load ({failures} failures in a row): {reason}"
-        ))
-    })
 }
 
 /// Has new results written to disk, all batches at the same time, then counts them in the store.

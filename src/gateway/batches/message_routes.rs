@@ -14,6 +14,7 @@ use super::job_routes::new_state;
 use super::message_upload::{self, BodyRefusal};
 use super::owner::{holder, person, user_of};
 use super::upload::{self, Begun, SILENT_MAX};
+use super::upload_refusal;
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{
@@ -207,7 +208,9 @@ async fn receive(
     drop(pieces);
     match written.await {
         Ok(Ok(summary)) => Ok(summary),
-        Ok(Err(BodyRefusal::Upload(error))) => Err(upload::refusal(&error, limits, "requests")),
+        Ok(Err(BodyRefusal::Upload(error))) => {
+            Err(upload_refusal::refusal(&error, limits, "requests"))
+        }
         Ok(Err(BodyRefusal::Form(message))) => Err(Failure::invalid(
             "requests".to_owned(),
             format!("the body is not a list of requests: {message}"),

@@ -18,10 +18,12 @@ mod message_upload;
 mod opening;
 mod outlook;
 mod owner;
+mod progress;
 mod runner;
 mod speed;
 mod starting;
 mod upload;
+mod upload_refusal;
 
 use axum::http::Method;
 use axum::http::request::Parts;

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Request, header};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
+use super::upload_refusal::{invalid, refusal};
 use crate::open_batches::{
     HolderTotals, Reservation, SpaceError, UPLOADS_PER_HOLDER, UploadSlot, store_failed,
 };
@@ -263,10 +264,6 @@ impl Form {
     }
 }
 
-fn invalid(field: &str, message: &str) -> Failure {
-    Failure::invalid(field.to_owned(), message)
-}
-
 /// Awaits the next part, as long as the client sends something.
 async fn within<T>(
     part: impl Future<Output = Result<T, MultipartError>>,
@@ -364,39 +361,6 @@ async fn store(
             Err(Failure::internal(
                 "the file could not be written; see the server log",
             ))
-        }
-    }
-}
-
-/// The error for a client. `field` is the field with the requests.
-pub(super) fn refusal(error: &UploadError, limits: UploadLimits, field: &str) -> Failure {
-    match error {
-        UploadError::Io(error) => {
-            tracing::warn!(%error, "an upload cannot be written");
-            let message =
-                "the file cannot be stored: the server's disk refuses it; see the server log";
-            Failure::new(ErrorKind::Unavailable, "file_not_stored", message)
-        }
-        UploadError::TooLarge { limit_bytes } => {
-            let message = format!(
-                "the file is larger than {limit_bytes} bytes, the limit for a file or what is left of the key's space, with its other uploads in progress (batch.files_max, batch.per_key_size)"
-            );
-            Failure::new(ErrorKind::TooLarge, "file_too_large", message)
-        }
-        UploadError::TooManyLines { limit } => {
-            let message =
-                format!("the file has more than {limit} requests, the limit (batch.requests_max)");
-            Failure::new(ErrorKind::TooLarge, "file_too_large", message)
-        }
-        UploadError::Stopped => {
-            Failure::invalid(None, "the upload ended before the file was complete")
-        }
-        other => {
-            let mut message = other.to_string();
-            if message.contains(&limits.line_bytes_max.to_string()) {
-                message.push_str(" (batch.request_max)");
-            }
-            invalid(field, &message)
         }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
         hours.add_device(GPU, minutes(120, 180), held(0, 0));
         let unread = hours.of_device(GPU, 3, 0, false).expect("others are read");
         assert_eq!((unread.permille, unread.taken), (833, 333), "the mean");
-        assert_eq!(hours.read_for(GPU), Span::from_secs(7_200));
+        assert_eq!(hours.read_for(GPU), Span::from_secs(10_800));
     }
 
     #[test]

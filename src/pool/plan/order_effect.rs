@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::{cleanup, order_refusals};
 use crate::types::decision::{Plan, Victim};
-use crate::types::event::{Command, LoadOrder};
+use crate::types::event::Command;
 use crate::types::ids::{OrderId, ReplicaId};
 use crate::types::order::Order;
 use crate::types::order_effect::{LoadEffect, OrderEffect};
@@ -41,7 +41,14 @@ pub(crate) fn changed(pool: &Pool, order: &Order) -> Option<Refusal> {
     let planned = order.planned.as_ref()?;
     let is_same = match (&order.command, planned) {
         (Command::Load(load), OrderEffect::Load(effect)) => {
-            has_enough(pool, load) == (*effect == LoadEffect::default())
+            let coming = order_refusals::coming(pool, load.model);
+            let wanted = pool.replicas_wanted(load) as usize;
+            if *effect == LoadEffect::default() {
+                coming >= wanted
+            } else {
+                // A load that is still planned may be planned again for this order.
+                coming - pool.models[&load.model].planned.len() < wanted
+            }
         }
         (command, planned) => effect_of(pool, command).as_ref() == Some(planned),
     };
@@ -62,10 +69,6 @@ pub(crate) fn decided_otherwise(pool: &Pool, id: OrderId, plan: &Plan) -> Option
         plan.refusal.is_none() && LoadEffect::from_placement(plan) == *planned
     };
     (!is_same).then_some(Refusal::PlanChanged)
-}
-
-fn has_enough(pool: &Pool, load: &LoadOrder) -> bool {
-    order_refusals::coming(pool, load.model) >= pool.replicas_wanted(load) as usize
 }
 
 fn sorted(replicas: impl Iterator<Item = ReplicaId>) -> Vec<ReplicaId> {

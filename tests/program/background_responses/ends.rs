@@ -4,7 +4,7 @@ use serde_json::json;
 use support::service::{Pool, wait_for};
 
 use super::super::stored_responses::DatabaseLock;
-use super::{RESPONSES, body, ended, events, get, path, pool, queued};
+use super::{RESPONSES, body, events, get, path, pool, queued};
 
 /// Asserts that the events have the numbers from 0 on, and returns the last one.
 fn last_of_all(text: &str) -> (u64, String) {
@@ -127,7 +127,13 @@ fn a_response_fails_after_three_crashes_of_its_engine_with_numbers_without_gaps(
         stream.text().contains("output_text.delta")
     });
     let response = response_of(&stream.text());
-    let failed = ended(&pool, None, &response);
+    // A model that has crashed cools down; an administrator's load ends that.
+    wait_for("the end of the response", || {
+        let load = json!({"model": "writer", "wait": false});
+        pool.admin("POST", "/llm/admin/load", &load);
+        get(&pool, None, &response)["status"] == "failed"
+    });
+    let failed = get(&pool, None, &response);
     assert_eq!(failed["status"], "failed", "{failed}");
     let message = failed["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("3 times"), "{failed}");

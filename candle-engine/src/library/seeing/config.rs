@@ -8,7 +8,7 @@ use serde_json::Value;
 const SIDE_MAX: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::library) struct Config {
+pub(crate) struct Config {
     pub(super) text: TextConfig,
     pub(super) vision: VisionConfig,
 }

@@ -5,9 +5,9 @@ use super::{Seeing, SeeingFamily};
 use crate::files::ConfigFields;
 use crate::library::fields::needed;
 
-pub(in crate::library) struct Family;
+pub(crate) struct Family;
 
-pub(in crate::library) type PaddleOcrVl = Seeing<Family>;
+pub(crate) type PaddleOcrVl = Seeing<Family>;
 
 const NAMES: TowerNames = TowerNames {
     patch: "visual.vision_model.embeddings.patch_embedding",

@@ -5,9 +5,9 @@ use super::{Seeing, SeeingFamily};
 use crate::files::ConfigFields;
 use crate::library::fields::needed;
 
-pub(in crate::library) struct Family;
+pub(crate) struct Family;
 
-pub(in crate::library) type Qwen3Vl = Seeing<Family>;
+pub(crate) type Qwen3Vl = Seeing<Family>;
 
 const NAMES: TowerNames = TowerNames {
     patch: "model.visual.patch_embed.proj",

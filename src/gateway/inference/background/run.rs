@@ -264,10 +264,10 @@ async fn refused(response: Response) -> RunEnd {
     let code = body["error"]["code"].as_str().unwrap_or_default();
     match ErrorKind::of_status(status) {
         _ if LASTING.contains(&code) => failed("server_error", message, None),
-        Some(ErrorKind::TooMany | ErrorKind::Unavailable | ErrorKind::TooSlow)
-            if code != ENGINE_CRASHED =>
-        {
-            RunEnd::Later { retry_after }
+        Some(ErrorKind::TooMany) => RunEnd::Later { retry_after },
+        // A wait in the pool's queue can begin again: a seat may become free earlier than expected.
+        Some(ErrorKind::Unavailable | ErrorKind::TooSlow) if code != ENGINE_CRASHED => {
+            RunEnd::Later { retry_after: None }
         }
         _ if status.is_server_error() => RunEnd::Crashed {
             message,
@@ -325,9 +325,10 @@ mod tests {
             StatusCode::SERVICE_UNAVAILABLE,
             StatusCode::REQUEST_TIMEOUT,
         ] {
+            let is_limit = status == StatusCode::TOO_MANY_REQUESTS;
             for (header, expected) in [
                 (None, None),
-                (Some("7"), Some(Span::from_secs(7))),
+                (Some("7"), is_limit.then(|| Span::from_secs(7))),
                 (Some("soon"), None),
             ] {
                 let end = refusal(status, "queue_full", header).await;

@@ -1,0 +1,53 @@
+//! The figures of running batches that their holders see.
+
+use std::collections::BTreeMap;
+
+use super::runner::Runner;
+use crate::inference::understood::real_name;
+use crate::open_batches::OpenBatch;
+use crate::state::App;
+use pool::ModelId;
+
+/// Shows the figures of the running batches.
+pub(super) fn show(runner: &Runner) {
+    let snapshot = runner.app.handle.snapshot();
+    let failing = snapshot.pool.models.iter().filter_map(|view| {
+        let reason = view.last_failure.as_ref().filter(|_| view.failures > 0)?;
+        Some((view.model, (view.failures, reason.as_str())))
+    });
+    let failing = failing.collect();
+    runner.app.batches.with_open(|open| {
+        for (id, batch) in open {
+            let job = runner.jobs.get(id);
+            batch.running.in_flight = job.map_or(0, |job| job.in_flight);
+            // The results stay on disk while the files of the batch are closed.
+            if let Some(job) = job {
+                batch.running.result_bytes = job.result_bytes;
+                batch.left = job.models.iter().map(|work| work.left).collect();
+            }
+            batch.running.load_failure = load_failure(&runner.app, batch, &failing);
+        }
+    });
+}
+
+/// The failure of the first model whose requests wait because it does not load. `failing` has the failures in a row and the last
+/// reason of each model.
+fn load_failure(
+    app: &App,
+    batch: &OpenBatch,
+    failing: &BTreeMap<ModelId, (u32, &str)>,
+) -> Option<String> {
+    if failing.is_empty() {
+        return None;
+    }
+    let models = batch.record.state.models.iter().zip(&batch.left);
+    let mut waiting = models.filter(|(_, left)| **left > 0);
+    waiting.find_map(|(model, _)| {
+        let name = real_name(app, &model.name).unwrap_or(&model.name);
+        let route = app.handle.route(name)?;
+        let (failures, reason) = failing.get(&route.model)?;
+        Some(format!(
+            "{name} does not load ({failures} failures in a row): {reason}"
+        ))
+    })
+}
