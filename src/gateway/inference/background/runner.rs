@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::holder;
-use super::settle::{Counts, end_with, fail, later, settle};
+use super::settle::{RunCounts, end_with, fail, later, settle};
 use crate::open_background::Entry;
 use crate::runner_lock;
 use crate::state::App;
@@ -99,7 +99,7 @@ async fn turn(app: App, entry: Entry, ending: CancellationToken) -> Entry {
             id = entry.head.id,
             "the turn of a background response panicked; trying again"
         );
-        later(&app, &entry, Counts::new(&entry.head), None);
+        later(&app, &entry, RunCounts::new(&entry.head), None);
     }
     entry
 }

@@ -25,31 +25,31 @@ const CUTS_MAX: u32 = 3;
 
 /// The counts of a response's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct RunCounts {
     runs: u32,
     cuts: u32,
 }
 
-impl Counts {
-    pub(super) fn new(head: &BackgroundHead) -> Counts {
-        Counts {
+impl RunCounts {
+    pub(super) fn new(head: &BackgroundHead) -> RunCounts {
+        RunCounts {
             runs: head.runs,
             cuts: head.cuts,
         }
     }
 
     /// The counts after a run of this response. Only a run that an engine's crash has cut counts as cut.
-    fn after(found: &BackgroundResponse, report: &RunReport) -> Counts {
+    fn after(found: &BackgroundResponse, report: &RunReport) -> RunCounts {
         let is_cut = matches!(report.end, RunEnd::Crashed { .. });
-        Counts {
+        RunCounts {
             runs: found.runs + u32::from(report.has_begun),
             cuts: found.cuts + u32::from(is_cut),
         }
     }
 
     /// The counts on disk while the run is not settled.
-    fn on_disk(found: &BackgroundResponse, has_begun: bool) -> Counts {
-        Counts {
+    fn on_disk(found: &BackgroundResponse, has_begun: bool) -> RunCounts {
+        RunCounts {
             runs: found.runs + u32::from(has_begun),
             cuts: found.cuts + u32::from(has_begun),
         }
@@ -83,7 +83,7 @@ pub(super) async fn settle(app: &App, entry: &Entry, ending: &CancellationToken)
         Ok(None) => return app.backgrounds.with(|entries| entries.remove(&head.id)),
         Err(fault) => {
             tracing::warn!(%fault, "a background response cannot be read; trying again");
-            return later(app, entry, Counts::new(head), None);
+            return later(app, entry, RunCounts::new(head), None);
         }
     };
     if found.cuts >= CUTS_MAX {
@@ -103,7 +103,7 @@ pub(super) async fn settle(app: &App, entry: &Entry, ending: &CancellationToken)
         let message = "internal error; see the server log".to_owned();
         failed("server_error", message, None).into()
     });
-    let counts = Counts::after(&found, &report);
+    let counts = RunCounts::after(&found, &report);
     let RunReport { end, has_begun } = report;
     let end = match end {
         RunEnd::Gone => return app.backgrounds.with(|entries| entries.remove(&head.id)),
@@ -120,8 +120,8 @@ pub(super) async fn settle(app: &App, entry: &Entry, ending: &CancellationToken)
             fail("server_error", message, response)
         }
         RunEnd::Later { .. } | RunEnd::Crashed { .. } => {
-            if counts != Counts::on_disk(&found, has_begun) {
-                let Counts { runs, cuts } = counts;
+            if counts != RunCounts::on_disk(&found, has_begun) {
+                let RunCounts { runs, cuts } = counts;
                 let set = app.handle.store().set_background_runs(&head.id, runs, cuts);
                 if let Err(fault) = set.await {
                     tracing::warn!(%fault, "a run of a background response cannot be counted");
@@ -152,7 +152,7 @@ async fn announce(app: &App, entry: &Entry, found: &Arc<BackgroundResponse>) {
 }
 
 /// Lets a response wait for another run.
-pub(super) fn later(app: &App, entry: &Entry, counts: Counts, retry_after: Option<Span>) {
+pub(super) fn later(app: &App, entry: &Entry, counts: RunCounts, retry_after: Option<Span>) {
     let has_begun = counts.runs > entry.head.runs;
     let tries = if has_begun { 1 } else { entry.tries + 1 };
     let wait = backoff::wait(tries, &entry.head.id, retry_after);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn only_a_run_that_was_cut_by_a_crash_or_a_restart_counts_as_cut() {
         let found = found(4, 1);
-        let counts = |end, has_begun| Counts::after(&found, &RunReport { end, has_begun });
+        let counts = |end, has_begun| RunCounts::after(&found, &RunReport { end, has_begun });
         let later = || RunEnd::Later { retry_after: None };
         for (end, has_begun, runs, cuts) in [
             (later(), false, 4, 1),
@@ -293,11 +293,11 @@ mod tests {
             (crash(), true, 5, 2),
         ] {
             let label = format!("{end:?} {has_begun}");
-            assert_eq!(counts(end, has_begun), Counts { runs, cuts }, "{label}");
+            assert_eq!(counts(end, has_begun), RunCounts { runs, cuts }, "{label}");
         }
         // If the process ends during the run, the run counts as cut.
-        let cut = Counts { runs: 5, cuts: 2 };
-        assert_eq!(Counts::on_disk(&found, true), cut);
+        let cut = RunCounts { runs: 5, cuts: 2 };
+        assert_eq!(RunCounts::on_disk(&found, true), cut);
     }
 
     #[tokio::test]
