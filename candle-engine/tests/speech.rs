@@ -1,5 +1,6 @@
-//! A Whisper model over HTTP, compared with the transcripts of `transformers` on the same files (`vectors/speech.py`). One file
-//! because all tests send the recordings of the same cases.
+//! A Whisper model over HTTP, compared with the transcripts of `transformers` on the same files (`vectors/speech.py`).
+//!
+//! One file because all tests send the recordings of the same cases.
 
 mod support;
 

@@ -90,11 +90,8 @@ fn every_model() -> Vec<ReferenceResults> {
     let mut folders: Vec<PathBuf> = entries
         .map(|entry| entry.expect("an entry").path())
         .collect();
-    folders.retain(|folder| {
-        // Recordings have references too.
-        let has = |name: &str| folder.join(name).exists();
-        has("config.json") && has("expected.safetensors") && has("expected.json")
-    });
+    let names = ["config.json", "expected.safetensors", "expected.json"];
+    folders.retain(|folder| names.iter().all(|name| folder.join(name).exists()));
     folders.sort();
     assert!(folders.len() >= FAMILIES_AT_LEAST, "{}", folders.len());
     folders

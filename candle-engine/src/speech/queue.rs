@@ -126,7 +126,7 @@ mod tests {
             sender,
             places: Arc::default(),
         };
-        let place = || queue.place().ok().expect("a place");
+        let place = || queue.place().unwrap_or_else(|_| panic!("no place"));
         let mut places: Vec<QueueSlot> = (0..REQUESTS_MAX).map(|_| place()).collect();
         for _ in 0..2 {
             let error = queue.place().err().expect("no place");

@@ -47,7 +47,7 @@ pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
             change(&runner.app, &record.id, ended).await;
         }
     }
-    progress::show(runner);
+    progress::show(&runner.app, &runner.jobs);
     sync(runner).await;
     let open: Vec<BatchRecord> = runner.app.batches.with_open(|open| {
         let open = open.values();

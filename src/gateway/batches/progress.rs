@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use super::runner::Runner;
+use super::job::Job;
 use crate::inference::understood::real_name;
 use crate::open_batches::OpenBatch;
 use crate::state::App;
 use pool::ModelId;
 
 /// Shows the figures of the running batches.
-pub(super) fn show(runner: &Runner) {
-    let snapshot = runner.app.handle.snapshot();
+pub(super) fn show(app: &App, jobs: &BTreeMap<String, Job>) {
+    let snapshot = app.handle.snapshot();
     let failing = snapshot.pool.models.iter().filter_map(|view| {
         let reason = view.last_failure.as_ref().filter(|_| view.failures > 0)?;
         Some((view.model, (view.failures, reason.as_str())))
     });
     let failing = failing.collect();
-    runner.app.batches.with_open(|open| {
+    app.batches.with_open(|open| {
         for (id, batch) in open {
-            let job = runner.jobs.get(id);
+            let job = jobs.get(id);
             batch.running.in_flight = job.map_or(0, |job| job.in_flight);
             // The results stay on disk while the files of the batch are closed.
             if let Some(job) = job {
                 batch.running.result_bytes = job.result_bytes;
                 batch.left = job.models.iter().map(|work| work.left).collect();
             }
-            batch.running.load_failure = load_failure(&runner.app, batch, &failing);
+            batch.running.load_failure = load_failure(app, batch, &failing);
         }
     });
 }

@@ -255,7 +255,7 @@ mod tests {
             model: ModelId(0),
             ..holding(20, 30, &[])
         };
-        assert_eq!(least(&[own.clone()], 100), 0);
+        assert_eq!(least(core::slice::from_ref(&own), 100), 0);
         // Another model takes the memory from minute 40 to minute 60.
         let all = [own, holding(40, 60, &[])];
         assert_eq!([20, 21].map(|minutes| least(&all, minutes)), [0, 1]);

@@ -116,8 +116,8 @@ impl Tower {
             (first, second, exact - floor)
         };
         let count = rows * columns;
-        let mut indices = vec![Vec::with_capacity(count); 4];
-        let mut shares = vec![Vec::with_capacity(count); 4];
+        let mut indices: [Vec<_>; 4] = std::array::from_fn(|_| Vec::with_capacity(count));
+        let mut shares: [Vec<_>; 4] = std::array::from_fn(|_| Vec::with_capacity(count));
         for (row, column) in image.places() {
             let (top, bottom, down) = near(row, rows);
             let (left, right, across) = near(column, columns);
