@@ -138,10 +138,14 @@ fn a_fallback_uses_the_next_member_after_a_failure_before_the_first_token() {
 #[test]
 fn a_request_without_memory_for_its_copy_has_no_fallback() {
     // A caller may use half of the three quarters for large bodies: 1.5 MiB.
-    let config = "server: {bodies_memory: 4MiB, body_limit: 2MiB}\nvirtual_models: {safe: {fallback: [broken, good]}}\n";
+    let env = [
+        ("MODEL_POOL__SERVER__BODIES_MEMORY", "4MiB"),
+        ("MODEL_POOL__SERVER__BODY_LIMIT", "2MiB"),
+    ];
+    let config = "virtual_models: {safe: {fallback: [broken, good]}}\n";
     let broken = stub("broken", &["--status", "500"]);
     let good = stub("good", &["--tokens", "3"]);
-    let pool = Pool::with_models(&[broken, good], config);
+    let pool = Pool::with_env(&[broken, good], config, &env);
     let send = |bytes: usize| ask_with(&pool, &body("safe", &"x".repeat(bytes)), None);
     let (status, response, member) = send(600 << 10);
     assert_eq!((status, member.as_str()), (200, "good"), "{response}");
