@@ -61,7 +61,7 @@ pub(crate) fn decided_otherwise(pool: &Pool, id: OrderId, plan: &Plan) -> Option
     let Some(OrderEffect::Load(planned)) = &order.planned else {
         return None;
     };
-    // Another attempt, a replica that follows the first, and a replica in place of one that was coming end only what the plan shows.
+    // Another attempt, a later replica, and the replacement of a replica that was coming may end only what the plan shows.
     let is_shown = |victim: &Victim| planned.victims.contains(&victim.replica);
     let is_same = if order.is_placed || *planned == LoadEffect::default() {
         plan.victims.iter().all(is_shown)

@@ -17,7 +17,7 @@ struct Window {
     to: Time,
 }
 
-/// The fewest loads for the batches of all models. `holdings` are those of the same replay without batches; `results` say how much of
+/// The fewest loads for the batches of all models. `holdings` come from the same replay without batches; `results` say how much of
 /// each batch has run, and the same amount is to run here.
 ///
 /// For each model, the longest times with room count, each for one load, until they hold all of its requests. A time in which the model is

@@ -1,5 +1,5 @@
-//! One turn of a background response: its run, and the end of the run. A result stays in memory until it is on disk. The response is
-//! shown as in progress until then.
+//! One turn of a background response: its run, and the end of the run. A result stays in memory until it is on disk, and the
+//! response is in progress as long.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
