@@ -310,7 +310,8 @@ fn usage_and_limits_count_at_the_member() {
 fn orders_name_a_model_and_not_a_virtual_one() {
     let config = "virtual_models: {coder: {any_of: [a]}}\n";
     let pool = Pool::with_models(&[stub("a", &["--tokens", "1"])], config);
-    let (_, response) = pool.admin("POST", "/llm/admin/unload", &json!({"model": "coder"}));
+    let (status, response) = pool.admin("POST", "/llm/admin/unload", &json!({"model": "coder"}));
+    assert_eq!(status, 404, "{response}");
     let message = response["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("coder is a virtual model; name one of its members: a"),

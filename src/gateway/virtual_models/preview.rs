@@ -8,7 +8,7 @@ use crate::auth::sight::Sight;
 use crate::state::App;
 use crate::virtual_table::table::{Rule, Table, VirtualModel};
 use api_types::dto::{VirtualChoice, VirtualMember, VirtualModelList, VirtualModelView};
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use config::VirtualModelsSection;
 use controller::{Handle, Route};
 
@@ -164,5 +164,5 @@ pub(crate) fn needs_model(model: &VirtualModel) -> Failure {
         model.name,
         names.join(", ")
     );
-    Failure::invalid("model".to_owned(), message)
+    Failure::new(ErrorKind::NotFound, "model_not_found", message)
 }
