@@ -6,13 +6,15 @@ use super::job::Job;
 use crate::inference::understood::real_name;
 use crate::open_batches::OpenBatch;
 use crate::state::App;
-use pool::ModelId;
+use pool::{ModelId, ModelState};
 
 /// Shows the figures of the running batches.
 pub(super) fn show(app: &App, jobs: &BTreeMap<String, Job>) {
     let snapshot = app.handle.snapshot();
     let failing = snapshot.pool.models.iter().filter_map(|view| {
-        let reason = view.last_failure.as_ref().filter(|_| view.failures > 0)?;
+        // Failures are forgotten some time after a load that succeeded.
+        let is_failing = view.failures > 0 && !matches!(view.state, ModelState::Ready);
+        let reason = view.last_failure.as_ref().filter(|_| is_failing)?;
         Some((view.model, (view.failures, reason.as_str())))
     });
     let failing = failing.collect();
