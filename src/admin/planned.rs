@@ -16,7 +16,7 @@ use gateway::fields::{Fields, read};
 use gateway::inference::understood;
 use gateway::known_model::known;
 use gateway::state::App;
-use pool::{OrderEffect, Outcome, Plan, Refusal};
+use pool::{LoadPreview, OrderEffect, Outcome, Plan, Refusal};
 
 /// A change that has been planned.
 #[derive(Debug)]
@@ -44,16 +44,15 @@ pub async fn load(
     let force = order.force;
     let PlannedLoad {
         refusal,
-        plan,
+        preview,
         before,
     } = app.handle.planned_load(order, admin.priority_max()).await?;
     if let Some(refusal) = refusal.filter(is_above_group) {
         return Err(order_refused(app, name, refusal));
     }
-    let Some((plan, expected)) = plan else {
+    let Some((LoadPreview { plan, effect }, expected)) = preview else {
         return Err(not_served(name));
     };
-    let effect = OrderEffect::from_preview(&plan);
     let sight = admin.of_group().map(|admin| &admin.user.sight);
     let plan = hide_refusal(plan, sight);
     let mut view = PlanView::from_plan(&plan, expected, force, before.pool.now, &before);

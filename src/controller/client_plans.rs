@@ -54,6 +54,7 @@ impl Handle {
         // The turn ends with the work, even if the client has disconnected.
         self.in_copy(move |pool| {
             let planned = pool.preview_with_forecast(clock.now(), &load);
+            let planned = planned.map(|(preview, expected)| (preview.plan, expected));
             let now = clock.now();
             plans.latest(now).insert(model, (now, planned.clone()));
             drop(turn);

@@ -318,8 +318,11 @@ impl Handle {
         load: LoadOrder,
     ) -> Result<Option<(Plan, Option<Span>)>, ControllerBusy> {
         let clock = self.clock;
-        self.in_copy(move |pool| pool.preview_with_forecast(clock.now(), &load))
-            .await
+        self.in_copy(move |pool| {
+            let (preview, expected) = pool.preview_with_forecast(clock.now(), &load)?;
+            Some((preview.plan, expected))
+        })
+        .await
     }
 
     /// Computes with a copy of the pool, on a thread that may block: with thousands of devices it takes many milliseconds.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use crate::handle::{ControllerBusy, Handle};
 use crate::view::Snapshot;
 use crate::what_if::{Assumptions, WhatIf, what_if};
-use pool::{Command, LoadOrder, OrderEffect, Plan, Pool, PoolView, Priority, Refusal, Span, Time};
+use pool::{
+    Command, LoadOrder, LoadPreview, OrderEffect, Pool, PoolView, Priority, Refusal, Span, Time,
+};
 
 /// A planned load.
 #[derive(Debug)]
 pub struct PlannedLoad {
     /// The refusal that a caller with these rights gets, whatever the plan is.
     pub refusal: Option<Refusal>,
-    /// The decision with the expected time until the load has ended. `None` for a model that is not served.
-    pub plan: Option<(Plan, Option<Span>)>,
+    /// The decision and its effect, with the expected time until the load has ended. `None` for a model that is not served.
+    pub preview: Option<(LoadPreview, Option<Span>)>,
     /// The pool before the load.
     pub before: Arc<Snapshot>,
 }
@@ -38,12 +40,12 @@ impl Handle {
         priority_max: Option<Priority>,
     ) -> Result<PlannedLoad, ControllerBusy> {
         let clock = self.clock();
-        let (refusal, plan, view) = self
+        let (refusal, preview, view) = self
             .in_copy(move |pool| load_in(pool, clock.now(), &load, priority_max))
             .await?;
         Ok(PlannedLoad {
             refusal,
-            plan,
+            preview,
             before: before(self.snapshot(), view),
         })
     }
@@ -70,7 +72,11 @@ impl Handle {
     }
 }
 
-type LoadInCopy = (Option<Refusal>, Option<(Plan, Option<Span>)>, PoolView);
+type LoadInCopy = (
+    Option<Refusal>,
+    Option<(LoadPreview, Option<Span>)>,
+    PoolView,
+);
 
 fn load_in(pool: Pool, now: Time, load: &LoadOrder, priority_max: Option<Priority>) -> LoadInCopy {
     let refusal = priority_max.and_then(|most| {

@@ -124,7 +124,9 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
             waits: true,
         };
         let plan = pool.clone().preview_with_forecast(now, &load);
-        response.next.extend(plan);
+        response
+            .next
+            .extend(plan.map(|(preview, expected)| (preview.plan, expected)));
     }
     response
 }

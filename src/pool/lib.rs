@@ -35,6 +35,7 @@ pub use plan::measurement::{MeasuredPeak, peak_after_exit, peak_after_reading};
 pub use plan::orders::REPLICAS_MAX;
 pub use plan::prefetch::{PrefetchCandidate, ReadAheadHistory, read_ahead_budget};
 pub use plan::readings::reading_interval;
+pub use preview::LoadPreview;
 pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
@@ -67,7 +68,7 @@ pub use types::node_demand::{
 };
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};
-pub use types::order_effect::{LoadEffect, OrderEffect};
+pub use types::order_effect::{FirstPlacement, LoadEffect, OrderEffect};
 pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};

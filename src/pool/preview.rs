@@ -11,30 +11,56 @@ use crate::types::decision::{Decision, Plan, Prospect};
 use crate::types::event::{Command, Event, LoadOrder};
 use crate::types::ids::{OrderId, Priority, ShapeId, Span, Time};
 use crate::types::order::Order;
-use crate::types::order_effect::OrderEffect;
+use crate::types::order_effect::{FirstPlacement, LoadEffect, OrderEffect};
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
 /// The load's order in the copy.
 const ORDER: OrderId = OrderId(u64::MAX);
 
+/// The plan of a load, and the effect that the pool compares if the load is ordered as planned.
+#[derive(Clone, Debug)]
+pub struct LoadPreview {
+    pub plan: Plan,
+    /// `None` if the load is refused or waits for a node.
+    pub effect: Option<OrderEffect>,
+}
+
+impl LoadPreview {
+    fn new(plan: Plan, effect: impl FnOnce(&Plan) -> LoadEffect) -> LoadPreview {
+        let begins = plan.refusal.is_none() && plan.node.is_none();
+        let effect = begins.then(|| OrderEffect::Load(effect(&plan)));
+        LoadPreview { plan, effect }
+    }
+
+    fn places(plan: Plan) -> LoadPreview {
+        let places = |plan: &Plan| LoadEffect::Places(FirstPlacement::from_plan(plan));
+        LoadPreview::new(plan, places)
+    }
+}
+
 impl Pool {
     /// The plan of a load, made in a copy of the pool. Orders that the store is still writing take effect first.
-    pub fn preview(mut self, now: Time, load: &LoadOrder) -> Option<Plan> {
+    pub fn preview(self, now: Time, load: &LoadOrder) -> Option<Plan> {
+        Some(self.preview_with_effect(now, load)?.plan)
+    }
+
+    /// Like [`Pool::preview`], with the effect that an order as planned is compared with.
+    pub fn preview_with_effect(mut self, now: Time, load: &LoadOrder) -> Option<LoadPreview> {
         self.carry_out(now, load)
     }
 
-    /// Like [`Pool::preview`], with the expected time until the load has ended. `None` if that is unknown: the load is refused, or
+    /// Like [`Pool::preview_with_effect`], with the expected time until the load has ended. `None` if that is unknown: the load is refused, or
     /// waits for a node.
     pub fn preview_with_forecast(
         mut self,
         now: Time,
         load: &LoadOrder,
-    ) -> Option<(Plan, Option<Span>)> {
-        let plan = self.carry_out(now, load)?;
-        let is_known = plan.refusal.is_none() && plan.node.is_none();
+    ) -> Option<(LoadPreview, Option<Span>)> {
+        let preview = self.carry_out(now, load)?;
+        let is_known = preview.effect.is_some();
         let expected = is_known.then(|| self.settles_in(ORDER)).flatten();
-        Some((plan, expected))
+        Some((preview, expected))
     }
 
     /// The effect of an order other than a load, if it began now; `None` for kinds of orders that have no plan.
@@ -54,7 +80,7 @@ impl Pool {
     }
 
     /// Carries the load out up to the first decision about it, and returns its plan.
-    fn carry_out(&mut self, now: Time, load: &LoadOrder) -> Option<Plan> {
+    fn carry_out(&mut self, now: Time, load: &LoadOrder) -> Option<LoadPreview> {
         let model = self.models.get(&load.model);
         model.filter(|model| !model.removed)?;
         let mut next = Some(Event::OrderReceived {
@@ -72,18 +98,19 @@ impl Pool {
             let mut settled = response.actions.into_iter().filter_map(refusal_of_load);
             if let Some((refusal, plan)) = settled.next() {
                 let explained = || place::explain(self, &requirements());
-                return Some(refused(plan.map_or_else(explained, |plan| *plan), refusal));
+                let plan = refused(plan.map_or_else(explained, |plan| *plan), refusal);
+                return Some(LoadPreview { plan, effect: None });
             }
             next = self.orders.saving().map(|order| Event::Saved { order });
         }
         let requirements = orders::requirements_of(self, load, self.now, ORDER);
-        let mut plan = self.plan_without_decision(load, &requirements);
-        if let Some(node) = &mut plan.node {
+        let mut preview = self.plan_without_decision(load, &requirements);
+        if let Some(node) = &mut preview.plan.node {
             let shapes = self.node_demand.shapes();
             let mut new = requested.iter().filter_map(|shape| shapes.get(shape));
             node.is_open &= !new.any(|shape| shape.name == node.shape);
         }
-        Some(plan)
+        Some(preview)
     }
 
     /// Returns true if the decision is the first about the load, once it has begun.
@@ -97,9 +124,14 @@ impl Pool {
             }
     }
 
-    fn plan_by(&self, load: &LoadOrder, requirements: &Requirements, decision: Decision) -> Plan {
+    fn plan_by(
+        &self,
+        load: &LoadOrder,
+        requirements: &Requirements,
+        decision: Decision,
+    ) -> LoadPreview {
         let explained = place::explain(self, requirements);
-        match decision {
+        let plan = match decision {
             Decision::Promise { plan, .. } => Plan {
                 candidates: explained.candidates,
                 chosen: explained.chosen,
@@ -113,15 +145,16 @@ impl Pool {
                 outcome: Outcome::Refused { refusal, .. },
                 ..
             } => refused(explained, refusal),
-            _ => self.plan_without_decision(load, requirements),
-        }
+            _ => return self.plan_without_decision(load, requirements),
+        };
+        LoadPreview::places(plan)
     }
 
     /// The plan of a load that has enough replicas, or waits.
-    fn plan_without_decision(&self, load: &LoadOrder, requirements: &Requirements) -> Plan {
+    fn plan_without_decision(&self, load: &LoadOrder, requirements: &Requirements) -> LoadPreview {
         let mut plan = place::explain(self, requirements);
         if let Some(refusal) = order_refusals::damaged(self, load.model) {
-            return refused(plan, refusal);
+            return LoadPreview::places(refused(plan, refusal));
         }
         let wanted = self.orders.get(&ORDER).map(|order| order.replicas);
         if wanted.is_some_and(|wanted| self.coming(load) >= wanted as usize) {
@@ -138,7 +171,7 @@ impl Pool {
                 .collect();
             plan.refusal = None;
             plan.prospect = Prospect::Now;
-            return plan;
+            return LoadPreview::new(plan, |_| LoadEffect::HasReplicas);
         }
         // A load that is placed in some other way requests no node.
         plan.node = node_demand::would_request(self, requirements, &plan);
@@ -154,7 +187,7 @@ impl Pool {
         // The load gets the same refusal for the replicas that it lacks.
         let explained = |refusal| node_demand::explained(self, requirements, refusal);
         plan.refusal = plan.refusal.map(explained);
-        plan
+        LoadPreview::places(plan)
     }
 
     fn coming(&self, load: &LoadOrder) -> usize {

@@ -126,6 +126,7 @@ impl Pool {
             self.agenda.set_timer(replica, at);
         }
         self.demand_index.end_step();
+        self.orders.end_step();
     }
 }
 

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::random::Random;
 use super::world::World;
 use pool::{
-    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderEffect, OrderId, Outcome, Plan,
-    Priority, Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
+    Action, Command, Event, LoadOrder, ModelId, ModelView, OrderId, Outcome, Plan, Priority,
+    Prospect, Record, RecordKind, ReplicaId, Span, StopReason,
 };
 
 /// The number of steps between two comparisons.
@@ -88,13 +88,14 @@ impl PlansCompared {
             copy.feed(now, Event::Saved { order });
         }
         copy.feed(now, Event::TimerFired);
-        let plan = copy.pool.clone().preview(now, planned)?;
+        let preview = copy.pool.clone().preview_with_effect(now, planned)?;
+        let plan = preview.plan;
         let view = copy.pool.view(now);
         let before = view.models.iter().find(|model| model.model == load.model)?;
         let waits = load.waits;
-        // A plan shows the first replica alone, and without candidates the place of a replica that may be on its way.
-        let is_exact = load.replicas.is_none_or(|count| count == 1) && !plan.candidates.is_empty();
-        let effect = OrderEffect::from_preview(&plan).filter(|_| is_exact);
+        // A plan shows the first replica alone. Later ones are refused if they evict more.
+        let is_exact = load.replicas.is_none_or(|count| count == 1);
+        let effect = preview.effect.filter(|_| is_exact);
         let command = Command::Load(load);
         let order = ORDER;
         let ordered = match effect {

@@ -220,7 +220,8 @@ mod snapshots {
         pub fn plan(&self, load: &LoadOrder) -> (Plan, Option<Span>) {
             let pool = self.pool.clone();
             let planned = pool.preview_with_forecast(self.now, load);
-            planned.expect("the model is known")
+            let (preview, expected) = planned.expect("the model is known");
+            (preview.plan, expected)
         }
 
         fn hear(&mut self, event: Event) -> Vec<Action> {

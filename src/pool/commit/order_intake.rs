@@ -48,10 +48,10 @@ impl Pool {
 
     /// The order's wish is durable, so the order takes effect.
     pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Actions) {
-        let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
+        if self.orders.get(&id).is_none_or(|order| order.saved) {
             return;
-        };
-        order.saved = true;
+        }
+        self.orders.begin(id);
         if let Some(refusal) = order_effect::changed(self, &self.orders[&id]) {
             self.take_back_unbegun(id, actions);
             self.refuse_order(id, refusal, None, actions);

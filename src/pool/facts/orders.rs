@@ -2,6 +2,7 @@
 //! known yet (D1). Reads like a map of the orders. Makes no choices.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::ops::Deref;
 
 use crate::types::action::Wish;
@@ -17,6 +18,8 @@ pub(crate) struct Orders {
     saving: Option<Save>,
     /// Orders that wait for the store.
     queue: VecDeque<OrderId>,
+    /// Orders that have begun in this step.
+    begun: Vec<OrderId>,
     /// Wishes from before a restart for models that the catalogue does not have yet.
     unmet: BTreeMap<ModelId, (Override, Option<LoadWish>)>,
 }
@@ -40,6 +43,29 @@ impl Orders {
 
     pub fn get_mut(&mut self, id: &OrderId) -> Option<&mut Order> {
         self.open.get_mut(id)
+    }
+
+    /// The store holds the order's wish, so the order begins.
+    pub fn begin(&mut self, id: OrderId) {
+        if let Some(order) = self.open.get_mut(&id) {
+            order.saved = true;
+            self.begun.push(id);
+        }
+    }
+
+    /// Returns true if the order has begun in this step.
+    pub fn begins(&self, id: OrderId) -> bool {
+        self.begun.contains(&id)
+    }
+
+    /// The open orders that have begun in this step.
+    pub fn begun(&self) -> impl Iterator<Item = (OrderId, &Order)> {
+        let open = |id: &OrderId| Some((*id, self.open.get(id)?));
+        self.begun.iter().filter_map(open)
+    }
+
+    pub fn end_step(&mut self) {
+        self.begun.clear();
     }
 
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Order> {

@@ -88,12 +88,18 @@ fn block(rank: &DemandRank, retry: Option<Time>) -> Decision {
 
 fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision {
     let plan = place::place(pool, &pending.requirements);
-    let model = rank.model;
+    let fits = plan.refusal.is_none();
+    let decision = decide_by(pool, rank, pending, plan);
     if let Some(order) = pending.order
-        && let Some(refusal) = order_effect::decided_otherwise(pool, order, &plan)
+        && let Some(refusal) = order_effect::decided_otherwise(pool, order, fits, &decision)
     {
         return Decision::Shorten { order, refusal };
     }
+    decision
+}
+
+fn decide_by(pool: &Pool, rank: &DemandRank, pending: &PendingReplica, plan: Plan) -> Decision {
+    let model = rank.model;
     if plan.wakes.is_none()
         && let Some(message) = pool.models[&model].spec.no_program.clone()
     {

@@ -28,6 +28,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| node_demand::give_up(pool))
         .or_else(|| load_planning::make_room(pool))
         .or_else(|| node_demand::next(pool))
+        .or_else(|| orders::placed_by_others(pool))
         .or_else(|| finish(pool))
 }
 

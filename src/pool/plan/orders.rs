@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::requirements::fit_when_empty;
-use crate::plan::{order_refusals, stall};
+use crate::plan::{order_effect, order_refusals, stall};
 use crate::types::action::{LoadResult, Outcome};
 use crate::types::decision::{Decision, Drain};
 use crate::types::event::{Command, LoadOrder};
@@ -50,7 +50,31 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         })
 }
 
+/// Refuses a load that has begun in this step if its plan places a replica and the model has its replicas without it. No other
+/// decision of the step may be left.
+pub(crate) fn placed_by_others(pool: &Pool) -> Option<Decision> {
+    pool.orders.begun().find_map(|(id, order)| {
+        let load = order.load().filter(|_| order.shortfall.is_none())?;
+        let has_replicas = order_refusals::coming(pool, load.model) >= order.replicas as usize;
+        (has_replicas && order_effect::lacks_its_placement(order)).then(|| plan_changed(id, order))
+    })
+}
+
+fn plan_changed(id: OrderId, order: &Order) -> Decision {
+    Decision::Settle {
+        order: id,
+        outcome: Outcome::Refused {
+            refusal: Refusal::PlanChanged,
+            plan: order.plan.clone(),
+        },
+    }
+}
+
 fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Option<Decision> {
+    // A load that would differ from its plan changes nothing.
+    if order.shortfall == Some(Refusal::PlanChanged) && !order.is_placed {
+        return Some(plan_changed(id, order));
+    }
     let model = &pool.models[&load.model];
     let phase = |replica: &ReplicaId| &pool.replicas[replica].phase;
     let ready: Vec<ReplicaId> = model
@@ -82,6 +106,9 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
     };
     if !satisfied && (order.shortfall.is_none() || coming > 0) {
         return None;
+    }
+    if satisfied && order_effect::lacks_its_placement(order) {
+        return Some(plan_changed(id, order));
     }
     let outcome = if ready.is_empty() {
         let refusal = order

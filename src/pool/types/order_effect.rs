@@ -19,38 +19,29 @@ pub enum OrderEffect {
     },
 }
 
-/// The placement of the first replica of a load, and the replicas that leave for it. Empty if the model has enough replicas.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadEffect {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadEffect {
+    /// The load places at least one replica.
+    Places(FirstPlacement),
+    /// The model has its replicas, or they are on their way. The load itself places none.
+    HasReplicas,
+}
+
+/// The placement of the first replica of a load, and the replicas that leave for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstPlacement {
     pub placement: Vec<Share>,
     pub victims: Vec<ReplicaId>,
     /// The sleeper that is woken instead of a start.
     pub wakes: Option<ReplicaId>,
 }
 
-impl LoadEffect {
-    /// The effect of a plan that places a replica.
-    pub(crate) fn from_placement(plan: &Plan) -> LoadEffect {
-        LoadEffect {
+impl FirstPlacement {
+    pub(crate) fn from_plan(plan: &Plan) -> FirstPlacement {
+        FirstPlacement {
             placement: plan.placement.clone(),
             victims: plan.victims.iter().map(|victim| victim.replica).collect(),
             wakes: plan.wakes,
         }
-    }
-}
-
-impl OrderEffect {
-    /// The effect of a previewed load; `None` if the load is refused or waits for a node.
-    pub fn from_preview(plan: &Plan) -> Option<OrderEffect> {
-        if plan.refusal.is_some() || plan.node.is_some() {
-            return None;
-        }
-        // The pool considers no places for a model that already has its replicas.
-        let effect = if plan.candidates.is_empty() {
-            LoadEffect::default()
-        } else {
-            LoadEffect::from_placement(plan)
-        };
-        Some(OrderEffect::Load(effect))
     }
 }

@@ -4,9 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Limits, LoadOrder,
-    ModelId, ModelSpec, OrderEffect, OrderId, Outcome, OverrideChange, Pool, Priority, Refusal,
-    Remedy, ReplicaId, Span, Time, Wish,
+    Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Limits, LoadEffect,
+    LoadOrder, ModelId, ModelSpec, OrderEffect, OrderId, Outcome, OverrideChange, Pool, Priority,
+    Refusal, Remedy, ReplicaId, Span, Time, Wish,
 };
 
 const LOW: ModelId = ModelId(1);
@@ -103,8 +103,9 @@ fn received(pool: &mut Pool, id: u64, command: Command, effect: &OrderEffect) ->
 }
 
 fn load_effect(pool: &Pool, load: &LoadOrder) -> OrderEffect {
-    let plan = pool.clone().preview(NOW, load).expect("a known model");
-    OrderEffect::from_preview(&plan).expect("a load that can begin now")
+    let preview = pool.clone().preview_with_effect(NOW, load);
+    let effect = preview.expect("a known model").effect;
+    effect.expect("a load that can begin now")
 }
 
 fn effect(pool: &Pool, command: &Command) -> OrderEffect {
@@ -149,7 +150,7 @@ fn a_planned_load_evicts_what_its_plan_shows() {
     let load = load_order(HIGH);
     let effect = load_effect(&pool, &load);
     match &effect {
-        OrderEffect::Load(load) => assert_eq!(load.victims, [victim]),
+        OrderEffect::Load(LoadEffect::Places(first)) => assert_eq!(first.victims, [victim]),
         other => panic!("{other:?}"),
     }
     let actions = planned(&mut pool, 2, Command::Load(load), &effect);
@@ -198,8 +199,27 @@ fn a_load_that_was_planned_with_a_placement_is_refused_once_the_model_is_loaded(
     let load = load_order(HIGH);
     let effect = load_effect(&pool, &load);
     loaded(&mut pool, HIGH, 1);
-    let actions = received(&mut pool, 2, Command::Load(load), &effect);
-    assert!(is_changed(&actions) && !is_saved(&actions), "{actions:?}");
+    let before = pool.models[&HIGH].wish.clone();
+    let actions = planned(&mut pool, 2, Command::Load(load), &effect);
+    assert!(is_changed(&actions), "{actions:?}");
+    assert_eq!(pool.models[&HIGH].wish, before);
+}
+
+#[test]
+fn a_load_that_was_planned_while_the_model_was_loaded_places_no_replica_after_it_has_left() {
+    let mut pool = pool();
+    let replica = loaded(&mut pool, HIGH, 1);
+    let load = load_order(HIGH);
+    let effect = load_effect(&pool, &load);
+    assert_eq!(effect, OrderEffect::Load(LoadEffect::HasReplicas));
+    let exit = Exit::Failed {
+        message: String::from("crashed"),
+        remedy: Remedy::Retry,
+    };
+    pool.step(NOW, Event::ReplicaExited { replica, exit });
+    let actions = planned(&mut pool, 2, Command::Load(load), &effect);
+    assert!(is_changed(&actions), "{actions:?}");
+    assert!(pool.planned.is_empty(), "{actions:?}");
 }
 
 #[test]
