@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 30] = files![
+const FILES: [(&str, &str); 31] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -51,6 +51,7 @@ const FILES: [(&str, &str); 30] = files![
     "0028_usage_of_batches",
     "0029_groups_in_audit",
     "0030_background_ends",
+    "0031_response_totals",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order of replacement. SQLite compares texts bytewise.

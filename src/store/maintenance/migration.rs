@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 40] = [
+const TABLES: [(&str, &str); 41] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -51,7 +51,11 @@ const TABLES: [(&str, &str); 40] = [
     ("background_responses", "id"),
     ("named_conversations", "id"),
     ("conversation_items", "nth"),
+    ("response_totals", "name"),
 ];
+
+/// Tables whose rows the schema creates. A move replaces these rows.
+const OF_SCHEMA: [&str; 2] = ["numbers", "response_totals"];
 
 /// Tables whose ids are never reused, even after their rows are gone.
 const SEQUENCES: [&str; 7] = [
@@ -152,8 +156,7 @@ async fn all_rows(
     mut moved: impl FnMut(&MovedTable),
 ) -> Result<Vec<MovedTable>, MoveError> {
     for (table, _) in TABLES {
-        // The schema's own rows.
-        if table == "numbers" {
+        if OF_SCHEMA.contains(&table) {
             continue;
         }
         let rows = count(target, table).await?;
@@ -174,9 +177,11 @@ async fn all_rows(
                 .execute(&mut *connection)
                 .await?;
         }
-        query("DELETE FROM numbers")
-            .execute(&mut *connection)
-            .await?;
+        for table in OF_SCHEMA {
+            query(format!("DELETE FROM {table}"))
+                .execute(&mut *connection)
+                .await?;
+        }
         for (table, order) in TABLES {
             let rows = rows_of(source, table, order, &mut *connection).await?;
             let here = count_in(source, table).await?;

@@ -2,10 +2,11 @@
 //! transaction that deletes the row ends the response.
 
 use super::stored::{ResponseBounds, StoredResponse, count, insert, make_room};
+use super::totals::{self, Table};
 use crate::database::Store;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
-use crate::sql::{Row, StoreError};
+use crate::sql::{Connection, Row, StoreError};
 use pool::Time;
 
 /// Smallest size that a background response counts with.
@@ -85,13 +86,12 @@ impl Store {
     ) -> Result<Option<BackgroundLimit>, StoreError> {
         let bytes = (response.request.len() + response.response.len()).max(BYTES_MIN);
         self.write("store a background response", async |connection| {
+            let all = totals::total(connection, Table::BackgroundResponses).await?;
             let row = query(
-                "SELECT count(*) AS number, CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes,
-                 count(CASE WHEN holder = ?1 THEN 1 END) AS own_number,
-                 CAST(coalesce(sum(CASE WHEN holder = ?1 THEN bytes END), 0) AS BIGINT) AS own_bytes,
+                "SELECT count(*) AS own_number, CAST(coalesce(sum(bytes), 0) AS BIGINT) AS own_bytes,
                  CAST(coalesce((SELECT bytes FROM named_conversations WHERE holder = ?1
                      ORDER BY used_at DESC, id DESC LIMIT 1), 0) AS BIGINT) AS staying
-                 FROM background_responses",
+                 FROM background_responses WHERE holder = ?1",
             )
             .bind(&response.holder)
             .fetch_one(&mut *connection)
@@ -101,8 +101,8 @@ impl Store {
             let limits = [
                 (sum("own_number") >= bounds.number_per_holder, BackgroundLimit::NumberOfHolder),
                 (sum("own_bytes") + sum("staying") + more > sizes.bytes_per_holder.0, BackgroundLimit::BytesOfHolder),
-                (sum("number") >= bounds.number, BackgroundLimit::Number),
-                (sum("bytes") + more > sizes.bytes.0, BackgroundLimit::Bytes),
+                (all.number >= bounds.number, BackgroundLimit::Number),
+                (all.bytes + more > sizes.bytes.0, BackgroundLimit::Bytes),
             ];
             let reached = limits.into_iter().find(|(is_reached, _)| *is_reached);
             if let Some((_, limit)) = reached {
@@ -125,6 +125,7 @@ impl Store {
             .bind(&response.response)
             .execute(&mut *connection)
             .await?;
+            totals::change(connection, Table::BackgroundResponses, 1, count(bytes)).await?;
             make_room(connection, &response.holder, sizes).await?;
             Ok(None)
         })
@@ -196,13 +197,7 @@ impl Store {
         self.write(
             "store the end of a background response",
             async |connection| {
-                let sql = "DELETE FROM background_responses WHERE id = ? AND holder = ?";
-                let deleted = query(sql)
-                    .bind(&result.id)
-                    .bind(&result.holder)
-                    .execute(&mut *connection)
-                    .await?;
-                if deleted == 0 {
+                if !delete(connection, &result.holder, &result.id).await? {
                     return Ok(false);
                 }
                 insert(connection, result, now).await?;
@@ -216,15 +211,36 @@ impl Store {
     /// Deletes a background response that has not ended. Returns false if it does not exist.
     pub async fn delete_background(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
         self.write("delete a background response", async |connection| {
-            query("DELETE FROM background_responses WHERE id = ? AND holder = ?")
-                .bind(id)
-                .bind(holder)
-                .execute(connection)
-                .await
+            delete(connection, holder, id).await
         })
         .await
-        .map(|deleted| deleted > 0)
     }
+
+    /// Returns the responses of these that have ended.
+    pub async fn ended_backgrounds(&self, ids: &[&str]) -> Result<Vec<String>, StoreError> {
+        let rows = query(format!(
+            "SELECT wanted.value AS id FROM {} WHERE NOT EXISTS
+             (SELECT 1 FROM background_responses b WHERE b.id = wanted.value)",
+            self.dialect().wanted()
+        ))
+        .bind(self.list_of(ids))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("find ended background responses"))?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
+}
+
+/// Deletes the row of a response. Returns false if it does not exist.
+async fn delete(connection: &mut Connection, holder: &str, id: &str) -> Result<bool, sqlx::Error> {
+    let sql = "DELETE FROM background_responses WHERE id = ? AND holder = ? RETURNING bytes";
+    let deleted = query(sql)
+        .bind(id)
+        .bind(holder)
+        .fetch_all(&mut *connection)
+        .await?;
+    let deleted = totals::subtract(connection, Table::BackgroundResponses, deleted).await?;
+    Ok(deleted > 0)
 }
 
 #[cfg(test)]

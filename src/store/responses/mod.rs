@@ -2,9 +2,11 @@
 
 mod background;
 mod elo;
+mod forget;
 mod named;
 mod reads;
 mod stored;
+mod totals;
 mod votes;
 
 pub use background::{BackgroundBounds, BackgroundHead, BackgroundLimit, BackgroundResponse};

@@ -2,6 +2,7 @@
 //! deleted completely.
 
 use super::stored::{ResponseBounds, StoredItem, count, make_room};
+use super::totals::{self, Table};
 use crate::database::Store;
 use crate::sql::integers::{from_integer, to_integer};
 use crate::sql::query::query;
@@ -83,6 +84,7 @@ impl Store {
             .bind(&new.metadata)
             .execute(&mut *connection)
             .await?;
+            totals::change(connection, Table::NamedConversations, 1, count(own)).await?;
             append(connection, (&new.holder, &new.id), items, new.created).await?;
             make_room(connection, &new.holder, bounds).await?;
             Ok(AddedItems::Added)
@@ -113,18 +115,28 @@ impl Store {
         bounds: ResponseBounds,
     ) -> Result<Option<NamedConversation>, StoreError> {
         self.write("change a conversation", async |connection| {
+            let before = query(format!(
+                "SELECT CAST(octet_length(metadata) AS BIGINT) AS bytes FROM named_conversations
+                 WHERE id = ? AND holder = ?{}",
+                totals::for_change(connection)
+            ));
+            let before = before.bind(id).bind(holder);
+            let Some(before) = before.fetch_optional(&mut *connection).await? else {
+                return Ok(None);
+            };
+            let more = count(metadata.len()) - before.get::<i64>("bytes");
             let sql = format!(
-                "UPDATE named_conversations SET bytes = bytes + ?1 - CAST(octet_length(metadata) AS BIGINT), metadata = ?2,
-                 used_at = ?5 WHERE id = ?3 AND holder = ?4 RETURNING {COLUMNS}"
+                "UPDATE named_conversations SET bytes = bytes + ?, metadata = ?, used_at = ?
+                 WHERE id = ? RETURNING {COLUMNS}"
             );
             let row = query(sql)
-                .bind(count(metadata.len()))
+                .bind(more)
                 .bind(metadata)
-                .bind(id)
-                .bind(holder)
                 .bind(to_integer(now.0))
+                .bind(id)
                 .fetch_optional(&mut *connection)
                 .await?;
+            totals::change(connection, Table::NamedConversations, 0, more).await?;
             make_room(connection, holder, bounds).await?;
             Ok(row.as_ref().map(conversation))
         })
@@ -134,14 +146,9 @@ impl Store {
     /// Deletes a conversation of this holder. Returns false if it does not exist.
     pub async fn delete_conversation(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
         self.write("delete a conversation", async |connection| {
-            query("DELETE FROM named_conversations WHERE id = ? AND holder = ?")
-                .bind(id)
-                .bind(holder)
-                .execute(connection)
-                .await
+            delete(connection, holder, id).await
         })
         .await
-        .map(|deleted| deleted > 0)
     }
 
     /// Adds items to a conversation of this holder, unless it would then have more than `bytes_max`. Returns `None` if it does not
@@ -268,11 +275,7 @@ impl Store {
             let Some(deleted) = row.as_ref().map(item) else {
                 return Ok(false);
             };
-            query("UPDATE named_conversations SET bytes = bytes - ? WHERE id = ?")
-                .bind(count(item_bytes(&deleted)))
-                .bind(id)
-                .execute(connection)
-                .await?;
+            grow(connection, id, -count(item_bytes(&deleted))).await?;
             Ok(true)
         })
         .await
@@ -337,12 +340,34 @@ pub(super) async fn append(
             bytes += item_bytes(new);
         }
     }
-    query("UPDATE named_conversations SET bytes = bytes + ? WHERE id = ?")
-        .bind(count(bytes))
+    grow(connection, id, count(bytes)).await
+}
+
+/// Adds to the size of a conversation that exists.
+async fn grow(connection: &mut Connection, id: &str, bytes: i64) -> Result<(), sqlx::Error> {
+    let grown = query("UPDATE named_conversations SET bytes = bytes + ? WHERE id = ?")
+        .bind(bytes)
         .bind(id)
-        .execute(connection)
+        .execute(&mut *connection)
         .await?;
-    Ok(())
+    let bytes = if grown > 0 { bytes } else { 0 };
+    totals::change(connection, Table::NamedConversations, 0, bytes).await
+}
+
+/// Deletes a conversation with its items. Returns false if it does not exist.
+pub(super) async fn delete(
+    connection: &mut Connection,
+    holder: &str,
+    id: &str,
+) -> Result<bool, sqlx::Error> {
+    let sql = "DELETE FROM named_conversations WHERE id = ? AND holder = ? RETURNING bytes";
+    let deleted = query(sql)
+        .bind(id)
+        .bind(holder)
+        .fetch_all(&mut *connection)
+        .await?;
+    let deleted = totals::subtract(connection, Table::NamedConversations, deleted).await?;
+    Ok(deleted > 0)
 }
 
 #[cfg(test)]

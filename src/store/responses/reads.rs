@@ -181,7 +181,7 @@ impl Store {
 
 impl Store {
     /// The ids as a JSON list, as stored: PostgreSQL's texts cannot contain NUL.
-    fn list_of(&self, ids: &[&str]) -> String {
+    pub(super) fn list_of(&self, ids: &[&str]) -> String {
         match self.dialect() {
             Dialect::Sqlite => as_json(&ids),
             Dialect::Postgres => {

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::named::append;
+use super::named::{self, append};
+use super::totals::{self, Table};
 use crate::database::Store;
 use crate::history::FORGOTTEN_AT_ONCE;
 use crate::sql::integers::{from_integer, to_integer};
@@ -12,8 +13,6 @@ use crate::sql::{Connection, Row, StoreError};
 use config::ResponsesSection;
 use pool::{Bytes, Span, Time};
 
-/// Conversations per deletion. Each may have a thousand responses.
-const CONVERSATIONS_AT_ONCE: i64 = 20;
 /// Rows per statement: each statement costs more than a row.
 const ITEMS_AT_ONCE: usize = 50;
 /// The size of a row without its texts.
@@ -113,12 +112,13 @@ impl Store {
         self.write("delete a stored response", async |connection| {
             let deleted = query(
                 "DELETE FROM responses WHERE id = ?1
-                 AND conversation IN (SELECT id FROM conversations WHERE holder = ?2)",
+                 AND conversation IN (SELECT id FROM conversations WHERE holder = ?2) RETURNING bytes",
             )
             .bind(id)
             .bind(holder)
-            .execute(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
+            let deleted = totals::subtract(connection, Table::Responses, deleted).await?;
             query(
                 "DELETE FROM conversations WHERE holder = ?1
                  AND NOT EXISTS (SELECT 1 FROM responses WHERE conversation = conversations.id)",
@@ -130,51 +130,26 @@ impl Store {
         })
         .await
     }
+}
 
-    /// Deletes some conversations that are too old, belong to revoked keys, or exceed the space. Returns true if there may be more.
-    pub async fn forget_responses(
-        &self,
-        now: Time,
-        bounds: ResponseBounds,
-    ) -> Result<bool, StoreError> {
-        let bytes: i64 = query("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM responses")
-            .fetch_value(&self.readers)
-            .await
-            .map_err(self.failed("read the size of the stored responses"))?;
-        let is_full = from_integer(bytes) > bounds.bytes.0;
-        let old = query(
-            "DELETE FROM conversations WHERE id IN (
-                 SELECT id FROM conversations
-                 WHERE ?1 <> 0 OR used_at < ?2
-                 OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)
-                 ORDER BY used_at LIMIT ?3)",
-        )
-        .bind(is_full)
-        .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
-        .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
-        let sum = "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM named_conversations";
-        let bytes: i64 = query(sum)
-            .fetch_value(&self.readers)
-            .await
-            .map_err(self.failed("read the size of the conversations"))?;
-        let is_full = from_integer(bytes) > bounds.bytes.0;
-        let old_named = query(
-            "DELETE FROM named_conversations WHERE id IN (
-                 SELECT id FROM named_conversations
-                 WHERE ?1 <> 0 OR used_at < ?2
-                 OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)
-                 ORDER BY used_at LIMIT ?3)",
-        )
-        .bind(is_full)
-        .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
-        .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
-        self.write("delete old responses", async |connection| {
-            let deleted = old.execute(&mut *connection).await?;
-            Ok(deleted + old_named.execute(connection).await?)
-        })
+/// Deletes a conversation with its responses.
+pub(super) async fn delete_chain(connection: &mut Connection, id: i64) -> Result<(), sqlx::Error> {
+    // No other process adds a response to a locked row.
+    let lock = format!(
+        "SELECT id FROM conversations WHERE id = ?{}",
+        totals::for_change(connection)
+    );
+    query(lock).bind(id).fetch_all(&mut *connection).await?;
+    let deleted = query("DELETE FROM responses WHERE conversation = ? RETURNING bytes")
+        .bind(id)
+        .fetch_all(&mut *connection)
+        .await?;
+    totals::subtract(connection, Table::Responses, deleted).await?;
+    query("DELETE FROM conversations WHERE id = ?")
+        .bind(id)
+        .execute(connection)
         .await
-        .map(|deleted| deleted > 0)
-    }
+        .map(|_| ())
 }
 
 /// Inserts a response, unless one with its id exists.
@@ -226,6 +201,13 @@ pub(super) async fn insert(
     .bind(response.last_event.map(to_integer))
     .bind(&response.response)
     .fetch_value(&mut *connection)
+    .await?;
+    totals::change(
+        &mut *connection,
+        Table::Responses,
+        1,
+        count(response.bytes()),
+    )
     .await?;
     let input = response.input.iter().map(|item| (false, item));
     let output = response.output.iter().map(|item| (true, item));
@@ -302,10 +284,8 @@ pub(super) async fn make_room(
             let Some(named) = oldest_named.filter(|_| !is_last) else {
                 break;
             };
-            query("DELETE FROM named_conversations WHERE id = ?")
-                .bind(named.get::<String>("id"))
-                .execute(&mut *connection)
-                .await?;
+            let id: String = named.get("id");
+            named::delete(connection, holder, &id).await?;
             continue;
         }
         let Some(first) = oldest.first().map(|row| row.get::<i64>("id")) else {
@@ -313,21 +293,19 @@ pub(super) async fn make_room(
         };
         let mut deleted = 0;
         if oldest.len() == 1 {
-            deleted = query(
+            let rows = query(
                 "DELETE FROM responses WHERE nth = (
                      SELECT nth FROM responses r WHERE conversation = ?
                      AND NOT EXISTS (SELECT 1 FROM responses WHERE previous = r.id)
-                     ORDER BY nth LIMIT 1)",
+                     ORDER BY nth LIMIT 1) RETURNING bytes",
             )
             .bind(first)
-            .execute(&mut *connection)
+            .fetch_all(&mut *connection)
             .await?;
+            deleted = totals::subtract(connection, Table::Responses, rows).await?;
         }
         if deleted == 0 {
-            query("DELETE FROM conversations WHERE id = ?")
-                .bind(first)
-                .execute(&mut *connection)
-                .await?;
+            delete_chain(connection, first).await?;
         }
     }
     Ok(())
