@@ -83,33 +83,33 @@ fn the_last_event_of_a_cancelled_stream_has_the_next_number() {
 
 #[test]
 fn waits_that_end_without_a_seat_do_not_count_as_runs() {
-    let env = [("MODEL_POOL__SERVER__KEEP_ALIVE_COMMENT", "200ms")];
+    // A wait has a comment before it ends, which begins its response.
+    let env = [("MODEL_POOL__SERVER__KEEP_ALIVE_COMMENT", "100ms")];
     let flags = ["--tokens", "4000", "--token-ms", "50"];
-    let (file, text) = support::stub::model("writer", &flags, "memory_gib: 1, queue_timeout: 1s");
+    let (file, text) =
+        support::stub::model("writer", &flags, "memory_gib: 1, queue_timeout: 300ms");
     let text = text + "deployment_config: {max_ongoing_requests: 1}\n";
     let pool = Pool::with_env(&[(file, text)], "", &env);
+    let (status, loaded) = pool.admin("POST", "/llm/admin/load", &json!({"model": "writer"}));
+    assert_eq!(status, 200, "{loaded}");
     let chat = json!({"model": "writer", "stream": true, "messages": [{"role": "user", "content": "One"}]});
     let other = pool.stream("/v1/chat/completions", &chat.to_string());
     wait_for("another request to take the seat", || {
         other.text().contains("data: ")
     });
-    let ended_waits = |count: f64| {
-        wait_for("a wait to end", || {
-            let (_, text, _) = pool.request("GET", "/metrics", "", None);
-            let line = "model_pool_requests_total{model=\"writer\",code=\"503\"} ";
-            let ended = text.lines().find_map(|text| text.strip_prefix(line));
-            ended.is_some_and(|ended| ended.parse().unwrap_or(0.0) >= count)
-        });
-    };
     let waits = queued(&pool, None, json!({}));
-    // More than the three runs that may be cut.
-    for count in [2.0, 4.0] {
-        ended_waits(count);
-    }
-    assert_eq!(get(&pool, None, &waits)["status"], "queued");
     let stream = pool.stream(RESPONSES, &body(json!({"stream": true})).to_string());
-    ended_waits(6.0);
+    // Each of the two has waited four times, more than the three runs that may be cut: a sixth wait of one ends later.
+    wait_for("nine waits to end", || {
+        let (_, text, _) = pool.request("GET", "/metrics", "", None);
+        let line = "model_pool_requests_total{model=\"writer\",code=\"503\"} ";
+        let ended = text.lines().find_map(|text| text.strip_prefix(line));
+        ended.is_some_and(|ended| ended.parse().unwrap_or(0.0) >= 9.0)
+    });
     let streamed = response_of(&stream.text());
+    for response in [&waits, &streamed] {
+        assert_eq!(get(&pool, None, response)["status"], "queued");
+    }
     drop(other);
     let mut left = vec![&waits, &streamed];
     while !left.is_empty() {
