@@ -1,6 +1,7 @@
 //! Background responses with the real program: queued, polled, streamed, cancelled and deleted, over restarts, and within their
 //! limits.
 
+mod elsewhere;
 mod ends;
 
 use serde_json::{Value, json};

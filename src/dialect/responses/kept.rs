@@ -4,7 +4,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use store::StoredItem;
+use store::{StoredItem, StoredResponse};
 
 use super::super::ids::new_id;
 use super::super::seal::Sealer;
@@ -200,6 +200,15 @@ pub fn shown(item: &StoredItem, is_sealed_shown: bool) -> Value {
         shown["encrypted_content"] = Value::Null;
     }
     shown
+}
+
+/// A stored response as a client sees it.
+pub fn shown_response(found: &StoredResponse, is_sealed_shown: bool) -> Value {
+    let mut response: Value = serde_json::from_str(&found.response).unwrap_or_default();
+    let output = found.output.iter();
+    let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
+    response["output"] = json!(output);
+    response
 }
 
 #[cfg(test)]

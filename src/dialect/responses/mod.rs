@@ -14,6 +14,6 @@ mod tools;
 pub use super::background_run::{BackgroundRun, RunFailure};
 pub use background::{announcement, ended, last_event};
 pub use compaction::{Compaction, compact};
-pub use kept::{given_items, input_items, shown};
+pub use kept::{given_items, input_items, shown, shown_response};
 pub use request::{counted, read};
 pub use response::Response;

@@ -107,6 +107,14 @@ impl EventLog {
         *events.held.get_or_insert(next)
     }
 
+    /// The number of the last event if another process has ended the response, with `stored` as its number there. `None` while this
+    /// process stores an end.
+    pub fn number_of_end(&self, stored: Option<u64>) -> Option<u64> {
+        let events = self.locked();
+        let next = events.next_number(0);
+        (events.holds == 0).then(|| stored.map_or(next, |stored| stored.max(next)))
+    }
+
     /// Withdraws a hold, because the response has not ended in this way.
     pub fn release(&self) {
         let mut events = self.locked();

@@ -35,6 +35,12 @@ impl Backgrounds {
         entry.events
     }
 
+    /// The responses that run.
+    pub(crate) fn running(&self) -> Vec<Entry> {
+        let runs = |entry: &&Entry| entry.record.is_some();
+        self.with(|entries| entries.by_id.values().filter(runs).cloned().collect())
+    }
+
     /// The events of a response of this holder that has not ended; `Some(None)` if they are not kept.
     pub(crate) fn events(&self, holder: &str, id: &str) -> Option<Option<Arc<EventLog>>> {
         self.entry(holder, id).map(|entry| entry.events)

@@ -1,4 +1,4 @@
-//! Deletes old conversations, and beyond the common limit of all holders those that were used least recently.
+//! Deletes old conversations, and the least recently used conversations beyond the common limit of all holders.
 
 use super::named;
 use super::stored::{ResponseBounds, delete_chain};
@@ -48,7 +48,7 @@ struct LeastUsed {
     used_at: i64,
 }
 
-/// The conversation of a chain of responses, or one that a client created.
+/// The conversation of a chain of responses, or a conversation that a client created.
 enum ConversationId {
     Chain(i64),
     Named { holder: String, id: String },

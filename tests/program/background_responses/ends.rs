@@ -7,7 +7,7 @@ use super::super::stored_responses::DatabaseLock;
 use super::{RESPONSES, body, events, get, path, pool, queued};
 
 /// Asserts that the events have the numbers from 0 on, and returns the last one.
-fn last_of_all(text: &str) -> (u64, String) {
+pub(super) fn last_of_all(text: &str) -> (u64, String) {
     let all = events(text);
     let numbers: Vec<u64> = all.iter().map(|(number, _)| *number).collect();
     let expected: Vec<u64> = (0..numbers.len() as u64).collect();
@@ -16,7 +16,7 @@ fn last_of_all(text: &str) -> (u64, String) {
 }
 
 /// The response of the first event in a stream.
-fn response_of(text: &str) -> Value {
+pub(super) fn response_of(text: &str) -> Value {
     let data = text.lines().find_map(|line| line.strip_prefix("data: "));
     let event: Value = serde_json::from_str(data.expect("an event")).expect("JSON");
     event["response"].clone()

@@ -8,6 +8,7 @@
 //! ```
 
 pub(crate) mod accept;
+mod elsewhere;
 mod holder;
 mod run;
 mod runner;

@@ -1,6 +1,7 @@
 //! The task that runs background responses. Only one process at a time runs the responses of a folder.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::holder;
 use super::settle::{RunCounts, end_with, fail, later, settle};
+use super::{elsewhere, holder};
 use crate::open_background::Entry;
 use crate::runner_lock;
 use crate::state::App;
 use edge::record::Record;
 use pool::Time;
 
-/// The time between two checks of rights and deadlines.
+/// The time between two checks of rights, deadlines and rows.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Responses that a check ends, to leave time for others.
 const ENDED_AT_ONCE: usize = 32;
@@ -39,6 +40,7 @@ pub async fn run(app: App, ending: CancellationToken) {
     let mut runs: JoinSet<Entry> = JoinSet::new();
     let mut checks = tokio::time::interval(CHECK_EVERY);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = pin!(elsewhere::watch(&app, CHECK_EVERY));
     loop {
         while let Some(entry) = begin(&app) {
             runs.spawn(turn(app.clone(), entry, ending.clone()));
@@ -52,6 +54,7 @@ pub async fn run(app: App, ending: CancellationToken) {
             },
             () = app.backgrounds.changed.notified() => {}
             _ = checks.tick() => check(&app).await,
+            never = &mut watch => match never {},
         }
     }
     // Runs end immediately. Results that are being written are not lost.

@@ -20,7 +20,7 @@ use api_types::error::Failure;
 use api_types::schemas::responses_events::ResponseEvent;
 use api_types::schemas::responses_response::ResponseObject;
 use api_types::schemas::responses_stored::{DeletedResponse, ResponseItemList};
-use dialect::responses::{last_event, shown};
+use dialect::responses::{last_event, shown, shown_response};
 use dialect::stored::unreadable;
 use store::{StoredItem, StoredResponse};
 
@@ -134,16 +134,8 @@ pub async fn get(
         return Ok(Json(response).into_response());
     };
     let (bytes, is_sealed_shown) = (found.bytes(), includes_sealed(&query));
-    let shown_response = move || Ok(Json(object(&found, is_sealed_shown)).into_response());
-    app.reading.run(bytes, shown_response).await
-}
-
-fn object(found: &StoredResponse, is_sealed_shown: bool) -> Value {
-    let mut response: Value = serde_json::from_str(&found.response).unwrap_or_default();
-    let output = found.output.iter();
-    let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
-    response["output"] = json!(output);
-    response
+    let show = move || Ok(Json(shown_response(&found, is_sealed_shown)).into_response());
+    app.reading.run(bytes, show).await
 }
 
 fn invalid(field: &str, message: &str) -> Failure {
@@ -165,7 +157,7 @@ async fn events(app: &App, user: &User, id: &str, after: Option<u64>) -> Result<
     let found = find(app, user, id).await?;
     let bytes = found.bytes();
     let last = move || {
-        let response = object(&found, false);
+        let response = shown_response(&found, false);
         if response["background"] != json!(true) {
             return Err(not_kept());
         }
@@ -202,7 +194,7 @@ pub(crate) async fn cancel(
     let found = find(&app, &user, &id).await?;
     let bytes = found.bytes();
     let ended = move || {
-        let response = object(&found, false);
+        let response = shown_response(&found, false);
         if response["background"] != json!(true) {
             let message = "only a response that was created with `background` can be cancelled; to end another one, close its connection";
             return Err(invalid("id", message));

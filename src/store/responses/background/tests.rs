@@ -72,6 +72,8 @@ async fn a_background_response_ends_once_and_only_for_its_holder() {
         assert!(store.end_background(&end, Time(3), STORED).await.unwrap());
         assert!(!store.end_background(&end, Time(3), STORED).await.unwrap());
         assert_eq!(store.response("key:1", "a").await.unwrap(), Some(end));
+        let ended = store.ended_backgrounds(&["a", "b", "none"]).await.unwrap();
+        assert_eq!(ended, ["a", "none"]);
         assert!(store.delete_background("key:1", "b").await.unwrap());
         assert!(ids(&store).await.is_empty());
     }

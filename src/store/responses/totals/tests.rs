@@ -1,4 +1,4 @@
-//! Tests that the totals are those of the rows after any writes.
+//! Tests that the totals equal the sums of the rows after any writes.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Draws {
         "x".repeat(self.below(3000) as usize)
     }
 
-    /// One of the ids that earlier writes may have used.
+    /// An id that earlier writes may have used.
     fn id(&mut self) -> String {
         format!("id{}", self.below(12))
     }
