@@ -184,7 +184,7 @@ impl App {
             usages: Arc::new(usages),
             last_groups: LastGroups::default(),
             responses: Arc::new(responses),
-            backgrounds: Arc::default(),
+            backgrounds: Arc::new(Backgrounds::new(&now.state.dir)),
             batches: Arc::new(batches),
             metrics,
             traces,

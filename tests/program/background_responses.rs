@@ -3,6 +3,7 @@
 
 mod elsewhere;
 mod ends;
+mod kills;
 
 use serde_json::{Value, json};
 use support::service::{Pool, wait_for};

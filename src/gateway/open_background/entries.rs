@@ -1,10 +1,12 @@
 //! The background responses that have not ended, in memory. Their requests are on disk.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::event_file::{self, KeptEvents};
 use super::event_log::EventLog;
 use super::turns::{Turns, units};
 use edge::record::Record;
@@ -35,11 +37,10 @@ pub(crate) struct Pause {
 }
 
 impl Entry {
-    pub fn new(head: BackgroundHead) -> Entry {
-        let events = head.is_streamed.then(Arc::default);
+    fn new(head: BackgroundHead, events: Option<EventLog>) -> Entry {
         Entry {
             head,
-            events,
+            events: events.map(Arc::new),
             stop: CancellationToken::new(),
             record: None,
             tries: 0,
@@ -60,16 +61,21 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pub by_id: BTreeMap<String, Entry>,
+    /// The folder of the files of events.
+    pub(super) dir: Option<PathBuf>,
     pub(super) turns: Turns,
 }
 
 impl Entries {
-    /// Adds a response that waits, unless it is known. Returns its entry.
-    pub fn add(&mut self, head: BackgroundHead) -> Entry {
+    /// Adds a response that waits, unless it is known, with the events that an earlier process has kept. Returns its entry.
+    pub fn add(&mut self, head: BackgroundHead, kept: KeptEvents) -> Entry {
         if let Some(known) = self.by_id.get(&head.id) {
             return known.clone();
         }
-        let entry = Entry::new(head);
+        let dir = self.dir.as_ref();
+        let path = dir.map(|dir| event_file::path(dir, &head.id));
+        let events = head.is_streamed.then(|| EventLog::new(path, kept));
+        let entry = Entry::new(head, events);
         let head = &entry.head;
         self.turns.push(&head.holder, &head.id, entry.units());
         self.by_id.insert(head.id.clone(), entry.clone());
@@ -159,9 +165,9 @@ mod tests {
     #[test]
     fn a_response_begins_pauses_and_ends_for_its_holder_only() {
         let mut entries = Entries::default();
-        entries.add(head("a"));
+        entries.add(head("a"), KeptEvents::default());
         // It is known, and does not wait twice.
-        entries.add(head("a"));
+        entries.add(head("a"), KeptEvents::default());
         assert!(entries.find("key:2", "a").is_none());
         let begun = entries.begin(Time(1), record).expect("begun");
         assert!(!begun.has_seat());

@@ -1,7 +1,10 @@
-//! The events of a streamed background response, kept while it runs: clients read them from any number on.
+//! The events of a streamed background response, kept while it runs: clients read them from any number on. A file keeps them for the
+//! next process.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,8 +14,12 @@ use futures_util::stream;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::event_file::{self, EventFile, KeptEvents};
+
 /// Largest size of the events of a response. The oldest ones are dropped beyond it.
 const BYTES_MAX: usize = 4 << 20;
+/// Size from which a file is replaced, to leave out dropped events.
+const FILE_BYTES_MAX: u64 = 2 * BYTES_MAX as u64;
 const COMMENT: &str = ": waiting for the model\n\n";
 const LOST: &str =
     ": the events after this one are no longer kept; get the response without `stream`\n\n";
@@ -22,6 +29,19 @@ const LOST: &str =
 pub(crate) struct EventLog {
     events: Mutex<Events>,
     changed: Notify,
+    /// The file for the next process.
+    path: Option<PathBuf>,
+}
+
+/// The file of a log.
+#[derive(Debug, Default)]
+enum FileState {
+    /// It is created before the next run.
+    #[default]
+    Closed,
+    Open(EventFile),
+    /// It could not be written, and was removed.
+    Failed,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +56,7 @@ struct Events {
     /// The number of the last event if the store takes such an end. Events from this number on are hidden.
     held: Option<u64>,
     is_over: bool,
+    file: FileState,
 }
 
 /// The next event for a reader.
@@ -54,6 +75,13 @@ impl Events {
         self.kept.back().map_or(first, |(number, _)| number + 1)
     }
 
+    fn copy(&self) -> KeptEvents {
+        KeptEvents {
+            dropped: self.dropped,
+            events: self.kept.iter().cloned().collect(),
+        }
+    }
+
     fn push(&mut self, number: u64, event: Bytes) {
         self.bytes += event.len();
         self.kept.push_back((number, event));
@@ -67,6 +95,22 @@ impl Events {
 }
 
 impl EventLog {
+    /// A log with a file, and the events that an earlier process has kept there.
+    pub fn new(path: Option<PathBuf>, kept: KeptEvents) -> EventLog {
+        let mut events = Events {
+            dropped: kept.dropped,
+            ..Events::default()
+        };
+        for (number, event) in kept.events {
+            events.push(number, event);
+        }
+        EventLog {
+            events: Mutex::new(events),
+            path,
+            ..EventLog::default()
+        }
+    }
+
     fn locked(&self) -> MutexGuard<'_, Events> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,6 +135,72 @@ impl EventLog {
         }
         drop(events);
         self.changed.notify_waiters();
+    }
+
+    /// Creates the file with the events so far. Afterwards a run may count on disk: without a file, the next process cannot know the
+    /// numbers of its events.
+    pub async fn save(&self) {
+        let Some(path) = self.path.clone() else {
+            return;
+        };
+        let kept = {
+            let events = self.locked();
+            if events.is_over || !matches!(events.file, FileState::Closed) {
+                return;
+            }
+            events.copy()
+        };
+        self.write(move || EventFile::create(&path, &kept)).await;
+    }
+
+    /// Adds an event of a run, first to the file.
+    pub async fn record(&self, number: u64, event: Bytes) {
+        let (file, kept) = {
+            let mut events = self.locked();
+            let file = std::mem::take(&mut events.file);
+            let is_long = matches!(&file, FileState::Open(file) if file.bytes() > FILE_BYTES_MAX);
+            (file, is_long.then(|| events.copy()))
+        };
+        match file {
+            FileState::Open(mut file) => {
+                let event = event.clone();
+                self.write(move || {
+                    if let Some(kept) = kept {
+                        file = file.replace(&kept)?;
+                    }
+                    file.append(number, &event)?;
+                    Ok(file)
+                })
+                .await;
+            }
+            other => self.locked().file = other,
+        }
+        self.push(number, event);
+    }
+
+    /// Writes to the file. After an error, the events are kept in memory only.
+    async fn write(&self, work: impl FnOnce() -> io::Result<EventFile> + Send + 'static) {
+        let written = tokio::task::spawn_blocking(work).await;
+        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let mut events = self.locked();
+        events.file = match written {
+            Ok(file) if !events.is_over => FileState::Open(file),
+            Ok(_) => {
+                self.remove_file();
+                FileState::Failed
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the events of a background response are in memory only");
+                self.remove_file();
+                FileState::Failed
+            }
+        };
+    }
+
+    fn remove_file(&self) {
+        if let Some(path) = &self.path {
+            event_file::remove(path);
+        }
     }
 
     /// The number of the next event, or `first` if no event is known.
@@ -145,6 +255,9 @@ impl EventLog {
         let mut events = self.locked();
         events.is_over = true;
         events.held = None;
+        events.file = FileState::Closed;
+        // Readers end afterwards.
+        self.remove_file();
         drop(events);
         self.changed.notify_waiters();
     }
@@ -211,119 +324,4 @@ impl EventLog {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http_body_util::BodyExt;
-
-    const LONG: Duration = Duration::from_secs(3600);
-
-    async fn text(body: Body) -> String {
-        let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("read");
-        String::from_utf8(bytes.to_vec()).expect("a text")
-    }
-
-    #[tokio::test]
-    async fn a_reader_gets_the_events_after_its_number_and_those_that_follow() {
-        let log = Arc::new(EventLog::default());
-        for number in 0..3 {
-            log.push(number, format!("{number};").into());
-        }
-        assert_eq!(log.next_number(0), 3);
-        let ending = CancellationToken::new();
-        let body = Arc::clone(&log).body(Some(0), LONG, ending.clone());
-        let more = async {
-            log.push(7, "7;".into());
-            log.end();
-        };
-        let (read, ()) = tokio::join!(text(body), more);
-        assert_eq!(read, "1;2;7;");
-        let again = Arc::clone(&log).body(None, LONG, ending.clone());
-        assert_eq!(text(again).await, "0;1;2;7;");
-        assert_eq!(text(log.body(Some(9), LONG, ending)).await, "");
-    }
-
-    #[test]
-    fn a_response_is_announced_once() {
-        let log = EventLog::default();
-        let queued = || ["0;".to_owned(), "1;".to_owned()];
-        log.announce(queued());
-        log.push(2, "2;".into());
-        log.announce(queued());
-        assert_eq!(log.next_number(0), 3);
-        assert_eq!(log.after(Some(1)), Next::Event(2, "2;".into()));
-    }
-
-    #[tokio::test]
-    async fn the_last_event_has_the_next_number_although_the_run_adds_events_meanwhile() {
-        let log = Arc::new(EventLog::default());
-        let ending = CancellationToken::new();
-        let event = |number: u64| Bytes::from(format!("{number};"));
-        for number in 0..3 {
-            log.push(number, event(number));
-        }
-        // Two cancellations at the same time, of which one cannot be stored.
-        assert_eq!((log.hold(0), log.hold(0)), (3, 3));
-        log.push(3, event(3));
-        log.push(4, event(4));
-        assert_eq!(
-            log.after(Some(2)),
-            Next::Later,
-            "the end may take its place"
-        );
-        log.release();
-        assert_eq!(log.after(Some(2)), Next::Later);
-        log.finish(3, "cancelled".into());
-        log.push(5, event(5));
-        log.release();
-        log.finish(6, "completed".into());
-        assert_eq!(log.next_number(0), 4);
-        let read = text(Arc::clone(&log).body(None, LONG, ending)).await;
-        assert_eq!(read, "0;1;2;cancelled");
-    }
-
-    #[test]
-    fn readers_continue_after_an_end_that_could_not_be_stored_and_a_result_wins_over_a_hold() {
-        let log = EventLog::default();
-        // After a restart, a run or an end continues with greater numbers.
-        assert_eq!((log.next_number(1_000_000), log.hold(2)), (1_000_000, 2));
-        log.release();
-        log.push(0, "0;".into());
-        assert_eq!(log.hold(0), 1);
-        log.push(1, "1;".into());
-        log.release();
-        assert_eq!(log.after(Some(0)), Next::Event(1, "1;".into()));
-        assert_eq!(log.hold(0), 2);
-        log.push(2, "2;".into());
-        log.finish(3, "completed".into());
-        log.release();
-        assert_eq!(log.after(Some(1)), Next::Event(2, "2;".into()));
-        assert_eq!(log.after(Some(2)), Next::Event(3, "completed".into()));
-        assert_eq!(log.after(Some(3)), Next::Over);
-    }
-
-    #[tokio::test]
-    async fn dropped_events_end_a_reader_that_needs_them_with_a_comment() {
-        let log = Arc::new(EventLog::default());
-        let piece = Bytes::from(vec![b'x'; BYTES_MAX / 2]);
-        for number in 0..4 {
-            log.push(number, piece.clone());
-        }
-        log.end();
-        assert_eq!(log.after(None), Next::Lost);
-        assert_eq!(log.after(Some(0)), Next::Lost);
-        assert_eq!(log.after(Some(1)), Next::Event(2, piece));
-        let ending = CancellationToken::new();
-        assert_eq!(text(log.body(None, LONG, ending)).await, LOST);
-    }
-
-    #[tokio::test]
-    async fn silence_has_comments_and_the_end_of_the_process_ends_a_reader() {
-        let log = Arc::new(EventLog::default());
-        let ending = CancellationToken::new();
-        let mut body = log.body(None, Duration::from_millis(1), ending.clone());
-        let first = body.frame().await.expect("a piece").expect("read");
-        assert_eq!(first.into_data().expect("data"), COMMENT);
-        ending.cancel();
-        assert!(body.frame().await.is_none());
-    }
-}
+mod tests;

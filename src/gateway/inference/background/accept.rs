@@ -15,7 +15,7 @@ use crate::inference::received::reading;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::understood::understand;
-use crate::open_background::{BACKGROUND_MAX, EventLog};
+use crate::open_background::{BACKGROUND_MAX, EventLog, KeptEvents};
 use crate::open_batches::BatchPerson;
 use crate::state::App;
 use crate::to_its_end::to_its_end;
@@ -150,7 +150,7 @@ async fn add(
     if let Some(limit) = refused {
         return Err(over(limit, bounds, sizes));
     }
-    let events = app.backgrounds.add(BackgroundHead {
+    let head = BackgroundHead {
         id: new.id,
         holder: new.holder,
         person: new.person,
@@ -158,7 +158,8 @@ async fn add(
         runs: new.runs,
         cuts: new.cuts,
         is_streamed: new.is_streamed,
-    });
+    };
+    let events = app.backgrounds.add(head, KeptEvents::default());
     if let (Some(events), Some(announcement)) = (&events, announcement) {
         events.announce(announcement);
     }

@@ -168,6 +168,9 @@ async fn read(
             }
             // Without a seat, the events only report a failure.
             if !has_begun && entry.has_seat() {
+                if let Some(log) = &entry.events {
+                    log.save().await;
+                }
                 let (runs, cuts) = (found.runs + 1, found.cuts + 1);
                 match app
                     .handle
@@ -193,7 +196,7 @@ async fn read(
             // A failed run may be repeated; its last event is written by the caller.
             let is_failure = event.starts_with(b"event: response.failed\n");
             if let Some(log) = entry.events.as_ref().filter(|_| has_begun && !is_failure) {
-                log.push(number, event);
+                log.record(number, event).await;
             }
         }
         if events.rest.len() > EVENT_BYTES_MAX {

@@ -1,5 +1,6 @@
 //! The task that runs background responses. Only one process at a time runs the responses of a folder.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::settle::{RunCounts, end_with, fail, later, settle};
 use super::{elsewhere, holder};
-use crate::open_background::Entry;
+use crate::open_background::{Entry, load_events};
 use crate::runner_lock;
 use crate::state::App;
 use edge::record::Record;
@@ -74,8 +75,14 @@ async fn load(app: &App) {
             }
         }
     };
+    let streamed = heads.iter().filter(|head| head.is_streamed);
+    let ids: BTreeSet<String> = streamed.map(|head| head.id.clone()).collect();
+    let dir = app.backgrounds.dir.clone();
+    let kept = tokio::task::spawn_blocking(move || load_events(&dir, &ids)).await;
+    let mut kept = kept.unwrap_or_default();
     for head in heads {
-        app.backgrounds.add(head);
+        let events = kept.remove(&head.id).unwrap_or_default();
+        app.backgrounds.add(head, events);
     }
 }
 

@@ -16,12 +16,13 @@ use crate::inference::background::service::{self, Ended};
 use crate::openapi::{ModelErrors, StoredErrors};
 use crate::path_params::Path;
 use crate::state::App;
-use api_types::error::Failure;
+use api_types::error::{ErrorKind, Failure};
 use api_types::schemas::responses_events::ResponseEvent;
 use api_types::schemas::responses_response::ResponseObject;
 use api_types::schemas::responses_stored::{DeletedResponse, ResponseItemList};
 use dialect::responses::{last_event, shown, shown_response};
 use dialect::stored::unreadable;
+use pool::Span;
 use store::{StoredItem, StoredResponse};
 
 const SEALED: &str = "reasoning.encrypted_content";
@@ -154,7 +155,12 @@ async fn events(app: &App, user: &User, id: &str, after: Option<u64>) -> Result<
         let silence = app.config().server.keep_alive_comment.duration();
         return Ok(streamed(kept.body(after, silence, app.ending.clone())));
     }
-    let found = find(app, user, id).await?;
+    let found = app.responses.find(&holder, id).await.map_err(unreadable)?;
+    let Some(found) = found else {
+        // Another process has accepted it, or this one has not read it yet.
+        let waits = service::find(app, &holder, id).await?;
+        return Err(waits.map_or_else(|| not_found(app, id), |_| not_read()));
+    };
     let bytes = found.bytes();
     let last = move || {
         let response = shown_response(&found, false);
@@ -349,6 +355,11 @@ fn not_found(app: &App, id: &str) -> Failure {
             "no response {id}: this server does not store responses (state.responses.store); each response is only returned by its own request"
         )
     })
+}
+
+fn not_read() -> Failure {
+    let message = "the events of this response have not been read yet, because the server has just started; try again";
+    Failure::new(ErrorKind::Unavailable, "not_read", message).again_in(Span::from_secs(1))
 }
 
 fn unwritable(fault: store::StoreError) -> Failure {
