@@ -17,13 +17,13 @@ use crate::auth::User;
 use crate::fields::{Body, Fields, Params, Strict};
 use crate::open_batches::{
     ApiForm, BatchRecord, BatchState, FILES_OF_BATCH, HolderTotals, Reservation, Running,
-    SpaceError, Status, Times, read, store_failed,
+    SpaceError, Status, read, store_failed,
 };
 use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
 use crate::to_its_end::to_its_end;
-use api_types::dto::{BatchList, BatchObject, BatchRequest, ExpiresAfter, RequestCounts};
+use api_types::dto::{BatchList, BatchObject, BatchRequest, ExpiresAfter};
 use api_types::error::Failure;
 use batch::{Endpoint, RequestFileSummary};
 use config::Length;
@@ -183,7 +183,7 @@ pub(crate) async fn create(
         output_expires_after: expiry.map(|expiry| Span::from_secs(expiry.seconds).0),
         metadata: request.metadata,
         person,
-        ..new_state(summary, number, now)
+        ..BatchState::new(summary, number, now)
     };
     let record = BatchRecord {
         id: format!("{}{}", ApiForm::OpenAi.id_prefix(), number.simple()),
@@ -203,39 +203,6 @@ pub(crate) async fn create(
         Ok(Json(response))
     })
     .await
-}
-
-/// The state of a new batch of these requests. The caller sets its input and its window.
-pub(super) fn new_state(summary: RequestFileSummary, number: Uuid, now: Time) -> BatchState {
-    let mut state = BatchState {
-        status: Status::InProgress,
-        form: ApiForm::OpenAi,
-        endpoint: String::new(),
-        input_file: String::new(),
-        input_stored_as: String::new(),
-        completion_window: String::new(),
-        deadline: 0,
-        output_expires_after: None,
-        suffix: number.as_u64_pair().1,
-        counts: RequestCounts {
-            total: summary.requests,
-            ..RequestCounts::default()
-        },
-        models: summary.models,
-        times: Times::default(),
-        output_file: None,
-        error_file: None,
-        metadata: None,
-        is_paused: false,
-        rank: 0,
-        run: None,
-        error: None,
-        person: None,
-        warning: None,
-        speeds: BTreeMap::new(),
-    };
-    state.becomes(Status::InProgress, now);
-    state
 }
 
 /// Refuses a file with requests for another route.

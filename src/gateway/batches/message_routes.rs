@@ -10,7 +10,6 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::job_routes::new_state;
 use super::message_upload::{self, BodyRefusal};
 use super::owner::{holder, person, user_of};
 use super::upload::{self, Begun, SILENT_MAX};
@@ -143,7 +142,7 @@ async fn created(
         completion_window: "24h".to_owned(),
         deadline: (now + WINDOW).0,
         person,
-        ..new_state(summary, number, now)
+        ..BatchState::new(summary, number, now)
     };
     let record = BatchRecord {
         id,

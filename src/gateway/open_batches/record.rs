@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use access::oidc::Identity;
 use api_types::dto::{
     BatchError, BatchErrors, BatchObject, BatchProgress, MessageBatch, MessageBatchCounts,
     RequestCounts, at,
 };
-use batch::ModelCount;
+use batch::{ModelCount, RequestFileSummary};
 use pool::{BatchEnd, Time};
 use store::StoredBatch;
 
@@ -153,6 +154,39 @@ pub(crate) struct LearnedSpeed {
 }
 
 impl BatchState {
+    /// The state of a new batch of these requests. The caller sets its input and its window.
+    pub fn new(summary: RequestFileSummary, number: Uuid, now: Time) -> BatchState {
+        let mut state = BatchState {
+            status: Status::InProgress,
+            form: ApiForm::OpenAi,
+            endpoint: String::new(),
+            input_file: String::new(),
+            input_stored_as: String::new(),
+            completion_window: String::new(),
+            deadline: 0,
+            output_expires_after: None,
+            suffix: number.as_u64_pair().1,
+            counts: RequestCounts {
+                total: summary.requests,
+                ..RequestCounts::default()
+            },
+            models: summary.models,
+            times: Times::default(),
+            output_file: None,
+            error_file: None,
+            metadata: None,
+            is_paused: false,
+            rank: 0,
+            run: None,
+            error: None,
+            person: None,
+            warning: None,
+            speeds: BTreeMap::new(),
+        };
+        state.becomes(Status::InProgress, now);
+        state
+    }
+
     /// Sets the status at this time.
     pub fn becomes(&mut self, status: Status, now: Time) {
         self.status = status;

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use super::*;
 use crate::open_batches::figures::FILES_OF_BATCH;
-use crate::open_batches::{ApiForm, BatchRecord, BatchState, Running, Status, Times};
-use api_types::dto::RequestCounts;
+use crate::open_batches::{BatchRecord, BatchState, Running};
+use batch::RequestFileSummary;
 use config::{Config, LiveConfig, Size};
 use controller::Clock;
 use pool::Time;
@@ -60,33 +61,22 @@ fn file(id: &str, holder: &str, bytes: u64) -> StoredFile {
 }
 
 fn batch(id: &str) -> BatchRecord {
+    let summary = RequestFileSummary {
+        bytes: 0,
+        requests: 0,
+        models: Vec::new(),
+        endpoints: Vec::new(),
+    };
     BatchRecord {
         id: id.to_owned(),
         holder: HOLDER.to_owned(),
         created: Time(1),
         state: BatchState {
-            status: Status::InProgress,
-            form: ApiForm::OpenAi,
             endpoint: "/v1/completions".to_owned(),
             input_file: "f".to_owned(),
             input_stored_as: "f".to_owned(),
             completion_window: "24h".to_owned(),
-            deadline: 0,
-            output_expires_after: None,
-            suffix: 0,
-            counts: RequestCounts::default(),
-            models: Vec::new(),
-            times: Times::default(),
-            output_file: None,
-            error_file: None,
-            metadata: None,
-            is_paused: false,
-            rank: 0,
-            run: None,
-            error: None,
-            person: None,
-            warning: None,
-            speeds: BTreeMap::new(),
+            ..BatchState::new(summary, Uuid::nil(), Time(1))
         },
     }
 }
