@@ -4,6 +4,7 @@ use crate::files::ConfigFields;
 use crate::vision::PromptImages;
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
+use model_files::CONTEXT_OF_STATES;
 
 /// The dimensions of a model that the batch and the memory report need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,17 @@ pub(super) struct Sizes {
     pub context_tokens: usize,
     /// Numbers that one token adds to the cache, over all layers.
     pub cache_numbers: usize,
+}
+
+impl Sizes {
+    /// The sizes of a model with a state of constant size in place of a cache.
+    pub fn without_cache(vocabulary: usize) -> Self {
+        Self {
+            vocabulary,
+            context_tokens: usize::try_from(CONTEXT_OF_STATES).unwrap_or(usize::MAX),
+            cache_numbers: 0,
+        }
+    }
 }
 
 /// A model of one family, with the cache of one sequence.

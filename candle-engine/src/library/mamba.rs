@@ -6,7 +6,6 @@ use crate::files::ConfigFields;
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::mamba::{Config, Model, State};
-use model_files::CONTEXT_OF_STATES;
 
 pub(super) struct Mamba {
     model: Model,
@@ -43,11 +42,7 @@ impl LibraryModel for Mamba {
             vocab_size: needed(config, &["vocab_size"])?,
             pad_vocab_size_multiple: 1,
         };
-        let sizes = Sizes {
-            vocabulary: library.vocab_size,
-            context_tokens: usize::try_from(CONTEXT_OF_STATES).unwrap_or(usize::MAX),
-            cache_numbers: 0,
-        };
+        let sizes = Sizes::without_cache(library.vocab_size);
         Ok((library, sizes))
     }
 

@@ -8,7 +8,6 @@ use candle_core::{D, Module, Result, Tensor};
 use candle_nn::{
     Embedding, Linear, RmsNorm, VarBuilder, embedding, linear_b, linear_no_bias, rms_norm,
 };
-use model_files::CONTEXT_OF_STATES;
 
 #[derive(Debug, Clone)]
 pub(super) struct Mamba2Config {
@@ -223,11 +222,7 @@ impl LibraryModel for Mamba2 {
                     .to_owned(),
             );
         }
-        let sizes = Sizes {
-            vocabulary: read.vocabulary,
-            context_tokens: usize::try_from(CONTEXT_OF_STATES).unwrap_or(usize::MAX),
-            cache_numbers: 0,
-        };
+        let sizes = Sizes::without_cache(read.vocabulary);
         Ok((read, sizes))
     }
 

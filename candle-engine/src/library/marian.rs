@@ -1,14 +1,13 @@
 //! Marian's translators (opus-mt) on candle's operations: an encoder for the prompt, and a decoder for the response. The library's
 //! version computes the encoder's keys again for each token and never suppresses the padding token.
 
-use super::attention::{Cache, attend};
+use super::attention::attend;
+use super::encoder_decoder::{Attention, Attentions, shared_embedding};
 use super::fields::{HIDDEN_MAX, LAYERS_MAX, needed, one_of, only};
 use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
 use candle_core::{Device, Module, Result, Tensor, bail};
-use candle_nn::{
-    Activation, Embedding, LayerNorm, Linear, VarBuilder, embedding, layer_norm, linear,
-};
+use candle_nn::{Activation, Embedding, LayerNorm, Linear, VarBuilder, layer_norm, linear};
 use serde_json::Value;
 
 const EPSILON: f64 = 1e-5;
@@ -36,16 +35,7 @@ struct StackConfig {
     wide: usize,
 }
 
-struct Attention {
-    queries: Linear,
-    keys: Linear,
-    values: Linear,
-    output: Linear,
-    norm: LayerNorm,
-    heads: usize,
-}
-
-impl Attention {
+impl Attention<LayerNorm> {
     fn load(hidden: usize, heads: usize, name: &str, weights: &VarBuilder<'_>) -> Result<Self> {
         let inner = weights.pp(name);
         let square = |name: &str| linear(hidden, hidden, inner.pp(name));
@@ -60,21 +50,6 @@ impl Attention {
         })
     }
 
-    /// Multiplies rows with a matrix, in shape (1, heads, rows, width).
-    fn split(&self, matrix: &Linear, rows: &Tensor) -> Result<Tensor> {
-        let (_, count, hidden) = rows.dims3()?;
-        let heads = matrix.forward(rows)?;
-        let heads = heads.reshape((1, count, self.heads, hidden / self.heads))?;
-        heads.transpose(1, 2)?.contiguous()
-    }
-
-    fn keys_and_values(&self, rows: &Tensor) -> Result<(Tensor, Tensor)> {
-        Ok((
-            self.split(&self.keys, rows)?,
-            self.split(&self.values, rows)?,
-        ))
-    }
-
     /// Adds attention to these keys and values to `rows`.
     fn add(&self, rows: &Tensor, (keys, values): (&Tensor, &Tensor)) -> Result<Tensor> {
         let queries = self.split(&self.queries, rows)?;
@@ -85,12 +60,7 @@ impl Attention {
 }
 
 struct Block {
-    attention: Attention,
-    cache: Cache,
-    /// Attention to the encoded prompt, in decoders.
-    cross: Option<Attention>,
-    /// Keys and values of the encoded prompt.
-    encoded: Option<(Tensor, Tensor)>,
+    attentions: Attentions<LayerNorm>,
     up: Linear,
     down: Linear,
     norm: LayerNorm,
@@ -114,13 +84,11 @@ impl Stack {
         let block = |nth: usize| -> Result<Block> {
             let inner = weights.pp("layers").pp(nth);
             let cross = is_decoder
-                .then(|| Attention::load(hidden, of.heads, "encoder_attn", &inner))
+                .then(|| Attention::<LayerNorm>::load(hidden, of.heads, "encoder_attn", &inner))
                 .transpose()?;
+            let own = Attention::<LayerNorm>::load(hidden, of.heads, "self_attn", &inner)?;
             Ok(Block {
-                attention: Attention::load(hidden, of.heads, "self_attn", &inner)?,
-                cache: Cache::default(),
-                cross,
-                encoded: None,
+                attentions: Attentions::new(own, cross),
                 up: linear(hidden, of.wide, inner.pp("fc1"))?,
                 down: linear(of.wide, hidden, inner.pp("fc2"))?,
                 norm: layer_norm(hidden, EPSILON, inner.pp("final_layer_norm"))?,
@@ -136,30 +104,24 @@ impl Stack {
     /// Computes embedded rows: the next row of a decoder, or all rows of an encoder.
     fn forward(&mut self, mut rows: Tensor) -> Result<Tensor> {
         for block in &mut self.blocks {
-            let (mut keys, mut values) = block.attention.keys_and_values(&rows)?;
+            let Attentions {
+                own,
+                cache,
+                cross,
+                encoded,
+            } = &mut block.attentions;
+            let (mut keys, mut values) = own.keys_and_values(&rows)?;
             if self.is_decoder {
-                (keys, values) = block.cache.append(&keys, &values)?;
+                (keys, values) = cache.append(&keys, &values)?;
             }
-            rows = block.attention.add(&rows, (&keys, &values))?;
-            if let (Some(cross), Some((keys, values))) = (&block.cross, &block.encoded) {
+            rows = own.add(&rows, (&keys, &values))?;
+            if let (Some(cross), Some((keys, values))) = (&*cross, &*encoded) {
                 rows = cross.add(&rows, (keys, values))?;
             }
             let wide = block.up.forward(&rows)?.apply(&self.activation)?;
             rows = block.norm.forward(&(rows + block.down.forward(&wide)?)?)?;
         }
         Ok(rows)
-    }
-
-    /// Begins a response to an encoded prompt.
-    fn begin(&mut self, encoded: &Tensor) -> Result<()> {
-        for block in &mut self.blocks {
-            block.cache.clear();
-            let cross = block.cross.as_ref();
-            block.encoded = cross
-                .map(|cross| cross.keys_and_values(encoded))
-                .transpose()?;
-        }
-        Ok(())
     }
 }
 
@@ -290,10 +252,7 @@ impl LibraryModel for Marian {
 
     fn load(config: &MarianConfig, weights: VarBuilder<'_>) -> Result<Self> {
         let inner = weights.pp("model");
-        let names = ["shared", "decoder.embed_tokens", "encoder.embed_tokens"];
-        let is_stored = |name: &&&str| inner.contains_tensor(&format!("{name}.weight"));
-        let name = names.iter().find(is_stored).unwrap_or(&names[0]);
-        let embedding = embedding(config.vocabulary, config.hidden, inner.pp(*name))?;
+        let embedding = shared_embedding(config.vocabulary, config.hidden, &inner)?;
         let mut suppressed = vec![0.0; config.vocabulary];
         suppressed[config.padding] = SUPPRESSED;
         let device = weights.device();
@@ -319,16 +278,16 @@ impl LibraryModel for Marian {
             return self.decode(tokens);
         }
         let encoded = self.encoder.forward(self.embed(tokens, 0)?)?;
-        self.decoder.begin(&encoded)?;
+        for block in &mut self.decoder.blocks {
+            block.attentions.begin(&encoded)?;
+        }
         self.computed = 0;
         self.decode(&Tensor::new(&[[self.config.start]], tokens.device())?)
     }
 
     fn reset(&mut self) -> bool {
-        for block in &mut self.decoder.blocks {
-            block.cache.clear();
-            block.encoded = None;
-        }
+        let blocks = self.decoder.blocks.iter_mut();
+        blocks.for_each(|block| block.attentions.clear());
         true
     }
 }

@@ -13,6 +13,7 @@
 //! `candle-nn`, because the library's versions do not compute the published models (`docs/internals/engine-library.md`).
 
 mod attention;
+mod encoder_decoder;
 mod falcon;
 mod families;
 mod fields;

@@ -2,7 +2,8 @@
 //! encoder's buckets of distances, multiplies hidden states where the model divides, and computes the encoder's keys again for each
 //! token.
 
-use super::attention::{Cache, attend};
+use super::attention::attend;
+use super::encoder_decoder::{Attention, Attentions, shared_embedding};
 use super::fields::{HIDDEN_MAX, LAYERS_MAX, maybe, needed, one_of};
 use super::library_model::{LibraryModel, Sizes};
 use crate::files::ConfigFields;
@@ -76,17 +77,7 @@ impl Buckets {
     }
 }
 
-struct Attention {
-    norm: RmsNorm,
-    queries: Linear,
-    keys: Linear,
-    values: Linear,
-    output: Linear,
-    heads: usize,
-    head: usize,
-}
-
-impl Attention {
+impl Attention<RmsNorm> {
     fn load(config: &T5Config, name: &str, weights: &VarBuilder<'_>) -> Result<Self> {
         let inner = weights.pp(name);
         let all = config.heads * config.head;
@@ -98,24 +89,7 @@ impl Attention {
             values: linear("v")?,
             output: linear_no_bias(all, config.hidden, inner.pp("o"))?,
             heads: config.heads,
-            head: config.head,
         })
-    }
-
-    /// Multiplies rows with a matrix, in shape (1, heads, rows, width).
-    fn split(&self, matrix: &Linear, rows: &Tensor) -> Result<Tensor> {
-        let count = rows.dim(1)?;
-        let heads = matrix
-            .forward(rows)?
-            .reshape((1, count, self.heads, self.head))?;
-        heads.transpose(1, 2)?.contiguous()
-    }
-
-    fn keys_and_values(&self, rows: &Tensor) -> Result<(Tensor, Tensor)> {
-        Ok((
-            self.split(&self.keys, rows)?,
-            self.split(&self.values, rows)?,
-        ))
     }
 }
 
@@ -159,12 +133,7 @@ impl FeedForward {
 }
 
 struct Block {
-    attention: Attention,
-    cache: Cache,
-    /// Attention to the encoded prompt, in decoders.
-    cross: Option<Attention>,
-    /// Keys and values of the encoded prompt.
-    encoded: Option<(Tensor, Tensor)>,
+    attentions: Attentions<RmsNorm>,
     feed_forward: FeedForward,
 }
 
@@ -186,14 +155,12 @@ impl Stack {
         let block = |nth: usize| -> Result<Block> {
             let inner = weights.pp("block").pp(nth).pp("layer");
             let cross = is_decoder
-                .then(|| Attention::load(config, "EncDecAttention", &inner.pp(1)))
+                .then(|| Attention::<RmsNorm>::load(config, "EncDecAttention", &inner.pp(1)))
                 .transpose()?;
+            let own = Attention::<RmsNorm>::load(config, "SelfAttention", &inner.pp(0))?;
             Ok(Block {
-                attention: Attention::load(config, "SelfAttention", &inner.pp(0))?,
-                cache: Cache::default(),
+                attentions: Attentions::new(own, cross),
                 feed_forward: FeedForward::load(config, &inner.pp(1 + usize::from(is_decoder)))?,
-                cross,
-                encoded: None,
             })
         };
         // The first block's distances apply to all blocks.
@@ -215,21 +182,26 @@ impl Stack {
         let is_encoder = self
             .blocks
             .first()
-            .is_none_or(|block| block.cross.is_none());
+            .is_none_or(|block| block.attentions.cross.is_none());
         let positions = past..past + rows.dim(1)?;
         let bias = self.buckets.bias(&self.bias, positions, is_encoder)?;
         for block in &mut self.blocks {
-            let own = &block.attention;
+            let Attentions {
+                own,
+                cache,
+                cross,
+                encoded,
+            } = &mut block.attentions;
             let normed = own.norm.forward(&rows)?;
             let queries = own.split(&own.queries, &normed)?;
             let (keys, values) = own.keys_and_values(&normed)?;
             let mixed = if is_encoder {
                 attend(&queries, (&keys, &values), 1.0, Some(&bias))?
             } else {
-                block.cache.attend(&queries, (&keys, &values), 1.0, &bias)?
+                cache.attend(&queries, (&keys, &values), 1.0, &bias)?
             };
             rows = (rows + own.output.forward(&mixed)?)?;
-            if let (Some(cross), Some((keys, values))) = (&block.cross, &block.encoded) {
+            if let (Some(cross), Some((keys, values))) = (&*cross, &*encoded) {
                 let queries = cross.split(&cross.queries, &cross.norm.forward(&rows)?)?;
                 let mixed = attend(&queries, (keys, values), 1.0, None)?;
                 rows = (rows + cross.output.forward(&mixed)?)?;
@@ -237,18 +209,6 @@ impl Stack {
             rows = block.feed_forward.add(&rows)?;
         }
         self.norm.forward(&rows)
-    }
-
-    /// Begins a response to an encoded prompt.
-    fn begin(&mut self, encoded: &Tensor) -> Result<()> {
-        for block in &mut self.blocks {
-            block.cache.clear();
-            let cross = block.cross.as_ref();
-            block.encoded = cross
-                .map(|cross| cross.keys_and_values(encoded))
-                .transpose()?;
-        }
-        Ok(())
     }
 }
 
@@ -349,10 +309,7 @@ impl LibraryModel for T5 {
     }
 
     fn load(config: &T5Config, weights: VarBuilder<'_>) -> Result<Self> {
-        let names = ["shared", "decoder.embed_tokens", "encoder.embed_tokens"];
-        let is_stored = |name: &&&str| weights.contains_tensor(&format!("{name}.weight"));
-        let name = names.iter().find(is_stored).unwrap_or(&names[0]);
-        let embedding = embedding(config.vocabulary, config.hidden, weights.pp(*name))?;
+        let embedding = shared_embedding(config.vocabulary, config.hidden, &weights)?;
         let head = if weights.contains_tensor("lm_head.weight") {
             linear_no_bias(config.hidden, config.vocabulary, weights.pp("lm_head"))?
         } else {
@@ -377,16 +334,16 @@ impl LibraryModel for T5 {
             return self.decode(tokens);
         }
         let encoded = self.encoder.forward(self.embedding.forward(tokens)?, 0)?;
-        self.decoder.begin(&encoded)?;
+        for block in &mut self.decoder.blocks {
+            block.attentions.begin(&encoded)?;
+        }
         self.computed = 0;
         self.decode(&Tensor::new(&[[self.config.start]], tokens.device())?)
     }
 
     fn reset(&mut self) -> bool {
-        for block in &mut self.decoder.blocks {
-            block.cache.clear();
-            block.encoded = None;
-        }
+        let blocks = self.decoder.blocks.iter_mut();
+        blocks.for_each(|block| block.attentions.clear());
         true
     }
 }
