@@ -4,6 +4,7 @@
 use super::attention::{Cache, Rotation, mask};
 use super::fields::{full_rope, maybe, one_of, only, shape};
 use super::library_model::{LibraryModel, Sizes};
+use super::weights::head;
 use crate::files::ConfigFields;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Embedding, LayerNorm, Linear, VarBuilder, embedding, layer_norm, linear_b};
@@ -175,16 +176,8 @@ impl LibraryModel for Falcon {
             config.hidden,
             inner.pp("word_embeddings"),
         )?;
-        let head = if config.tied_head && !weights.contains_tensor("lm_head.weight") {
-            Linear::new(embedding.embeddings().clone(), None)
-        } else {
-            linear_b(
-                config.hidden,
-                config.vocabulary,
-                false,
-                weights.pp("lm_head"),
-            )?
-        };
+        let is_tied = config.tied_head && !weights.contains_tensor("lm_head.weight");
+        let head = head(&embedding, is_tied, &weights)?;
         let width = config.hidden / config.heads;
         let rotation = Rotation::new(width, config.theta, config.positions, weights.device())?;
         let rotation = Arc::new(rotation);

@@ -3,11 +3,10 @@
 
 use super::fields::{HIDDEN_MAX, LAYERS_MAX, needed, only};
 use super::library_model::{LibraryModel, Sizes};
+use super::weights::head;
 use crate::files::ConfigFields;
 use candle_core::{D, Module, Result, Tensor};
-use candle_nn::{
-    Embedding, Linear, RmsNorm, VarBuilder, embedding, linear_b, linear_no_bias, rms_norm,
-};
+use candle_nn::{Embedding, Linear, RmsNorm, VarBuilder, embedding, linear_b, rms_norm};
 
 #[derive(Debug, Clone)]
 pub(super) struct Mamba2Config {
@@ -229,11 +228,8 @@ impl LibraryModel for Mamba2 {
     fn load(config: &Mamba2Config, weights: VarBuilder<'_>) -> Result<Self> {
         let inner = weights.pp("backbone");
         let embedding = embedding(config.vocabulary, config.hidden, inner.pp("embeddings"))?;
-        let head = if weights.contains_tensor("lm_head.weight") {
-            linear_no_bias(config.hidden, config.vocabulary, weights.pp("lm_head"))?
-        } else {
-            Linear::new(embedding.embeddings().clone(), None)
-        };
+        let is_tied = !weights.contains_tensor("lm_head.weight");
+        let head = head(&embedding, is_tied, &weights)?;
         let blocks = (0..config.layers).map(|nth| Block::load(config, &inner.pp("layers").pp(nth)));
         Ok(Self {
             embedding,

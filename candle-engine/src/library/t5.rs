@@ -6,6 +6,7 @@ use super::attention::attend;
 use super::encoder_decoder::{Attention, Attentions, shared_embedding};
 use super::fields::{HIDDEN_MAX, LAYERS_MAX, maybe, needed, one_of};
 use super::library_model::{LibraryModel, Sizes};
+use super::weights::head;
 use crate::files::ConfigFields;
 use candle_core::{Device, Module, Result, Tensor, bail};
 use candle_nn::{
@@ -310,11 +311,8 @@ impl LibraryModel for T5 {
 
     fn load(config: &T5Config, weights: VarBuilder<'_>) -> Result<Self> {
         let embedding = shared_embedding(config.vocabulary, config.hidden, &weights)?;
-        let head = if weights.contains_tensor("lm_head.weight") {
-            linear_no_bias(config.hidden, config.vocabulary, weights.pp("lm_head"))?
-        } else {
-            Linear::new(embedding.embeddings().clone(), None)
-        };
+        let is_tied = !weights.contains_tensor("lm_head.weight");
+        let head = head(&embedding, is_tied, &weights)?;
         let (encoder, decoder) = (weights.pp("encoder"), weights.pp("decoder"));
         Ok(Self {
             embedding,

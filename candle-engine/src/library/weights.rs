@@ -4,7 +4,7 @@ use crate::files::ModelFiles;
 use crate::stored_tensor::{Encoding, StoredTensor};
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
-use candle_nn::{Init, VarBuilder};
+use candle_nn::{Embedding, Init, Linear, VarBuilder, linear_no_bias};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -118,4 +118,18 @@ impl SimpleBackend for SharedWeights {
     fn contains_tensor(&self, name: &str) -> bool {
         self.0.stored.contains_key(name)
     }
+}
+
+/// The matrix that computes logits: the embedding's own if it `is_tied`, and otherwise `lm_head`.
+pub(super) fn head(
+    embedding: &Embedding,
+    is_tied: bool,
+    weights: &VarBuilder<'_>,
+) -> Result<Linear> {
+    let matrix = embedding.embeddings();
+    if is_tied {
+        return Ok(Linear::new(matrix.clone(), None));
+    }
+    let (vocabulary, hidden) = matrix.dims2()?;
+    linear_no_bias(hidden, vocabulary, weights.pp("lm_head"))
 }

@@ -3,6 +3,7 @@
 use super::config::TextConfig;
 use super::positions::{SeenImage, add_deep, embed, positions};
 use crate::library::attention::{Cache, mask};
+use crate::library::weights::head;
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::{Embedding, Linear, RmsNorm, VarBuilder, embedding, linear_b, rms_norm};
 use std::ops::Range;
@@ -43,12 +44,8 @@ impl Text {
     pub fn load(config: &TextConfig, weights: &VarBuilder<'_>) -> Result<Self> {
         let inner = weights.pp(config.prefix);
         let embedding = embedding(config.vocabulary, config.hidden, inner.pp("embed_tokens"))?;
-        let head = if config.tied_head || !weights.contains_tensor("lm_head.weight") {
-            Linear::new(embedding.embeddings().clone(), None)
-        } else {
-            let head = weights.pp("lm_head");
-            linear_b(config.hidden, config.vocabulary, false, head)?
-        };
+        let is_tied = config.tied_head || !weights.contains_tensor("lm_head.weight");
+        let head = head(&embedding, is_tied, weights)?;
         let frequency = |pair: usize| {
             let share = 2.0 * pair as f64 / config.head as f64;
             1.0 / (config.theta.powf(share) as f32)
