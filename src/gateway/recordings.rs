@@ -11,20 +11,23 @@ use edge::record;
 use edge::shares::{Caller, Capacity, Class, Permit, Shares};
 use pool::{Bytes, Span, Time};
 
-/// Bytes of all recordings. An embedded engine accepts as many, so one caller cannot fill an engine.
-pub const RECORDINGS_BYTES_MAX: u64 = 4 << 30;
 const RETRY: Span = Span::from_secs(10);
 
 #[derive(Debug)]
-pub struct Recordings(Arc<Shares>);
-
-impl Default for Recordings {
-    fn default() -> Recordings {
-        Recordings(Shares::new(Capacity::divided(RECORDINGS_BYTES_MAX)))
-    }
+pub struct Recordings {
+    shares: Arc<Shares>,
+    /// `server.recordings_max`. An embedded engine accepts its default, so one caller cannot fill an engine.
+    most: Bytes,
 }
 
 impl Recordings {
+    pub fn new(most: Bytes) -> Recordings {
+        Recordings {
+            shares: Shares::new(Capacity::divided(most.0)),
+            most,
+        }
+    }
+
     /// Takes this many bytes for the current request's caller, and waits for room at most `within`.
     ///
     /// # Errors
@@ -41,14 +44,14 @@ impl Recordings {
         within: Duration,
     ) -> Result<Permit, Failure> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let held = self.0.hold(caller, Class::Large, bytes, Time(0));
+        let held = self.shares.hold(caller, Class::Large, bytes, Time(0));
         timeout(within, held).await.map_err(|_| {
             let message = format!(
-                "no room for a recording of {} within {:.1} s: all recordings in progress have {} together, of at most {}, and one caller gets half of what the others leave; wait for your other recordings, or retry",
+                "no room for a recording of {} within {:.1} s: all recordings in progress have {} together, of at most {} (server.recordings_max), and one caller gets half of what the others leave; wait for your other recordings, or retry",
                 Bytes(bytes),
                 within.as_secs_f64(),
-                Bytes(self.0.held()),
-                Bytes(RECORDINGS_BYTES_MAX)
+                Bytes(self.shares.held()),
+                self.most
             );
             Failure::new(ErrorKind::TooMany, "recordings", message).again_in(RETRY)
         })
@@ -64,7 +67,7 @@ mod tests {
 
     #[tokio::test]
     async fn b1_a_caller_with_many_recordings_leaves_room_for_those_of_another() {
-        let all = Recordings::default();
+        let all = Recordings::new(Bytes(4 << 30));
         // Without a wait.
         let hold = |key: u64, bytes| all.hold_for(Caller::Key(KeyId(key)), bytes, Duration::ZERO);
         let mut own = Vec::new();
@@ -86,6 +89,6 @@ mod tests {
         drop(own);
         let next = hold(1, GIB).await.expect("its share is free again");
         drop((next, other));
-        assert_eq!(all.0.held(), 0);
+        assert_eq!(all.shares.held(), 0);
     }
 }

@@ -193,7 +193,7 @@ impl App {
             reading,
             cards: Arc::default(),
             plan_turns: PlanTurns::default(),
-            recordings: Recordings::default(),
+            recordings: Recordings::new(now.server.recordings_max.0),
             virtual_models: VirtualModels::default(),
             request_ids: Arc::default(),
             started_unix_seconds,

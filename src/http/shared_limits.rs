@@ -14,7 +14,6 @@ use gateway::inference::response::slow_reader::STALLED_MAX;
 use gateway::model_cards::CARD_READERS;
 use gateway::open_background::BACKGROUND_MAX;
 use gateway::plan_turns::PLANS_MAX;
-use gateway::recordings::RECORDINGS_BYTES_MAX;
 
 /// A limit that callers share.
 #[derive(Clone, Debug)]
@@ -80,7 +79,7 @@ pub fn shared_limits() -> Vec<SharedLimit> {
         },
         SharedLimit {
             bounds: "recordings in engines, until their transcripts end",
-            size: format!("{}", pool::Bytes(RECORDINGS_BYTES_MAX)),
+            size: format!("`server.recordings_max` ({})", server.recordings_max),
             share: format!("a key, or an address without one: {HALF}"),
             eviction: "none: a recording waits `server.body_timeout`, then gets a 429",
             others: NONE,

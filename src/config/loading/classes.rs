@@ -44,6 +44,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("server.idle_timeout", ByRestart),
     ("server.body_timeout", AtOnce),
     ("server.bodies_memory", ByRestart),
+    ("server.recordings_max", ByRestart),
     ("server.write_timeout", ByRestart),
     ("server.sequences_max", AtOnce),
     ("server.reading_workers", ByRestart),

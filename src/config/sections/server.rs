@@ -57,6 +57,8 @@ pub struct ServerSection {
     pub body_timeout: Length,
     /// Memory for the bodies of all requests together, at least `body_limit`.
     pub bodies_memory: Size,
+    /// Maximum size of all recordings in engines together, at least twice `body_limit`; a caller has at most half.
+    pub recordings_max: Size,
     /// Time after which a client that stops reading its response is disconnected, 100ms or more; 10 s if other requests wait for
     /// the model.
     pub write_timeout: Length,
@@ -91,6 +93,7 @@ impl Default for ServerSection {
             idle_timeout: Length::from_secs(75),
             body_timeout: Length::from_secs(30),
             bodies_memory: Size(Bytes(256 * Bytes::MIB)),
+            recordings_max: Size(Bytes(4 * Bytes::GIB)),
             write_timeout: Length::from_secs(300),
             sequences_max: 256,
             reading_workers: None,
@@ -328,6 +331,14 @@ pub(crate) fn problems(server: &ServerSection) -> Vec<Problem> {
         "bodies_memory",
         format!(
             "is {memory}, three quarters of which are for large bodies, but server.body_limit is {one}; one body must fit"
+        ),
+    );
+    let recordings = server.recordings_max;
+    unless(
+        recordings.0.0 / 2 >= one.0.0,
+        "recordings_max",
+        format!(
+            "is {recordings}, half of which is for one caller, but server.body_limit is {one}; one recording must fit"
         ),
     );
     let is_socket = matches!(server.listen, Listen::Unix(_));

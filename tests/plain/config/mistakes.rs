@@ -53,6 +53,7 @@ const FILES: &str = r#"
     virtual_models:\n  a:\n    split:\n      m: 0\n | line 4 | virtual_models.a.split.m is 0; allowed: more than 0
     virtual_models:\n  a: {}\n | line 2 | virtual_models.a has no rule; set one of any_of, split, fallback and by
     limits:\n  models:\n    org/a.b:\n      tokens_per_day: 0\n | line 4 | limits.models.org/a.b.tokens_per_day is 0; allowed: 1 to
+    server:\n  recordings_max: 19MiB\n | line 2 | server.recordings_max is 19MiB | server.body_limit is 10MiB
     // Addresses and names.
     server:\n  listen: 8080\n | line 2 | server.listen | has no port | 127.0.0.1:8080
     server:\n  listen: myhost:8080\n | line 2 | server.listen | `myhost` | not an IP address | 0.0.0.0:8080

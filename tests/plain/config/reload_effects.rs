@@ -87,6 +87,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("server.idle_timeout", "9s", ""),
     ("server.body_timeout", "9s", ""),
     ("server.bodies_memory", "99MiB", ""),
+    ("server.recordings_max", "9GiB", ""),
     ("server.write_timeout", "9s", ""),
     ("server.sequences_max", "9", ""),
     ("server.reading_workers", "9", ""),
