@@ -10,7 +10,7 @@ use store::StoredResponse;
 
 /// Events of an accepted response before its first run.
 pub(crate) const EVENTS_BEFORE: u64 = 2;
-/// Distance between the event numbers of runs in different processes.
+/// Distance between the event numbers of runs in processes that do not know the earlier events.
 const EVENTS_OF_RUN: u64 = 1_000_000;
 
 /// The failure of a run.

@@ -70,6 +70,22 @@ async fn the_last_event_has_the_next_number_although_the_run_adds_events_meanwhi
 }
 
 #[test]
+fn the_end_in_another_process_has_the_next_number_unless_this_process_stores_an_end() {
+    let log = EventLog::default();
+    assert_eq!(log.number_of_end(None), Some(0));
+    for number in 0..3 {
+        log.push(number, "x".into());
+    }
+    for (stored, expected) in [(None, 3), (Some(1), 3), (Some(3), 3), (Some(7), 7)] {
+        assert_eq!(log.number_of_end(stored), Some(expected), "{stored:?}");
+    }
+    log.hold(0);
+    assert_eq!(log.number_of_end(Some(3)), None);
+    log.release();
+    assert_eq!(log.number_of_end(None), Some(3));
+}
+
+#[test]
 fn readers_continue_after_an_end_that_could_not_be_stored_and_a_result_wins_over_a_hold() {
     let log = EventLog::default();
     // After a restart, a run or an end continues with greater numbers.
