@@ -23,10 +23,10 @@ pub use sections::{
     VirtualModelSection, VirtualModelsSection, groups, limits, oidc, virtual_models,
 };
 pub use values::{
-    Addresses, BasePath, BatchHours, CronExpression, DatabaseUrl, DeviceKind, IdleProbe,
-    IdleYields, KeepHot, Length, Listen, ListenAddress, LocalZone, MaxTurn, MemoryPart,
-    MinResident, Month, ParseValueError, PostgresUrl, RenewBefore, Size, SocketMode, TimeZone,
-    TokenCount, WebOrigin,
+    Addresses, BasePath, BatchHours, BucketFolder, BucketUri, CronExpression, DatabaseUrl,
+    DeviceKind, IdleProbe, IdleYields, KeepHot, Length, Listen, ListenAddress, LocalZone, MaxTurn,
+    MemoryPart, MinResident, Month, ParseValueError, PostgresUrl, RenewBefore, Scheme, Size,
+    SocketMode, TimeZone, TokenCount, WebOrigin,
 };
 mod cluster;
 mod loading;

@@ -62,6 +62,19 @@ pub(super) async fn open(
     if let Some(credentials_url) = &bucket.credentials {
         variables.extend(credentials::by_url(credentials_url, wanted, http).await?);
     }
+    let objects = connect(bucket, &variables)?;
+    Ok(Store {
+        objects,
+        uri: bucket.uri.clone(),
+        filters: bucket.filters.clone(),
+    })
+}
+
+/// The object store of a bucket. `variables` take precedence over the environment of the process. Sends no request.
+pub(super) fn connect(
+    bucket: &Bucket,
+    variables: &BTreeMap<String, String>,
+) -> Result<Arc<dyn ObjectStore>, SourceError> {
     let retry = RetryConfig {
         max_retries: RETRIES,
         retry_timeout: RETRY_TIME,
@@ -114,7 +127,9 @@ pub(super) async fn open(
             builder = builder
                 .with_client_options(options(is_plain))
                 .with_retry(retry)
-                .with_bucket_name(&bucket.uri.bucket);
+                .with_bucket_name(&bucket.uri.bucket)
+                // Some servers support no deletion of several objects.
+                .with_disable_bulk_delete(true);
             if let Some(endpoint) = endpoint {
                 // Otherwise the variable specific to S3 would take precedence.
                 builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
@@ -129,7 +144,7 @@ pub(super) async fn open(
         }
         Scheme::Gs => {
             let mut builder = GoogleCloudStorageBuilder::from_env();
-            for (name, value) in &variables {
+            for (name, value) in variables {
                 let Ok(key) = name.to_lowercase().parse::<GoogleConfigKey>() else {
                     continue;
                 };
@@ -152,12 +167,7 @@ pub(super) async fn open(
             builder.build().map(|store| Arc::new(store) as _)
         }
     };
-    let objects = made.map_err(|error| source_error(&error, &bucket.uri))?;
-    Ok(Store {
-        objects,
-        uri: bucket.uri.clone(),
-        filters: bucket.filters.clone(),
-    })
+    made.map_err(|error| source_error(&error, &bucket.uri))
 }
 
 /// Lists the objects under the address. A file named `hash` contains the state's name, as in RayLLM's mirrors.
@@ -283,10 +293,7 @@ fn source_error(error: &Error, uri: &BucketUri) -> SourceError {
     let advice = match (error, why.as_str()) {
         (Error::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => "see bucket_uri",
         (Error::Precondition { .. }, _) => "it changed during the download; load the model again",
-        (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => KEYS,
-        (_, "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch") => KEYS,
-        (_, why) if why.contains("403") || why.contains("401") => KEYS,
-        (_, why) if why.contains("SecretAccessKey") || why.contains("AccessKeyId") => KEYS,
+        (error, why) if needs_keys(error, why) => KEYS,
         _ => "check the address, the region and the network",
     };
     SourceError::Bucket {
@@ -295,6 +302,24 @@ fn source_error(error: &Error, uri: &BucketUri) -> SourceError {
         why,
         advice,
     }
+}
+
+/// Returns true if the bucket refuses the credentials. `why` is the shortened error.
+pub(super) fn needs_keys(error: &Error, why: &str) -> bool {
+    let is_refused = matches!(
+        error,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. }
+    );
+    let words = [
+        "AccessDenied",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "SecretAccessKey",
+        "AccessKeyId",
+        "401",
+        "403",
+    ];
+    is_refused || words.iter().any(|word| why.contains(word))
 }
 
 const KEYS: &str = "see AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://) in the pool's environment or in runtime_env.env_vars, s3_aws_credentials, or --no-sign-request in s3_sync_args for a public bucket";
@@ -312,7 +337,7 @@ fn is_lasting(error: &Error) -> bool {
 }
 
 /// The server's code, the status, or the innermost cause. The complete response may quote keys.
-fn shortened(error: &Error) -> String {
+pub(super) fn shortened(error: &Error) -> String {
     let text = error.to_string();
     let between = |from: &str, to: &str| {
         let rest = &text[text.find(from)? + from.len()..];

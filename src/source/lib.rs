@@ -16,6 +16,10 @@ mod cache;
 mod credentials;
 mod disk;
 mod error;
+#[cfg_attr(not(feature = "s3"), path = "no_file_bucket.rs")]
+mod file_bucket;
+mod file_bucket_error;
+mod file_stream;
 mod file_system;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -40,11 +44,14 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OnceCell, Semaphore};
 
-use catalog::{Bucket, ExtraFiles, Fetch, Origin};
+use catalog::{Bucket, BucketUri, ExtraFiles, Fetch, Origin};
 
 pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
 pub use credentials::NO_TOKEN;
 pub use error::SourceError;
+pub use file_bucket::{FileBucket, FileBuckets};
+pub use file_bucket_error::FileBucketError;
+pub use file_stream::FileStream;
 pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
 pub use peer::{Peer, PeerError, PeerFile};
 pub use progress::Progress;
@@ -63,6 +70,12 @@ pub fn not_built(wanted: &Fetch) -> Option<SourceError> {
     };
     let uri = uri.filter(|_| !cfg!(feature = "s3"))?.to_string();
     Some(SourceError::NotBuilt { uri })
+}
+
+/// The error for a bucket of files that this program can never use, because a feature was not built in.
+pub fn bucket_not_built(uri: &BucketUri) -> Option<FileBucketError> {
+    let uri = uri.to_string();
+    (!cfg!(feature = "s3")).then_some(FileBucketError::NotBuilt { uri })
 }
 
 /// Time limit for requesting a model's description before it is fetched.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use pool::{Bytes, Span};
 
-use super::source::{BucketUri, Fetch, Origin};
+use super::source::{Fetch, Origin};
+use config::BucketUri;
 
 /// Maximum length of `suffix:id`, in bytes.
 const ID_MAX: usize = 128;

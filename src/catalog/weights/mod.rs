@@ -8,10 +8,10 @@ mod oci;
 pub(crate) mod source;
 
 pub use adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters};
+pub use config::{BucketUri, Scheme};
 pub(crate) use hub_name::{ID, ID_MAX};
 pub use listing::{ListedFile, WeightsListing, complete_below};
 pub use oci::{OciReference, OciVersion};
 pub use source::{
-    Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
-    Origin, Scheme,
+    Bucket, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile, Origin,
 };

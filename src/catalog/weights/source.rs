@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::hub_cache;
 use super::oci::OciReference;
 use crate::documents::Secret;
+use config::BucketUri;
 
 /// Maximum length of a readable name; file systems allow 255.
 const KEY_MAX: usize = 160;
@@ -74,70 +75,6 @@ pub struct Bucket {
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub credentials: Option<CredentialsUrl>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scheme {
-    S3,
-    Gs,
-}
-
-/// `s3://bucket/prefix` or `gs://bucket/prefix`; the prefix has no slash at either end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketUri {
-    pub scheme: Scheme,
-    pub bucket: String,
-    pub prefix: String,
-}
-
-impl fmt::Display for BucketUri {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::S3 => "s3",
-            Scheme::Gs => "gs",
-        };
-        write!(f, "{scheme}://{}", self.bucket)?;
-        match self.prefix.as_str() {
-            "" => Ok(()),
-            prefix => write!(f, "/{prefix}"),
-        }
-    }
-}
-
-impl BucketUri {
-    /// Parses an address. Errors describe the problem with the text.
-    pub(crate) fn parse(text: &str, schemes: &[Scheme]) -> Result<BucketUri, String> {
-        let known = [("s3://", Scheme::S3), ("gs://", Scheme::Gs)];
-        let allowed: Vec<&str> = known
-            .iter()
-            .filter(|(_, scheme)| schemes.contains(scheme))
-            .map(|(name, _)| *name)
-            .collect();
-        let found = known
-            .iter()
-            .filter(|(_, scheme)| schemes.contains(scheme))
-            .find_map(|(name, scheme)| Some((*scheme, text.strip_prefix(name)?)));
-        let Some((scheme, rest)) = found else {
-            let text = text.escape_debug();
-            return Err(format!("`{text}` must begin with {}", allowed.join(" or ")));
-        };
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let prefix = prefix.trim_matches('/');
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if bucket.is_empty() || !bucket.bytes().all(is_name) {
-            return Err(format!("`{text}` names no bucket: s3://bucket/folder"));
-        }
-        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        let plain = prefix.is_empty() || prefix.split('/').all(is_plain);
-        if !plain || prefix.chars().any(char::is_control) {
-            return Err(format!("`{text}` has an invalid folder"));
-        }
-        Ok(BucketUri {
-            scheme,
-            bucket: bucket.to_owned(),
-            prefix: prefix.to_owned(),
-        })
-    }
 }
 
 /// An address that provides credentials for a bucket.

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 mod batch_hours;
+mod bucket_uri;
 mod cron;
 mod database_url;
 mod device_kind;
@@ -16,6 +17,7 @@ mod zone;
 
 pub use addresses::Addresses;
 pub use batch_hours::BatchHours;
+pub use bucket_uri::{BucketFolder, BucketUri, Scheme};
 pub use cron::CronExpression;
 pub use database_url::{DatabaseUrl, PostgresUrl};
 pub use device_kind::DeviceKind;
