@@ -195,4 +195,8 @@ fn check_service(config: &Config, report: &mut Report) {
     if let Some(problem) = engine::socket_path_problem(&dir.join("run")) {
         report.error(format!("state.dir: {problem}"));
     }
+    let bucket = config.batch.bucket.as_ref();
+    if let Some(error) = bucket.and_then(|folder| source::bucket_not_built(&folder.0)) {
+        report.error(format!("batch.bucket: {error}"));
+    }
 }

@@ -40,7 +40,7 @@ use adoption::Adoption;
 use lock::StateLock;
 use log::LevelSwitch;
 use machine::Machine;
-use opening::{describe, line, open_catalog, take_over};
+use opening::{check_bucket, describe, line, open_catalog, take_over};
 use records::{Access, PoolRecords, Records};
 use reload::Reloader;
 use service::{Core, Observation, task};
@@ -73,6 +73,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let config = live.get();
     let clock = Clock::start();
     // Steps that can fail come first, while an old process still serves.
+    check_bucket(&config)?;
     let machine = Machine::open(&config, clock).await?;
     let _log = LastLines(Arc::clone(&machine.edge));
     let telemetry = telemetry::open(&config, clock)?;

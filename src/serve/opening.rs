@@ -15,6 +15,15 @@ use inventory::Inventory;
 use pool::Time;
 use store::Store;
 
+/// Refuses a bucket of batches that this program cannot use.
+pub(super) fn check_bucket(config: &Config) -> Result<(), String> {
+    let bucket = config.batch.bucket.as_ref();
+    match bucket.and_then(|folder| source::bucket_not_built(&folder.0)) {
+        Some(error) => Err(format!("batch.bucket: {error}")),
+        None => Ok(()),
+    }
+}
+
 /// Checks that this process could serve, then takes over from the running one.
 pub(super) async fn take_over(
     config: &Config,

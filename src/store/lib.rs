@@ -22,7 +22,7 @@ mod sql;
 mod testing;
 mod usage;
 
-pub use batches::{BatchPage, FilePage, StoredBatch, StoredFile};
+pub use batches::{BatchPage, FilePage, StoredBatch, StoredFile, UnusedObject};
 pub use database::{Candidate, CandidateStatus, Leader, LeaderAddress, Store};
 pub use history::{
     AuditEntry, AuditQuery, EventCount, GroupEventCount, HistoryQuery, ModelPast, PastStay,

@@ -128,6 +128,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("batch.per_key", AtOnce),
     ("batch.per_key_size", AtOnce),
     ("batch.keep", AtOnce),
+    ("batch.bucket", AtOnce),
     ("cluster.kind", ByRestart),
     ("cluster.name", ByRestart),
     ("cluster.patience", AtOnce),

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::problems::Problem;
-use crate::values::{BatchHours, Length, Size};
+use crate::values::{BatchHours, BucketFolder, Length, Size};
 use pool::{Bytes, Span};
 
 /// Batches: files of requests that run in seats and memory that others leave free (B4).
@@ -32,6 +32,9 @@ pub struct BatchSection {
     pub per_key_size: Size,
     /// Retention of files whose upload sets no expiry, and of the records of batches; 1h or more.
     pub keep: Length,
+    /// Folder in a bucket for files and results, `s3://name/folder` or `gs://name/folder`; null: files are only below `state.dir`.
+    /// Credentials come from the environment.
+    pub bucket: Option<BucketFolder>,
 }
 
 impl Default for BatchSection {
@@ -46,6 +49,7 @@ impl Default for BatchSection {
             per_key: 10_000,
             per_key_size: Size(Bytes(16 * Bytes::GIB)),
             keep: Length::from_secs(30 * 24 * 3600),
+            bucket: None,
         }
     }
 }

@@ -7,14 +7,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Request, header};
 use axum::response::{IntoResponse, Response};
-use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
+use super::content;
 use super::owner::holder;
 use super::upload::{self, Begun};
 use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
-use crate::open_batches::{HolderTotals, MESSAGES, SpaceError, store_failed};
+use crate::open_batches::{HolderTotals, MESSAGES, PlacedObject, SpaceError, store_failed};
 use crate::openapi::{BatchChangeErrors, BatchErrors, UploadErrors};
 use crate::path_params::Path;
 use crate::state::App;
@@ -117,6 +117,13 @@ pub(crate) async fn create(
         let batches = &app.batches;
         let id = format!("file-{}", uuid::Uuid::new_v4().simple());
         let received = upload::receive(&app, &id, request, &mut space).await?;
+        let placed = match batches.objects.put_upload(&id).await {
+            Ok(placed) => placed,
+            Err(error) => {
+                batches.remove(&id).await;
+                return Err(error.for_upload());
+            }
+        };
         let now = app.handle.clock().wall();
         let keep = app.config().batch.keep.0;
         let file = StoredFile {
@@ -130,9 +137,11 @@ pub(crate) async fn create(
             expires: Some(now + received.expires_after.unwrap_or(keep)),
             // Plain data with text keys is always valid JSON.
             summary: serde_json::to_string(&received.summary).ok(),
+            bucket: placed.as_ref().map(PlacedObject::bucket),
         };
         if let Err(fault) = space.store(batches.store.add_file(&file)).await {
             batches.remove(&file.stored_as).await;
+            batches.objects.give_up_placed(placed).await;
             return Err(store_failed(fault));
         }
         Ok(Json(shown(&file)))
@@ -224,13 +233,7 @@ pub(crate) async fn content(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     let file = find(&app, &user, &id).await?;
-    let path = app.batches.path(&file.stored_as);
-    let opened = tokio::fs::File::open(&path).await;
-    let opened = opened.map_err(|error| {
-        tracing::warn!(file = id, %error, "a file cannot be read");
-        Failure::not_found(format!("the lines of the file {id} are gone"))
-    })?;
-    let body = Body::from_stream(ReaderStream::new(opened));
+    let body = content::open(&app, &file).await?.into_body();
     let headers = [
         (header::CONTENT_TYPE, "application/jsonl".to_owned()),
         (header::CONTENT_LENGTH, file.bytes.0.to_string()),

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::job::Job;
+use super::result_files::{ResultsPlace, store_files};
 use super::runner::Runner;
 use super::{owner, progress};
 use crate::inference::understood::real_name;
-use crate::open_batches::{
-    ApiForm, BatchRecord, LearnedSpeed, MESSAGES, OpenBatch, Outcome, Status,
-};
+use crate::open_batches::{BatchRecord, LearnedSpeed, OpenBatch, Outcome, Status};
 use crate::state::App;
 use api_types::dto::RequestCounts;
 use batch::{RequestLine, ResultError, ResultKind, ResultLine};
-use pool::{Bytes, Span, Time};
-use store::StoredFile;
+use pool::{Span, Time};
 
 /// Requests that get an error in one turn when a batch expires. Each is read from disk.
 const EXPIRED_PER_TURN: usize = 2_000;
@@ -29,12 +27,6 @@ const CANCELLED: ResultError<'_> = ResultError {
 };
 /// Speeds that are stored with a batch.
 const SPEEDS_KEPT: usize = 64;
-/// Deletions of expired files in one turn.
-const DELETED_PER_TURN: u32 = 128;
-/// Expired files that are read together.
-const PAGE: u32 = 32;
-/// The interval at which expired files are looked for.
-const EXPIRY_EVERY_MS: u64 = 60_000;
 
 /// Writes results to disk and counts to the store, at most once a second, and ends the batches that are due.
 pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
@@ -48,6 +40,7 @@ pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
         }
     }
     progress::show(&runner.app, &runner.jobs);
+    runner.show_bucket_failures();
     sync(runner).await;
     let open: Vec<BatchRecord> = runner.app.batches.with_open(|open| {
         let open = open.values();
@@ -56,7 +49,7 @@ pub(super) async fn sync_and_end(runner: &mut Runner, records: &[BatchRecord]) {
     for record in open {
         conclude(runner, record, now).await;
     }
-    forget(runner, now).await;
+    runner.forget(now).await;
 }
 
 /// The status that a batch gets now: it expires, or its holder has lost its rights.
@@ -68,7 +61,9 @@ fn end_due(runner: &Runner, record: &BatchRecord, now: Time) -> Option<BatchStat
     if let Err(why) = owner::user_of(&record.holder, person, endpoint, &runner.app) {
         return Some(BatchState::Cancelled { why });
     }
-    (now.0 >= record.state.deadline).then_some(BatchState::Expired)
+    // A batch whose results are all there ends as completed, even if its bucket takes them later.
+    let has_left = runner.jobs.get(&record.id).is_none_or(|job| job.left() > 0);
+    (has_left && now.0 >= record.state.deadline).then_some(BatchState::Expired)
 }
 
 /// An end of a batch before all its requests have run.
@@ -99,11 +94,19 @@ async fn change(app: &App, id: &str, ended: BatchState) {
     }
 }
 
-/// Ends a batch with an error.
-pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: String) {
+/// Ends a batch with an error, once its bucket has the results so far.
+pub(super) async fn fail(runner: &mut Runner, record: &BatchRecord, code: &str, message: String) {
+    let place = runner.place_results(record);
+    let bucket = match &place {
+        ResultsPlace::Disk => None,
+        ResultsPlace::Bucket(bucket) => Some(bucket.as_str()),
+        ResultsPlace::Pending => return,
+    };
+    let app = runner.app.clone();
     tracing::warn!(batch = record.id, message, "a batch has failed");
     let now = app.handle.clock().wall();
-    let files = store_files(app, record, now).await.unwrap_or_default();
+    let files = store_files(&app, record, bucket, now).await;
+    let files = files.unwrap_or_default();
     let changed = app.batches.change(&record.id, |record| {
         record.state.error = Some((code.to_owned(), message.clone()));
         (record.state.output_file, record.state.error_file) = files.clone();
@@ -112,6 +115,7 @@ pub(super) async fn fail(app: &App, record: &BatchRecord, code: &str, message: S
     match changed.await {
         Ok(_) => {
             app.batches.with_open(|open| open.remove(&record.id));
+            runner.remove_local_copies(record, &place).await;
         }
         Err(fault) => {
             tracing::warn!(batch = record.id, %fault, "the state of a batch cannot be stored");
@@ -209,7 +213,13 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
         // Written within a second.
         return;
     }
-    let files = match store_files(&runner.app, &record, now).await {
+    let place = runner.place_results(&record);
+    let bucket = match &place {
+        ResultsPlace::Disk => None,
+        ResultsPlace::Bucket(bucket) => Some(bucket.as_str()),
+        ResultsPlace::Pending => return,
+    };
+    let files = match store_files(&runner.app, &record, bucket, now).await {
         Ok(files) => files,
         Err(fault) => {
             tracing::warn!(batch = record.id, %fault, "the results of a batch cannot be stored; trying again");
@@ -250,6 +260,7 @@ async fn conclude(runner: &mut Runner, record: BatchRecord, now: Time) {
                 return;
             }
             runner.jobs.remove(&record.id);
+            runner.remove_local_copies(&record, &place).await;
             tracing::info!(
                 batch = record.id,
                 ?status,
@@ -305,79 +316,4 @@ fn end_some(job: &mut Job, outcome: Outcome, app: &App) -> bool {
         }
     }
     true
-}
-
-/// Stores the records of the files with the results. Returns the ids of the output and the errors.
-async fn store_files(
-    app: &App,
-    record: &BatchRecord,
-    now: Time,
-) -> Result<(Option<String>, Option<String>), store::StoreError> {
-    let batches = &app.batches;
-    let bytes = |kind: &str| {
-        let path = batches.path(&format!("{}.{kind}", record.id));
-        std::fs::metadata(path).map_or(0, |found| found.len())
-    };
-    let after = record.state.output_expires_after.map(Span);
-    let keep = after.unwrap_or(batches.config.get().batch.keep.0);
-    let mut ids = [None, None];
-    for (id, (bytes, kind)) in ids
-        .iter_mut()
-        .zip([(bytes("output"), "output"), (bytes("errors"), "errors")])
-    {
-        if bytes == 0 {
-            batches.remove(&format!("{}.{kind}", record.id)).await;
-            continue;
-        }
-        let number = record.id.trim_start_matches(record.state.form.id_prefix());
-        let file = StoredFile {
-            // Derived from the batch, because the end may be stored twice.
-            id: format!("file-{number}-{kind}"),
-            holder: record.holder.clone(),
-            purpose: match record.state.form {
-                ApiForm::OpenAi => "batch_output".to_owned(),
-                ApiForm::Anthropic => MESSAGES.to_owned(),
-            },
-            name: format!("{}_{kind}.jsonl", record.id),
-            stored_as: format!("{}.{kind}", record.id),
-            bytes: Bytes(bytes),
-            created: now,
-            expires: Some(now + keep),
-            summary: None,
-        };
-        batches.store.add_file(&file).await?;
-        *id = Some(file.id);
-    }
-    let [output, errors] = ids;
-    Ok((output, errors))
-}
-
-/// Deletes expired files and old records, once a minute.
-async fn forget(runner: &mut Runner, now: Time) {
-    let tick = runner.app.handle.clock().now();
-    if tick.since(runner.forgot_at) < Span(EXPIRY_EVERY_MS) {
-        return;
-    }
-    runner.forgot_at = tick;
-    let batches = &runner.app.batches;
-    let keep = batches.config.get().batch.keep.0;
-    let before = Time(now.0.saturating_sub(keep.0));
-    if let Err(fault) = batches.store.forget_batches(before).await {
-        tracing::debug!(%fault, "old batches cannot be deleted");
-    }
-    let (mut after, mut deleted) = (String::new(), 0);
-    while deleted < DELETED_PER_TURN {
-        let page = batches.store.expired_files(now, &after, PAGE).await;
-        let page = page.unwrap_or_default();
-        let Some(last) = page.last() else {
-            return;
-        };
-        after.clone_from(&last.id);
-        for file in page.iter().filter(|file| !batches.reads(&file.id)) {
-            deleted += 1;
-            if let Err(fault) = batches.delete(file).await {
-                tracing::warn!(file = file.id, %fault, "an expired file cannot be deleted");
-            }
-        }
-    }
 }

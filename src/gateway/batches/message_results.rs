@@ -1,18 +1,19 @@
 //! The results of a batch of messages in Anthropic's form, line by line.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::io::{self, BufRead, BufReader, Read};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::content;
 use super::message_routes::find;
 use crate::auth::User;
+use crate::open_batches::store_failed;
 use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
 use crate::state::App;
@@ -43,13 +44,35 @@ pub(crate) async fn results(
         let message = format!("the batch {id} has no results yet; they exist once it has ended");
         return Err(Failure::not_found(message));
     }
-    let paths = ["output", "errors"];
-    let paths = paths.map(|kind| app.batches.path(&format!("{}.{kind}", record.id)));
+    let state = &record.state;
+    let mut files = Vec::new();
+    for id in [&state.output_file, &state.error_file]
+        .into_iter()
+        .flatten()
+    {
+        let file = app.batches.store.file(&record.holder, id).await;
+        // A file that has expired has no lines.
+        files.extend(file.map_err(store_failed)?);
+    }
+    // The others are opened when their turn comes, because a bucket ends a silent connection.
+    let mut first = match files.first() {
+        Some(file) => Some(content::open(&app, file).await?),
+        None => None,
+    };
+    let runtime = Handle::current();
     let (sender, pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES_MAX);
     // Ends when the client leaves, because the channel then closes.
     tokio::task::spawn_blocking(move || {
-        for path in paths {
-            if let Err(error) = translate(&path, &sender) {
+        for file in files {
+            let opened = match first.take() {
+                Some(opened) => Ok(opened),
+                None => runtime.block_on(content::open(&app, &file)),
+            };
+            let sent = opened
+                .map_err(|_| io::Error::other("a file of results cannot be read"))
+                .and_then(|opened| translate(opened.into_reader(&runtime), &sender));
+            if let Err(error) = sent {
+                // The client may have left.
                 let _ = sender.blocking_send(Err(error));
                 return;
             }
@@ -61,13 +84,8 @@ pub(crate) async fn results(
 }
 
 /// Sends the lines of a file of results in Anthropic's form.
-fn translate(path: &PathBuf, sender: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let (mut lines, mut line, mut piece) = (BufReader::new(file), Vec::new(), Vec::new());
+fn translate(results: Box<dyn Read>, sender: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+    let (mut lines, mut line, mut piece) = (BufReader::new(results), Vec::new(), Vec::new());
     while lines.read_until(b'\n', &mut line)? > 0 {
         piece.extend(anthropic_line(&line)?);
         piece.push(b'\n');

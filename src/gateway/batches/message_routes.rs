@@ -18,7 +18,7 @@ use crate::auth::User;
 use crate::fields::{Fields, Params, Strict};
 use crate::open_batches::{
     ApiForm, BatchPerson, BatchRecord, BatchState, FILES_OF_BATCH, HolderTotals, MESSAGES,
-    Reservation, Running, SpaceError, read, store_failed,
+    PlacedObject, Reservation, Running, SpaceError, read, store_failed,
 };
 use crate::openapi::MessageBatchErrors;
 use crate::path_params::Path;
@@ -113,10 +113,12 @@ async fn created(
         };
         let grown = space.grow(models).await;
         grown.map_err(SpaceError::for_batch)?;
-        Ok(summary)
+        let placed = batches.objects.put_upload(&stored_as).await;
+        let placed = placed.map_err(|error| error.for_upload())?;
+        Ok((summary, placed))
     };
-    let summary = match received.await {
-        Ok(summary) => summary,
+    let (summary, placed) = match received.await {
+        Ok(received) => received,
         Err(failure) => {
             batches.remove(&stored_as).await;
             return Err(failure);
@@ -133,6 +135,7 @@ async fn created(
         created: now,
         expires: Some(now + app.config().batch.keep.0),
         summary: None,
+        bucket: placed.as_ref().map(PlacedObject::bucket),
     };
     let state = BatchState {
         form: ApiForm::Anthropic,
@@ -158,6 +161,7 @@ async fn created(
     if let Err(fault) = space.store(stored).await {
         // A record without a batch would count for its holder.
         let _ = batches.delete(&file).await;
+        batches.objects.give_up_placed(placed).await;
         return Err(store_failed(fault));
     }
     Ok(Json(response))

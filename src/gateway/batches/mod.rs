@@ -7,6 +7,9 @@
 //!                          store: state  └─▶ results, at most one per request, on disk within a second
 //! ```
 
+mod bucket;
+mod content;
+mod expiry;
 mod file_routes;
 mod finish;
 mod job;
@@ -19,9 +22,11 @@ mod opening;
 mod outlook;
 mod owner;
 mod progress;
+mod result_files;
 mod runner;
 mod speed;
 mod starting;
+mod transfers;
 mod upload;
 mod upload_refusal;
 

@@ -31,7 +31,7 @@ impl Runner {
         let ending = records.iter().filter(is_ending);
         let others = records.iter().filter(|record| !is_ending(record));
         for record in ending {
-            if self.jobs.len() < OPEN_MAX + ENDING_MAX {
+            if self.is_fetched(record) || self.open_count() < OPEN_MAX + ENDING_MAX {
                 self.open(record).await;
             }
         }
@@ -42,11 +42,23 @@ impl Runner {
             .partition(|record| self.resting.contains_key(&record.id));
         for record in first.into_iter().chain(resting) {
             let count = of_holder.entry(&record.holder).or_default();
-            if *count < OPEN_PER_HOLDER && self.jobs.len() < OPEN_MAX {
+            let has_room = *count < OPEN_PER_HOLDER && self.open_count() < OPEN_MAX;
+            if has_room || self.is_fetched(record) {
                 self.open(record).await;
             }
-            *count += usize::from(self.jobs.contains_key(&record.id));
+            let is_open = self.jobs.contains_key(&record.id) || self.is_fetched(record);
+            *count += usize::from(is_open);
         }
+    }
+
+    /// Batches with open files, and files that come from a bucket to be opened.
+    fn open_count(&self) -> usize {
+        self.jobs.len() + self.fetches.len()
+    }
+
+    /// Returns true if the requests of the batch come from a bucket.
+    fn is_fetched(&self, record: &BatchRecord) -> bool {
+        self.fetches.contains(&record.state.input_stored_as)
     }
 
     /// Closes batches without a request that ran since the last turn, if others wait for their place.
@@ -96,10 +108,13 @@ impl Runner {
             Ok(Ok(job)) => {
                 self.jobs.insert(record.id.clone(), job);
             }
+            Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                if !self.fetch_requests(record).await {
+                    self.fail_unreadable(record, &error).await;
+                }
+            }
             Ok(Err(error)) if is_final(error.kind()) => {
-                tracing::warn!(batch = record.id, %error, "the files of a batch cannot be read");
-                let message = "the file of the batch is missing or damaged".to_owned();
-                finish::fail(&self.app, record, "file_unreadable", message).await;
+                self.fail_unreadable(record, &error).await;
             }
             Ok(Err(error)) => {
                 tracing::warn!(batch = record.id, %error, "the files of a batch cannot be opened; trying again");
@@ -107,15 +122,18 @@ impl Runner {
             Err(error) => tracing::error!(%error, "the files of a batch could not be opened"),
         }
     }
+
+    async fn fail_unreadable(&mut self, record: &BatchRecord, error: &std::io::Error) {
+        tracing::warn!(batch = record.id, %error, "the files of a batch cannot be read");
+        let message = "the file of the batch is missing or damaged".to_owned();
+        finish::fail(self, record, "file_unreadable", message).await;
+    }
 }
 
 /// Returns true for errors of files that another attempt does not mend.
 fn is_final(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::NotFound
-            | ErrorKind::InvalidData
-            | ErrorKind::InvalidInput
-            | ErrorKind::UnexpectedEof
+        ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof
     )
 }

@@ -15,7 +15,9 @@ use super::finish;
 use super::job::Job;
 use super::line::LineEnd;
 use super::outlook::Outlook;
+use super::result_files::PlacedResults;
 use super::speed::Speeds;
+use super::transfers::Transfers;
 use crate::inference::understood::real_name;
 use crate::open_batches::{BatchPerson, BatchRecord, LearnedSpeed, Outcome, Status};
 use crate::runner_lock;
@@ -79,6 +81,15 @@ pub(super) struct Runner {
     pub seatless: u64,
     /// The last time at which expired files were looked for.
     pub forgot_at: Time,
+    /// Results on their way to a bucket, by batch.
+    pub result_puts: Transfers<PlacedResults>,
+    /// Requests on their way from a bucket, by the name of their file on disk.
+    pub fetches: Transfers<()>,
+    /// The deletion of unused objects. Its value is false if an object could not be deleted.
+    pub deletions: JoinSet<bool>,
+    /// Deletions in a row that failed, and the time of the next one.
+    pub failed_deletions: u32,
+    pub deletes_at: Time,
 }
 
 /// Runs batches until `ending` fires.
@@ -133,6 +144,17 @@ impl Runner {
             looked_at: None,
             seatless: 0,
             forgot_at: Time::default(),
+            result_puts: Transfers::new(
+                "the results of a batch cannot be put into their bucket; trying again",
+                false,
+            ),
+            fetches: Transfers::new(
+                "the requests of a batch cannot be fetched from their bucket",
+                true,
+            ),
+            deletions: JoinSet::new(),
+            failed_deletions: 0,
+            deletes_at: Time::default(),
         }
     }
 

@@ -5,12 +5,14 @@ mod admin;
 mod counts;
 mod figures;
 mod folder;
+mod objects;
 mod record;
 mod reservations;
 mod service;
 
 pub(crate) use counts::Outcome;
 pub(crate) use figures::{BatchFigures, FILES_OF_BATCH, HolderTotals, OpenState};
+pub(crate) use objects::{ObjectError, Objects, PlacedObject};
 pub(crate) use record::{
     ApiForm, BatchPerson, BatchRecord, BatchState, LearnedSpeed, MESSAGES, Running, Status,
 };

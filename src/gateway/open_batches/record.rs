@@ -232,6 +232,8 @@ pub(crate) struct Running {
     pub forecast: Option<BatchEnd>,
     /// The failure of a load for which its requests wait.
     pub load_failure: Option<String>,
+    /// The failure of its bucket, for which its requests or its end wait.
+    pub bucket_failure: Option<String>,
     /// The size of its results so far.
     pub result_bytes: u64,
 }
@@ -305,7 +307,10 @@ impl BatchRecord {
                 will_hold: running
                     .forecast
                     .and_then(|end| end.will_hold(Time(state.deadline))),
-                warning: running.load_failure.or_else(|| state.warning.clone()),
+                warning: running
+                    .bucket_failure
+                    .or(running.load_failure)
+                    .or_else(|| state.warning.clone()),
             },
         }
     }

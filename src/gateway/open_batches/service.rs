@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::counts::BatchCounts;
 use super::folder;
+use super::objects::Objects;
 use super::record::{BatchRecord, LearnedSpeed, Running, Status};
 use super::reservations::Reservations;
 use api_types::error::{ErrorKind, Failure};
@@ -26,6 +27,8 @@ pub(crate) const UPLOADS_PER_HOLDER: u32 = 4;
 pub struct Batches {
     dir: PathBuf,
     pub(crate) store: Arc<Store>,
+    /// Files in buckets.
+    pub(crate) objects: Arc<Objects>,
     pub(crate) config: LiveConfig,
     pub(crate) clock: Clock,
     open: Mutex<BTreeMap<String, OpenBatch>>,
@@ -96,9 +99,12 @@ impl std::fmt::Debug for Batches {
 impl Batches {
     /// `state_dir` is `state.dir`.
     pub fn new(state_dir: &Path, store: Arc<Store>, config: LiveConfig, clock: Clock) -> Batches {
+        let dir = state_dir.join(FOLDER);
+        let objects = Objects::new(dir.clone(), Arc::clone(&store), config.clone(), clock);
         Batches {
-            dir: state_dir.join(FOLDER),
+            dir,
             store,
+            objects: Arc::new(objects),
             config,
             clock,
             open: Mutex::default(),
@@ -205,13 +211,18 @@ impl Batches {
         }
     }
 
-    /// Deletes a file: first its record, because a record without bytes would be an error for its holder.
+    /// Deletes a file: first its record, because a record without bytes would be an error for its holder. The runner deletes its
+    /// object in a bucket.
     ///
     /// # Errors
     /// The store cannot be written. The file stays then.
     pub(crate) async fn delete(&self, file: &StoredFile) -> Result<(), StoreError> {
         self.store.delete_file(&file.holder, &file.id).await?;
         self.remove(&file.stored_as).await;
+        if file.bucket.is_some() {
+            self.objects.request_deletion();
+            self.changed.notify_one();
+        }
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub struct StoredFile {
     pub expires: Option<Time>,
     /// JSON.
     pub summary: Option<String>,
+    /// The folder in a bucket that has its bytes, such as `s3://name/folder`; `None`: they are only on disk.
+    pub bucket: Option<String>,
 }
 
 /// A page of a holder's files.
@@ -38,7 +40,7 @@ pub struct FilePage<'a> {
 }
 
 const COLUMNS: &str =
-    "id, holder, purpose, name, stored_as, bytes, created_at, expires_at, summary";
+    "id, holder, purpose, name, stored_as, bytes, created_at, expires_at, summary, bucket";
 
 fn file(row: &Row) -> StoredFile {
     let expires: Option<i64> = row.get("expires_at");
@@ -52,15 +54,33 @@ fn file(row: &Row) -> StoredFile {
         created: Time(from_integer(row.get("created_at"))),
         expires: expires.map(|at| Time(from_integer(at))),
         summary: row.get("summary"),
+        bucket: row.get("bucket"),
     }
 }
 
 impl Store {
+    /// Stores a file's record. Its object in a bucket is in use from then on. A file that is stored again has other bytes.
     pub async fn add_file(&self, file: &StoredFile) -> Result<(), StoreError> {
+        let bucket = file.bucket.clone().unwrap_or_default();
         self.write("store a file's record", async |connection| {
+            // The object of an earlier record in another bucket.
             query(
-                "INSERT INTO files (id, holder, purpose, name, stored_as, bytes, created_at, expires_at, summary) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+                "INSERT INTO unused_objects (bucket, name, due_at) SELECT bucket, stored_as, 0 FROM files \
+                 WHERE id = ? AND bucket <> ? ON CONFLICT (bucket, name) DO NOTHING",
+            )
+            .bind(&file.id)
+            .bind(&bucket)
+            .execute(&mut *connection)
+            .await?;
+            query("DELETE FROM unused_objects WHERE bucket = ? AND name = ?")
+                .bind(&bucket)
+                .bind(&file.stored_as)
+                .execute(&mut *connection)
+                .await?;
+            query(
+                "INSERT INTO files (id, holder, purpose, name, stored_as, bytes, created_at, expires_at, summary, bucket) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+                 ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, bucket = excluded.bucket",
             )
             .bind(&file.id)
             .bind(&file.holder)
@@ -71,6 +91,7 @@ impl Store {
             .bind(to_integer(file.created.0))
             .bind(file.expires.map(|at| to_integer(at.0)))
             .bind(file.summary.clone())
+            .bind(file.bucket.clone())
             .execute(connection)
             .await
         })
@@ -156,9 +177,18 @@ impl Store {
         Ok(rows.iter().map(file).collect())
     }
 
-    /// Deletes a file's record. Returns false if it does not exist.
+    /// Deletes a file's record, and notes its object in a bucket for deletion. Returns false if the record does not exist.
     pub async fn delete_file(&self, holder: &str, id: &str) -> Result<bool, StoreError> {
         self.write("delete a file's record", async |connection| {
+            query(
+                "INSERT INTO unused_objects (bucket, name, due_at) SELECT bucket, stored_as, 0 FROM files \
+                 WHERE id = ? AND holder = ? AND bucket IS NOT NULL \
+                 ON CONFLICT (bucket, name) DO UPDATE SET due_at = excluded.due_at",
+            )
+            .bind(id)
+            .bind(holder)
+            .execute(&mut *connection)
+            .await?;
             query("DELETE FROM files WHERE id = ? AND holder = ?")
                 .bind(id)
                 .bind(holder)
@@ -186,6 +216,7 @@ mod tests {
             created: Time(created),
             expires: expires.map(Time),
             summary: None,
+            bucket: None,
         }
     }
 

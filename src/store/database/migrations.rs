@@ -20,7 +20,7 @@ macro_rules! files {
 }
 
 /// All files of `migrations/`, as `NUMBER_DESCRIPTION`. Databases store each text's checksum, so released files never change.
-const FILES: [(&str, &str); 31] = files![
+const FILES: [(&str, &str); 32] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -52,6 +52,7 @@ const FILES: [(&str, &str); 31] = files![
     "0029_groups_in_audit",
     "0030_background_ends",
     "0031_response_totals",
+    "0032_batch_buckets",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order of replacement. SQLite compares texts bytewise.

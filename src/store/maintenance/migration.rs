@@ -47,6 +47,7 @@ const TABLES: [(&str, &str); 41] = [
     ("node_tokens", "id"),
     ("used_rays", "address, prefix"),
     ("files", "id"),
+    ("unused_objects", "bucket, name"),
     ("batches", "id"),
     ("background_responses", "id"),
     ("named_conversations", "id"),

@@ -55,6 +55,9 @@ const FILES: &str = r#"
     limits:\n  models:\n    org/a.b:\n      tokens_per_day: 0\n | line 4 | limits.models.org/a.b.tokens_per_day is 0; allowed: 1 to
     server:\n  recordings_max: 19MiB\n | line 2 | server.recordings_max is 19MiB | server.body_limit is 10MiB
     // Addresses and names.
+    batch:\n  keep: 1d\n  bucket: az://lab/files\n | line 3 | batch.bucket | must begin with s3:// or gs://
+    batch:\n  bucket: 's3:///files'\n | line 2 | batch.bucket | names no bucket
+    batch:\n  bucket: 's3://KEY:SECRET@lab/files'\n | line 2 | batch.bucket | no credentials | AWS_ACCESS_KEY_ID
     server:\n  listen: 8080\n | line 2 | server.listen | has no port | 127.0.0.1:8080
     server:\n  listen: myhost:8080\n | line 2 | server.listen | `myhost` | not an IP address | 0.0.0.0:8080
     server:\n  hosts: ['http://llm.example.org']\n | line 2 | server.hosts[0] | without http://

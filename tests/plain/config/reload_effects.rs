@@ -239,6 +239,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("batch.per_key", "9", ""),
     ("batch.per_key_size", "9GiB", ""),
     ("batch.keep", "9h", ""),
+    ("batch.bucket", "s3://lab-batches/files", ""),
 ];
 
 /// Required settings of a cluster in addition to its kind.

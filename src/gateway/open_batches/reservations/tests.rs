@@ -57,6 +57,7 @@ fn file(id: &str, holder: &str, bytes: u64) -> StoredFile {
         created: Time(1),
         expires: None,
         summary: None,
+        bucket: None,
     }
 }
 
