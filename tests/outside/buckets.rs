@@ -1,4 +1,4 @@
-//! Weights from buckets: a real S3 server and a server of Google's storage API, both on this machine. `.ci/buckets` installs the
+//! Weights and files of batches in buckets: a real S3 server and a server of Google's storage API, both on this machine. `.ci/buckets` installs the
 //! programs; without them these tests report that they were skipped.
 
 use std::io::{Read, Write};
@@ -311,4 +311,89 @@ fn a_model_is_fetched_from_google_cloud_storage() {
     for (name, content) in files() {
         assert_eq!(std::fs::read(folder.join(name)).unwrap(), content);
     }
+}
+
+/// A form with a file of these lines, and its id once it is uploaded.
+fn uploaded(pool: &Pool, text: &str) -> String {
+    let body = format!(
+        "--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n{text}\r\n--x--\r\n"
+    );
+    let (status, text, _) = pool.request_as("multipart/form-data; boundary=x", "/v1/files", &body);
+    assert_eq!(status, 200, "{text}");
+    let file: Value = serde_json::from_str(&text).unwrap();
+    file["id"].as_str().unwrap().to_owned()
+}
+
+fn content(pool: &Pool, file: &str) -> String {
+    let path = format!("/v1/files/{file}/content");
+    let (status, text, _) = pool.request("GET", &path, "", None);
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+#[test]
+fn files_of_batches_are_read_from_a_bucket_after_the_folder_is_lost() {
+    let Some(s3) = S3::start() else { return };
+    // Also creates the bucket.
+    s3.put("lab", "batches/other.txt", b"stays");
+    let address = format!("http://{}", s3.address());
+    let env = [
+        ("AWS_ENDPOINT_URL", address.as_str()),
+        ("AWS_ACCESS_KEY_ID", KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    let models = [support::stub::model(
+        "writer",
+        &["--tokens", "2"],
+        "memory_gib: 1",
+    )];
+    let pool = Pool::with_env(&models, "batch: {bucket: 's3://lab/batches'}\n", &env);
+    let line = |custom_id: &str, words: &str| {
+        let body = json!({"model": "writer", "messages": [{"role": "user", "content": words}]});
+        json!({"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body})
+            .to_string()
+            + "\n"
+    };
+    let text: String = (0..8).map(|nth| line(&nth.to_string(), "Hello")).collect();
+    let file = uploaded(&pool, &text);
+    // It is put in several parts.
+    let words = "x".repeat(1 << 20);
+    let large: String = (0..18).map(|nth| line(&nth.to_string(), &words)).collect();
+    let large_file = uploaded(&pool, &large);
+    let body = json!({"input_file_id": file, "endpoint": "/v1/chat/completions",
+        "completion_window": "24h"});
+    let (status, batch) = pool.call(None, "POST", "/v1/batches", &body);
+    assert_eq!(status, 200, "{batch}");
+    let path = format!("/v1/batches/{}", batch["id"].as_str().unwrap());
+    let shown = || pool.call(None, "GET", &path, &Value::Null).1;
+    wait_for("the end of the batch", || shown()["status"] == "completed");
+    let folder = pool.data().join("files");
+    // The pool may be removing a local copy.
+    wait_for("the loss of the folder", || {
+        let _ = std::fs::remove_dir_all(&folder);
+        !folder.exists()
+    });
+    let output = shown()["output_file_id"].as_str().unwrap().to_owned();
+    assert_eq!(content(&pool, &output).lines().count(), 8);
+    assert_eq!(content(&pool, &file), text);
+    assert!(content(&pool, &large_file) == large);
+    let batch = batch["id"].as_str().unwrap();
+    let objects = [
+        format!("batches/{file}.jsonl"),
+        format!("batches/{large_file}.jsonl"),
+        format!("batches/{batch}.output.jsonl"),
+    ];
+    for object in &objects {
+        assert!(s3.has("lab", object), "{object}");
+    }
+    for file in [file, large_file, output] {
+        let path = format!("/v1/files/{file}");
+        assert_eq!(pool.call(None, "DELETE", &path, &Value::Null).0, 200);
+    }
+    wait_for("the deletion of the objects", || {
+        objects.iter().all(|object| !s3.has("lab", object))
+    });
+    assert!(s3.has("lab", "batches/other.txt"));
+    assert!(!pool.log().contains(SECRET));
 }

@@ -1,7 +1,8 @@
 //! Files and batches with the real program: uploads, results, exactly once across kills, room that interactive requests leave, free
-//! memory, cancellation, ownership, and Anthropic's form.
+//! memory, cancellation, ownership, Anthropic's form, and files in a bucket.
 
 mod accounts;
+mod bucket;
 mod commands;
 mod forms;
 mod parallel;

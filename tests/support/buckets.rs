@@ -145,6 +145,13 @@ impl S3 {
         });
     }
 
+    /// Returns true if the object exists.
+    pub fn has(&self, bucket: &str, key: &str) -> bool {
+        let filer = format!("127.0.0.1:{}", self.filer);
+        let path = format!("/buckets/{bucket}/{key}");
+        ask(&filer, "HEAD", &path, "", b"").is_some_and(|(status, _)| status == 200)
+    }
+
     pub fn remove(&self, bucket: &str, key: &str) {
         let filer = format!("127.0.0.1:{}", self.filer);
         let path = format!("/buckets/{bucket}/{key}");

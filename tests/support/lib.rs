@@ -21,6 +21,7 @@ pub mod machine;
 pub mod manager;
 pub mod net;
 pub mod network;
+pub mod object_server;
 pub mod openapi_check;
 pub mod postgres;
 pub mod provider;
