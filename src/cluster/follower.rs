@@ -24,6 +24,7 @@ use super::{
     Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Outlook, Release, ShapeRoom, Spending,
 };
 use config::ClusterSection;
+use pool::DemandId;
 
 /// Interval for polling the leases while a request or a release is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -234,7 +235,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
         for demand in demands {
             let mut open = Open::new(*demand, shape);
-            if let Some(lease) = self.left_over.take(shape) {
+            if let Some(lease) = self.left_over.take(shape, DemandId(*demand)) {
                 tracing::info!(
                     "lease {}, which exists already, serves the request",
                     lease.id

@@ -5,6 +5,7 @@ use config::ClusterSection;
 use serde::{Deserialize, Serialize};
 
 use super::{LeaseState, NodeLease};
+use pool::DemandId;
 
 /// The use of nodes up to a time. Counting a period twice is not possible: each call continues where the last one ended, also after a
 /// restart.
@@ -14,6 +15,9 @@ pub struct Spending {
     until: u64,
     day: Period,
     month: Period,
+    /// The part of the day by nodes that were requested for batches. Stored figures of an earlier version lack it.
+    #[serde(default)]
+    batch_day: Period,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +38,10 @@ impl Spending {
         &self.month
     }
 
+    pub fn batch_day(&self) -> &Period {
+        &self.batch_day
+    }
+
     /// Adds the use by leases of the pool's requests since the last call. Returns true if a total has changed.
     pub fn count(
         &mut self,
@@ -47,7 +55,12 @@ impl Spending {
         // The first call of a new store has no earlier use to count.
         let from = if self.until == 0 { unix } else { self.until };
         let first_of_month = today.with_day(1).unwrap_or(today);
-        for (period, first) in [(&mut self.day, today), (&mut self.month, first_of_month)] {
+        let periods = [
+            (&mut self.day, today, false),
+            (&mut self.month, first_of_month, false),
+            (&mut self.batch_day, today, true),
+        ];
+        for (period, first, only_batches) in periods {
             if period.first != Some(first) {
                 *period = Period {
                     first: Some(first),
@@ -55,7 +68,11 @@ impl Spending {
                 };
             }
             let begin = from.max(start_of(first));
-            for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
+            let counts = |lease: &&NodeLease| {
+                let demand = lease.demand.map(DemandId);
+                demand.is_some_and(|demand| !only_batches || demand.is_for_batches())
+            };
+            for lease in leases.iter().filter(counts) {
                 let shapes = &mut section.shapes.iter();
                 if let Some(shape) = shapes.find(|shape| shape.name == lease.shape) {
                     let seconds = held_seconds(lease, begin, unix);
@@ -69,8 +86,9 @@ impl Spending {
         before != self.totals()
     }
 
-    fn totals(&self) -> [(u64, f64); 2] {
-        [&self.day, &self.month].map(|period| (period.gpu_seconds, period.cost))
+    fn totals(&self) -> [(u64, f64); 3] {
+        let all = [&self.day, &self.month, &self.batch_day];
+        all.map(|period| (period.gpu_seconds, period.cost))
     }
 }
 
@@ -184,6 +202,31 @@ mod tests {
         assert_eq!(gpu_minutes(spending.day()), 30);
         spending.count(&all, &section, at(28, 12, 0));
         assert_eq!(gpu_minutes(spending.day()), 30);
+    }
+
+    #[test]
+    fn b8_nodes_for_batches_count_in_total_and_on_their_own_across_restarts() {
+        let section = section();
+        let mut spending = Spending::default();
+        spending.count(&[], &section, at(28, 10, 0));
+        let mut of_batches = running(at(28, 10, 0));
+        of_batches.demand = Some(DemandId(7).for_batches().0);
+        let all = [running(at(28, 10, 0)), of_batches];
+        spending.count(&all, &section, at(28, 11, 0));
+        let minutes = |spending: &Spending| {
+            let periods = [spending.day(), spending.batch_day()];
+            periods.map(gpu_minutes)
+        };
+        assert_eq!(minutes(&spending), [240, 120]);
+        let stored = serde_json::to_string(&spending).expect("JSON");
+        let mut spending: Spending = serde_json::from_str(&stored).expect("read");
+        spending.count(&all, &section, at(28, 12, 0));
+        assert_eq!(minutes(&spending), [480, 240]);
+        // An earlier version stored no figures of batches.
+        let mut earlier: serde_json::Value = serde_json::from_str(&stored).expect("JSON");
+        earlier.as_object_mut().expect("fields").remove("batch_day");
+        let spending: Spending = serde_json::from_value(earlier).expect("read");
+        assert_eq!(minutes(&spending), [240, 0]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ struct Care {
     unread_hour: u64,
     /// Another device with room is counted as independent of the model's own one. Otherwise, the better one counts.
     adds_spares: bool,
+    /// Nodes that were requested for batches count. They are given back when their budget is used up (B8).
+    counts_batch_nodes: bool,
 }
 
 const EXPECTED: Care = Care {
@@ -43,6 +45,7 @@ const EXPECTED: Care = Care {
     unread: UNREAD_PERMILLE.0,
     unread_hour: PERMILLE,
     adds_spares: true,
+    counts_batch_nodes: true,
 };
 const CAREFUL: Care = Care {
     work: 1_500,
@@ -53,6 +56,7 @@ const CAREFUL: Care = Care {
     unread: UNREAD_PERMILLE.1,
     unread_hour: 900,
     adds_spares: false,
+    counts_batch_nodes: false,
 };
 
 /// The requests of a batch for the model of its list.

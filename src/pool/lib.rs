@@ -63,8 +63,8 @@ pub use types::model::{
     NodeSpan, Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
 pub use types::node_demand::{
-    NodeAmounts, NodeBudget, NodeOutlook, NodeRoom, NodeSet, NodeShape, NodeShapeView, NodeUse,
-    NodesSpent, PendingNode,
+    BatchNodes, NodeAmounts, NodeBudget, NodeOutlook, NodeRoom, NodeSet, NodeShape, NodeShapeView,
+    NodeUse, NodesSpent, PendingNode,
 };
 pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, OldNode, Protection, Unfit};

@@ -60,7 +60,7 @@ impl Pool {
                 + fetches
                 + self.devices.settling().len())
             + 16 * replicas
-            + self.nodes.all_known().len();
+            + 2 * self.nodes.all_known().len();
         let mut last = None;
         while let Some(decision) = plan::next(self) {
             if ends(self, &decision) {

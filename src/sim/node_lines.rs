@@ -21,8 +21,10 @@ impl StoryRunner {
                 gpu_seconds: span(rest.first().ok_or("how long?")?)?.0 / 1000,
                 cents: options.number("cents")?.unwrap_or(0),
             };
-            let month = NodeUse::default();
-            let spent = NodesSpent { day, month };
+            let spent = NodesSpent {
+                day,
+                ..NodesSpent::default()
+            };
             return Ok(Event::NodesSpent { spent });
         }
         if what == "leased" {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::{LeaseId, LeaseState, NodeLease, is_node_of};
+use pool::DemandId;
 
 /// Time for which a left-over lease waits for a request.
 const KEPT_FOR: Duration = Duration::from_secs(300);
@@ -34,9 +35,18 @@ impl LeftoverLeases {
         }
     }
 
-    /// Removes a lease of one node of this shape, for a request.
-    pub fn take(&mut self, shape: &str) -> Option<NodeLease> {
-        let is_single = |lease: &NodeLease| lease.set.is_none() && lease.shape == shape;
+    /// Removes a lease of one node of this shape, for a request. A lease that counts for batches serves only requests for batches,
+    /// and the reverse.
+    pub fn take(&mut self, shape: &str, demand: DemandId) -> Option<NodeLease> {
+        let is_for_batches = |lease: &NodeLease| {
+            let own = lease.demand.map(DemandId);
+            own.is_some_and(DemandId::is_for_batches)
+        };
+        let is_single = |lease: &NodeLease| {
+            lease.set.is_none()
+                && lease.shape == shape
+                && is_for_batches(lease) == demand.is_for_batches()
+        };
         let index = self.0.iter().position(|known| is_single(&known.lease))?;
         Some(self.0.remove(index).lease)
     }
@@ -91,5 +101,40 @@ impl LeftoverLeases {
             }
         }
         spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::now;
+    use super::*;
+    use crate::stand_ins;
+
+    #[test]
+    fn b8_a_left_over_lease_serves_only_requests_of_its_purpose() {
+        let (own, of_batches) = (DemandId(7), DemandId(8).for_batches());
+        let mut left_over = LeftoverLeases::default();
+        for (id, demand) in [("1", own), ("2", of_batches)] {
+            let lease = NodeLease {
+                id: stand_ins::id(id),
+                shape: "a2".to_owned(),
+                node: format!("slurm-{id}"),
+                demand: Some(demand.0),
+                owner: None,
+                set: None,
+                state: LeaseState::Pending {
+                    reason: "Priority".to_owned(),
+                },
+                time_limit: None,
+                starts_unix: None,
+                ends_unix: None,
+            };
+            left_over.add(&lease, now());
+        }
+        let mut taken = |demand| left_over.take("a2", demand).map(|lease| lease.node);
+        let next = DemandId(9).for_batches();
+        assert_eq!(taken(next).as_deref(), Some("slurm-2"));
+        assert_eq!(taken(next), None);
+        assert_eq!(taken(DemandId(9)).as_deref(), Some("slurm-1"));
     }
 }

@@ -120,6 +120,7 @@ impl Control {
         let spent = NodesSpent {
             day: of(spending.day()),
             month: of(spending.month()),
+            batch_day: of(spending.batch_day()),
         };
         self.turn(Event::NodesSpent { spent });
         let store = self.journal.store();

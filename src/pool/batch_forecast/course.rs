@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Course, List, PERMILLE, scaled};
 use crate::facts::room_hours::{HOUR, PARTS};
-use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId, Span, Time};
 
 /// The course does not reach further.
 const HORIZON: Span = Span::from_secs(60 * 24 * 3_600);
@@ -58,7 +58,12 @@ impl Course<'_> {
     fn begin_loaded(&mut self) {
         let waiting = core::mem::take(&mut self.waiting);
         for mut list in waiting {
-            let Some((id, left)) = self.pool.replica_for_batches(list.model) else {
+            let loaded = self.pool.replica_for_batches(list.model);
+            let lasts = |id: ReplicaId| {
+                let mut shares = self.pool.replicas[&id].shares.iter();
+                shares.all(|share| self.lasts(share.device))
+            };
+            let Some((id, left)) = loaded.filter(|(id, _)| lasts(*id)) else {
                 self.waiting.push(list);
                 continue;
             };
@@ -72,6 +77,12 @@ impl Course<'_> {
             self.begin(&mut list, place.collect());
             self.running.push(list);
         }
+    }
+
+    /// Returns true if the node of the device counts.
+    fn lasts(&self, id: DeviceId) -> bool {
+        let node = self.pool.devices[&id].node;
+        self.care.counts_batch_nodes || !self.pool.nodes.is_for_batches(node)
     }
 
     /// Takes the memory of a model that begins.
@@ -134,7 +145,7 @@ impl Course<'_> {
         let devices = self.pool.devices.iter();
         devices.filter_map(move |(id, device)| {
             let is_allowed = allowed.is_none_or(|allowed| allowed.contains(id));
-            let takes = is_allowed && !device.takes_nothing();
+            let takes = is_allowed && !device.takes_nothing() && self.lasts(*id);
             let fits = takes && self.spare_of(*id, may_evict) >= list.bytes;
             fits.then(|| (*id, device.node, self.kept[usize::from(may_evict)][id].1))
         })

@@ -118,17 +118,20 @@ impl Pool {
                 priority,
                 nodes,
                 span,
+                for_batches,
             } => {
-                let demands =
-                    self.node_demand
-                        .request(shape, (nodes, span), model, priority, self.now);
-                self.nodes_requested(demands, shape, model, actions);
+                let (counts, of) = ((nodes, span), (model, for_batches));
+                let demands = self
+                    .node_demand
+                    .request(shape, counts, of, priority, self.now);
+                self.nodes_requested(demands, shape, of, actions);
             }
             Decision::CancelNode { demand } => self.cancel_node(demand, actions),
             Decision::GiveUpNode { demand, why } => self.give_up_node(demand, &why, actions),
             Decision::MoveFrom { node } => self.move_from(node, actions),
             Decision::Consolidate { node } => self.consolidate(node, actions),
             Decision::KeepNode { node, why } => self.keep_node(node, &why, actions),
+            Decision::LeaveNode { node, why } => self.leave_node(node, why),
             Decision::ReleaseNode { node } => self.release_node(node, actions),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {

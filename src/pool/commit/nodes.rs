@@ -1,5 +1,7 @@
 //! Carries out what concerns nodes: requests for them, their drains and moves, and repeated orders after a silence.
 
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -18,11 +20,14 @@ impl Pool {
         &mut self,
         demands: Vec<DemandId>,
         shape: ShapeId,
-        model: ModelId,
+        (model, for_batches): (ModelId, bool),
         actions: &mut Actions,
     ) {
         let size = self.node_demand.shape_name(shape);
         let text = match demands.len() {
+            1 if for_batches => {
+                format!("one more node of size {size} is requested for batches (B8)")
+            }
             1 => format!("one more node of size {size} is requested (S2)"),
             count => format!("{count} more nodes of size {size} are requested together (S2, M8)"),
         };
@@ -62,16 +67,31 @@ impl Pool {
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Actions) {
         self.node_demand.release(node);
         let why = if self.consolidation.empties(node) {
-            "its models have a cheaper place (S3)"
+            "its models have a cheaper place (S3)".to_owned()
+        } else if let Some(why) = self.batches.left_for(node) {
+            format!("{why} (B8)")
         } else if self.nodes.moves(node) {
-            "it is empty before its time ends (N7)"
+            "it is empty before its time ends (N7)".to_owned()
         } else {
-            "it is idle (S2)"
+            "it is idle (S2)".to_owned()
         };
         let text = format!("node {} is given back: {why}", self.node_name(node));
         let record = self.record(RecordKind::NodeReleased, None, text);
         actions.record(record);
         actions.push(Action::ReleaseNode { node });
+        self.node_changes(node);
+    }
+
+    /// Begins to give a node back that was requested for batches. Loads for batches that were planned there are planned again.
+    pub(crate) fn leave_node(&mut self, node: NodeId, why: String) {
+        let on = self.nodes.devices_of(node);
+        let holders = on.flat_map(|device| self.devices[device].holders.iter().copied());
+        let planned: BTreeSet<ReplicaId> =
+            holders.filter(|id| self.planned.contains_key(id)).collect();
+        self.batches.leave(node, why);
+        for load in planned {
+            self.abandon(load);
+        }
         self.node_changes(node);
     }
 

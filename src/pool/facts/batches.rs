@@ -1,11 +1,12 @@
-//! The batch work by model (B4), and the times at which it ended (B6). Entries of unknown models wait for their models. Makes no
-//! choices.
+//! The batch work by model (B4), the times at which it ended (B6), and the nodes that batches leave (B8). Entries of unknown models
+//! wait for their models. Makes no choices.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::batch::{BatchDemand, BatchRoom};
-use crate::types::ids::{ModelId, ReplicaId, Time};
+use crate::types::ids::{ModelId, NodeId, ReplicaId, Time};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batches {
@@ -16,6 +17,10 @@ pub(crate) struct Batches {
     kept_away: BTreeSet<ModelId>,
     /// Replicas of an earlier controller that served only batches, with the open requests when they were loaded.
     before: BTreeMap<ReplicaId, u64>,
+    /// The list has been set since the controller started.
+    is_listed: bool,
+    /// Nodes that were requested for batches and are given back, each with the reason (B8).
+    left: BTreeMap<NodeId, String>,
 }
 
 /// The batch work of a model.
@@ -59,6 +64,16 @@ impl Batches {
         self.of_model.contains_key(&model)
     }
 
+    /// Returns false as long as missing work is unknown, because the controller has just started.
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// The models with batch work.
+    pub fn models(&self) -> impl Iterator<Item = ModelId> {
+        self.of_model.keys().copied()
+    }
+
     pub fn get(&self, model: ModelId) -> Option<Lines> {
         self.of_model.get(&model).copied()
     }
@@ -79,6 +94,7 @@ impl Batches {
 
     /// Replaces the list. Returns the models whose work has changed, each with whether it has begun or ended.
     pub fn set(&mut self, demands: &[BatchDemand], now: Time) -> Vec<(ModelId, bool)> {
+        self.is_listed = true;
         let mut new: BTreeMap<ModelId, Lines> = BTreeMap::new();
         for demand in demands.iter().filter(|demand| demand.lines > 0) {
             let known = self.of_model.get(&demand.model);
@@ -133,5 +149,26 @@ impl Batches {
     /// The model was loaded.
     pub fn may_return(&mut self, model: ModelId) {
         self.kept_away.remove(&model);
+    }
+}
+
+/// Nodes that were requested for batches (B8).
+impl Batches {
+    /// The nodes that are given back, each with the reason.
+    pub fn left(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        self.left.iter().map(|(node, why)| (*node, why.as_str()))
+    }
+
+    /// The reason why the node is given back, if it is.
+    pub fn left_for(&self, node: NodeId) -> Option<&str> {
+        self.left.get(&node).map(String::as_str)
+    }
+
+    pub fn leave(&mut self, node: NodeId, why: String) {
+        self.left.insert(node, why);
+    }
+
+    pub fn node_goes(&mut self, node: NodeId) {
+        self.left.remove(&node);
     }
 }

@@ -69,6 +69,12 @@ impl DemandIndex {
             .take_while(|(rank, _)| rank.class != Class::Batch)
     }
 
+    /// The demands of a model.
+    pub fn of_model(&self, model: ModelId) -> impl Iterator<Item = (&DemandRank, &PendingReplica)> {
+        let ranks = self.of_model.get(&model).into_iter().flatten();
+        ranks.map(|rank| (rank, &self.by_rank[rank]))
+    }
+
     /// Demands that are not planned yet, or due to be examined again.
     pub fn fresh(&self) -> &BTreeSet<DemandRank> {
         &self.fresh

@@ -54,7 +54,7 @@ impl Pool {
         if self.nodes.is_silent(node) {
             return Some(Away::Silent);
         }
-        if self.node_demand.is_releasing(node) {
+        if self.node_demand.is_releasing(node) || self.batches.left_for(node).is_some() {
             return Some(Away::Released);
         }
         if self.node_demand.set_of(node).is_some() {

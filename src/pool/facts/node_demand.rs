@@ -28,7 +28,7 @@ pub(crate) struct NodeDemand {
     /// The reason why each failed last.
     reasons: BTreeMap<FailedNodes, String>,
     spent: NodesSpent,
-    /// The last id given to a request.
+    /// The last id given to a request, without the mark for batches.
     last: DemandId,
     /// Requested nodes with nothing loaded or planned, and the time since which they are idle.
     idle: BTreeMap<NodeId, Time>,
@@ -122,7 +122,7 @@ impl NodeDemand {
         &mut self,
         shape: ShapeId,
         (requests, span): (u32, u32),
-        model: ModelId,
+        (model, for_batches): (ModelId, bool),
         priority: Priority,
         now: Time,
     ) -> Vec<DemandId> {
@@ -133,9 +133,11 @@ impl NodeDemand {
             requests,
             nodes: span,
         });
-        let demands = (first.0..).map(DemandId).take(requests as usize);
+        let numbers = (first.0..).map(DemandId).take(requests as usize);
+        self.last = numbers.clone().last().unwrap_or(self.last);
+        let mark = |id: DemandId| if for_batches { id.for_batches() } else { id };
+        let demands = numbers.map(mark);
         for demand in demands.clone() {
-            self.last = demand;
             let pending = PendingNode {
                 demand,
                 shape,

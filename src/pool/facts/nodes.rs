@@ -72,6 +72,12 @@ impl Nodes {
         self.known.get(&node)
     }
 
+    /// Returns true if the node was requested for batches (B8).
+    pub fn is_for_batches(&self, node: NodeId) -> bool {
+        let demand = self.known.get(&node).and_then(|node| node.demand);
+        demand.is_some_and(DemandId::is_for_batches)
+    }
+
     /// The nodes with which this one can share a replica.
     pub fn reach(&self, node: NodeId) -> &GangReach {
         let known = self.known.get(&node);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
-use crate::plan::node_demand::is_idle;
+use crate::plan::node_use::is_idle;
 use crate::types::action::RecordKind;
 use crate::types::ids::{DemandId, NodeId, ShapeId};
 use crate::types::node::Node;

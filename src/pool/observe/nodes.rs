@@ -163,6 +163,7 @@ impl Pool {
             self.node_refused(demand, &why, actions);
         }
         self.node_demand.node_goes(id);
+        self.batches.node_goes(id);
         let held = self.replicas_on(id);
         let text = match held.len() {
             0 => format!("node {name} {why} (N3)"),

@@ -12,7 +12,7 @@ use core::cmp::Reverse;
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::moving::has_moved;
-use crate::plan::node_demand::is_idle;
+use crate::plan::node_use::is_idle;
 use crate::plan::place::place;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Bytes, DeviceId, NodeId, ReplicaId, Span, Time};

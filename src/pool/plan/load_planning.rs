@@ -112,7 +112,7 @@ fn decide_by(pool: &Pool, rank: &DemandRank, pending: &PendingReplica, plan: Pla
     if let Some(until) = waits_for_nodes(pool, rank, pending, &plan) {
         return block(rank, until);
     }
-    // Batches request no nodes.
+    // Nodes for batches are requested last (`batch_nodes`).
     if rank.class != Class::Batch
         && let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan)
     {

@@ -1,5 +1,6 @@
 //! The only code that makes choices: it derives the next decision from the facts and changes none of them.
 
+pub(crate) mod batch_nodes;
 pub(crate) mod batches;
 pub(crate) mod cheapest;
 pub(crate) mod claim;
@@ -26,6 +27,7 @@ pub(crate) mod node_demand;
 pub(crate) mod node_fit;
 pub(crate) mod node_limits;
 pub(crate) mod node_set;
+pub(crate) mod node_use;
 pub(crate) mod obstacles;
 pub(crate) mod order_effect;
 pub(crate) mod order_refusals;

@@ -5,7 +5,8 @@
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::{counts_from_devices, keep_hot_ends};
 use crate::plan::{
-    consolidation, fetches, load_planning, moving, node_demand, orders, parking, stall, together,
+    batch_nodes, consolidation, fetches, load_planning, moving, node_demand, orders, parking,
+    stall, together,
 };
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
@@ -27,6 +28,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| consolidation::next(pool))
         .or_else(|| node_demand::give_up(pool))
         .or_else(|| load_planning::make_room(pool))
+        .or_else(|| batch_nodes::next(pool))
         .or_else(|| node_demand::next(pool))
         .or_else(|| orders::placed_by_others(pool))
         .or_else(|| finish(pool))

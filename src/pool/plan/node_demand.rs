@@ -9,11 +9,12 @@ use core::cmp::Reverse;
 use crate::facts::state::Pool;
 use crate::plan::node_choice::{self, Choice};
 use crate::plan::node_fit::{hold_together, holds, moves_with, successor};
-use crate::plan::{node_limits, node_set};
+use crate::plan::node_use::{fits_now, is_idle, is_wanted};
+use crate::plan::{batch_nodes, node_limits, node_set};
 use crate::types::decision::{Decision, NodePlan, Plan};
-use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, Time};
+use crate::types::ids::{DemandId, ModelId, NodeId, Time};
 use crate::types::node_demand::{NodeShape, PendingNode};
-use crate::types::rank::DemandRank;
+use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
@@ -27,9 +28,8 @@ pub(crate) fn instead(
     requirements: &Requirements,
     plan: &Plan,
 ) -> Option<Decision> {
-    let demand = &pool.node_demand;
-    let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
-    if demand.shapes().is_empty() || requirements.forced_by.is_some() || fits_now {
+    let has_shapes = !pool.node_demand.shapes().is_empty();
+    if !has_shapes || requirements.forced_by.is_some() || fits_now(pool, plan) {
         return None;
     }
     if let Choice::Request(shape, nodes) = choice(pool, requirements) {
@@ -40,12 +40,18 @@ pub(crate) fn instead(
             priority,
             nodes,
             span: requirements.nodes,
+            for_batches: false,
         });
     }
     if serving(pool, requirements).next().is_none()
         && let Some(demand) = in_the_way(pool, requirements)
     {
         return Some(Decision::CancelNode { demand });
+    }
+    // A node for batches is given back first (B8).
+    if plan.refusal.is_some() && batch_nodes::are_in_the_way(pool, requirements) {
+        let demands = vec![(*rank, plan.retry)];
+        return Some(Decision::Block { demands });
     }
     let awaited = awaited(pool, requirements);
     let since = awaited.iter().map(|pending| pending.since).min()?;
@@ -76,8 +82,7 @@ pub(crate) fn would_request(
     plan: &Plan,
 ) -> Option<NodePlan> {
     let demand = &pool.node_demand;
-    let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
-    if requirements.forced_by.is_some() || fits_now {
+    if requirements.forced_by.is_some() || fits_now(pool, plan) {
         return None;
     }
     let (shape, nodes, is_open) = match choice(pool, requirements) {
@@ -165,10 +170,12 @@ fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<DemandId> {
                 .is_some_and(|one| one.joined.is_some())
         })
     };
+    // Requests for batches are below all others (B8).
+    let key = |pending: &PendingNode| (!pending.demand.is_for_batches(), pending.priority);
     let lower = demand
         .pending()
-        .filter(|pending| pending.priority < requirements.priority && !has_joined(pending));
-    let lowest = lower.min_by_key(|pending| (pending.priority, Reverse(pending.demand)))?;
+        .filter(|pending| key(pending) < (true, requirements.priority) && !has_joined(pending));
+    let lowest = lower.min_by_key(|pending| (key(pending), Reverse(pending.demand)))?;
     let ends = demand.made_with(lowest);
     let shapes = demand.shapes().values();
     let mut fitting = shapes.filter(|shape| holds(pool, requirements, shape));
@@ -235,8 +242,10 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     }
     let due = |node: NodeId, since: Time| {
         let left = demand.is_left_since(node);
-        let spent = pool.service.is_night()
+        let is_night = pool.service.is_night() && !batch_nodes::has_work(pool, node);
+        let spent = is_night
             || pool.nodes.moves(node)
+            || pool.batches.left_for(node).is_some()
             || left.is_some_and(|since| since + pool.limits.node_patience <= pool.now)
             || since + pool.limits.node_scale_down_after <= pool.now;
         let gathers = demand.set_of(node).is_some();
@@ -247,23 +256,19 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let time = pool.nodes.time(node);
         demand.is_releasing(node) || time.is_some_and(|time| time.leaves.is_some())
     };
-    // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
-    // forever.
-    let is_wanted = |node: NodeId| {
-        let mut all = pool.demand_index.before_batches();
-        let may_use = !pool.service.is_closing() && !pool.nodes.moves(node);
-        may_use && all.any(|(_, pending)| could_use(pool, &pending.requirements, node))
-    };
     let is_spent = |node: NodeId| {
-        let since = demand.idle().get(&node);
-        since.is_some_and(|since| due(node, *since)) && !is_wanted(node)
+        let known = demand.idle().get(&node).copied();
+        // A node for batches may have become idle in this step.
+        let since = known.or_else(|| pool.batches.left_for(node).map(|_| pool.now));
+        since.is_some_and(|since| due(node, since)) && !is_wanted(pool, node)
     };
     // The cluster takes back all nodes of a lease together.
     let may_go = |node: NodeId| {
         let mut others = pool.nodes.leased_with(node).into_iter();
         is_spent(node) && others.all(|other| other == node || ends(other) || is_spent(other))
     };
-    let mut idle = demand.idle().keys().copied();
+    let left = pool.batches.left().map(|(node, _)| node);
+    let mut idle = demand.idle().keys().copied().chain(left);
     let node = idle.find(|node| !ends(*node) && may_go(*node))?;
     Some(Decision::ReleaseNode { node })
 }
@@ -287,15 +292,6 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .min()
 }
 
-/// Returns true if the pool requested the node and nothing is loaded or planned on it.
-pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
-    let known = pool.nodes.known(node);
-    let ours = known.is_some_and(|known| known.demand.is_some() && known.is_joined());
-    let devices = pool.nodes.devices_of(node);
-    let mut devices = devices.map(|id| &pool.devices[id]);
-    ours && devices.all(|device| device.holders.is_empty()) && pool.engines_given_up(node) == 0
-}
-
 /// Returns true if a demand needs the node of this request: no other request that is more certain brings a node for all of them.
 fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     if let Some(set) = pending.set {
@@ -303,8 +299,10 @@ fn is_needed(pool: &Pool, pending: &PendingNode) -> bool {
     }
     let demand = &pool.node_demand;
     // A model may have several demands, for different numbers of devices.
+    let is_for_batches = pending.demand.is_for_batches() && batch_nodes::are_allowed(pool);
     let users_of = |shape: &NodeShape| {
-        let all = pool.demand_index.before_batches();
+        let all = pool.demand_index.all().iter();
+        let all = all.filter(|(rank, _)| is_for_batches || rank.class != Class::Batch);
         let all = all.map(|(_, pending)| &pending.requirements);
         let users = all.filter(|one| one.nodes < 2 && holds(pool, one, shape));
         users.collect::<Vec<_>>()
@@ -378,19 +376,4 @@ pub(crate) fn explained(pool: &Pool, requirements: &Requirements, refusal: Refus
         why: why.join("; "),
         retry: retry.map(|at| at.since(pool.now)),
     }
-}
-
-/// Returns true if an empty node of this kind could hold it, with others of its kind if it spans several nodes.
-fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
-    if requirements.nodes > 1 {
-        return node_set::could_use(pool, requirements, node);
-    }
-    let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
-    let fits = |id: &&DeviceId| {
-        let device = &pool.devices[*id];
-        let may = allowed.is_none_or(|allowed| allowed.contains(*id));
-        may && requirements.bytes_on(device.kind) <= device.capacity()
-    };
-    let devices = pool.nodes.devices_of(node);
-    devices.filter(fits).count() >= requirements.devices as usize
 }

@@ -227,8 +227,11 @@ pub(crate) fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<Dem
             .any(|one| one.joined.is_some()),
         None => pending.joined.is_some(),
     };
-    let yields =
-        |pending: &PendingNode| pending.priority < requirements.priority && !has_joined(pending);
+    // Requests for batches are below all others (B8).
+    let is_below = |pending: &PendingNode| {
+        pending.priority < requirements.priority || pending.demand.is_for_batches()
+    };
+    let yields = |pending: &PendingNode| is_below(pending) && !has_joined(pending);
     if sets.iter().any(|set| !yields(set.requests[0])) {
         return None;
     }
@@ -236,7 +239,10 @@ pub(crate) fn in_the_way(pool: &Pool, requirements: &Requirements) -> Option<Dem
         let open = pool.node_demand.pending();
         let yielding =
             open.filter(|pending| yields(pending) && (pending.set.is_some() || !of_sets));
-        yielding.min_by_key(|pending| (pending.priority, Reverse(pending.demand)))
+        yielding.min_by_key(|pending| {
+            let for_batches = pending.demand.is_for_batches();
+            (!for_batches, pending.priority, Reverse(pending.demand))
+        })
     };
     let may_come = |shape: &&&NodeShape| {
         let wanted = missing(pool, requirements, shape);

@@ -53,6 +53,8 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
             .any(|order| order.targets.contains(&id))
         || replica.shares.iter().any(cordoned)
         || pool.is_moving(replica)
+        // A node for batches is given back as soon as it is empty.
+        || pool.nodes.is_for_batches(pool.node_of(replica))
         || replica.gang.is_some()
         || model.replicas.iter().any(sleeps);
     if barred {

@@ -27,6 +27,7 @@ impl StopReason {
             StopReason::TurnEnded { .. } => "turn_ended",
             StopReason::Yielded { .. } => "yielded",
             StopReason::BatchYielded { .. } => "batch_yielded",
+            StopReason::BatchNode { .. } => "batch_node",
             StopReason::Forced { .. } => "forced",
             StopReason::Unload { .. } => "unload",
             StopReason::Cleanup { .. } => "cleanup",

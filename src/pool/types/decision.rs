@@ -232,6 +232,8 @@ pub(crate) enum Decision {
         nodes: u32,
         /// The number of nodes over which the replica is spread.
         span: u32,
+        /// Only batches call for it (B8).
+        for_batches: bool,
     },
     /// The request is no longer needed, another one serves its demand, or its set has failed. Its set ends with it.
     CancelNode {
@@ -245,6 +247,11 @@ pub(crate) enum Decision {
     /// The node ends soon, so its models start to move (N7).
     MoveFrom {
         node: NodeId,
+    },
+    /// Nothing is placed any more on the node, which was requested for batches, and its replicas leave (B8).
+    LeaveNode {
+        node: NodeId,
+        why: String,
     },
     ReleaseNode {
         node: NodeId,

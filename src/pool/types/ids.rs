@@ -43,6 +43,22 @@ id! {
     GroupId(u32, "g"),
 }
 
+impl DemandId {
+    /// Marks the numbers of requests for batches. Times in milliseconds do not reach it.
+    const FOR_BATCHES: u64 = 1 << 48;
+
+    /// The number of a request for batches (B8). The cluster stores the number with the lease, and the node reports it, so the mark
+    /// outlives the controller.
+    #[must_use]
+    pub fn for_batches(self) -> DemandId {
+        DemandId(self.0 | DemandId::FOR_BATCHES)
+    }
+
+    pub fn is_for_batches(self) -> bool {
+        self.0 & DemandId::FOR_BATCHES != 0
+    }
+}
+
 /// A model's rank: 0 is lowest and the default, 2 and above is always-hot (P1, P4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u32);

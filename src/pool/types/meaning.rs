@@ -154,6 +154,10 @@ pub const END_CAUSES: &[(&str, &str)] = &[
         "batch_yielded",
         "It served only batches, and another load needed the memory (B5).",
     ),
+    (
+        "batch_node",
+        "Its node was requested for batches and is given back (B8).",
+    ),
     ("forced", "An administrator forced another load (P4)."),
     ("unload", "An administrator unloaded it."),
     ("cleanup", "The evening cleanup (E1)."),

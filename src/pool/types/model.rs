@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, ShapeId, Span, Time};
-use crate::types::node_demand::NodeBudget;
+use crate::types::node_demand::{BatchNodes, NodeBudget};
 use crate::types::objective::Objective;
 use crate::types::policy::Policy;
 
@@ -346,6 +346,8 @@ pub struct Limits {
     pub nodes_max: Option<u32>,
     /// The limits for the use of requested nodes per day and month (S2).
     pub node_budget: NodeBudget,
+    /// The limits for nodes that are requested for batches; `None`: none is requested (B8).
+    pub batch_nodes: Option<BatchNodes>,
     /// The time within which all devices of a requested node must be reported after it has joined (S2).
     pub node_devices_within: Span,
     /// The time before the end of a node at which its models move; `None` for the expected duration (N7).
@@ -392,6 +394,7 @@ impl Default for Limits {
             node_retry: Span::from_secs(300),
             nodes_max: None,
             node_budget: NodeBudget::default(),
+            batch_nodes: None,
             node_devices_within: Span::from_secs(30),
             node_renew_before: None,
             silent_grace: Span::from_secs(15),

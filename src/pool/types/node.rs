@@ -123,7 +123,7 @@ pub(crate) enum Away {
     Silent,
     /// The node has engines that the pool has given up; the memory they hold is unknown (N4).
     EndsOthers,
-    /// The pool gives the node back (S2).
+    /// The pool gives the node back (S2, B8).
     Released,
     /// It was requested with others for a replica that spans them, and some of them are still to come (M8).
     Gathers,

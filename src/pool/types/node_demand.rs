@@ -4,6 +4,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Time};
+use crate::types::reason::plural;
 
 /// A size of node that a cluster can bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +115,17 @@ pub struct NodeUse {
 pub struct NodesSpent {
     pub day: NodeUse,
     pub month: NodeUse,
+    /// The part of the day by nodes that were requested for batches (B8).
+    pub batch_day: NodeUse,
+}
+
+/// The limits for nodes that are requested for batches (B8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNodes {
+    /// The number of nodes that the pool may hold or request for batches at a time.
+    pub nodes_max: u32,
+    /// Their use per day.
+    pub day: NodeAmounts,
 }
 
 /// The limit that keeps a size from being requested.
@@ -140,6 +152,18 @@ pub(crate) enum NodeLimit {
         used: u64,
         most: u64,
         wanted: u32,
+    },
+    /// Nodes for batches (B8).
+    BatchNodes {
+        most: u32,
+    },
+    BatchGpuTime {
+        used: u64,
+        most: u64,
+    },
+    BatchCost {
+        used: u64,
+        most: u64,
     },
 }
 
@@ -176,6 +200,16 @@ fn with_nodes(wanted: u32) -> String {
     }
 }
 
+/// Hours with two decimals.
+fn hours(seconds: u64) -> String {
+    format!("{}.{:02}", seconds / 3600, seconds % 3600 / 36)
+}
+
+/// An amount of money with two decimals.
+fn amount(cents: u64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
 impl fmt::Display for NodeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -192,11 +226,10 @@ impl fmt::Display for NodeLimit {
                 most,
                 wanted,
             } => {
-                let hundredths = |seconds: &u64| (seconds / 3600, seconds % 3600 / 36);
-                let ((hours, part), (most, of_most)) = (hundredths(used), hundredths(most));
+                let (used, most) = (hours(*used), hours(*most));
                 write!(
                     f,
-                    "{}{hours}.{part:02} of {most}.{of_most:02} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})",
+                    "{}{used} of {most} GPU hours of this {period} are used (cluster.budget.gpu_hours_per_{period})",
                     with_nodes(*wanted)
                 )
             }
@@ -205,14 +238,32 @@ impl fmt::Display for NodeLimit {
                 used,
                 most,
                 wanted,
-            } => write!(
+            } => {
+                let (used, most) = (amount(*used), amount(*most));
+                write!(
+                    f,
+                    "{}{used} of {most} of this {period}'s cost is used (cluster.budget.cost_per_{period})",
+                    with_nodes(*wanted)
+                )
+            }
+            NodeLimit::BatchNodes { most } => {
+                let plural = plural(*most);
+                write!(
+                    f,
+                    "the limit of {most} node{plural} for batches is reached (batch.nodes.max)"
+                )
+            }
+            NodeLimit::BatchGpuTime { used, most } => write!(
                 f,
-                "{}{}.{:02} of {}.{:02} of this {period}'s cost is used (cluster.budget.cost_per_{period})",
-                with_nodes(*wanted),
-                used / 100,
-                used % 100,
-                most / 100,
-                most % 100
+                "batches have used {} of {} GPU hours of this day (batch.nodes.gpu_hours_per_day)",
+                hours(*used),
+                hours(*most)
+            ),
+            NodeLimit::BatchCost { used, most } => write!(
+                f,
+                "batches have used {} of {} of this day's cost (batch.nodes.cost_per_day)",
+                amount(*used),
+                amount(*most)
             ),
         }
     }

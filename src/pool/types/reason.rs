@@ -81,6 +81,11 @@ pub enum StopReason {
     BatchYielded {
         by: String,
     },
+    /// Its node was requested for batches and is given back (B8).
+    BatchNode {
+        node: String,
+        why: String,
+    },
     /// An administrator forced a load (P4).
     Forced {
         by: String,
@@ -379,6 +384,12 @@ impl fmt::Display for StopReason {
             ),
             StopReason::BatchYielded { by } => {
                 write!(f, "serves only batches, and {by} needs its memory (B5)")
+            }
+            StopReason::BatchNode { node, why } => {
+                write!(
+                    f,
+                    "its node {node} was requested for batches and is given back: {why} (B8)"
+                )
             }
             StopReason::Forced { by, order, lease } => {
                 write!(f, "forced out by {by}, order {order} (P4)")?;

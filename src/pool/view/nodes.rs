@@ -83,6 +83,8 @@ impl Pool {
                 joined,
                 if self.consolidation.empties(id) {
                     String::from("its models have moved to a cheaper place, and it is given back")
+                } else if let Some(why) = self.batches.left_for(id) {
+                    format!("it was requested for batches and is given back: {why}")
                 } else if self.nodes.moves(id) {
                     String::from("it is empty before its time ends, and given back")
                 } else {

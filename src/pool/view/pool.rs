@@ -10,6 +10,7 @@ use crate::facts::host::Host;
 use crate::facts::models::Model;
 use crate::facts::shares::Lane;
 use crate::facts::state::Pool;
+use crate::plan::batch_nodes;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::types::event::Command;
 use crate::types::forecast::WaitRange;
@@ -18,7 +19,7 @@ use crate::types::ids::{
     Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override, Tier};
-use crate::types::node_demand::{NodeBudget, NodeShapeView, NodesSpent, PendingNode};
+use crate::types::node_demand::{BatchNodes, NodeBudget, NodeShapeView, NodesSpent, PendingNode};
 use crate::types::replica::Phase;
 use crate::types::replica_state::ReplicaState;
 use crate::types::requirements::Requirements;
@@ -40,6 +41,8 @@ pub struct PoolView {
     /// The use by requested nodes, and its limits.
     pub nodes_spent: NodesSpent,
     pub node_budget: NodeBudget,
+    /// The limits for nodes for batches (B8).
+    pub batch_nodes: Option<BatchNodes>,
     pub hosts: Vec<HostView>,
     /// In the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
@@ -97,6 +100,8 @@ pub struct ModelView {
     pub damage: Option<String>,
     /// The time for which its weights have been fetched so far.
     pub fetching_for: Option<Span>,
+    /// The reason why no node is requested for its batches, although they fit nowhere (B8).
+    pub no_batch_node: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -234,6 +239,7 @@ impl Pool {
             node_shapes: crate::plan::node_choice::views(self),
             nodes_spent: self.node_demand.spent(),
             node_budget: self.limits.node_budget,
+            batch_nodes: self.limits.batch_nodes,
             hosts: self.host_views(),
             waiting,
             orders: self
@@ -312,6 +318,7 @@ impl Pool {
                 .fetch
                 .as_ref()
                 .map(|fetch| self.now.since(fetch.since)),
+            no_batch_node: batch_nodes::obstacle(self, id),
         }
     }
 

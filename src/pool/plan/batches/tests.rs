@@ -11,7 +11,9 @@ use crate::{
 mod deadlines;
 mod groups;
 mod leaving;
+mod nodes;
 mod random;
+mod random_nodes;
 mod run;
 
 const HOUR: Span = Span::from_secs(3_600);

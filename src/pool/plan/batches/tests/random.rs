@@ -10,13 +10,13 @@ use crate::{
 
 const RUNS: u64 = 200;
 const STEPS: u32 = 150;
-const MODELS: u32 = 5;
+pub(super) const MODELS: u32 = 5;
 
 /// A linear congruential generator.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: u32) -> u32 {
+    pub(super) fn below(&mut self, end: u32) -> u32 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -24,11 +24,11 @@ impl Random {
         ((self.0 >> 33) % u64::from(end)) as u32
     }
 
-    fn chance(&mut self, in_ten: u32) -> bool {
+    pub(super) fn chance(&mut self, in_ten: u32) -> bool {
         self.below(10) < in_ten
     }
 
-    fn spec(&mut self) -> ModelSpec {
+    pub(super) fn spec(&mut self) -> ModelSpec {
         let bytes = 2 + u64::from(self.below(8));
         let priority = self.below(4).saturating_sub(1);
         let loader = Loader {
@@ -50,7 +50,7 @@ impl Random {
         }
     }
 
-    fn any(&mut self, all: &[ReplicaId]) -> Option<ReplicaId> {
+    pub(super) fn any(&mut self, all: &[ReplicaId]) -> Option<ReplicaId> {
         match all.len() {
             0 => None,
             length => Some(all[self.below(length as u32) as usize]),
@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-fn act(run: &mut Run, random: &mut Random) {
+pub(super) fn act(run: &mut Run, random: &mut Random) {
     let nth = random.below(MODELS);
     let replicas: Vec<ReplicaId> = run.pool.replicas.keys().copied().collect();
     match random.below(13) {

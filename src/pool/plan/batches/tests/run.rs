@@ -5,9 +5,9 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use crate::{
-    Action, BatchDemand, Bytes, Command, DeviceId, DeviceReading, Event, Exit, GateReading,
-    HostReading, KeyId, Limits, LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
-    RecordKind, ReplicaId, Span, Ticket, Time,
+    Action, BatchDemand, Bytes, Command, DemandId, DeviceId, DeviceReading, Event, Exit, GangReach,
+    GateReading, HostReading, KeyId, Limits, LoadOrder, ModelId, ModelSpec, NodeId, OrderId, Pool,
+    Priority, RecordKind, ReplicaId, ShapeId, Span, Ticket, Time,
 };
 
 /// The memory of each device.
@@ -31,6 +31,10 @@ pub struct Run {
     pub actions: Vec<Action>,
     /// The number of requests for nodes.
     pub nodes_requested: u32,
+    pub requested: Vec<(DemandId, ShapeId)>,
+    pub cancelled: Vec<DemandId>,
+    /// The nodes that are given back.
+    pub released: Vec<NodeId>,
     /// The requests in the order of their seats.
     pub granted: Vec<Ticket>,
     gates: BTreeMap<ReplicaId, Gate>,
@@ -79,6 +83,9 @@ impl Run {
             launched: Vec::new(),
             actions: Vec::new(),
             nodes_requested: 0,
+            requested: Vec::new(),
+            cancelled: Vec::new(),
+            released: Vec::new(),
             granted: Vec::new(),
             gates: BTreeMap::new(),
             launching: Vec::new(),
@@ -162,7 +169,14 @@ impl Run {
                 gate.is_closed = true;
                 return Some(Event::GateClosed { replica, in_flight });
             }
-            Action::RequestNodes { .. } => self.nodes_requested += 1,
+            Action::RequestNodes { ref demands, shape } => {
+                self.nodes_requested += 1;
+                let demands = demands.iter();
+                self.requested
+                    .extend(demands.map(|demand| (*demand, shape)));
+            }
+            Action::CancelNode { demand } => self.cancelled.push(demand),
+            Action::ReleaseNode { node } => self.released.push(node),
             Action::Save { order, .. } => return Some(Event::Saved { order }),
             _ => {}
         }
@@ -203,6 +217,32 @@ impl Run {
         });
         let demands = demands.collect();
         self.step([Event::BatchesSet { demands }]);
+    }
+
+    /// A node joins for a request, with one device of this memory.
+    pub fn node_joins(&mut self, nth: u32, demand: DemandId, total: Bytes) {
+        let node = NodeId(nth);
+        let reading = DeviceReading {
+            name: format!("node{nth}-gpu"),
+            node,
+            total,
+            ..DeviceReading::default()
+        };
+        let joined = Event::NodeJoined {
+            node,
+            name: format!("node{nth}"),
+            running: Vec::new(),
+            demand: Some(demand),
+            reach: GangReach::Network,
+        };
+        self.step([joined]);
+        let device = DeviceId(100 + nth);
+        self.step([Event::DeviceRead { device, reading }]);
+    }
+
+    pub fn node_goes(&mut self, nth: u32) {
+        let (node, why) = (NodeId(nth), "was given back".into());
+        self.step([Event::NodeGone { node, why }]);
     }
 
     /// Lists outside of the hours, each with the time by which its load has to begin.
