@@ -122,6 +122,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("batch.hours", AtOnce),
     ("batch.hours_for", AtOnce),
     ("batch.deadline_evicts", AtOnce),
+    ("batch.nodes", AtOnce),
     ("batch.files_max", AtOnce),
     ("batch.requests_max", AtOnce),
     ("batch.request_max", AtOnce),

@@ -1,5 +1,6 @@
 //! The complete configuration: read, checked as one unit, and compared with the one in force.
 
+mod batch_nodes;
 mod classes;
 mod environment;
 mod live;

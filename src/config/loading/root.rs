@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::origins::KeyOrigins;
 use crate::cluster::ClusterSection;
 use crate::sections::{
-    AuthSection, BatchSection, CatalogSection, CompatSection, EveningSection, GroupsSection,
-    InventorySection, LimitsSection, LogSection, NodeSection, ParkingSection, PoolObjective,
-    PoolPolicy, PoolSection, ServerSection, SourcesSection, StateSection, TelemetrySection,
-    UsageSection, VirtualModelsSection,
+    AuthSection, BatchNodesSection, BatchSection, CatalogSection, CompatSection, EveningSection,
+    GroupsSection, InventorySection, LimitsSection, LogSection, NodeSection, ParkingSection,
+    PoolObjective, PoolPolicy, PoolSection, ServerSection, SourcesSection, StateSection,
+    TelemetrySection, UsageSection, VirtualModelsSection,
 };
 use crate::values::{DatabaseUrl, LocalZone, TimeZone};
 use pool::{Limits, Span, Time};
@@ -140,6 +140,7 @@ impl Config {
             node_patience: self.cluster.patience.0,
             nodes_max: self.cluster.max_nodes,
             node_budget: self.cluster.budget.limits(),
+            batch_nodes: self.batch.nodes.as_ref().map(BatchNodesSection::limits),
             node_scale_down_after: self.cluster.scale_down_after.0,
             node_consolidates: self.cluster.consolidate,
             node_renew_before: self.cluster.renew_before.span(),

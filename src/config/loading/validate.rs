@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use pool::{Bytes, Priority, Span};
 
+use super::batch_nodes;
 use super::root::Config;
 use crate::cluster::section as cluster;
 use crate::problems::Problem;
@@ -111,6 +112,7 @@ pub(crate) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(virtual_models::problems(&config.virtual_models));
     problems.extend(responses::problems(&config.state.responses));
     problems.extend(config.batch.problems());
+    problems.extend(batch_nodes::problems(config));
     problems.extend(usage::problems(&config.usage));
     if let Some(section) = &config.state.standby {
         problems.extend(standby::problems(section, &config.database_url()));

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::batch_nodes::BatchNodesSection;
 use crate::problems::Problem;
 use crate::values::{BatchHours, BucketFolder, Length, Size};
 use pool::{Bytes, Span};
@@ -20,6 +21,8 @@ pub struct BatchSection {
     /// If true, the load of a model for a batch may also have an idle model of priority 0 leave at other times, once the deadline
     /// requires the load.
     pub deadline_evicts: bool,
+    /// Nodes that may be requested from the cluster for batches; null: none.
+    pub nodes: Option<BatchNodesSection>,
     /// Largest size of an uploaded file, uncompressed; 1KiB or more.
     pub files_max: Size,
     /// Largest number of requests of a file, 1 to 10000000.
@@ -43,6 +46,7 @@ impl Default for BatchSection {
             hours: BatchHours::Always,
             hours_for: Length::from_secs(8 * 3600),
             deadline_evicts: false,
+            nodes: None,
             files_max: Size(Bytes(2 * Bytes::GIB)),
             requests_max: 1_000_000,
             request_max: Size(Bytes(20 * Bytes::MIB)),
@@ -156,6 +160,7 @@ impl BatchSection {
             "keep",
             format!("is {}; allowed: 1h to 10 years", self.keep),
         );
+        problems.extend(self.nodes.iter().flat_map(BatchNodesSection::problems));
         problems
     }
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod batch;
+mod batch_nodes;
 mod catalog;
 mod compat;
 mod evening;
@@ -26,6 +27,7 @@ pub use self::pool::{
 };
 pub use auth::{AuthSection, InferenceAuth, MetricsAuth};
 pub use batch::BatchSection;
+pub use batch_nodes::BatchNodesSection;
 pub use catalog::{CatalogSection, OnUnknown, SourcesSection};
 pub use compat::CompatSection;
 pub use evening::{EveningMode, EveningSection};

@@ -242,3 +242,51 @@ fn every_invalid_kubernetes_value_is_refused_with_line_key_and_correction() {
     let text = refusal(&PODS.replace("name: lab\n", "name: lab-\n"));
     assert_has(&text, &["cluster.name is `lab-`", "value of a label"]);
 }
+
+/// The value of `batch.nodes` | parts of the message
+const BATCH_NODES: &str = r#"
+    {max: 0} | batch.nodes.max is 0 | batch.nodes: null
+    {max: 2000} | batch.nodes.max is 2000 | 1 to 1024
+    {max: -1} | batch.nodes.max | a non-negative whole number
+    {gpu_hours_per_day: 0} | batch.nodes.gpu_hours_per_day is 0 | more than 0
+    {cost_per_day: -5} | batch.nodes.cost_per_day is -5 | null for no limit
+    {cost_per_day: 5} | batch.nodes.cost_per_day limits | the shape a100x4 has no cost_per_hour
+    {hours: 8} | unknown key `hours`
+"#;
+
+#[test]
+fn b8_wrong_limits_of_nodes_for_batches_are_refused_with_line_and_key() {
+    for row in rows(BATCH_NODES) {
+        let text = format!("{GOOD}batch:\n  nodes: {}\n", row[0]);
+        let refused = refusal(&text);
+        assert_has(&refused, &row[1..]);
+        let place = format!("pool.yaml: line {}", text.lines().count());
+        assert_has(&refused, &[&place]);
+    }
+    let given = load(&format!("{GOOD}batch: {{nodes: {{}}}}\n")).unwrap();
+    assert_eq!(
+        given.limits().batch_nodes.map(|nodes| nodes.nodes_max),
+        Some(1)
+    );
+}
+
+#[test]
+fn b8_nodes_for_batches_need_a_cluster_that_records_their_use() {
+    let wanted = "batch:\n  nodes: {max: 2}\n";
+    assert_has(
+        &refusal(wanted),
+        &[
+            "pool.yaml: line 2: batch.nodes needs a cluster",
+            "cluster.kind is none",
+        ],
+    );
+    let kubernetes = "cluster:
+  kind: kubernetes
+  kubernetes: {deployments: {a100x4: [pool-1]}}
+  shapes: [{name: a100x4, gpus: 4, memory: 80GiB}]
+";
+    assert_has(
+        &refusal(&format!("{kubernetes}{wanted}")),
+        &["batch.nodes is not possible with cluster.kind kubernetes"],
+    );
+}

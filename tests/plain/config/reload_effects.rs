@@ -230,6 +230,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     // The tests below try them.
     ("groups", "", ""),
     ("virtual_models", "", ""),
+    ("batch.nodes", "", ""),
     ("batch.hours", "never", ""),
     ("batch.hours_for", "2h", ""),
     ("batch.deadline_evicts", "true", ""),
@@ -255,7 +256,7 @@ fn every_key_takes_effect_on_reload_or_is_reported_as_needing_a_restart() {
         "try each key with another value"
     );
     for &(key, other, given) in OTHERS {
-        let Some((section, name)) = key.split_once('.') else {
+        let Some((section, name)) = key.split_once('.').filter(|_| !other.is_empty()) else {
             continue;
         };
         let given = if given.is_empty() {
@@ -313,4 +314,31 @@ fn a_reload_adds_changes_and_removes_virtual_models() {
     let newer = load("virtual_models: {coder: {any_of: [b]}, old: {any_of: [b]}}\n").unwrap();
     let (_, comparison) = running.reloaded(&newer).unwrap();
     assert_eq!(comparison.applied[0].key, "virtual_models.coder.any_of");
+}
+
+#[test]
+fn a_reload_sets_and_removes_nodes_for_batches() {
+    let cluster = format!("cluster:\n  kind: slurm\n  {NODES}\n");
+    let none = load(&cluster).unwrap();
+    let with = |nodes: &str| load(&format!("{cluster}batch: {{nodes: {nodes}}}\n")).unwrap();
+    let two = with("{max: 2, gpu_hours_per_day: 8}");
+    for (running, newer) in [(&none, &two), (&two, &with("{max: 3}")), (&two, &none)] {
+        let (reloaded, comparison) = running.reloaded(newer).unwrap();
+        assert_eq!(reloaded.batch.nodes, newer.batch.nodes);
+        assert_eq!(comparison.needs_restart, []);
+        let applied = comparison.applied.iter();
+        assert!(applied.clone().count() > 0);
+        assert!(
+            applied
+                .clone()
+                .all(|change| change.key.starts_with("batch.nodes"))
+        );
+    }
+    assert_eq!(none.limits().batch_nodes, None);
+    let limits = two.limits().batch_nodes.expect("configured");
+    assert_eq!(
+        (limits.nodes_max, limits.day.gpu_seconds),
+        (2, Some(28_800))
+    );
+    assert_eq!(limits.day.cents, None);
 }
