@@ -134,7 +134,11 @@ pub(super) fn spent(used: &NodeUseView, style: Style) -> String {
         Some(most) => format!("{:.2} of {most:.2}", used.cost),
         None => format!("{:.2}", used.cost),
     };
-    let line = format!("this {}: {hours} GPU hours, cost {cost}", used.period);
+    let period = match used.period.as_str() {
+        "batch_day" => "day for batches",
+        period => period,
+    };
+    let line = format!("this {period}: {hours} GPU hours, cost {cost}");
     lines(&line, style)
 }
 

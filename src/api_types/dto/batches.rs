@@ -79,7 +79,7 @@ pub struct BatchProgress {
     pub expected_seconds: Option<u64>,
     /// True if the batch very probably ends within its completion window; null if that is unknown.
     pub will_hold: Option<bool>,
-    /// Set once a miss of the window is expected, and while a model or a bucket fails.
+    /// Set once a miss of the window is expected, and while a model or a bucket fails or no node may come.
     #[schema(example = "700 requests are left, which are expected to take 3 h 20 min")]
     pub warning: Option<String>,
 }

@@ -94,7 +94,7 @@ pub struct NodeShapeView {
 /// The use of requested nodes in a period.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct NodeUseView {
-    /// `day` or `month`.
+    /// `day`, `month`, or `batch_day`: the part of the day for batches.
     #[schema(example = "day")]
     pub period: &'static str,
     pub gpu_hours: f64,
@@ -123,6 +123,14 @@ impl NodeShapeView {
 }
 
 impl NodeUseView {
+    /// The period in a sentence, after "this".
+    pub fn period_text(&self) -> &'static str {
+        match self.period {
+            "batch_day" => "day for batches",
+            period => period,
+        }
+    }
+
     pub fn all(snapshot: &Snapshot) -> Vec<NodeUseView> {
         if snapshot.pool.node_shapes.is_empty() {
             return Vec::new();
@@ -135,10 +143,13 @@ impl NodeUseView {
             gpu_hours_max: most.gpu_seconds.map(hours),
             cost_max: most.cents.map(|cents| cents as f64 / 100.0),
         };
-        vec![
+        let mut all = vec![
             view("day", &spent.day, &budget.day),
             view("month", &spent.month, &budget.month),
-        ]
+        ];
+        let of_batches = snapshot.pool.batch_nodes.as_ref();
+        all.extend(of_batches.map(|nodes| view("batch_day", &spent.batch_day, &nodes.day)));
+        all
     }
 }
 

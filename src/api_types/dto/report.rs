@@ -186,7 +186,7 @@ impl ReportView {
             parts.push(format!("Nodes: {}.", listed(&self.nodes)));
         }
         parts.extend(self.node_use.iter().map(|used| {
-            let (period, hours, cost) = (used.period, used.gpu_hours, used.cost);
+            let (period, hours, cost) = (used.period_text(), used.gpu_hours, used.cost);
             format!("Of this {period}: {hours} GPU hours, cost {cost:.2}.")
         }));
         if parts.is_empty() {

@@ -18,6 +18,11 @@ pub(super) fn show(app: &App, jobs: &BTreeMap<String, Job>) {
         Some((view.model, (view.failures, reason.as_str())))
     });
     let failing = failing.collect();
+    let without_node = snapshot.pool.models.iter().filter_map(|view| {
+        let reason = view.no_batch_node.as_deref()?;
+        Some((view.model, reason))
+    });
+    let without_node = without_node.collect();
     app.batches.with_open(|open| {
         for (id, batch) in open {
             let job = jobs.get(id);
@@ -28,6 +33,7 @@ pub(super) fn show(app: &App, jobs: &BTreeMap<String, Job>) {
                 batch.left = job.models.iter().map(|work| work.left).collect();
             }
             batch.running.load_failure = load_failure(app, batch, &failing);
+            batch.running.no_node = no_node(app, batch, &without_node);
         }
     });
 }
@@ -39,7 +45,25 @@ fn load_failure(
     batch: &OpenBatch,
     failing: &BTreeMap<ModelId, (u32, &str)>,
 ) -> Option<String> {
-    if failing.is_empty() {
+    let (name, (failures, reason)) = first_of(app, batch, failing)?;
+    Some(format!(
+        "{name} does not load ({failures} failures in a row): {reason}"
+    ))
+}
+
+/// The reason why no node is requested for the first model whose requests wait for one (B8). `without_node` has the reasons by model.
+fn no_node(app: &App, batch: &OpenBatch, without_node: &BTreeMap<ModelId, &str>) -> Option<String> {
+    let (name, reason) = first_of(app, batch, without_node)?;
+    Some(format!("{name} waits for memory, and {reason}"))
+}
+
+/// The entry of the first model that has one, among those with requests that wait, and its name.
+fn first_of<T: Copy>(
+    app: &App,
+    batch: &OpenBatch,
+    entries: &BTreeMap<ModelId, T>,
+) -> Option<(String, T)> {
+    if entries.is_empty() {
         return None;
     }
     let models = batch.record.state.models.iter().zip(&batch.left);
@@ -47,9 +71,7 @@ fn load_failure(
     waiting.find_map(|(model, _)| {
         let name = real_name(app, &model.name).unwrap_or(&model.name);
         let route = app.handle.route(name)?;
-        let (failures, reason) = failing.get(&route.model)?;
-        Some(format!(
-            "{name} does not load ({failures} failures in a row): {reason}"
-        ))
+        let entry = entries.get(&route.model)?;
+        Some((name.to_owned(), *entry))
     })
 }

@@ -234,6 +234,8 @@ pub(crate) struct Running {
     pub load_failure: Option<String>,
     /// The failure of its bucket, for which its requests or its end wait.
     pub bucket_failure: Option<String>,
+    /// The reason why no node is requested for its requests.
+    pub no_node: Option<String>,
     /// The size of its results so far.
     pub result_bytes: u64,
 }
@@ -307,10 +309,11 @@ impl BatchRecord {
                 will_hold: running
                     .forecast
                     .and_then(|end| end.will_hold(Time(state.deadline))),
-                warning: running
-                    .bucket_failure
-                    .or(running.load_failure)
-                    .or_else(|| state.warning.clone()),
+                warning: running.bucket_failure.or(running.load_failure).or_else(|| {
+                    let missed = state.warning.clone();
+                    let all: Vec<String> = missed.into_iter().chain(running.no_node).collect();
+                    (!all.is_empty()).then(|| all.join("; "))
+                }),
             },
         }
     }

@@ -52,9 +52,11 @@ function Request({ of: all }) {
     ${reasons.map(reason)}</li>`;
 }
 
+const PERIODS = { day: 'Today', month: 'This month', batch_day: 'Today for batches' };
+
 function Use({ of: it }) {
   const most = (used, limit) => limit === null ? used : `${used} of ${limit}`;
-  return html`<${Fact} label=${it.period === 'day' ? 'Today' : 'This month'}><b class="figure">${most(hours(it.gpu_hours), it.gpu_hours_max === null ? null : hours(it.gpu_hours_max))}</b> GPU hours, cost <b class="figure">${most(money(it.cost), it.cost_max === null ? null : money(it.cost_max))}</b><//>`;
+  return html`<${Fact} label=${PERIODS[it.period] ?? it.period}><b class="figure">${most(hours(it.gpu_hours), it.gpu_hours_max === null ? null : hours(it.gpu_hours_max))}</b> GPU hours, cost <b class="figure">${most(money(it.cost), it.cost_max === null ? null : money(it.cost_max))}</b><//>`;
 }
 
 export function Nodes() {
