@@ -40,7 +40,7 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
-pub use types::batch::{BatchDemand, BatchEnd, BatchHour, BatchOutlook, BatchWork};
+pub use types::batch::{BatchDemand, BatchEnd, BatchHour, BatchOutlook, BatchWork, MissWatch};
 pub use types::decision::{Candidate, NodePlan, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,

@@ -141,17 +141,18 @@ impl Runner {
 
     async fn take_outlook(&mut self, outlook: Outlook) {
         self.must_begin = outlook.must_begin;
+        let wall = self.app.handle.clock().wall();
         let missed: Vec<OpenBatch> = self.app.batches.with_open(|open| {
             for (id, batch) in open.iter_mut() {
                 batch.running.forecast = outlook.ends.get(id).copied();
             }
-            let batches = open.values().filter(|batch| {
-                let state = &batch.record.state;
-                let end = batch.running.forecast;
-                let is_missed = |end: BatchEnd| end.is_likely_missed(Time(state.deadline));
-                state.warning.is_none() && end.is_some_and(is_missed)
+            let missed = open.values_mut().filter_map(|batch| {
+                let end = batch.running.forecast?;
+                let window = (batch.record.created, Time(batch.record.state.deadline));
+                let is_due = batch.running.watch.is_due(end, wall, window);
+                (is_due && batch.record.state.warning.is_none()).then(|| batch.clone())
             });
-            batches.cloned().collect()
+            missed.collect()
         });
         for batch in missed {
             self.warn(&batch).await;

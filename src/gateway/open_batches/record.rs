@@ -11,7 +11,7 @@ use api_types::dto::{
     RequestCounts, at,
 };
 use batch::{ModelCount, RequestFileSummary};
-use pool::{BatchEnd, Time};
+use pool::{BatchEnd, MissWatch, Time};
 use store::StoredBatch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -230,6 +230,7 @@ pub(crate) struct BatchRecord {
 pub(crate) struct Running {
     pub in_flight: u64,
     pub forecast: Option<BatchEnd>,
+    pub watch: MissWatch,
     /// The failure of a load for which its requests wait.
     pub load_failure: Option<String>,
     /// The failure of its bucket, for which its requests or its end wait.

@@ -4,8 +4,8 @@ use super::course::MODELS_MAX;
 use super::*;
 use crate::facts::room_hours::HOUR;
 use crate::{
-    BatchDemand, DeviceReading, Event, GateReading, HostReading, KeyId, Limits, ModelSpec, NodeId,
-    Priority, ReplicaId, Ticket,
+    BatchDemand, DeviceReading, Event, GateReading, HostReading, KeyId, Limits, MissWatch,
+    ModelSpec, NodeId, Priority, ReplicaId, Ticket,
 };
 
 const MINUTE: Span = Span::from_secs(60);
@@ -102,6 +102,30 @@ fn a_batch_on_a_quiet_pool_takes_its_load_and_its_requests() {
     let soon = pool.now + HOUR;
     assert_eq!(end.will_hold(soon), Some(false), "the load takes time, too");
     assert!(end.is_likely_missed(soon));
+}
+
+#[test]
+fn a_narrow_miss_is_certain_after_an_eighth_of_the_window_and_a_wide_one_immediately() {
+    let window = (Time(0), Time(0) + HOUR);
+    let at = |minutes: u64| Time(0) + Span(minutes * MINUTE.0);
+    let ends_at = |minutes: u64| BatchEnd::At {
+        expected: at(minutes),
+        latest: at(2 * minutes),
+    };
+    let mut watch = MissWatch::default();
+    assert!(!watch.is_due(ends_at(61), at(1), window));
+    assert!(!watch.is_due(ends_at(61), at(8), window));
+    // A forecast that holds begins the time anew.
+    assert!(!watch.is_due(ends_at(59), at(9), window));
+    assert!(!watch.is_due(ends_at(61), at(10), window));
+    assert!(!watch.is_due(ends_at(61), at(17), window));
+    assert!(watch.is_due(ends_at(61), at(18), window));
+    let mut watch = MissWatch::default();
+    assert!(watch.is_due(ends_at(600), at(1), window));
+    let mut watch = MissWatch::default();
+    assert!(!watch.is_due(BatchEnd::Never, at(1), window));
+    assert!(watch.is_due(BatchEnd::Never, at(9), window));
+    assert!(!watch.is_due(BatchEnd::Unknown, at(59), window));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use super::batch_rules::BatchReferee;
 use super::report::{BatchReport, BatchResult};
-use pool::{BatchDemand, ModelId, ReplicaId, Span, Time};
+use pool::{BatchDemand, MissWatch, ModelId, ReplicaId, Span, Time};
 
 /// The shortest time of a measurement of a speed, and the weight of the latest one, as a part.
 const MEASURED: Span = Span::from_secs(5);
@@ -61,6 +61,7 @@ pub(super) struct Batches {
     /// Batches without a first forecast.
     fresh: Vec<usize>,
     is_looking: bool,
+    watches: BTreeMap<usize, MissWatch>,
     planned: BTreeSet<ReplicaId>,
     /// True if the last load of a model, by its name, was for batches.
     for_batches: BTreeMap<String, bool>,

@@ -117,8 +117,8 @@ fn a_batch_has_a_forecast_from_its_creation_on_and_one_warning_before_it_misses_
         let forecast = forecast_of_new(&pool, "writer");
         forecast["will_hold"] == true && forecast["expected_seconds"].is_u64()
     });
-    // 400 s of requests.
-    let requests = (0..200).map(|nth| line(&nth.to_string(), "writer"));
+    // 2,000 s of requests.
+    let requests = (0..1_000).map(|nth| line(&nth.to_string(), "writer"));
     let id = created(&pool, &lines(requests), "2m");
     let warning = || shown(&pool, &id)["model_pool"]["warning"].clone();
     wait_for("a warning", || warning().is_string());

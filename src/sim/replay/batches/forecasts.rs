@@ -47,7 +47,9 @@ impl Play<'_> {
             if end.will_hold(result.deadline()) == Some(true) {
                 result.promised.get_or_insert(now);
             }
-            if end.is_likely_missed(result.deadline()) {
+            let window = (result.arrival.at, result.deadline());
+            let watch = self.batches.watches.entry(nth).or_default();
+            if watch.is_due(end, now, window) {
                 result.warned.get_or_insert(now);
             }
         }
