@@ -115,7 +115,7 @@ fn a_narrow_miss_is_certain_after_an_eighth_of_the_window_and_a_wide_one_immedia
     let mut watch = MissWatch::default();
     assert!(!watch.is_due(ends_at(61), at(1), window));
     assert!(!watch.is_due(ends_at(61), at(8), window));
-    // A forecast that holds begins the time anew.
+    // A forecast that holds starts the count again.
     assert!(!watch.is_due(ends_at(59), at(9), window));
     assert!(!watch.is_due(ends_at(61), at(10), window));
     assert!(!watch.is_due(ends_at(61), at(17), window));
