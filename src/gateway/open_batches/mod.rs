@@ -12,7 +12,7 @@ mod service;
 
 pub(crate) use counts::Outcome;
 pub(crate) use figures::{BatchFigures, FILES_OF_BATCH, HolderTotals, OpenState};
-pub(crate) use objects::{ObjectError, Objects, PlacedObject};
+pub(crate) use objects::{ObjectError, PlacedObject};
 pub(crate) use record::{
     ApiForm, BatchPerson, BatchRecord, BatchState, LearnedSpeed, MESSAGES, Running, Status,
 };

@@ -115,7 +115,7 @@ mod tests {
             let uploaded = object(LAB, "file-1");
             store.note_object(&uploaded, Time(50)).await.expect("noted");
             assert!(due(&store, 49).await.is_empty());
-            assert_eq!(due(&store, 50).await, [uploaded.clone()]);
+            assert_eq!(due(&store, 50).await, std::slice::from_ref(&uploaded));
             store.add_file(&stored(Some(LAB))).await.expect("stored");
             assert!(due(&store, 99).await.is_empty());
             let found = store.file("key:1", "file-1").await.expect("read");
@@ -123,7 +123,7 @@ mod tests {
             assert!(!store.delete_file("key:2", "file-1").await.expect("write"));
             assert!(due(&store, 99).await.is_empty());
             assert!(store.delete_file("key:1", "file-1").await.expect("write"));
-            assert_eq!(due(&store, 0).await, [uploaded.clone()]);
+            assert_eq!(due(&store, 0).await, std::slice::from_ref(&uploaded));
             store.forget_object(&uploaded).await.expect("forgotten");
             assert!(due(&store, 99).await.is_empty());
         }

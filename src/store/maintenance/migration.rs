@@ -10,7 +10,7 @@ use crate::sql::{Connection, Database, DatabaseLocation, Dialect, Kind, Row, Sto
 
 /// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
 /// database assigns rise in the same order.
-const TABLES: [(&str, &str); 41] = [
+const TABLES: [(&str, &str); 42] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),

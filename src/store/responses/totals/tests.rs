@@ -220,7 +220,8 @@ async fn a_second_process_on_the_database_changes_the_same_totals() {
                 input: Vec::new(),
                 output: Vec::new(),
             };
-            let added = store.add_responses(&[Arc::new(response)], Time(1), BOUNDS);
+            let responses = [Arc::new(response)];
+            let added = store.add_responses(&responses, Time(1), BOUNDS);
             added.await.expect("stored");
         }
         assert!(other.delete_response("key:1", "r0").await.expect("deleted"));
@@ -242,7 +243,7 @@ async fn what_was_used_least_recently_makes_room_for_all_tables_together() {
         };
         let add = async |nth: u64| {
             let id = format!("id{nth}");
-            if nth % 2 == 0 {
+            if nth.is_multiple_of(2) {
                 let new = NamedConversation {
                     id,
                     holder: "key:1".to_owned(),

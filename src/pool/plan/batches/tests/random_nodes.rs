@@ -47,7 +47,8 @@ impl Cluster {
         let all = open.chain(self.nodes.values().copied());
         let held = all.filter(|demand| demand.is_for_batches()).count();
         assert!(held <= nodes_max as usize, "{held} of {nodes_max}");
-        for NodeId(nth) in run.released[released..].to_vec() {
+        let released = run.released[released..].to_vec();
+        for NodeId(nth) in released {
             assert!(run.pool.replicas_on(NodeId(nth)).is_empty(), "node {nth}");
             self.given_back += 1;
             self.nodes.remove(&nth);
