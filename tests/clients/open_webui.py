@@ -1,19 +1,24 @@
-"""Drives Open WebUI in Chromium against a running pool: first message, titles, tools, a text file, stop, images and audio, over both APIs.
+"""Drives Open WebUI in Chromium against a running pool: first message, titles, tools, a text file, stop, images, the microphone and
+speech, over both APIs.
 
     MODEL_POOL_ROOT         the pool's address without a path: http://127.0.0.1:8080
-    MODEL_POOL_ADMIN_KEY    an admin key, to look at the pool
+    MODEL_POOL_ADMIN_KEY    an admin key, to look at the pool and to compare its answers
+    MODEL_POOL_TRANSCRIPT   the text that `whisper` writes down
     OPEN_WEBUI_URL          Open WebUI, which is set up as docs/guides/clients.md says
     MODEL_POOL_SCREENSHOTS  a folder for pictures; without it there are none
 
-The pool has `tiny-guide`, and engines of the tests: `writer` says what it is scripted to say, `echo` repeats the request, `slow` talks
-for a long time, `embedder` makes vectors, and `voice` speaks and writes down speech.
+The embedded engine has `tiny-guide`, `vision`, a tiny model that sees, and `whisper`, a tiny model that writes the same text for every
+recording. The engines of the tests: `writer` says what it is scripted to say, `echo` repeats the request, `slow` talks for a long time,
+`embedder` makes vectors, and `voice` speaks.
 """
 
 import base64
 import json
+import math
 import os
 import struct
 import sys
+import tempfile
 import traceback
 import urllib.request
 import zlib
@@ -22,7 +27,9 @@ from playwright.sync_api import expect, sync_playwright
 
 ROOT, ADMIN, WEB = os.environ["MODEL_POOL_ROOT"], os.environ["MODEL_POOL_ADMIN_KEY"], os.environ["OPEN_WEBUI_URL"]
 SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
+TRANSCRIPT = os.environ["MODEL_POOL_TRANSCRIPT"]
 PATIENCE_MS = 60_000
+RATE = 16_000
 CHECKS = []
 
 
@@ -34,6 +41,13 @@ def check(function):
 def pool(path):
     request = urllib.request.Request(f"{ROOT}/llm/admin/{path}", headers={"Authorization": f"Bearer {ADMIN}"})
     with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)
+
+
+def ask(path, body, content_type="application/json"):
+    """The pool's own response to a request, without Open WebUI."""
+    headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": content_type}
+    with urllib.request.urlopen(urllib.request.Request(f"{ROOT}/v1/{path}", body, headers), timeout=60) as response:
         return json.load(response)
 
 
@@ -57,8 +71,9 @@ def until(page, is_so, what):
 class Chat:
     """A new conversation with one model in a browser window of its own."""
 
-    def __init__(self, browser, model, **context):
+    def __init__(self, browser, model, init="", **context):
         self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **context)
+        self.context.add_init_script(init)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.goto(f"{WEB}/?models={model}")
@@ -170,11 +185,10 @@ def stopping_ends_the_request_in_the_pool(browser):
     chat.close()
 
 
-def png():
-    """Four red pixels."""
+def png(width=2, height=2, color=lambda x, y: (255, 0, 0)):
     part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    rows = (b"\0" + b"\xff\0\0" * 2) * 2
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
+    rows = b"".join(b"\0" + b"".join(bytes(color(x, y)) for x in range(width)) for y in range(height))
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
 
 
 @check
@@ -194,14 +208,40 @@ def an_image_reaches_an_engine_that_takes_it_and_others_say_why_not(browser):
     chat.close()
 
 
-def wav():
-    """A fifth of a second of silence."""
-    sound = bytes(6400)
-    return b"RIFF" + struct.pack("<I", 36 + len(sound)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16) + b"data" + struct.pack("<I", len(sound)) + sound
+def seen(text, picture=None):
+    """The pool's own answer, at temperature 0."""
+    parts = [{"type": "text", "text": text}]
+    if picture:
+        parts.append({"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(picture).decode()}})
+    body = {"model": "vision", "messages": [{"role": "user", "content": parts}]}
+    answer = ask("chat/completions", json.dumps(body).encode())["choices"][0]["message"]["content"].strip()
+    assert len(answer) > 20, answer
+    return answer
 
 
 @check
-def speech_goes_to_the_pool_and_comes_from_it(browser):
+def a_model_that_sees_answers_to_an_attached_image(browser):
+    picture = png(48, 32, lambda x, y: (5 * x, 7 * y, 128))
+    answer = seen("What is this?", picture)
+    assert answer not in (seen("What is this?"), seen("What is this?", png(48, 32))), "the image changes nothing"
+    chat = Chat(browser, "vision")
+    chat.attach("colors.png", "image/png", picture)
+    expect(chat.page.get_by_role("button", name="Show image preview").or_(chat.page.locator("form img")).first).to_be_visible()
+    chat.send("What is this?")
+    expect(chat.done()).to_contain_text(answer)
+    chat.picture("image-seen")
+    chat.close()
+
+
+def wav():
+    """Two seconds of a rising tone."""
+    samples = (int(8000 * math.sin(at * (200 + at / RATE * 100) * math.tau / RATE)) for at in range(2 * RATE))
+    sound = b"".join(struct.pack("<h", sample) for sample in samples)
+    return b"RIFF" + struct.pack("<I", 36 + len(sound)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16) + b"data" + struct.pack("<I", len(sound)) + sound
+
+
+@check
+def speech_comes_from_the_pool(browser):
     before = served("voice")
     chat = Chat(browser, "writer")
     chat.send("Who are you?")
@@ -209,23 +249,66 @@ def speech_goes_to_the_pool_and_comes_from_it(browser):
     with chat.page.expect_response(lambda response: "/audio/speech" in response.url) as spoken:
         chat.page.get_by_role("button", name="Read Aloud").last.click()
     assert spoken.value.status == 200, spoken.value.text()
-    # Without a microphone: the page's own route for what a microphone has recorded.
-    heard = chat.page.evaluate("""async wav => {
-      const form = new FormData();
-      form.append('file', new File([Uint8Array.from(wav)], 'note.wav', { type: 'audio/wav' }));
-      const response = await fetch('/api/v1/audio/transcriptions', { method: 'POST', body: form, headers: { Authorization: `Bearer ${localStorage.token}` } });
-      return [response.status, await response.text()];
-    }""", list(wav()))
-    assert heard[0] == 200 and "heard" in heard[1], heard
-    until(chat.page, lambda: served("voice") >= before + 2, "the pool has spoken and heard")
+    until(chat.page, lambda: served("voice") > before, "the pool has spoken")
+    chat.close()
+
+
+# Keeps what the page sends as a file.
+KEEP_UPLOADS = """
+  const send = window.fetch;
+  window.uploads = [];
+  window.fetch = (address, options) => {
+    const file = options?.body instanceof FormData && options.body.get('file');
+    if (file) window.uploads.push(file);
+    return send(address, options);
+  };
+"""
+UPLOADED = """async () => {
+  const file = window.uploads.at(-1);
+  return [file.type, Array.from(new Uint8Array(await file.arrayBuffer()))];
+}"""
+
+
+def seconds(recording):
+    """The length of a recording, as the pool reads it."""
+    fields = {"model": "whisper", "response_format": "verbose_json"}
+    form = "".join(f'--part\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    form += '--part\r\nContent-Disposition: form-data; name="file"; filename="recording"\r\n\r\n'
+    return ask("audio/transcriptions", form.encode() + recording + b"\r\n--part--\r\n", "multipart/form-data; boundary=part")["duration"]
+
+
+@check
+def the_words_spoken_into_the_microphone_arrive_in_the_message_box(browser):
+    before = served("whisper")
+    chat = Chat(browser, "echo", permissions=["microphone"], init=KEEP_UPLOADS)
+    chat.page.locator("#voice-input-button").click()
+    expect(chat.page.get_by_text("0:02", exact=True)).to_be_visible()
+    chat.picture("recording")
+    with chat.page.expect_response(lambda response: "/audio/transcriptions" in response.url) as heard:
+        chat.page.locator("#confirm-recording-button").click()
+    assert heard.value.status == 200, heard.value.text()
+    expect(chat.box).to_have_text(TRANSCRIPT)
+    chat.picture("microphone")
+    assert served("whisper") == before + 1, "the pool has not heard it once"
+    kind, recording = chat.page.evaluate(UPLOADED)
+    assert kind.startswith("audio/webm"), kind
+    assert 1 < seconds(bytes(recording)) < PATIENCE_MS / 1000
+    chat.page.locator("#send-message-button").click()
+    expect(chat.done()).to_contain_text(TRANSCRIPT)
     chat.close()
 
 
 def main():
+    expect.set_options(timeout=PATIENCE_MS)
     wanted = sys.argv[1:]
     chosen = [one for one in CHECKS if not wanted or any(one.__name__.startswith(name) for name in wanted)]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("MODEL_POOL_CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with sync_playwright() as playwright, tempfile.NamedTemporaryFile(suffix=".wav") as sound:
+        sound.write(wav())
+        sound.flush()
+        # The microphone hears the file again and again.
+        microphone = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={sound.name}"]
+        program = os.environ.get("MODEL_POOL_CHROMIUM", "/usr/bin/chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", *microphone])
         for one in chosen:
             try:
                 one(browser)

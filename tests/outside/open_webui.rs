@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use support::child::ChildGuard;
 use support::external_programs::skipped;
 use support::net::rest;
@@ -20,6 +21,18 @@ const START: Duration = Duration::from_secs(240);
 const LIMIT: Duration = Duration::from_secs(580);
 /// Scripted responses: `turns` for requests with tools, `plain` for titles, tags and follow-up questions.
 const WRITER: &str = r#"{"turns": [{"say": "I am the scripted writer."}], "plain": "{\"title\": \"A scripted title\", \"tags\": [\"test\"], \"follow_ups\": []} I am the scripted writer."}"#;
+
+/// The text of the Whisper model for every recording.
+const TRANSCRIPT: &str = "The pool hears every word.";
+/// Tokens of the tiny Whisper model, and its width.
+const ENGLISH: usize = 302;
+const TRANSCRIBE: usize = 311;
+const ZERO_SECONDS: usize = 316;
+const ONE_SECOND: usize = 366;
+const END: usize = 300;
+const TOKENS: usize = 1817;
+const POSITIONS: usize = 64;
+const WIDTH: u16 = 16;
 
 fn brought(path: &str, installer: &str) -> Option<PathBuf> {
     let path = root().join("target").join(path);
@@ -123,13 +136,92 @@ impl OpenWebUi {
     }
 }
 
+/// Copies a tiny model of the embedded engine's tests.
+fn copy_model(kept: &str, folder: &Path) {
+    fs::create_dir(folder).unwrap();
+    let kept = root().join("candle-engine/tests/vectors").join(kept);
+    for file in fs::read_dir(kept).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+    }
+}
+
+/// A model that sees. Its template leaves out Open WebUI's list of attached files, whose identifiers differ each time.
+fn make_vision(folder: &Path) {
+    copy_model("library/qwen3-vl", folder);
+    let path = folder.join("chat_template.jinja");
+    let template = fs::read_to_string(&path).unwrap();
+    let (before, after) = template.split_once("'text' in part").unwrap();
+    let condition = "'text' in part and '<attached_files>' not in part.text";
+    fs::write(path, format!("{before}{condition}{after}")).unwrap();
+}
+
+/// Copies the tiny Whisper model, and changes the copy to write [`TRANSCRIPT`]. The embeddings of tokens are different vectors of signs.
+/// A position has the embedding of its planned token, a thousand times as large as every other influence.
+fn make_whisper(folder: &Path) {
+    copy_model("speech/whisper", folder);
+    let tokenizer = fs::read(folder.join("tokenizer.json")).unwrap();
+    let tokenizer: Value = serde_json::from_slice(&tokenizer).unwrap();
+    let token = |letter: char| {
+        let letter = if letter == ' ' { 'Ġ' } else { letter };
+        let token = &tokenizer["model"]["vocab"][letter.to_string()];
+        token.as_u64().unwrap() as usize
+    };
+    let mut planned = vec![ENGLISH, TRANSCRIBE, ZERO_SECONDS];
+    planned.extend(TRANSCRIPT.chars().map(token));
+    planned.push(ONE_SECOND);
+    planned.resize(POSITIONS, END);
+
+    // As many plus signs as minus signs: the layer norm leaves such a vector as it is.
+    let signs: Vec<u16> = (0..=u16::MAX)
+        .filter(|signs| signs.count_ones() == 8)
+        .collect();
+    // The sign is the first bit of a number.
+    let row = |token: usize, size: u16| {
+        let signs = signs[token];
+        (0..WIDTH).map(move |column| size | (((signs >> column) & 1) << 15))
+    };
+    let [one, four, thousand] = [0x3c00, 0x4400, 0x6400];
+    let tokens: Vec<u16> = (0..TOKENS).flat_map(|token| row(token, one)).collect();
+    let positions: Vec<u16> = (planned.iter())
+        .flat_map(|token| row(*token, thousand))
+        .collect();
+    let width = usize::from(WIDTH);
+
+    let path = folder.join("model.safetensors");
+    let mut file = fs::read(&path).unwrap();
+    let start = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&file[8..start]).unwrap();
+    for (name, numbers) in [
+        ("embed_tokens.weight", tokens),
+        ("embed_positions.weight", positions),
+        ("layer_norm.weight", vec![four; width]),
+        ("layer_norm.bias", vec![0; width]),
+    ] {
+        let tensor = &header[format!("model.decoder.{name}")];
+        assert_eq!(tensor["dtype"], "F16", "{name}");
+        let offset = |nth: usize| start + tensor["data_offsets"][nth].as_u64().unwrap() as usize;
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(u16::to_le_bytes).collect();
+        file[offset(0)..offset(1)].copy_from_slice(&bytes);
+    }
+    fs::write(path, file).unwrap();
+}
+
+/// The file of a model of the embedded engine.
+fn embedded(name: &str, path: &Path, keys: &str) -> (String, String) {
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {path:?}\n{keys}  engine_kwargs: {{concurrency: 2, threads: 1, device: cpu}}\n"
+    );
+    (format!("{name}.yaml"), file)
+}
+
 fn stub(name: &str, words: &[&str]) -> (String, String) {
     let flags = [&["--model", name][..], words].concat();
     support::stub::model(name, &flags, "memory_gib: 0.01")
 }
 
 #[test]
-fn open_webui_chats_reads_files_stops_and_speaks_over_both_apis() {
+fn open_webui_chats_reads_files_sees_hears_and_speaks_over_both_apis() {
     let Some(program) = brought("open-webui/venv/bin/open-webui", ".ci/open-webui") else {
         return;
     };
@@ -139,6 +231,10 @@ fn open_webui_chats_reads_files_stops_and_speaks_over_both_apis() {
     let folder = tempfile::tempdir().unwrap();
     let turns = folder.path().join("turns.json");
     fs::write(&turns, WRITER).unwrap();
+    let whisper = folder.path().join("whisper");
+    make_whisper(&whisper);
+    let vision = folder.path().join("vision");
+    make_vision(&vision);
     let guide = fs::read_to_string(root().join("config/models/tiny-guide.yaml")).unwrap();
     let demo = root().join("demo").display().to_string();
     let guide = guide.replace("../../demo", &demo);
@@ -149,8 +245,14 @@ fn open_webui_chats_reads_files_stops_and_speaks_over_both_apis() {
         stub("slow", &["--tokens", "3000", "--token-ms", "20"]),
         stub("embedder", &[]),
         stub("voice", &[]),
+        embedded("whisper", &whisper, ""),
+        embedded(
+            "vision",
+            &vision,
+            "  max_total_tokens: 512\n  generation: {generate_kwargs: {temperature: 0}}\n",
+        ),
     ];
-    let config = "inventory: {provider: host, host_memory: 512MiB}\nauth: {inference: key}\ncompat: {ollama: true}\n";
+    let config = "inventory: {provider: host, host_memory: 2GiB}\nauth: {inference: key}\ncompat: {ollama: true}\n";
     let pool = Pool::with_devices(&files, config);
     let web = OpenWebUi::start(&program, &settings(&pool, &user_key(&pool)));
     let script = root().join("tests/clients/open_webui.py");
@@ -160,6 +262,7 @@ fn open_webui_chats_reads_files_stops_and_speaks_over_both_apis() {
     let env = [
         ("MODEL_POOL_ROOT", address.as_str()),
         ("MODEL_POOL_ADMIN_KEY", admin.as_str()),
+        ("MODEL_POOL_TRANSCRIPT", TRANSCRIPT),
         ("OPEN_WEBUI_URL", web.url.as_str()),
         ("MODEL_POOL_SCREENSHOTS", shots.as_str()),
     ];
