@@ -1,12 +1,18 @@
-"""Transcribes the same windows of 30 seconds with the embedded engine and with `transformers`, in turns, and prints a Markdown table.
+"""Transcribes the same windows of 30 seconds with the embedded engine, `transformers` and whisper.cpp, in turns, and prints a Markdown table.
 
     VENV/bin/python benches/speech/run.py --engine target/release/model-pool [--size tiny] [--tokens 80] [--threads 2] [--rounds 9]
+        [--whisper-cpp build/bin/whisper-server [--whisper-cpp-weights f16]]
 
 VENV has candle-engine/vectors/requirements.txt. The model has the shape of a published one and random weights, except that the
-positions decide the text: both programs write the same tokens, which the script checks. Both compute in F32, from samples to text.
+positions decide the text: all programs write the same text, which the script checks. The engine and `transformers` compute in F32.
+whisper.cpp has the weights in F16, as its published models, or in F32. Each program gets samples and returns text; the engine and
+whisper.cpp get them over HTTP.
+
+One file because the model, the programs and the comparison share the plan of the text.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -18,6 +24,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import ggml
 
 RATE = 16000
 WINDOW = 30 * RATE
@@ -40,6 +48,8 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=80, help="tokens of text in the window")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--whisper-cpp", help="whisper.cpp's program whisper-server; without it, whisper.cpp is left out")
+    parser.add_argument("--whisper-cpp-weights", choices=["f16", "f32"], default="f16")
     given = parser.parse_args()
     if not 1 <= given.tokens <= CONTEXT // 2 - 8:
         parser.error(f"--tokens must be from 1 to {CONTEXT // 2 - 8}")
@@ -56,11 +66,18 @@ def special_tokens():
     return {word: TEXT_TOKENS + nth for nth, word in enumerate(words)}
 
 
+def text_words():
+    """The text tokens: the 256 bytes, and numbered words."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return alphabet + [f"Ġw{nth}" for nth in range(TEXT_TOKENS - len(alphabet))]
+
+
 def write_tokenizer(folder, special):
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = alphabet + [f"Ġw{nth}" for nth in range(TEXT_TOKENS - len(alphabet))]
+    words = text_words()
     made = Tokenizer(models.BPE({word: nth for nth, word in enumerate(words)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -119,57 +136,79 @@ def samples():
     return made
 
 
-class Engine:
-    def __init__(self, program, folder, threads):
+class Server:
+    """A program that transcribes over HTTP."""
+
+    def __init__(self, command, path, folder, env):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        command = [program, "engine", "--model-dir", str(folder), "--model-name", "whisper", "--port", str(self.port)]
-        command += ["--threads", str(threads), "--concurrency", "1"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"RAYON_NUM_THREADS": str(threads)})
-        self.connection = None
+        self.name, self.path, self.log = Path(command[0]).name, path, folder / f"{Path(command[0]).name}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=log, stderr=log, env=env)
 
     def request(self, method, path, body=None, headers=None):
-        if self.connection is None:
-            self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        # A connection for each request: whisper-server closes one that is idle for some seconds.
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         try:
-            self.connection.request(method, path, body, headers or {})
-            response = self.connection.getresponse()
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
             return response.status, response.read()
-        except OSError:
-            self.connection = None
-            raise
+        finally:
+            connection.close()
 
     def wait_until_ready(self):
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                sys.exit(f"the engine ended: {self.process.stderr.read().decode().strip()}")
+                sys.exit(f"{self.name} ended: {self.log.read_text(errors='replace').strip()}")
             try:
                 if self.request("GET", "/health")[0] == 200:
                     return
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 pass
             time.sleep(0.1)
-        sys.exit(f"the engine was not ready within {READY_SECONDS_MAX} s")
+        sys.exit(f"{self.name} was not ready within {READY_SECONDS_MAX} s")
 
     def transcribe(self, form):
-        status, body = self.request("POST", "/v1/audio/transcriptions", form, {"Content-Type": "multipart/form-data; boundary=part"})
+        status, body = self.request("POST", self.path, form, {"Content-Type": "multipart/form-data; boundary=part"})
         if status != 200:
-            sys.exit(f"the engine answers {status}: {body.decode(errors='replace')}")
-        return [token for segment in json.loads(body)["segments"] for token in segment["tokens"]]
+            sys.exit(f"{self.name} answers {status}: {body.decode(errors='replace')}")
+        return json.loads(body)
+
+    def processor_seconds(self):
+        # The fields after the name, which ends with a bracket. User and system are the 14th and 15th of all.
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
         self.process.terminate()
         self.process.wait()
 
 
-def form_of(made):
+def engine(program, folder, threads):
+    command = [program, "engine", "--model-dir", str(folder), "--model-name", "whisper", "--threads", str(threads), "--concurrency", "1"]
+    return Server(command, "/v1/audio/transcriptions", folder, os.environ | {"RAYON_NUM_THREADS": str(threads)})
+
+
+def whisper_cpp(program, model, folder, threads, is_f16):
+    from transformers import WhisperFeatureExtractor
+
+    # The text has numbered words alone, and the bytes before them keep their places.
+    words = [word.replace("Ġ", " ").encode() for word in text_words()]
+    path = folder / "ggml.bin"
+    ggml.write(path, model, words, WhisperFeatureExtractor(feature_size=80).mel_filters.T, is_f16)
+    # OpenMP as whisper.cpp finds it on a computer of its users.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    return Server([program, "--model", str(path), "--threads", str(threads)], "/inference", folder, env)
+
+
+def form_of(made, response_format):
     data = struct.pack(f"<{len(made)}h", *made)
     head = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, RATE, RATE * 2, 2, 16)
     recording = head + b"data" + struct.pack("<I", len(data)) + data
     form = b""
-    for name, value in (("model", "whisper"), ("language", "en"), ("response_format", "verbose_json")):
+    for name, value in (("model", "whisper"), ("language", "en"), ("response_format", response_format)):
         form += f'--part\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
     form += b'--part\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + recording
     return form + b"\r\n--part--\r\n"
@@ -192,10 +231,14 @@ class Reference:
         return made[0].tolist()
 
 
-def timed(work):
-    began = time.perf_counter()
+def tokens_of(transcript):
+    return [token for segment in transcript["segments"] for token in segment["tokens"]]
+
+
+def timed(work, processor_seconds):
+    before, began = processor_seconds(), time.perf_counter()
     result = work()
-    return time.perf_counter() - began, result
+    return (time.perf_counter() - began, processor_seconds() - before), result
 
 
 def written(tokens, text):
@@ -203,18 +246,18 @@ def written(tokens, text):
     return [token for token in tokens if token in set(text)]
 
 
-def measure(engine, reference, form, text, rounds):
-    """Seconds of both programs in each round, after one that warms up."""
-    works = {"engine": lambda: engine.transcribe(form), "transformers": reference.transcribe}
-    for name, work in works.items():
+def measure(works, text, rounds):
+    """Seconds of the programs and of their processors in each round, after one that warms up."""
+    for name, (work, _) in works.items():
         found = written(work(), text)
         if found != text:
             sys.exit(f"{name} wrote {len(found)} of {len(text)} tokens in order; the comparison would not be fair")
     seconds = {name: [] for name in works}
+    names = list(works)
     for nth in range(rounds):
-        # The program that begins alternates.
-        for name in sorted(works, reverse=nth % 2 == 1):
-            took, tokens = timed(works[name])
+        # Another program begins in each round.
+        for name in names[nth % len(names):] + names[: nth % len(names)]:
+            took, tokens = timed(*works[name])
             if written(tokens, text) != text:
                 sys.exit(f"{name} wrote other tokens in round {nth + 1}")
             seconds[name].append(took)
@@ -230,23 +273,48 @@ def main():
     torch.set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as folder:
-        model, text = build(Path(folder), given.size, given.tokens)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
+        folder = Path(folder)
+        model, text = build(folder, given.size, given.tokens)
         made = samples()
-        engine = Engine(given.engine, folder, given.threads)
-        try:
-            engine.wait_until_ready()
-            seconds = measure(engine, Reference(model, made), form_of(made), text, given.rounds)
-        finally:
-            engine.stop()
-    ratios = sorted(theirs / ours for ours, theirs in zip(seconds["engine"], seconds["transformers"]))
+        reference = Reference(model, made)
+
+        def started(server):
+            running.callback(server.stop)
+            server.wait_until_ready()
+            return server
+
+        ours = started(engine(given.engine, folder, given.threads))
+        form = form_of(made, "verbose_json")
+        works = {
+            "engine": (lambda: tokens_of(ours.transcribe(form)), ours.processor_seconds),
+            "transformers": (reference.transcribe, time.process_time),
+        }
+        if given.whisper_cpp:
+            is_f16 = given.whisper_cpp_weights == "f16"
+            theirs = started(whisper_cpp(given.whisper_cpp, model, folder, given.threads, is_f16))
+            plain = form_of(made, "json")
+            # Its text has no times, which the others' tokens have at both ends.
+            numbered = {word.replace("Ġ", ""): token for token, word in enumerate(text_words())}
+
+            def written_by_whisper_cpp():
+                return [text[0], *(numbered[word] for word in theirs.transcribe(plain)["text"].split()), text[-1]]
+
+            works[f"whisper.cpp, {given.whisper_cpp_weights.upper()}"] = (written_by_whisper_cpp, theirs.processor_seconds)
+        seconds = measure(works, text, given.rounds)
     print(f"Whisper {given.size}, {given.tokens} tokens, {given.threads} threads, {given.rounds} rounds; "
           f"torch {torch.__version__}, transformers {transformers.__version__}\n")
-    print("| | seconds per window: median (least to most) | times real time |\n|---|---|---|")
-    for name, values in seconds.items():
-        median = statistics.median(values)
-        print(f"| {name} | {median:.3f} ({min(values):.3f} to {max(values):.3f}) | {30 / median:.1f} |")
-    print(f"\nengine : transformers in the same round: {statistics.median(ratios):.2f} x ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    print("| | seconds per window: median (least to most) | times real time | processor seconds |\n|---|---|---|---|")
+    for name, rounds in seconds.items():
+        walls, processors = zip(*rounds)
+        median = statistics.median(walls)
+        print(f"| {name} | {median:.3f} ({min(walls):.3f} to {max(walls):.3f}) | {30 / median:.1f} | {statistics.median(processors):.2f} |")
+    for name in seconds:
+        if name != "engine":
+            pairs = list(zip(seconds["engine"], seconds[name]))
+            walls, processors = (sorted(theirs[kind] / ours[kind] for ours, theirs in pairs) for kind in (0, 1))
+            print(f"\nengine : {name} in the same round: {statistics.median(walls):.2f} x ({walls[0]:.2f} to {walls[-1]:.2f}); "
+                  f"processor time {statistics.median(processors):.2f} x ({processors[0]:.2f} to {processors[-1]:.2f})")
 
 
 main()
