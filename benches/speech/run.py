@@ -1,11 +1,11 @@
 """Transcribes the same windows of 30 seconds with the embedded engine, `transformers` and whisper.cpp, in turns, and prints a Markdown table.
 
     VENV/bin/python benches/speech/run.py --engine target/release/model-pool [--size tiny] [--tokens 80] [--threads 2] [--rounds 9]
-        [--whisper-cpp build/bin/whisper-server [--whisper-cpp-weights f16]]
+        [--engine-weights f32] [--whisper-cpp build/bin/whisper-server [--whisper-cpp-weights f16]]
 
 VENV has candle-engine/vectors/requirements.txt. The model has the shape of a published one and random weights, except that the
-positions decide the text: all programs write the same text, which the script checks. The engine and `transformers` compute in F32.
-whisper.cpp has the weights in F16, as its published models, or in F32. Each program gets samples and returns text; the engine and
+positions decide the text: all programs write the same text, which the script checks. The engine and `transformers` compute in F32, and
+`transformers` has its weights in F32. whisper.cpp has its weights in F16, as its published models, or in F32. Each program gets samples and returns text; the engine and
 whisper.cpp get them over HTTP.
 
 One file because the model, the programs and the comparison share the plan of the text.
@@ -48,6 +48,7 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=80, help="tokens of text in the window")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--engine-weights", choices=["f16", "f32"], default="f32", help="as in the engine's folder; OpenAI publishes F32")
     parser.add_argument("--whisper-cpp", help="whisper.cpp's program whisper-server; without it, whisper.cpp is left out")
     parser.add_argument("--whisper-cpp-weights", choices=["f16", "f32"], default="f16")
     given = parser.parse_args()
@@ -276,6 +277,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         folder = Path(folder)
         model, text = build(folder, given.size, given.tokens)
+        if given.engine_weights == "f16":
+            model.half().save_pretrained(folder)
+            model.float()
         made = samples()
         reference = Reference(model, made)
 
@@ -302,7 +306,7 @@ def main():
 
             works[f"whisper.cpp, {given.whisper_cpp_weights.upper()}"] = (written_by_whisper_cpp, theirs.processor_seconds)
         seconds = measure(works, text, given.rounds)
-    print(f"Whisper {given.size}, {given.tokens} tokens, {given.threads} threads, {given.rounds} rounds; "
+    print(f"Whisper {given.size}, {given.tokens} tokens, {given.threads} threads, {given.rounds} rounds, the engine's weights in {given.engine_weights.upper()}; "
           f"torch {torch.__version__}, transformers {transformers.__version__}\n")
     print("| | seconds per window: median (least to most) | times real time | processor seconds |\n|---|---|---|---|")
     for name, rounds in seconds.items():
