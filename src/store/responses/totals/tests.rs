@@ -180,7 +180,7 @@ async fn the_totals_are_the_sums_of_the_rows_after_any_writes() {
     for store in stores().await {
         let mut draws = Draws(7);
         let mut largest = Total::default();
-        for nth in 0..300 {
+        for nth in 0..100 {
             write(&store, &mut draws, Time(nth * 3)).await;
             for (table, kept, sum) in totals_and_sums(&store).await {
                 assert_eq!(kept, sum, "{table:?} after write {nth}");
