@@ -1,9 +1,9 @@
 //! Background responses with the real program: queued, polled, streamed, cancelled and deleted, over restarts, and within their
 //! limits.
 
-mod elsewhere;
 mod ends;
 mod kills;
+mod stored_ends;
 
 use serde_json::{Value, json};
 use support::service::{Pool, wait_for};

@@ -8,11 +8,11 @@
 //! ```
 
 pub(crate) mod accept;
-mod elsewhere;
 mod holder;
 mod run;
 mod runner;
 pub(crate) mod service;
 mod settle;
+mod stored_ends;
 
 pub use runner::run;

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::settle::{RunCounts, end_with, fail, later, settle};
-use super::{elsewhere, holder};
+use super::{holder, stored_ends};
 use crate::open_background::{Entry, load_events};
 use crate::runner_lock;
 use crate::state::App;
@@ -41,7 +41,7 @@ pub async fn run(app: App, ending: CancellationToken) {
     let mut runs: JoinSet<Entry> = JoinSet::new();
     let mut checks = tokio::time::interval(CHECK_EVERY);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = pin!(elsewhere::watch(&app, CHECK_EVERY));
+    let mut watch = pin!(stored_ends::watch(&app, CHECK_EVERY));
     loop {
         while let Some(entry) = begin(&app) {
             runs.spawn(turn(app.clone(), entry, ending.clone()));

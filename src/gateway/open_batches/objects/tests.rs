@@ -92,11 +92,11 @@ async fn new_files_go_to_the_configured_bucket_and_a_file_on_disk_has_no_object(
     };
     assert!(objects.read(&file).await.expect("no bucket").is_none());
     assert!(!objects.fetch(&file).await.expect("no bucket"));
-    let elsewhere = StoredFile {
+    let foreign = StoredFile {
         bucket: Some(UNKNOWN.to_owned()),
         ..file
     };
-    let error = objects.read(&elsewhere).await.expect_err("unknown");
+    let error = objects.read(&foreign).await.expect_err("unknown");
     assert!(error.is_final(), "{error}");
     assert!(error.to_string().contains(UNKNOWN), "{error}");
 }

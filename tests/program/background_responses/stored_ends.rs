@@ -12,7 +12,7 @@ use super::ends::{last_of_all, response_of};
 use super::{RESPONSES, body, get, path, pool, queued};
 
 /// Ends responses as another process does: the first by a cancellation, and the second by a deletion.
-fn end_elsewhere(pool: &Pool, [cancelled, deleted]: [&Value; 2]) {
+fn end_in_the_store(pool: &Pool, [cancelled, deleted]: [&Value; 2]) {
     let url = format!("sqlite://{}", pool.data().join("model-pool.db").display());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -53,7 +53,7 @@ fn a_run_stops_when_another_process_has_ended_its_response() {
     wait_for("the second response to run", || {
         get(&pool, None, &deleted)["status"] == "in_progress"
     });
-    end_elsewhere(&pool, [&cancelled, &deleted]);
+    end_in_the_store(&pool, [&cancelled, &deleted]);
     // Long before the 200 s that the engine needs for each.
     wait_for("both requests to be gone", || {
         let (_, view) = pool.admin("GET", "/llm/admin/models?model=writer", &json!(null));
