@@ -291,6 +291,19 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             tests: &[],
         },
         SharedLimit {
+            bounds: "parts of files of batches that go to a bucket",
+            size: "4, of 8 MiB or more".to_owned(),
+            share: "a key: 4 uploads and 2 batches at a time, each with one part after the other"
+                .to_owned(),
+            eviction: NONE,
+            others: "files take turns by parts",
+            code: &["src/source/file_bucket.rs"],
+            tests: &[
+                "files_that_are_put_at_the_same_time_wait_for_turns_and_arrive_complete",
+                "a_holder_has_two_transfers_at_a_time_and_others_begin_next_to_them",
+            ],
+        },
+        SharedLimit {
             bounds: "plans for clients that do not wait for their model",
             size: format!("{PLANS_MAX} at a time; a plan serves its model for 250 ms"),
             share: TURNS.to_owned(),
