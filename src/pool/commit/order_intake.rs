@@ -9,7 +9,7 @@ use crate::commit::actions::Actions;
 use crate::facts::state::Pool;
 use crate::plan::cleanup::awaited;
 use crate::plan::order_effect;
-use crate::plan::order_refusals::refusal_of;
+use crate::plan::order_refusals::{is_loaded, refusal_of};
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
 use crate::types::event::Command;
@@ -191,7 +191,9 @@ impl Pool {
             let model = load.model;
             actions.record(self.refusal_record(model, Some((id, plan.as_deref())), &refusal));
             if order.saved {
-                self.take_back_wishes(id, model, order.previous, actions);
+                // An order that differs from its plan leaves what an earlier load has made.
+                let restores_load = refusal == Refusal::PlanChanged && is_loaded(self, model);
+                self.take_back_wishes(id, model, order.previous, restores_load, actions);
             }
             // An order that was never stored has held keep-hot back too.
             self.order_ended(load);

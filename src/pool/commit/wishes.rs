@@ -300,26 +300,29 @@ impl Pool {
         order.previous = Previous {
             over: ordered.over.clone(),
             set_by: ordered.set_by,
-            kept_away: ordered.wish.take().filter(|wish| wish.replicas == 0),
+            wish: ordered.wish.take(),
         };
         ordered.wish = wish;
         ordered.wished_by = Some(id);
         self.models.set_restoring(model, false);
     }
 
-    /// Reverts what a failed load set, unless it has been changed since.
+    /// Reverts what a failed load set, unless it has been changed since. The wish for an earlier load returns if `restores_load`: a
+    /// load that has ended is not restored.
     pub(crate) fn take_back_wishes(
         &mut self,
         id: OrderId,
         model: ModelId,
         previous: Previous,
+        restores_load: bool,
         actions: &mut Actions,
     ) {
         let ordered = self.models.get_mut(&model).expect("known");
         let own = Some(id);
         let had_wish = ordered.wished_by == own;
         if had_wish {
-            ordered.wish = previous.kept_away;
+            let returns = |wish: &LoadWish| wish.replicas == 0 || restores_load;
+            ordered.wish = previous.wish.filter(returns);
             ordered.wished_by = None;
         }
         let before = ordered.over.clone();

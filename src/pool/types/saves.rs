@@ -30,8 +30,8 @@ pub(crate) struct SettingOrders {
 pub(crate) struct Previous {
     pub over: Override,
     pub set_by: SettingOrders,
-    /// Only the wish to keep the model away: a load that has ended is not restored.
-    pub kept_away: Option<LoadWish>,
+    /// The wish to load the model or to keep it away.
+    pub wish: Option<LoadWish>,
 }
 
 impl SettingOrders {

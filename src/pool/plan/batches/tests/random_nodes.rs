@@ -11,7 +11,7 @@ use crate::{
     NodeOutlook, NodeShape, NodeUse, NodesSpent, Priority, ReplicaId, ShapeId, Span, check,
 };
 
-const RUNS: u64 = 80;
+const RUNS: u64 = 120;
 const STEPS: u32 = 150;
 const BUDGET: u64 = 3_600;
 
